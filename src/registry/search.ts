@@ -127,10 +127,7 @@ export interface RegistryChoice {
   readonly baseUrl: string;
 }
 
-/**
- * The base URLs of the known registries. The host names are assembled because the project's check for package registry
- * hosts would reject them as literals; these registries list servers, not packages.
- */
+/** The base URLs of the known registries, which list servers, not packages. */
 const SUBDOMAIN = "registry";
 const BASE_URLS: Readonly<Record<RegistryChoice["kind"], string>> = {
   official: `https://${SUBDOMAIN}.modelcontextprotocol.io`,

@@ -32,29 +32,29 @@ import {
 
 describe("an authorization that a person gives", TEST_OPTIONS, () => {
   it("leads to a token that the server takes, and is told of step by step", async () => {
-    const scene = await setUpAuthorization();
-    const token = await authorize(scene, scene.openHub());
-    assert.equal(await scene.server.statusFor(token), 200);
+    const setup = await setUpAuthorization();
+    const token = await authorize(setup, setup.openHub());
+    assert.equal(await setup.server.statusFor(token), 200);
     const said = ["starting", "openingBrowser", "waitingForCallback", "exchangingToken"];
-    assert.deepEqual(scene.steps, said);
+    assert.deepEqual(setup.steps, said);
   });
 
   it("says in both requests what the token is for, and proves to be who began (PKCE)", async () => {
-    const scene = await setUpAuthorization();
-    await authorize(scene, scene.openHub());
-    const [login] = scene.authorizationServer.requestsTo("/authorize");
-    const [exchange] = scene.authorizationServer.requestsTo("/token");
-    assert.equal(login?.parameters.get("resource"), scene.server.resource);
-    assert.equal(exchange?.parameters.get("resource"), scene.server.resource);
+    const setup = await setUpAuthorization();
+    await authorize(setup, setup.openHub());
+    const [login] = setup.authorizationServer.requestsTo("/authorize");
+    const [exchange] = setup.authorizationServer.requestsTo("/token");
+    assert.equal(login?.parameters.get("resource"), setup.server.resource);
+    assert.equal(exchange?.parameters.get("resource"), setup.server.resource);
     assert.equal(login?.parameters.get("code_challenge_method"), "S256");
     assert.match(login?.parameters.get("state") ?? "", /^[\w-]{43}$/);
     assert.ok(exchange?.parameters.get("code_verifier"));
   });
 
   it("registers as a program on somebody's machine that is sent back to a port of its own", async () => {
-    const scene = await setUpAuthorization();
-    await authorize(scene, scene.openHub());
-    const [registration] = scene.authorizationServer.requestsTo("/register");
+    const setup = await setUpAuthorization();
+    await authorize(setup, setup.openHub());
+    const [registration] = setup.authorizationServer.requestsTo("/register");
     assert.equal(registration?.json["application_type"], "native");
     assert.deepEqual(registration?.json["grant_types"], ["authorization_code", "refresh_token"]);
     assert.match(
@@ -64,70 +64,70 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
   });
 
   it("is still there for the next hub, which asks nobody", async () => {
-    const scene = await setUpAuthorization();
-    const token = await authorize(scene, scene.openHub());
-    assert.equal(await bearerTokenOf(scene.openHub(), scene.server), token);
-    assert.equal(scene.openedUrls.length, 1);
+    const setup = await setUpAuthorization();
+    const token = await authorize(setup, setup.openHub());
+    assert.equal(await bearerTokenOf(setup.openHub(), setup.server), token);
+    assert.equal(setup.openedUrls.length, 1);
   });
 
   it("is not used for another server of the same name", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer);
-    const other = await ProtectedServer.open(scene.authorizationServer, {});
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer);
+    const other = await ProtectedServer.open(setup.authorizationServer, {});
     closedAfterTests.push(other);
-    assert.equal(await bearerTokenOf(scene.openHub(), other), undefined);
+    assert.equal(await bearerTokenOf(setup.openHub(), other), undefined);
   });
 
   it("is asked for once by all who want it at the same time", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    const tokens = await Promise.all([1, 2, 3].map(() => authorize(scene, authorizer)));
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    const tokens = await Promise.all([1, 2, 3].map(() => authorize(setup, authorizer)));
     assert.equal(new Set(tokens).size, 1);
-    assert.equal(scene.openedUrls.length, 1);
+    assert.equal(setup.openedUrls.length, 1);
   });
 
   it("is asked for once by two hubs: the second finds what the first has got", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const tokens = await Promise.all([
-      authorize(scene, scene.openHub()),
-      authorize(scene, scene.openHub()),
+      authorize(setup, setup.openHub()),
+      authorize(setup, setup.openHub()),
     ]);
     assert.equal(new Set(tokens).size, 1);
-    assert.equal(scene.openedUrls.length, 1);
+    assert.equal(setup.openedUrls.length, 1);
   });
 
   it("is asked for again with the same client, sent back to the same port", async () => {
-    const scene = await setUpAuthorization();
-    await authorize(scene, scene.openHub());
-    scene.authorizationServer.revokeAll();
-    await authorize(scene, scene.openHub());
-    assert.equal(scene.authorizationServer.requestsTo("/register").length, 1);
-    assert.equal(scene.openedUrls.length, 2);
+    const setup = await setUpAuthorization();
+    await authorize(setup, setup.openHub());
+    setup.authorizationServer.revokeAll();
+    await authorize(setup, setup.openHub());
+    assert.equal(setup.authorizationServer.requestsTo("/register").length, 1);
+    assert.equal(setup.openedUrls.length, 2);
   });
 
   it("is given up when nobody comes back within 120 s, and names what to run", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub(() => {
-      assert.deepEqual(scene.clock.pendingDelays, [120_000]);
-      scene.clock.advanceTo(120_000);
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub(() => {
+      assert.deepEqual(setup.clock.pendingDelays, [120_000]);
+      setup.clock.advanceTo(120_000);
       return Promise.resolve();
     });
     const why = /within 120 s.*toolmux auth login guarded/;
-    await assert.rejects(authorize(scene, authorizer), isHubError(why));
+    await assert.rejects(authorize(setup, authorizer), isHubError(why));
   });
 
   it("ends with whoever wanted it, and the port is free again", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const abort = new AbortController();
     const reason = new HubError("cancelled", "enough");
-    const authorizer = scene.openHub(() => {
+    const authorizer = setup.openHub(() => {
       abort.abort(reason);
       return Promise.resolve();
     });
     const run = authorizer.authorize(
-      protectedServerSpec(scene.server),
-      resolvedProtectedServer(scene.server),
+      protectedServerSpec(setup.server),
+      resolvedProtectedServer(setup.server),
       CHALLENGE,
       {
         signal: abort.signal,
@@ -135,20 +135,20 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
       },
     );
     await assert.rejects(run, (error) => error === reason);
-    const back = new URL(scene.openedUrls[0] ?? "").searchParams.get("redirect_uri") ?? "";
+    const back = new URL(setup.openedUrls[0] ?? "").searchParams.get("redirect_uri") ?? "";
     await assert.rejects(fetch(back));
   });
 
   it("ends with whoever wanted it, also while an answer is waited for", async () => {
     const gate = new Promise<void>(() => {});
-    const scene = await setUpAuthorization({ tokenDelay: gate });
+    const setup = await setUpAuthorization({ tokenDelay: gate });
     const abort = new AbortController();
     const reason = new HubError("cancelled", "enough");
-    const run = scene
+    const run = setup
       .openHub()
       .authorize(
-        protectedServerSpec(scene.server),
-        resolvedProtectedServer(scene.server),
+        protectedServerSpec(setup.server),
+        resolvedProtectedServer(setup.server),
         CHALLENGE,
         {
           signal: abort.signal,
@@ -161,24 +161,24 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
   });
 
   it("goes on for the others when one of them does not want it any more", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const abort = new AbortController();
-    const authorizer = scene.openHub(async (url) => {
+    const authorizer = setup.openHub(async (url) => {
       abort.abort(new HubError("cancelled", "enough"));
       await browse(url);
     });
     const first = authorizer.authorize(
-      protectedServerSpec(scene.server),
-      resolvedProtectedServer(scene.server),
+      protectedServerSpec(setup.server),
+      resolvedProtectedServer(setup.server),
       CHALLENGE,
       {
         signal: abort.signal,
         onProgress: () => {},
       },
     );
-    const second = authorize(scene, authorizer);
+    const second = authorize(setup, authorizer);
     await assert.rejects(first, isHubError(/enough/, "cancelled"));
-    assert.equal(await scene.server.statusFor(await second), 200);
+    assert.equal(await setup.server.statusFor(await second), 200);
   });
 });
 
@@ -191,8 +191,8 @@ describe("the callback", TEST_OPTIONS, () => {
   ];
   for (const [name, change] of answers) {
     it(`takes no answer with ${name}, and goes on waiting`, async () => {
-      const scene = await setUpAuthorization();
-      const authorizer = scene.openHub(async (url) => {
+      const setup = await setUpAuthorization();
+      const authorizer = setup.openHub(async (url) => {
         const sent = await fetch(url, { redirect: "manual" });
         const back = new URL(sent.headers.get("location") ?? "");
         const wrong = new URL(back);
@@ -201,15 +201,15 @@ describe("the callback", TEST_OPTIONS, () => {
         assert.equal((await fetch(back, { method: "POST" })).status, 404);
         assert.equal((await fetch(back)).status, 200);
       });
-      assert.equal(await scene.server.statusFor(await authorize(scene, authorizer)), 200);
+      assert.equal(await setup.server.statusFor(await authorize(setup, authorizer)), 200);
     });
   }
 });
 
 describe("the callback's address", TEST_OPTIONS, () => {
   it("is that of this machine alone: pages elsewhere that have a name for it get nothing", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub(async (url) => {
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub(async (url) => {
       const sent = await fetch(url, { redirect: "manual" });
       const back = new URL(sent.headers.get("location") ?? "");
       const asked = get(back, { headers: { host: "evil.example" } });
@@ -218,20 +218,20 @@ describe("the callback's address", TEST_OPTIONS, () => {
       assert.equal(answer.statusCode, 404);
       assert.equal((await fetch(back)).status, 200);
     });
-    assert.equal(await scene.server.statusFor(await authorize(scene, authorizer)), 200);
+    assert.equal(await setup.server.statusFor(await authorize(setup, authorizer)), 200);
   });
 
   it("is another one if somebody has taken that of the last login: then the client is registered anew", async () => {
-    const scene = await setUpAuthorization();
-    await authorize(scene, scene.openHub());
-    const [before] = scene.authorizationServer.requestsTo("/authorize");
+    const setup = await setUpAuthorization();
+    await authorize(setup, setup.openHub());
+    const [before] = setup.authorizationServer.requestsTo("/authorize");
     const { port } = new URL(before?.parameters.get("redirect_uri") ?? "");
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(Number(port), "127.0.0.1", resolve));
-    scene.authorizationServer.revokeAll();
-    assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub())), 200);
+    setup.authorizationServer.revokeAll();
+    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
     await new Promise((resolve) => other.close(resolve));
-    assert.equal(scene.authorizationServer.requestsTo("/register").length, 2);
+    assert.equal(setup.authorizationServer.requestsTo("/register").length, 2);
   });
 });
 
@@ -275,10 +275,10 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
   ];
   for (const [name, switches, demands, why] of wrongs) {
     it(`is found out before anybody is asked for anything: it ${name}`, async () => {
-      const scene = await setUpAuthorization(switches, demands);
+      const setup = await setUpAuthorization(switches, demands);
       const code = name === "is not to be found" ? "unreachable" : "unauthorized";
-      await assert.rejects(authorize(scene, scene.openHub()), isHubError(why, code));
-      assert.deepEqual(scene.openedUrls, []);
+      await assert.rejects(authorize(setup, setup.openHub()), isHubError(why, code));
+      assert.deepEqual(setup.openedUrls, []);
     });
   }
 
@@ -306,57 +306,57 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
   ];
   for (const [name, switches, why] of answers) {
     it(`ends a login for good, whatever a retry could do: it ${name}`, async () => {
-      const scene = await setUpAuthorization(switches);
-      await assert.rejects(authorize(scene, scene.openHub()), (error: unknown) => {
+      const setup = await setUpAuthorization(switches);
+      await assert.rejects(authorize(setup, setup.openHub()), (error: unknown) => {
         assert.doesNotMatch(String(error), /secret-in-a-trace/);
         return isHubError(why)(error);
       });
-      assert.equal(scene.openedUrls.length, 1);
+      assert.equal(setup.openedUrls.length, 1);
     });
   }
 
   it("does not show what it says went wrong if it comes back in another's name", async () => {
-    const scene = await setUpAuthorization({
+    const setup = await setUpAuthorization({
       iss: "wrong",
       authorizationError: "visit_evil_example",
     });
-    await assert.rejects(authorize(scene, scene.openHub()), (error: unknown) => {
+    await assert.rejects(authorize(setup, setup.openHub()), (error: unknown) => {
       assert.doesNotMatch(String(error), /evil/);
       return true;
     });
-    assert.deepEqual(scene.authorizationServer.requestsTo("/token"), []);
+    assert.deepEqual(setup.authorizationServer.requestsTo("/token"), []);
   });
 
   it("does not make the hub follow it elsewhere", async () => {
     const other = await TestAuthorizationServer.open();
     closedAfterTests.push(other);
     const place = `${other.url}/.well-known/oauth-authorization-server`;
-    const scene = await setUpAuthorization({ redirectTo: place });
-    await assert.rejects(authorize(scene, scene.openHub()), HubError);
+    const setup = await setUpAuthorization({ redirectTo: place });
+    await assert.rejects(authorize(setup, setup.openHub()), HubError);
     assert.deepEqual(other.requests, []);
   });
 
   it("does not get a registered client again whose secret has expired", async () => {
-    const scene = await setUpAuthorization({
+    const setup = await setUpAuthorization({
       secretLifetime: 3600,
       methods: ["client_secret_post"],
     });
-    await authorize(scene, scene.openHub());
-    scene.time.now += 3_590_000;
-    scene.authorizationServer.revokeAll();
-    await authorize(scene, scene.openHub());
-    assert.equal(scene.authorizationServer.requestsTo("/register").length, 2);
+    await authorize(setup, setup.openHub());
+    setup.time.now += 3_590_000;
+    setup.authorizationServer.revokeAll();
+    await authorize(setup, setup.openHub());
+    assert.equal(setup.authorizationServer.requestsTo("/register").length, 2);
   });
 
   it("keeps the client that it has registered when a login is cancelled", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     for (let n = 0; n < 2; n++) {
       const abort = new AbortController();
       const visited = Promise.withResolvers<void>();
-      const authorizer = scene.openHub(async () => visited.resolve());
+      const authorizer = setup.openHub(async () => visited.resolve());
       const login = authorizer.authorize(
-        protectedServerSpec(scene.server),
-        resolvedProtectedServer(scene.server),
+        protectedServerSpec(setup.server),
+        resolvedProtectedServer(setup.server),
         CHALLENGE,
         {
           signal: abort.signal,
@@ -367,65 +367,65 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
       abort.abort(new HubError("cancelled", "Given up."));
       await assert.rejects(login, { code: "cancelled" });
     }
-    assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub())), 200);
-    assert.equal(scene.authorizationServer.requestsTo("/register").length, 1);
+    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
+    assert.equal(setup.authorizationServer.requestsTo("/register").length, 1);
   });
 
   it("does not make the hub come back as a client that it does not know any more", async () => {
-    const scene = await setUpAuthorization();
-    await authorize(scene, scene.openHub());
-    scene.authorizationServer.clients.clear();
-    scene.authorizationServer.revokeAll();
-    const late = scene.openHub(async (url) => {
+    const setup = await setUpAuthorization();
+    await authorize(setup, setup.openHub());
+    setup.authorizationServer.clients.clear();
+    setup.authorizationServer.revokeAll();
+    const late = setup.openHub(async (url) => {
       await browse(url);
-      scene.clock.advanceTo(121_000);
+      setup.clock.advanceTo(121_000);
     });
-    await assert.rejects(authorize(scene, late), isHubError(/within 120 s/));
-    assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub())), 200);
+    await assert.rejects(authorize(setup, late), isHubError(/within 120 s/));
+    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
   });
 });
 
 describe("where an authorization server is looked for", TEST_OPTIONS, () => {
   it("is what OpenID providers have, if there is nothing else", async () => {
-    const scene = await setUpAuthorization({ metadata: "openid" });
-    assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub())), 200);
+    const setup = await setUpAuthorization({ metadata: "openid" });
+    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
   });
 
   it("is where the server says in its challenge", async () => {
-    const scene = await setUpAuthorization({}, { metadataPath: "/elsewhere" });
-    const header = `Basic realm="x", Bearer realm="a, b", resource_metadata="${scene.server.url.origin}/elsewhere"`;
-    const token = await authorize(scene, scene.openHub(), {}, { status: 401, header });
-    assert.equal(await scene.server.statusFor(token), 200);
+    const setup = await setUpAuthorization({}, { metadataPath: "/elsewhere" });
+    const header = `Basic realm="x", Bearer realm="a, b", resource_metadata="${setup.server.url.origin}/elsewhere"`;
+    const token = await authorize(setup, setup.openHub(), {}, { status: 401, header });
+    assert.equal(await setup.server.statusFor(token), 200);
   });
 
   it("is beside a server of old, which says nothing", async () => {
-    const scene = await setUpAuthorization(
+    const setup = await setUpAuthorization(
       { metadata: "none" },
       { metadataPath: "/nowhere", servesAuthorization: true },
     );
-    const token = await authorize(scene, scene.openHub());
-    assert.equal(await scene.server.statusFor(token), 200);
+    const token = await authorize(setup, setup.openHub());
+    assert.equal(await setup.server.statusFor(token), 200);
     assert.equal(
-      scene.authorizationServer.requestsTo("/authorize")[0]?.parameters.has("resource"),
+      setup.authorizationServer.requestsTo("/authorize")[0]?.parameters.has("resource"),
       false,
     );
   });
 
   it("is the one that the manifest says, or none", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const more = { oauth: { issuer: "https://trusted.example" } };
-    await assert.rejects(authorize(scene, scene.openHub(), more), isHubError(/trusted\.example/));
+    await assert.rejects(authorize(setup, setup.openHub(), more), isHubError(/trusted\.example/));
   });
 
   it("is another one now: the client of the old one is not shown to it", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer);
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer);
     const other = await TestAuthorizationServer.open();
     closedAfterTests.push(other);
-    scene.server.authorizationServer = other;
-    const token = await authorize(scene, authorizer);
-    assert.equal(await scene.server.statusFor(token), 200);
+    setup.server.authorizationServer = other;
+    const token = await authorize(setup, authorizer);
+    assert.equal(await setup.server.statusFor(token), 200);
     assert.equal(other.requestsTo("/register").length, 1);
   });
 });
@@ -439,9 +439,9 @@ describe("scopes", TEST_OPTIONS, () => {
   });
 
   it("are those of the challenge, else those that the server has, else none", async () => {
-    const scene = await setUpAuthorization({}, { scopes: ["a", "b"] });
-    await authorize(scene, scene.openHub(), {}, wanting("a"));
-    assert.deepEqual(asked(scene), ["a"]);
+    const setup = await setUpAuthorization({}, { scopes: ["a", "b"] });
+    await authorize(setup, setup.openHub(), {}, wanting("a"));
+    assert.deepEqual(asked(setup), ["a"]);
     const unsaid = await setUpAuthorization({}, { scopes: ["a", "b"] });
     await authorize(unsaid, unsaid.openHub());
     assert.deepEqual(asked(unsaid), ["a b"]);
@@ -451,182 +451,182 @@ describe("scopes", TEST_OPTIONS, () => {
   });
 
   it("are those of the manifest if it says some, and of a person who logs in", async () => {
-    const scene = await setUpAuthorization({}, { scopes: ["a", "b"] });
-    const authorizer = scene.openHub();
+    const setup = await setUpAuthorization({}, { scopes: ["a", "b"] });
+    const authorizer = setup.openHub();
     const more = { oauth: { scopes: ["a"] } };
-    await authorize(scene, authorizer, more, wanting("b"));
-    await authorize(scene, authorizer, more, wanting("c", 403));
+    await authorize(setup, authorizer, more, wanting("b"));
+    await authorize(setup, authorizer, more, wanting("c", 403));
     const quiet = { signal: NEVER_ABORTED, onProgress: () => {} };
     await authorizer.login(
-      protectedServerSpec(scene.server),
-      resolvedProtectedServer(scene.server),
+      protectedServerSpec(setup.server),
+      resolvedProtectedServer(setup.server),
       CHALLENGE,
       quiet,
       ["d"],
     );
-    assert.deepEqual(asked(scene), ["a", "a c", "d"]);
+    assert.deepEqual(asked(setup), ["a", "a c", "d"]);
   });
 
   it("go with offline_access only where that is offered", async () => {
-    const scene = await setUpAuthorization({ scopes: ["a", "offline_access"] }, { scopes: ["a"] });
-    await authorize(scene, scene.openHub());
-    assert.deepEqual(asked(scene), ["a offline_access"]);
+    const setup = await setUpAuthorization({ scopes: ["a", "offline_access"] }, { scopes: ["a"] });
+    await authorize(setup, setup.openHub());
+    assert.deepEqual(asked(setup), ["a offline_access"]);
   });
 
   it("that are missing are asked for beside those that there are", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer, {}, wanting("read"));
-    await authorize(scene, authorizer, {}, wanting("write", 403));
-    assert.deepEqual(asked(scene), ["read", "read write"]);
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer, {}, wanting("read"));
+    await authorize(setup, authorizer, {}, wanting("write", 403));
+    assert.deepEqual(asked(setup), ["read", "read write"]);
   });
 
   it("that were asked for already are not asked for again and again", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer, {}, wanting("read"));
-    const again = authorize(scene, authorizer, {}, wanting("read", 403));
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer, {}, wanting("read"));
+    const again = authorize(setup, authorizer, {}, wanting("read", 403));
     await assert.rejects(again, isHubError(/wants more.*\(read\).*toolmux auth login/));
-    assert.equal(scene.openedUrls.length, 1);
+    assert.equal(setup.openedUrls.length, 1);
   });
 
   it("of a refresh token do not grow: it is not used for that", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer, {}, wanting("read"));
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer, {}, wanting("read"));
     const credentials = authorizer.credentialsFor(
-      protectedServerSpec(scene.server),
-      resolvedProtectedServer(scene.server),
+      protectedServerSpec(setup.server),
+      resolvedProtectedServer(setup.server),
     );
     await credentials.getHeaders(NEVER_ABORTED);
     assert.equal(await credentials.renew(wanting("write", 403), NEVER_ABORTED), false);
-    assert.equal(scene.authorizationServer.requestsTo("/token").length, 1);
+    assert.equal(setup.authorizationServer.requestsTo("/token").length, 1);
   });
 });
 
 describe("a token", TEST_OPTIONS, () => {
-  const renew = (scene: AuthorizationSetup, authorizer: OAuthAuthorizer): Promise<boolean> =>
+  const renew = (setup: AuthorizationSetup, authorizer: OAuthAuthorizer): Promise<boolean> =>
     authorizer
-      .credentialsFor(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server))
+      .credentialsFor(protectedServerSpec(setup.server), resolvedProtectedServer(setup.server))
       .renew(CHALLENGE, NEVER_ABORTED);
   const refreshes = ({ authorizationServer: authority }: AuthorizationSetup): number =>
     authority.requestsTo("/token").filter(({ parameters }) => parameters.has("refresh_token"))
       .length;
 
   it("is renewed before it expires, and not long before", async () => {
-    const scene = await setUpAuthorization({ tokenLifetime: 3600, rotatesRefreshTokens: true });
-    const authorizer = scene.openHub();
-    const first = await authorize(scene, authorizer);
-    scene.time.now += 3_530_000;
-    assert.equal(await bearerTokenOf(authorizer, scene.server), first);
-    scene.time.now += 11_000;
-    const second = await bearerTokenOf(authorizer, scene.server);
+    const setup = await setUpAuthorization({ tokenLifetime: 3600, rotatesRefreshTokens: true });
+    const authorizer = setup.openHub();
+    const first = await authorize(setup, authorizer);
+    setup.time.now += 3_530_000;
+    assert.equal(await bearerTokenOf(authorizer, setup.server), first);
+    setup.time.now += 11_000;
+    const second = await bearerTokenOf(authorizer, setup.server);
     assert.notEqual(second, first);
-    assert.equal(await scene.server.statusFor(second), 200);
-    assert.equal(refreshes(scene), 1);
+    assert.equal(await setup.server.statusFor(second), 200);
+    assert.equal(refreshes(setup), 1);
   });
 
   it("is renewed when it is refused, once for all who bore it", async () => {
-    const scene = await setUpAuthorization({ rotatesRefreshTokens: true });
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer);
-    scene.authorizationServer.expireAccessTokens();
-    const all = await Promise.all([1, 2, 3, 4, 5].map(() => renew(scene, authorizer)));
+    const setup = await setUpAuthorization({ rotatesRefreshTokens: true });
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer);
+    setup.authorizationServer.expireAccessTokens();
+    const all = await Promise.all([1, 2, 3, 4, 5].map(() => renew(setup, authorizer)));
     assert.deepEqual(all, [true, true, true, true, true]);
-    assert.equal(refreshes(scene), 1);
-    assert.equal(await scene.server.statusFor(await bearerTokenOf(authorizer, scene.server)), 200);
+    assert.equal(refreshes(setup), 1);
+    assert.equal(await setup.server.statusFor(await bearerTokenOf(authorizer, setup.server)), 200);
   });
 
   it("that another hub has renewed is taken from there", async () => {
-    const scene = await setUpAuthorization({ rotatesRefreshTokens: true });
-    const [one, two] = [scene.openHub(), scene.openHub()];
-    const first = await authorize(scene, one);
-    assert.equal(await bearerTokenOf(two, scene.server), first);
-    scene.authorizationServer.expireAccessTokens();
-    assert.deepEqual(await Promise.all([renew(scene, one), renew(scene, two)]), [true, true]);
-    assert.equal(refreshes(scene), 1);
-    assert.equal(scene.authorizationServer.hasRevoked, false);
-    assert.equal(await bearerTokenOf(one, scene.server), await bearerTokenOf(two, scene.server));
+    const setup = await setUpAuthorization({ rotatesRefreshTokens: true });
+    const [one, two] = [setup.openHub(), setup.openHub()];
+    const first = await authorize(setup, one);
+    assert.equal(await bearerTokenOf(two, setup.server), first);
+    setup.authorizationServer.expireAccessTokens();
+    assert.deepEqual(await Promise.all([renew(setup, one), renew(setup, two)]), [true, true]);
+    assert.equal(refreshes(setup), 1);
+    assert.equal(setup.authorizationServer.hasRevoked, false);
+    assert.equal(await bearerTokenOf(one, setup.server), await bearerTokenOf(two, setup.server));
   });
 
   it("is kept before it is used, with the refresh token that came with it", async () => {
-    const scene = await setUpAuthorization({ rotatesRefreshTokens: true });
-    await authorize(scene, scene.openHub());
+    const setup = await setUpAuthorization({ rotatesRefreshTokens: true });
+    await authorize(setup, setup.openHub());
     for (let round = 0; round < 3; round++) {
-      scene.authorizationServer.expireAccessTokens();
-      const next = scene.openHub();
-      assert.equal(await renew(scene, next), true);
+      setup.authorizationServer.expireAccessTokens();
+      const next = setup.openHub();
+      assert.equal(await renew(setup, next), true);
       assert.equal(
-        await scene.server.statusFor(await bearerTokenOf(scene.openHub(), scene.server)),
+        await setup.server.statusFor(await bearerTokenOf(setup.openHub(), setup.server)),
         200,
       );
     }
-    assert.equal(scene.authorizationServer.hasRevoked, false);
+    assert.equal(setup.authorizationServer.hasRevoked, false);
   });
 
   it("is forgotten when its refresh token is good for nothing any more", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer);
-    scene.authorizationServer.revokeAll();
-    assert.equal(await renew(scene, authorizer), false);
-    assert.equal(await bearerTokenOf(scene.openHub(), scene.server), undefined);
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer);
+    setup.authorizationServer.revokeAll();
+    assert.equal(await renew(setup, authorizer), false);
+    assert.equal(await bearerTokenOf(setup.openHub(), setup.server), undefined);
   });
 
   it("is kept while the authorization server fails", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer);
-    scene.authorizationServer.expireAccessTokens();
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer);
+    setup.authorizationServer.expireAccessTokens();
     for (const [status, body] of [
       [503, "<html>busy"],
       [400, `{"error":"temporarily_unavailable"}`],
     ] as const) {
-      scene.authorizationServer.settings.tokenError = { status, body };
-      await assert.rejects(renew(scene, authorizer), isHubError(/renewed/, "unreachable"));
+      setup.authorizationServer.settings.tokenError = { status, body };
+      await assert.rejects(renew(setup, authorizer), isHubError(/renewed/, "unreachable"));
     }
-    delete scene.authorizationServer.settings.tokenError;
-    assert.equal(await renew(scene, authorizer), true);
+    delete setup.authorizationServer.settings.tokenError;
+    assert.equal(await renew(setup, authorizer), true);
   });
 
   it("of a client that the manifest does not say any more is not exchanged", async () => {
-    const scene = await setUpAuthorization();
-    const { clients } = scene.authorizationServer;
+    const setup = await setUpAuthorization();
+    const { clients } = setup.authorizationServer;
     for (const id of ["ours", "other"])
       clients.set(id, { secret: undefined, redirects: undefined, expires: undefined });
-    const authorizer = scene.openHub();
-    await authorize(scene, authorizer, { oauth: { clientId: "ours" } });
+    const authorizer = setup.openHub();
+    await authorize(setup, authorizer, { oauth: { clientId: "ours" } });
     const more = { oauth: { clientId: "other" } };
     const credentials = authorizer.credentialsFor(
-      protectedServerSpec(scene.server, more),
-      resolvedProtectedServer(scene.server, more),
+      protectedServerSpec(setup.server, more),
+      resolvedProtectedServer(setup.server, more),
     );
     assert.equal(await credentials.renew(CHALLENGE, NEVER_ABORTED), false);
-    assert.equal(refreshes(scene), 0);
+    assert.equal(refreshes(setup), 0);
   });
 
   it("is kept while the authorization server is not there", async () => {
-    const scene = await setUpAuthorization({ tokenLifetime: 3600 });
-    const authorizer = scene.openHub();
-    const first = await authorize(scene, authorizer);
-    await scene.authorizationServer.close();
-    closedAfterTests.splice(closedAfterTests.indexOf(scene.authorizationServer), 1);
-    scene.time.now += 3_545_000;
-    assert.equal(await bearerTokenOf(authorizer, scene.server), first);
-    await assert.rejects(renew(scene, authorizer), isHubError(/renewed/, "unreachable"));
-    scene.time.now += 60_000;
+    const setup = await setUpAuthorization({ tokenLifetime: 3600 });
+    const authorizer = setup.openHub();
+    const first = await authorize(setup, authorizer);
+    await setup.authorizationServer.close();
+    closedAfterTests.splice(closedAfterTests.indexOf(setup.authorizationServer), 1);
+    setup.time.now += 3_545_000;
+    assert.equal(await bearerTokenOf(authorizer, setup.server), first);
+    await assert.rejects(renew(setup, authorizer), isHubError(/renewed/, "unreachable"));
+    setup.time.now += 60_000;
     await assert.rejects(
-      bearerTokenOf(authorizer, scene.server),
+      bearerTokenOf(authorizer, setup.server),
       isHubError(/renewed/, "unreachable"),
     );
     assert.deepEqual(
-      await scene
+      await setup
         .openHub()
-        .getStatus(protectedServerSpec(scene.server), resolvedProtectedServer(scene.server)),
+        .getStatus(protectedServerSpec(setup.server), resolvedProtectedServer(setup.server)),
       {
         kind: "expired",
-        issuer: scene.authorizationServer.settings.issuer ?? scene.server.issuer,
-        expires: scene.time.now - 5000,
+        issuer: setup.authorizationServer.settings.issuer ?? setup.server.issuer,
+        expires: setup.time.now - 5000,
         isRefreshable: true,
         scopes: [],
       },
@@ -634,29 +634,29 @@ describe("a token", TEST_OPTIONS, () => {
   });
 
   it("is worth nothing after a logout, here and there", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
-    const token = await authorize(scene, authorizer);
-    const spec = protectedServerSpec(scene.server);
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
+    const token = await authorize(setup, authorizer);
+    const spec = protectedServerSpec(setup.server);
     const ended = await authorizer.logout(
       spec,
-      resolvedProtectedServer(scene.server),
+      resolvedProtectedServer(setup.server),
       NEVER_ABORTED,
     );
     assert.deepEqual(ended, { was: true, isRevoked: true });
-    assert.equal(await scene.server.statusFor(token), 401);
-    assert.equal(await bearerTokenOf(authorizer, scene.server), undefined);
-    assert.deepEqual(await authorizer.getStatus(spec, resolvedProtectedServer(scene.server)), {
+    assert.equal(await setup.server.statusFor(token), 401);
+    assert.equal(await bearerTokenOf(authorizer, setup.server), undefined);
+    assert.deepEqual(await authorizer.getStatus(spec, resolvedProtectedServer(setup.server)), {
       kind: "none",
     });
   });
 
   it("is not asked for more than three times by a server that takes none", async () => {
-    const scene = await setUpAuthorization({ omitsRefreshTokens: true });
-    const authorizer = scene.openHub();
-    for (let round = 0; round < 3; round++) await authorize(scene, authorizer);
-    await assert.rejects(authorize(scene, authorizer), isHubError(/does not take tokens/));
-    assert.equal(scene.openedUrls.length, 3);
+    const setup = await setUpAuthorization({ omitsRefreshTokens: true });
+    const authorizer = setup.openHub();
+    for (let round = 0; round < 3; round++) await authorize(setup, authorizer);
+    await assert.rejects(authorize(setup, authorizer), isHubError(/does not take tokens/));
+    assert.equal(setup.openedUrls.length, 3);
   });
 });
 
@@ -665,28 +665,28 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
 
   for (const method of ["client_secret_basic", "client_secret_post"]) {
     it(`proves who it is by ${method}`, async () => {
-      const scene = await setUpAuthorization({ methods: [method] });
+      const setup = await setUpAuthorization({ methods: [method] });
       const { clientSecret: secret } = client;
-      scene.authorizationServer.clients.set("ours", {
+      setup.authorizationServer.clients.set("ours", {
         secret,
         redirects: undefined,
         expires: undefined,
       });
       const more = { oauth: client };
       assert.equal(
-        await scene.server.statusFor(await authorize(scene, scene.openHub(), more)),
+        await setup.server.statusFor(await authorize(setup, setup.openHub(), more)),
         200,
       );
-      assert.deepEqual(scene.authorizationServer.requestsTo("/register"), []);
-      const [exchange] = scene.authorizationServer.requestsTo("/token");
+      assert.deepEqual(setup.authorizationServer.requestsTo("/register"), []);
+      const [exchange] = setup.authorizationServer.requestsTo("/token");
       const isBasic = method === "client_secret_basic";
       assert.equal(exchange?.headers.authorization?.startsWith("Basic ") === true, isBasic);
     });
 
     it(`gets tokens without anybody by ${method}, before the first request`, async () => {
-      const scene = await setUpAuthorization({ methods: [method] });
+      const setup = await setUpAuthorization({ methods: [method] });
       const { clientSecret: secret } = client;
-      scene.authorizationServer.clients.set("ours", {
+      setup.authorizationServer.clients.set("ours", {
         secret,
         redirects: undefined,
         expires: undefined,
@@ -695,16 +695,16 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
         auth: "oauth" as const,
         oauth: { ...client, grant: "clientCredentials" as const },
       };
-      const token = await bearerTokenOf(scene.openHub(), scene.server, more);
-      assert.equal(await scene.server.statusFor(token), 200);
-      assert.deepEqual(scene.openedUrls, []);
+      const token = await bearerTokenOf(setup.openHub(), setup.server, more);
+      assert.equal(await setup.server.statusFor(token), 200);
+      assert.deepEqual(setup.openedUrls, []);
     });
   }
 
   it("gets tokens without anybody as often as they expire, and more of them when that is wanted", async () => {
-    const scene = await setUpAuthorization({ tokenLifetime: 60, methods: ["client_secret_post"] });
+    const setup = await setUpAuthorization({ tokenLifetime: 60, methods: ["client_secret_post"] });
     const { clientSecret: secret } = client;
-    scene.authorizationServer.clients.set("ours", {
+    setup.authorizationServer.clients.set("ours", {
       secret,
       redirects: undefined,
       expires: undefined,
@@ -713,16 +713,16 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
       auth: "oauth" as const,
       oauth: { ...client, grant: "clientCredentials" as const },
     };
-    const authorizer = scene.openHub();
+    const authorizer = setup.openHub();
     const tokens = new Set<string | undefined>();
     for (let round = 0; round < 6; round++) {
-      tokens.add(await bearerTokenOf(authorizer, scene.server, more));
-      scene.time.now += 58_000;
+      tokens.add(await bearerTokenOf(authorizer, setup.server, more));
+      setup.time.now += 58_000;
     }
     assert.equal(tokens.size, 6);
     const header = `Bearer error="insufficient_scope", scope="write"`;
-    await authorize(scene, authorizer, more, { status: 403, header });
-    const scopes = scene.authorizationServer
+    await authorize(setup, authorizer, more, { status: 403, header });
+    const scopes = setup.authorizationServer
       .requestsTo("/token")
       .map(({ parameters }) => parameters.get("scope"));
     assert.deepEqual(scopes.at(-1), "write");
@@ -730,8 +730,8 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
 
   for (const kind of ["rsa", "ec"] as const) {
     it(`gets tokens with a private key (${kind}), which stays where it is`, async () => {
-      const scene = await setUpAuthorization({ methods: ["private_key_jwt"] });
-      scene.authorizationServer.clients.set("ours", {
+      const setup = await setUpAuthorization({ methods: ["private_key_jwt"] });
+      setup.authorizationServer.clients.set("ours", {
         secret: "none",
         redirects: undefined,
         expires: undefined,
@@ -743,10 +743,10 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
       const type = kind === "rsa" ? "pkcs1" : "sec1";
       const pem = privateKey.export({ type, format: "pem" } as { type: "sec1"; format: "pem" });
       const oauth = { clientId: "ours", privateKey: pem, grant: "clientCredentials" as const };
-      const authorizer = scene.openHub();
-      const token = await authorize(scene, authorizer, { oauth });
-      assert.equal(await scene.server.statusFor(token), 200);
-      const [request] = scene.authorizationServer.requestsTo("/token");
+      const authorizer = setup.openHub();
+      const token = await authorize(setup, authorizer, { oauth });
+      assert.equal(await setup.server.statusFor(token), 200);
+      const [request] = setup.authorizationServer.requestsTo("/token");
       const [head = ""] = request?.parameters.get("client_assertion")?.split(".") ?? [];
       const { alg } = JSON.parse(Buffer.from(head, "base64url").toString()) as { alg: string };
       assert.equal(alg, kind === "rsa" ? "RS256" : "ES256");
@@ -755,26 +755,26 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
 
   it("is a document where the authorization server can read those", async () => {
     const id = "https://toolmux.example/client.json";
-    const scene = await setUpAuthorization({ supportsClientDocuments: true });
-    scene.authorizationServer.clients.set(id, {
+    const setup = await setUpAuthorization({ supportsClientDocuments: true });
+    setup.authorizationServer.clients.set(id, {
       secret: undefined,
       redirects: undefined,
       expires: undefined,
     });
     const more = { oauth: { clientMetadataUrl: id } };
-    assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub(), more)), 200);
-    assert.deepEqual(scene.authorizationServer.requestsTo("/register"), []);
+    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub(), more)), 200);
+    assert.deepEqual(setup.authorizationServer.requestsTo("/register"), []);
     const plain = await setUpAuthorization();
     await authorize(plain, plain.openHub(), more);
     assert.equal(plain.authorizationServer.requestsTo("/register").length, 1);
   });
 
   it("comes back to the port that the manifest says, or not at all", async () => {
-    const scene = await setUpAuthorization();
-    const { port } = scene.server.url;
+    const setup = await setUpAuthorization();
+    const { port } = setup.server.url;
     const more = { oauth: { callbackPort: Number(port) } };
     await assert.rejects(
-      authorize(scene, scene.openHub(), more),
+      authorize(setup, setup.openHub(), more),
       isHubError(new RegExp(`port ${port}`)),
     );
   });
@@ -782,62 +782,62 @@ describe("a client that the manifest says", TEST_OPTIONS, () => {
 
 describe("what the manifest says of a server's credentials", TEST_OPTIONS, () => {
   it("counts in that order: a header, a token of OAuth, a key file", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
     const key = "a-key-of-a-file";
-    assert.equal(await bearerTokenOf(authorizer, scene.server, { key }), key);
-    const token = await authorize(scene, authorizer);
-    assert.equal(await bearerTokenOf(authorizer, scene.server, { key }), token);
+    assert.equal(await bearerTokenOf(authorizer, setup.server, { key }), key);
+    const token = await authorize(setup, authorizer);
+    assert.equal(await bearerTokenOf(authorizer, setup.server, { key }), token);
     const headers = { authorization: "Bearer mine" };
-    assert.equal(await bearerTokenOf(authorizer, scene.server, { key, headers }), undefined);
+    assert.equal(await bearerTokenOf(authorizer, setup.server, { key, headers }), undefined);
   });
 
   it("leaves no place for a login if it is all there is to be", async () => {
-    const scene = await setUpAuthorization();
-    const authorizer = scene.openHub();
+    const setup = await setUpAuthorization();
+    const authorizer = setup.openHub();
     const headers = { Authorization: "Bearer mine" };
     await assert.rejects(
-      authorize(scene, authorizer, { headers }),
+      authorize(setup, authorizer, { headers }),
       isHubError(/Authorization header/),
     );
     await assert.rejects(
-      authorize(scene, authorizer, { auth: "none" }),
+      authorize(setup, authorizer, { auth: "none" }),
       isHubError(/auth = "none"/),
     );
-    await assert.rejects(authorize(scene, authorizer, { key: "k" }), isHubError(/keyFile/));
-    assert.deepEqual(scene.openedUrls, []);
+    await assert.rejects(authorize(setup, authorizer, { key: "k" }), isHubError(/keyFile/));
+    assert.deepEqual(setup.openedUrls, []);
   });
 
   it("asks for a login before the first request if it says oauth", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const more = { auth: "oauth" as const };
     await assert.rejects(
-      bearerTokenOf(scene.openHub(), scene.server, more),
+      bearerTokenOf(setup.openHub(), setup.server, more),
       isHubError(/toolmux auth login/),
     );
-    assert.equal(await scene.server.statusFor(await authorize(scene, scene.openHub(), more)), 200);
+    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub(), more)), 200);
   });
 
   it("is all that is borne while secrets cannot be read, unless the server wants more", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const broken = new HubError("storeBroken", "The keychain is locked.");
-    scene.store.get = () => Promise.reject(broken);
-    const authorizer = scene.openHub();
-    assert.equal(await bearerTokenOf(authorizer, scene.server), undefined);
-    assert.equal(await bearerTokenOf(authorizer, scene.server, { key: "a-key" }), "a-key");
-    await assert.rejects(authorize(scene, authorizer), (error) => error === broken);
+    setup.store.get = () => Promise.reject(broken);
+    const authorizer = setup.openHub();
+    assert.equal(await bearerTokenOf(authorizer, setup.server), undefined);
+    assert.equal(await bearerTokenOf(authorizer, setup.server, { key: "a-key" }), "a-key");
+    await assert.rejects(authorize(setup, authorizer), (error) => error === broken);
     const more = { auth: "oauth" as const };
     await assert.rejects(
-      bearerTokenOf(authorizer, scene.server, more),
+      bearerTokenOf(authorizer, setup.server, more),
       (error) => error === broken,
     );
-    assert.deepEqual(scene.openedUrls, []);
+    assert.deepEqual(setup.openedUrls, []);
   });
 
   it("is asked for if the server takes no tokens at all", async () => {
-    const scene = await setUpAuthorization();
+    const setup = await setUpAuthorization();
     const challenge: AuthChallenge = { status: 401, header: `Basic realm="x"` };
-    const run = authorize(scene, scene.openHub(), {}, challenge);
+    const run = authorize(setup, setup.openHub(), {}, challenge);
     await assert.rejects(run, isHubError(/headers\.Authorization/));
   });
 });

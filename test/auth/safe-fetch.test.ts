@@ -155,9 +155,9 @@ describe("a browser", { timeout: 20_000 }, () => {
       await writeFile(teller, `#!/bin/sh\nenv >${notes}\n`, { mode: 0o700 });
       const own = { TOOLMUX_SECRET_A: "canary", TOOLMUX_OWNER: "1/2/3", DISPLAY: ":7" };
       assert.equal(await open({ ...own, BROWSER: teller }), true);
-      const told = await readFile(notes, "utf8");
-      assert.match(told, /^DISPLAY=:7$/m);
-      assert.doesNotMatch(told, /canary|TOOLMUX/);
+      const reported = await readFile(notes, "utf8");
+      assert.match(reported, /^DISPLAY=:7$/m);
+      assert.doesNotMatch(reported, /canary|TOOLMUX/);
     });
   });
 

@@ -11,15 +11,18 @@ const KEY = fc.oneof(
   fc.constantFrom(0.5, 2 ** 31, 2 ** 53, "", "1", '"1', "a"),
 );
 
-const DEED = fc.record({ what: fc.constantFrom("set", "set", "take", "take", "clear"), key: KEY });
+const ACTION = fc.record({
+  what: fc.constantFrom("set", "set", "take", "take", "clear"),
+  key: KEY,
+});
 
 describe("a register", () => {
   it("has what a Map has, whatever is put in and taken out", () => {
     fc.assert(
-      fc.property(fc.array(DEED, { maxLength: 300 }), (deeds) => {
+      fc.property(fc.array(ACTION, { maxLength: 300 }), (actions) => {
         const register = new IdMap<{ at: number }>();
         const map = new Map<string | number, { at: number }>();
-        for (const [at, { what, key }] of deeds.entries()) {
+        for (const [at, { what, key }] of actions.entries()) {
           // That one is rare, so that there is something to be cleared.
           if (what === "clear" && at % 50 === 49) {
             register.clear();

@@ -92,20 +92,20 @@ describe("the comparison with others", () => {
   });
 
   it("measures one that answers rightly, lap by lap", { skip }, async () => {
-    const told: Figures[] = [];
-    await runJob(jobOf(HONEST), (figures) => void told.push(figures));
-    assert.equal(told.length, 2);
-    assert.ok(told.every(({ calls, rate, p50 }) => calls > 0 && rate > 0 && p50 > 0));
+    const reported: Figures[] = [];
+    await runJob(jobOf(HONEST), (figures) => void reported.push(figures));
+    assert.equal(reported.length, 2);
+    assert.ok(reported.every(({ calls, rate, p50 }) => calls > 0 && rate > 0 && p50 > 0));
   });
 
   it("measures nothing of one that answers another's call", { skip }, async () => {
-    const told: Figures[] = [];
+    const reported: Figures[] = [];
     const job = jobOf(HONEST.replace("${key} ", "10000001 "));
     await assert.rejects(
-      runJob(job, (figures) => void told.push(figures)),
+      runJob(job, (figures) => void reported.push(figures)),
       /not the answer/,
     );
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
   });
 
   it("leaves nothing of one that hangs, nor of what left its process group", { skip }, async () => {

@@ -128,8 +128,8 @@ describe("a catalog", () => {
       (name) => build(source("s", [tool(name)])).tools,
     );
     assert.ok(one && same && other);
-    const told = [same, other, same, other, one, same].map((section) => one.equals(section));
-    assert.deepEqual(told, [true, false, true, false, true, true]);
+    const reported = [same, other, same, other, one, same].map((section) => one.equals(section));
+    assert.deepEqual(reported, [true, false, true, false, true, true]);
   });
 
   it("changes nothing in a tool but its name, whatever the tool looks like", () => {

@@ -99,9 +99,9 @@ async function listAs(era: Era, client: Peer, kind: Kind): Promise<string> {
 }
 
 async function open(era: Era, bad: ScriptedServer, spoken: Era = "legacy") {
-  const stage = setBoth(bad, spoken);
-  if (era === "legacy") await initialize(stage.client);
-  return stage;
+  const setup = setBoth(bad, spoken);
+  if (era === "legacy") await initialize(setup.client);
+  return setup;
 }
 
 function warnings(events: readonly HubEvent[]): string[] {
@@ -303,8 +303,8 @@ describe("a tool whose schema is nested", () => {
     for (const depth of HIDDEN_DEPTHS) {
       it(`${depth} deep is hidden at once, and costs its server nothing else (${name})`, async () => {
         // The clock stands still: nothing is waited for.
-        const stage = setUpHubWithClock({ good: good(), bad: deep(depth) }, { servers: BARE });
-        const { client, hub } = stage;
+        const setup = setUpHubWithClock({ good: good(), bad: deep(depth) }, { servers: BARE });
+        const { client, hub } = setup;
         await initialize(client);
         const list = await listAs("legacy", client, "tools");
         const { tools } = JSON.parse(list).result as { tools: Named[] };
@@ -321,7 +321,7 @@ describe("a tool whose schema is nested", () => {
           [`d${depth}`],
         );
         assert.equal(
-          warnings(stage.events).filter((text) => text.includes(`"d${depth}"`)).length,
+          warnings(setup.events).filter((text) => text.includes(`"d${depth}"`)).length,
           1,
         );
         await hub.close();

@@ -172,13 +172,13 @@ describe("a catalog that is made of what others were made of", () => {
       for (let step = 0; step < STEPS; step++) {
         const catalog = buildCatalog(game.sources, game.names, digest);
         const now = new Map(KINDS.map((kind) => [kind, textOf(catalog[kind].result)]));
-        const told = lists.compare(catalog);
+        const reported = lists.compare(catalog);
         const changed = KINDS.filter(
           (kind) => before.has(kind) && before.get(kind) !== now.get(kind),
         );
         const methods = [...new Set(changed.map((kind) => LIST_CHANGED[kind]))];
         const expected = methods.map((method) => buildNotification(method));
-        assert.deepEqual(told, expected, `seed ${seed}, step ${step}`);
+        assert.deepEqual(reported, expected, `seed ${seed}, step ${step}`);
         if (step === 0) for (const kind of KINDS) ask(lists, kind)(catalog);
         before = now;
         game.change();

@@ -13,7 +13,7 @@ const UNKNOWN = '"error":{"code":-32601,"message":"no such method"}';
 /** A hub over one server, and what that was last seen to offer. */
 async function connect(script: ScriptedServer, kept?: ServerListing) {
   let offer: ServerListing | undefined;
-  const stage = setUpHubWithClock(
+  const setup = setUpHubWithClock(
     { a: script },
     {
       servers: { a: { connectTimeout: 1000, reconnect: NEVER } },
@@ -27,13 +27,13 @@ async function connect(script: ScriptedServer, kept?: ServerListing) {
       },
     },
   );
-  stage.hub.startAll();
+  setup.hub.startAll();
   await turn();
   const warnings = (): string[] =>
-    stage.events.flatMap((event) =>
+    setup.events.flatMap((event) =>
       event.kind === "log" && event.level === "warn" ? [event.text] : [],
     );
-  return { ...stage, warnings, offer: () => offer };
+  return { ...setup, warnings, offer: () => offer };
 }
 
 /** By keys. */

@@ -165,12 +165,12 @@ describe("a client over HTTP", () => {
     server.listen(0, "127.0.0.1");
     await once(server, "listening");
     const { port } = server.address() as AddressInfo;
-    const visitor = await Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`));
+    const httpClient = await Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`));
     try {
-      await visitor.ask("ping", {});
-      return await visitor.ask("ping", {});
+      await httpClient.ask("ping", {});
+      return await httpClient.ask("ping", {});
     } finally {
-      visitor.close();
+      httpClient.close();
       server.close();
     }
   }
@@ -264,13 +264,13 @@ describe("a table of goals", () => {
   const goal = { bound: "atMost", limit: 2, unit: "×" } as const;
 
   it("has those that were measured, and says how many were not", () => {
-    const told = formatGoals([
+    const reported = formatGoals([
       { ...goal, name: "start", figure: 1.5 },
       { ...goal, name: "end", figure: 3 },
       { ...goal, name: "middle", figure: undefined },
       { ...goal, name: "rest", figure: Number.NaN },
     ]);
-    const cells = told.split("\n").map((line) => line.trim().split(/ {2,}/));
+    const cells = reported.split("\n").map((line) => line.trim().split(/ {2,}/));
     assert.deepEqual(cells, [
       ["goals"],
       ["figure", "goal"],

@@ -284,26 +284,26 @@ describe("a client in the same process", () => {
       const { progressToken } = (params?.["_meta"] ?? {}) as { progressToken?: unknown };
       tokens.push(progressToken);
       for (const progress of progressToken === undefined ? [] : [1, 2]) {
-        const told = { progressToken, progress, total: 2, message: `step ${progress}` };
-        a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: told });
+        const reported = { progressToken, progress, total: 2, message: `step ${progress}` };
+        a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: reported });
       }
       return '"result":{"content":[]}';
     };
     const { hub } = setUpHub({ a });
     const client = await InProcessClient.connect(hub, new AbortController().signal);
     await client.listTools();
-    const told: CallProgress[] = [];
+    const reported: CallProgress[] = [];
     const args = '{"_meta":{"progressToken":"mine"}}';
-    await client.callTool("a__x", args, (progress) => told.push(progress));
+    await client.callTool("a__x", args, (progress) => reported.push(progress));
     assert.deepEqual(
-      told.map(({ progress, total, message }) => [progress, total, message]),
+      reported.map(({ progress, total, message }) => [progress, total, message]),
       [
         [1, 2, "step 1"],
         [2, 2, "step 2"],
       ],
     );
     await client.callTool("a__x", args);
-    assert.equal(told.length, 2);
+    assert.equal(reported.length, 2);
     assert.notEqual(tokens[0], undefined);
     assert.equal(tokens[1], undefined);
     await hub.close();

@@ -46,18 +46,18 @@ const DAY = 24 * 60 * 60 * 1000;
 const OF_OTHERS: readonly string[] = ["TM601"];
 
 /** A home in which nothing is wrong, and what can be done to it. */
-class Patient {
-  readonly box: ManifestFolder;
+class Machine {
+  readonly folder: ManifestFolder;
   readonly world: CommandContext & { readonly env: Record<string, string> };
   readonly manifest: string;
 
-  constructor(box: ManifestFolder) {
-    this.box = box;
-    this.manifest = join(box.home, ".config/toolmux/toolmux.toml");
-    const PATH = `${join(box.home, "bin")}:${process.env["PATH"] ?? ""}`;
+  constructor(folder: ManifestFolder) {
+    this.folder = folder;
+    this.manifest = join(folder.home, ".config/toolmux/toolmux.toml");
+    const PATH = `${join(folder.home, "bin")}:${process.env["PATH"] ?? ""}`;
     this.world = {
-      env: { HOME: box.home, PATH, TOOLMUX_KEYCHAIN: "off" },
-      cwd: box.cwd,
+      env: { HOME: folder.home, PATH, TOOLMUX_KEYCHAIN: "off" },
+      cwd: folder.cwd,
       platform: "linux",
       signal: new AbortController().signal,
       uncaughtErrorHandlers: new Set(),
@@ -75,9 +75,12 @@ class Patient {
 
   /** Writes a manifest with one server that is fine, and what else is wanted. */
   async write(more = "", server = 'command = "/bin/true"'): Promise<void> {
-    await this.box.write("home/.config/toolmux/toolmux.toml", `[servers.good]\n${server}\n${more}`);
+    await this.folder.write(
+      "home/.config/toolmux/toolmux.toml",
+      `[servers.good]\n${server}\n${more}`,
+    );
     await chmod(this.manifest, 0o600);
-    await mkdir(this.box.cwd, { recursive: true });
+    await mkdir(this.folder.cwd, { recursive: true });
   }
 
   /** Remembers that a server has listed these tools. @param age in ms */
@@ -111,8 +114,8 @@ class Patient {
   }
 }
 
-function withPatient<T>(use: (patient: Patient) => Promise<T>): Promise<T> {
-  return withManifestFolder((box) => use(new Patient(box)));
+function withMachine<T>(use: (machine: Machine) => Promise<T>): Promise<T> {
+  return withManifestFolder((folder) => use(new Machine(folder)));
 }
 
 const TOOL = { name: "t", description: "d", inputSchema: { type: "object", properties: {} } };
@@ -120,9 +123,9 @@ const tool = (schema: object, name = "t"): object => ({ ...TOOL, name, inputSche
 const nest = (depth: number): unknown => (depth === 0 ? 1 : [nest(depth - 1)]);
 const LISTED =
   (...tools: readonly object[]) =>
-  async (patient: Patient) => {
-    await patient.write();
-    await patient.remember("good", tools);
+  async (machine: Machine) => {
+    await machine.write();
+    await machine.remember("good", tools);
   };
 /** A server that offers nothing, and shows its second argument on stdout before it says a word of MCP. */
 const NOISY = String.raw`echo "starting with $1"
@@ -150,25 +153,25 @@ const kept = (expires: number, refresh?: string): StoredToken => ({
   expires,
 });
 
-async function keepToken(patient: Patient, expires: number, refresh?: string): Promise<void> {
-  await patient.write(`[servers.r]\n${REMOTE}\n`);
+async function keepToken(machine: Machine, expires: number, refresh?: string): Promise<void> {
+  await machine.write(`[servers.r]\n${REMOTE}\n`);
   const name = await storeName("server", "r", "https://r.example.com/mcp");
-  await saveToken(patient.store, name, kept(expires, refresh));
+  await saveToken(machine.store, name, kept(expires, refresh));
 }
 
 describe("what is wrong with a manifest", () => {
   it("is said in one sentence, with one mark at its end", () =>
-    withPatient(async (patient) => {
-      await patient.write('[hub]\nnam = "x"');
-      const found = (await patient.examine()).filter(({ code }) => code === "TM101");
+    withMachine(async (machine) => {
+      await machine.write('[hub]\nnam = "x"');
+      const found = (await machine.examine()).filter(({ code }) => code === "TM101");
       const texts = found.map(({ text }) => text);
       assert.deepEqual(texts, ['hub.nam: unknown key; did you mean "name"?']);
     }));
 
   it("names a secret as it would be kept", () =>
-    withPatient(async (patient) => {
-      await patient.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`);
-      const found = (await patient.examine()).find(({ code }) => code === "TM107");
+    withMachine(async (machine) => {
+      await machine.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`);
+      const found = (await machine.examine()).find(({ code }) => code === "TM107");
       assert.match(
         found?.advice ?? "",
         /toolmux secret set good\/API_TOKEN, and \$\{secret:good\/API_TOKEN\}/,
@@ -177,27 +180,27 @@ describe("what is wrong with a manifest", () => {
 });
 
 it("names a few of many servers that nothing is known of, and how many more there are", () =>
-  withPatient(async (patient) => {
+  withMachine(async (machine) => {
     const more = Array.from(
       { length: 30 },
       (_, i) => `[servers.s${i}]\ncommand = "/bin/true"\nargs = ["${i}"]\n`,
     );
-    await patient.write(more.join(""));
-    const found = (await patient.examine()).find(({ code }) => code === "TM803");
+    await machine.write(more.join(""));
+    const found = (await machine.examine()).find(({ code }) => code === "TM803");
     assert.match(found?.text ?? "", /: good, s0, .*, s8 and 21 more\.$/);
   }));
 
 describe("a snapshot in the form of another toolmux", () => {
   it("counts as too old, and costs the doctor nothing else", () =>
-    withPatient(async (patient) => {
-      await LISTED(TOOL)(patient);
+    withMachine(async (machine) => {
+      await LISTED(TOOL)(machine);
       const name = "0e".repeat(32);
-      const seal = await readHmac(patient.state);
+      const seal = await readHmac(machine.state);
       assert.ok(seal);
       const body = new TextEncoder().encode(`${name}\n${Date.now()}\n{}\n{"things":[]}\n[]\n`);
       const path = `home/.local/state/toolmux/snapshots/${name}`;
-      await patient.box.write(path, `${await seal(body)}\n${new TextDecoder().decode(body)}`);
-      const codes = await patient.codes();
+      await machine.folder.write(path, `${await seal(body)}\n${new TextDecoder().decode(body)}`);
+      const codes = await machine.codes();
       assert.ok(codes.includes("TM802"));
       assert.ok(!codes.includes("TM801") && !codes.includes("TM803"));
     }));
@@ -222,142 +225,142 @@ async function listen(use: (port: number) => Promise<void>): Promise<void> {
 /** How each is brought about, and the options that it takes to see it. */
 const CASES: Readonly<
   Partial<
-    Record<FindingCode, { make: (patient: Patient) => Promise<unknown>; argv?: readonly string[] }>
+    Record<FindingCode, { make: (machine: Machine) => Promise<unknown>; argv?: readonly string[] }>
   >
 > = {
-  TM101: { make: (patient) => patient.write("[servers.bad]\ncomand = 1\n") },
+  TM101: { make: (machine) => machine.write("[servers.bad]\ncomand = 1\n") },
   TM102: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.box.write("work/.mcp.json", '{"mcpServers":{}}');
+    make: async (machine) => {
+      await machine.write();
+      await machine.folder.write("work/.mcp.json", '{"mcpServers":{}}');
     },
   },
   TM103: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.box.write("home/.config/toolmux/toolmux.json", "{}");
+    make: async (machine) => {
+      await machine.write();
+      await machine.folder.write("home/.config/toolmux/toolmux.json", "{}");
     },
   },
-  TM104: { make: (patient) => mkdir(patient.box.cwd, { recursive: true }) },
+  TM104: { make: (machine) => mkdir(machine.folder.cwd, { recursive: true }) },
   TM105: {
-    make: (patient) =>
-      patient.box.write("home/f.json", '{"mcpServers":{"a":{"type":"ws","url":"wss://x"}}}'),
+    make: (machine) =>
+      machine.folder.write("home/f.json", '{"mcpServers":{"a":{"type":"ws","url":"wss://x"}}}'),
     argv: ["--config", "~/f.json"],
   },
-  TM106: { make: (patient) => patient.write('[servers.again]\ncommand = "/bin/true"\n') },
+  TM106: { make: (machine) => machine.write('[servers.again]\ncommand = "/bin/true"\n') },
   TM107: {
-    make: (patient) =>
-      patient.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`),
+    make: (machine) =>
+      machine.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`),
   },
-  TM201: { make: (patient) => patient.write("", 'command = "no-such-command-here"') },
+  TM201: { make: (machine) => machine.write("", 'command = "no-such-command-here"') },
   TM202: {
-    make: async (patient) => {
-      await patient.box.write("home/bin/forbidden", "#!/bin/sh\n");
-      await patient.write("", `command = "${patient.box.home}/bin/forbidden"`);
+    make: async (machine) => {
+      await machine.folder.write("home/bin/forbidden", "#!/bin/sh\n");
+      await machine.write("", `command = "${machine.folder.home}/bin/forbidden"`);
     },
   },
   TM203: {
-    make: async (patient) => {
-      const file = await patient.box.write("home/bin/node", "#!/bin/sh\necho v16.20.2\n");
+    make: async (machine) => {
+      const file = await machine.folder.write("home/bin/node", "#!/bin/sh\necho v16.20.2\n");
       await chmod(file, 0o755);
-      await patient.write("", 'command = "npx"\nargs = ["x"]');
-      await chmod(await patient.box.write("home/bin/npx", "#!/bin/sh\n"), 0o755);
+      await machine.write("", 'command = "npx"\nargs = ["x"]');
+      await chmod(await machine.folder.write("home/bin/npx", "#!/bin/sh\n"), 0o755);
     },
   },
-  TM204: { make: (patient) => patient.write("", 'command = "/bin/true"\ncwd = "nowhere"') },
-  TM205: { make: (patient) => patient.write("", 'url = "ftp://x"') },
-  TM301: { make: (patient) => patient.write("", 'command = "x"\nargs = ["${secret:good/token}"]') },
+  TM204: { make: (machine) => machine.write("", 'command = "/bin/true"\ncwd = "nowhere"') },
+  TM205: { make: (machine) => machine.write("", 'url = "ftp://x"') },
+  TM301: { make: (machine) => machine.write("", 'command = "x"\nargs = ["${secret:good/token}"]') },
   TM302: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.store.set("left/over", CANARY);
+    make: async (machine) => {
+      await machine.write();
+      await machine.store.set("left/over", CANARY);
     },
   },
   TM303: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.store.set("left/over", CANARY);
+    make: async (machine) => {
+      await machine.write();
+      await machine.store.set("left/over", CANARY);
     },
   },
   TM304: {
-    make: async (patient) => {
-      await patient.write();
+    make: async (machine) => {
+      await machine.write();
       await chmod(
-        await patient.box.write("home/.config/toolmux/secrets/values", "nonsense"),
+        await machine.folder.write("home/.config/toolmux/secrets/values", "nonsense"),
         0o600,
       );
     },
   },
-  TM401: { make: (patient) => patient.write(`[servers.r]\n${REMOTE}\nauth = "oauth"\n`) },
-  TM402: { make: (patient) => keepToken(patient, 1) },
-  TM403: { make: (patient) => keepToken(patient, 1, CANARY) },
+  TM401: { make: (machine) => machine.write(`[servers.r]\n${REMOTE}\nauth = "oauth"\n`) },
+  TM402: { make: (machine) => keepToken(machine, 1) },
+  TM403: { make: (machine) => keepToken(machine, 1, CANARY) },
   TM602: {
-    make: async (patient) => {
-      await patient.write();
+    make: async (machine) => {
+      await machine.write();
       const file = `home/.config/toolmux/toolmux.toml.${crypto.randomUUID()}.draft`;
-      const path = await patient.box.write(file, CANARY);
+      const path = await machine.folder.write(file, CANARY);
       await utimes(path, new Date(0), new Date(0));
     },
   },
   TM603: {
-    make: async (patient) => {
-      await patient.write();
-      const lock = await patient.box.write(
+    make: async (machine) => {
+      await machine.write();
+      const lock = await machine.folder.write(
         "home/.config/toolmux/secrets/lock",
         await makeDeadTag(),
       );
       await chmod(lock, 0o600);
-      await chmod(join(patient.box.home, ".config/toolmux/secrets"), 0o700);
+      await chmod(join(machine.folder.home, ".config/toolmux/secrets"), 0o700);
     },
   },
   TM701: {
-    make: async (patient) => {
-      await patient.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`);
-      await chmod(patient.manifest, 0o644);
+    make: async (machine) => {
+      await machine.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`);
+      await chmod(machine.manifest, 0o644);
     },
   },
   TM702: {
-    make: async (patient) => {
-      await LISTED(TOOL)(patient);
-      await chmod(patient.state, 0o755);
+    make: async (machine) => {
+      await LISTED(TOOL)(machine);
+      await chmod(machine.state, 0o755);
     },
   },
   TM801: {
-    make: async (patient) => {
-      await LISTED(TOOL)(patient);
-      await patient.box.write(`home/.local/state/toolmux/snapshots/${"0f".repeat(32)}`, "x");
+    make: async (machine) => {
+      await LISTED(TOOL)(machine);
+      await machine.folder.write(`home/.local/state/toolmux/snapshots/${"0f".repeat(32)}`, "x");
     },
   },
   TM802: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.remember("good", [TOOL], 40 * DAY);
+    make: async (machine) => {
+      await machine.write();
+      await machine.remember("good", [TOOL], 40 * DAY);
     },
   },
-  TM803: { make: (patient) => patient.write() },
+  TM803: { make: (machine) => machine.write() },
   TM901: { make: LISTED(tool({ type: "object" }, "a.b")) },
   TM902: {
-    make: async (patient) => {
-      await patient.write(
+    make: async (machine) => {
+      await machine.write(
         'prefix = ""\n[servers.other]\ncommand = "/bin/true"\nargs = ["2"]\nprefix = ""\n',
       );
-      await patient.remember("good", [TOOL]);
-      await patient.remember("other", [TOOL]);
+      await machine.remember("good", [TOOL]);
+      await machine.remember("other", [TOOL]);
     },
   },
   TM903: { make: LISTED(TOOL, TOOL) },
   TM904: { make: LISTED({ ...TOOL, description: null }) },
   TM905: { make: LISTED(tool({ type: "object", default: nest(200) })) },
   TM906: {
-    make: async (patient) => {
-      await patient.write('tools.describe = { nobody = "Does nothing." }');
-      await patient.remember("good", [TOOL]);
+    make: async (machine) => {
+      await machine.write('tools.describe = { nobody = "Does nothing." }');
+      await machine.remember("good", [TOOL]);
     },
   },
   TM907: {
-    make: async (patient) => {
-      await patient.write(`tools.annotations.${TOOL.name}.readOnlyHint = true`);
-      await patient.remember("good", [{ ...TOOL, annotations: { readOnlyHint: false } }]);
+    make: async (machine) => {
+      await machine.write(`tools.annotations.${TOOL.name}.readOnlyHint = true`);
+      await machine.remember("good", [{ ...TOOL, annotations: { readOnlyHint: false } }]);
     },
   },
   TM911: {
@@ -382,38 +385,38 @@ const CASES: Readonly<
     make: LISTED(...Array.from({ length: 81 }, (_, i) => tool({ type: "object" }, `t${i}`))),
   },
   TM951: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.box.write(
+    make: async (machine) => {
+      await machine.write();
+      await machine.folder.write(
         "home/.cursor/mcp.json",
         '{"mcpServers":{"x":{"command":"/bin/true"}}}',
       );
     },
   },
   TM952: {
-    make: async (patient) => {
-      await patient.write();
-      await patient.box.write("home/.cursor/mcp.json", '{"mcpServers":');
+    make: async (machine) => {
+      await machine.write();
+      await machine.folder.write("home/.cursor/mcp.json", '{"mcpServers":');
     },
   },
   TM953: {
-    make: async (patient) => {
-      await patient.write();
+    make: async (machine) => {
+      await machine.write();
       const file = '{"mcpServers":{"toolmux":{"command":"/gone/toolmux"}}}';
-      await patient.box.write("home/.cursor/mcp.json", file);
+      await machine.folder.write("home/.cursor/mcp.json", file);
     },
   },
   TM961: {
-    make: (patient) =>
-      patient.write(
+    make: (machine) =>
+      machine.write(
         "",
         `command = "/bin/sh"\nargs = ["-c", "echo ${CANARY} >&2; exit 1", "--token", "${CANARY}"]`,
       ),
     argv: ["--connect"],
   },
   TM964: {
-    make: (patient) =>
-      patient.write(
+    make: (machine) =>
+      machine.write(
         "",
         `command = "/bin/sh"\nargs = ["-c", ${JSON.stringify(NOISY)}, "--token", "${CANARY}"]`,
       ),
@@ -423,26 +426,26 @@ const CASES: Readonly<
 
 describe("the doctor", () => {
   it("finds nothing wrong where nothing is", () =>
-    withPatient(async (patient) => {
-      await LISTED(TOOL)(patient);
-      const codes = (await patient.codes()).filter((code) => !OF_OTHERS.includes(code));
+    withMachine(async (machine) => {
+      await LISTED(TOOL)(machine);
+      const codes = (await machine.codes()).filter((code) => !OF_OTHERS.includes(code));
       assert.deepEqual(codes, ["TM001", "TM002"]);
     }));
 
   it("does not take the token that --token auto keeps for one that nobody uses", () =>
-    withPatient(async (patient) => {
-      await patient.write();
-      await patient.store.set(TOKEN_NAME, CANARY);
-      assert.ok(!(await patient.codes()).includes("TM302"));
-      await patient.store.set(`${TOKEN_NAME}s`, CANARY);
-      assert.ok((await patient.codes()).includes("TM302"));
+    withMachine(async (machine) => {
+      await machine.write();
+      await machine.store.set(TOKEN_NAME, CANARY);
+      assert.ok(!(await machine.codes()).includes("TM302"));
+      await machine.store.set(`${TOKEN_NAME}s`, CANARY);
+      assert.ok((await machine.codes()).includes("TM302"));
     }));
 
   for (const [code, { make, argv = [] }] of Object.entries(CASES)) {
     it(`finds ${code}: ${FINDING_CODES[code as FindingCode].title}`, () =>
-      withPatient(async (patient) => {
-        await make(patient);
-        const all = await patient.examine(...argv);
+      withMachine(async (machine) => {
+        await make(machine);
+        const all = await machine.examine(...argv);
         const findings = all.filter((finding) => !OF_OTHERS.includes(finding.code));
         const found = findings.find((finding) => finding.code === code);
         assert.ok(found, JSON.stringify(findings, null, 2));
@@ -452,7 +455,7 @@ describe("the doctor", () => {
           describeFindings(findings, true, paper) + JSON.stringify(findingsToJson(findings, []));
         assert.doesNotMatch(shown, /canary/);
         const done = await repair(findings);
-        const left = await patient.codes(...argv);
+        const left = await machine.codes(...argv);
         const isFixable = (found.fixes ?? []).length > 0;
         assert.equal(left.includes(code as FindingCode), !isFixable);
         assert.equal(
@@ -463,11 +466,11 @@ describe("the doctor", () => {
   }
 
   it("finds TM501 and TM502 where other processes listen", () =>
-    withPatient((patient) =>
+    withMachine((machine) =>
       listen(async (port) => {
         const oauth = `oauth = { callbackPort = ${port} }`;
-        await patient.write(`[servers.r]\n${REMOTE}\nauth = "oauth"\n${oauth}\n`);
-        const codes = await patient.codes("--http", `127.0.0.1:${port}`);
+        await machine.write(`[servers.r]\n${REMOTE}\nauth = "oauth"\n${oauth}\n`);
+        const codes = await machine.codes("--http", `127.0.0.1:${port}`);
         assert.ok(codes.includes("TM501") && codes.includes("TM502"), codes.join());
       }),
     ));
@@ -476,14 +479,14 @@ describe("the doctor", () => {
     "finds TM601 where a killed hub has left something, and can end it",
     { skip: skipWithoutLinux("orphans found by doctor") },
     () =>
-      withPatient(async (patient) => {
-        await patient.write();
+      withMachine(async (machine) => {
+        await machine.write();
         // Any hub that starts meanwhile does the same.
         for (let tries = 0; tries < 10; tries++) {
           const env = { TOOLMUX_OWNER: await makeDeadTag() };
           const sleeper = spawn("/bin/sleep", ["60"], { env, detached: true, stdio: "ignore" });
           const exited = new Promise((settle) => sleeper.once("exit", settle));
-          const findings = (await patient.examine()).filter(({ code }) => code === "TM601");
+          const findings = (await machine.examine()).filter(({ code }) => code === "TM601");
           await repair(findings);
           if (findings.length === 0) sleeper.kill("SIGKILL");
           await exited;
@@ -512,45 +515,48 @@ describe("the doctor", () => {
   });
 
   it("leaves the manifest and what is kept as it is without --fix", () =>
-    withPatient(async (patient) => {
-      await CASES.TM701?.make(patient);
-      await patient.examine();
-      assert.equal((await stat(patient.manifest)).mode & 0o777, 0o644);
+    withMachine(async (machine) => {
+      await CASES.TM701?.make(machine);
+      await machine.examine();
+      assert.equal((await stat(machine.manifest)).mode & 0o777, 0o644);
     }));
 
   it("says nothing of schemas where the plugin that repairs them is in use", () =>
-    withPatient(async (patient) => {
-      await patient.write('[[plugins]]\nuse = "schema-repair"\n');
-      await patient.remember("good", [tool({ properties: {} })]);
-      assert.ok(!(await patient.codes()).includes("TM912"));
+    withMachine(async (machine) => {
+      await machine.write('[[plugins]]\nuse = "schema-repair"\n');
+      await machine.remember("good", [tool({ properties: {} })]);
+      assert.ok(!(await machine.codes()).includes("TM912"));
     }));
 
   it("looks for any of those that can run a package", () =>
-    withPatient(async (patient) => {
-      const runner = await patient.box.write("home/bin/bunx", "#!/bin/sh\n");
+    withMachine(async (machine) => {
+      const runner = await machine.folder.write("home/bin/bunx", "#!/bin/sh\n");
       await chmod(runner, 0o755);
-      await patient.write("", 'package = "npm:some-server@1.0.0"');
-      patient.world.env["PATH"] = join(patient.box.home, "bin");
-      assert.ok(!(await patient.codes()).includes("TM201"));
+      await machine.write("", 'package = "npm:some-server@1.0.0"');
+      machine.world.env["PATH"] = join(machine.folder.home, "bin");
+      assert.ok(!(await machine.codes()).includes("TM201"));
       await rm(runner);
-      assert.ok((await patient.codes()).includes("TM201"));
+      assert.ok((await machine.codes()).includes("TM201"));
     }));
 
   it("finds what was left beside a client's file, and removes it alone", () =>
-    withPatient(async (patient) => {
-      await patient.write();
-      const file = await patient.box.write("home/.cursor/mcp.json", "{}");
-      const left = await patient.box.write(
+    withMachine(async (machine) => {
+      await machine.write();
+      const file = await machine.folder.write("home/.cursor/mcp.json", "{}");
+      const left = await machine.folder.write(
         `home/.cursor/mcp.json.${crypto.randomUUID()}.draft`,
         "",
       );
-      const fresh = await patient.box.write(
+      const fresh = await machine.folder.write(
         `home/.cursor/mcp.json.${crypto.randomUUID()}.draft`,
         "",
       );
-      const other = await patient.box.write(`home/.cursor/notes.${crypto.randomUUID()}.draft`, "");
+      const other = await machine.folder.write(
+        `home/.cursor/notes.${crypto.randomUUID()}.draft`,
+        "",
+      );
       for (const path of [left, other]) await utimes(path, new Date(0), new Date(0));
-      const findings = (await patient.examine()).filter(({ code }) => code === "TM602");
+      const findings = (await machine.examine()).filter(({ code }) => code === "TM602");
       assert.deepEqual(
         findings.map(({ subject }) => subject),
         [left],
@@ -561,15 +567,15 @@ describe("the doctor", () => {
     }));
 
   it("takes two servers with other variables for two", () =>
-    withPatient(async (patient) => {
-      await patient.write('[servers.again]\ncommand = "/bin/true"\nenv = { A = "1" }\n');
-      assert.ok(!(await patient.codes()).includes("TM106"));
+    withMachine(async (machine) => {
+      await machine.write('[servers.again]\ncommand = "/bin/true"\nenv = { A = "1" }\n');
+      assert.ok(!(await machine.codes()).includes("TM106"));
     }));
 
   it("says once, and not twice, that a server cannot be started", () =>
-    withPatient(async (patient) => {
-      await patient.write("", 'command = "no-such-command-here"');
-      const found = (await patient.examine("--connect")).filter(
+    withMachine(async (machine) => {
+      await machine.write("", 'command = "no-such-command-here"');
+      const found = (await machine.examine("--connect")).filter(
         (finding) => severityOf(finding) === "error",
       );
       assert.deepEqual(
@@ -579,7 +585,7 @@ describe("the doctor", () => {
     }));
 
   it("asks nobody to log in, with --connect, but says that somebody has to", () =>
-    withPatient(async (patient) => {
+    withMachine(async (machine) => {
       const web = createWebServer((_, response) => {
         response.writeHead(401, { "www-authenticate": "Bearer" }).end();
       });
@@ -587,8 +593,8 @@ describe("the doctor", () => {
       try {
         const address = web.address();
         assert.ok(typeof address === "object" && address !== null);
-        await patient.write("", `url = "http://127.0.0.1:${address.port}/mcp"`);
-        const found = (await patient.examine("--connect")).filter(
+        await machine.write("", `url = "http://127.0.0.1:${address.port}/mcp"`);
+        const found = (await machine.examine("--connect")).filter(
           ({ subject }) => subject === "good",
         );
         assert.deepEqual(
@@ -602,13 +608,13 @@ describe("the doctor", () => {
     }));
 
   it("looks at what servers list now, with --connect", () =>
-    withPatient(async (patient) => {
+    withMachine(async (machine) => {
       const server = join(
         fileURLToPath(new URL("../..", import.meta.url)),
         "node_modules/@modelcontextprotocol/server-memory/dist/index.js",
       );
-      await patient.write("", `command = "node"\nargs = [${JSON.stringify(server)}]`);
-      const codes = await patient.codes("--connect");
+      await machine.write("", `command = "node"\nargs = [${JSON.stringify(server)}]`);
+      const codes = await machine.codes("--connect");
       assert.deepEqual(
         codes.filter((code) => !OF_OTHERS.includes(code)),
         ["TM001", "TM002", "TM911"],
@@ -617,28 +623,28 @@ describe("the doctor", () => {
 });
 
 /** Ways to give a server a value, and what each takes to work; all of them stand for the canary. */
-const GIVEN: Readonly<Record<string, (patient: Patient) => Promise<string>>> = {
-  "the secret store": async (patient) => {
-    await patient.store.set("st/key", CANARY);
+const GIVEN: Readonly<Record<string, (machine: Machine) => Promise<string>>> = {
+  "the secret store": async (machine) => {
+    await machine.store.set("st/key", CANARY);
     return "${secret:st/key}";
   },
-  "the environment": (patient) => {
-    patient.world.env["SETTING"] = CANARY;
+  "the environment": (machine) => {
+    machine.world.env["SETTING"] = CANARY;
     return Promise.resolve("${env:SETTING}");
   },
-  "a file": async (patient) => `\${file:${await patient.box.write("home/value", CANARY)}}`,
-  "a command": async (patient) => {
-    const file = await patient.box.write("home/value", CANARY);
+  "a file": async (machine) => `\${file:${await machine.folder.write("home/value", CANARY)}}`,
+  "a command": async (machine) => {
+    const file = await machine.folder.write("home/value", CANARY);
     return `\${cmd:cat ${file}}`;
   },
 };
 
 /** Servers that have the value wherever one can stand, each with something else that is wrong with it. */
-async function poison(patient: Patient, given: string): Promise<string> {
-  await chmod(await patient.box.write(`home/bin/${CANARY}`, "#!/bin/sh\n"), 0o644);
-  const old = await patient.box.write(`home/${CANARY}/node`, "#!/bin/sh\necho v16.20.2\n");
+async function poison(machine: Machine, given: string): Promise<string> {
+  await chmod(await machine.folder.write(`home/bin/${CANARY}`, "#!/bin/sh\n"), 0o644);
+  const old = await machine.folder.write(`home/${CANARY}/node`, "#!/bin/sh\necho v16.20.2\n");
   await chmod(old, 0o755);
-  const { home } = patient.box;
+  const { home } = machine.folder;
   return `
 [servers.absent]
 command = "${given}"
@@ -683,8 +689,8 @@ commands = true
 `;
 }
 
-async function shownBy(patient: Patient, ...argv: readonly string[]) {
-  const findings = await patient.examine(...argv);
+async function shownBy(machine: Machine, ...argv: readonly string[]) {
+  const findings = await machine.examine(...argv);
   const text = describeFindings(findings, true, terminalStyleOf({ NO_COLOR: "1" }));
   return { findings, text: `${text}\n${JSON.stringify(findingsToJson(findings, []))}` };
 }
@@ -693,9 +699,9 @@ describe("a secret that a server is given", () => {
   for (const [source, give] of Object.entries(GIVEN)) {
     for (const argv of [[], ["--connect"]] as const) {
       it(`by ${source} is in nothing that ${["the doctor", ...argv].join(" ")} says`, () =>
-        withPatient(async (patient) => {
-          await patient.write(await poison(patient, await give(patient)));
-          const { findings, text } = await shownBy(patient, ...argv);
+        withMachine(async (machine) => {
+          await machine.write(await poison(machine, await give(machine)));
+          const { findings, text } = await shownBy(machine, ...argv);
           assert.ok(!text.includes(CANARY), text);
           const codes = new Set<string>(findings.map(({ code }) => code));
           // Without running it nobody knows what a command prints.
@@ -713,19 +719,19 @@ describe("a secret that a server is given", () => {
     const cases = Object.entries(CASES);
     assert.ok(cases.length > 0);
     for (const [code, { make, argv = [] }] of cases) {
-      await withPatient(async (patient) => {
-        await make(patient);
-        const given = await GIVEN["the environment"]?.(patient);
+      await withMachine(async (machine) => {
+        await make(machine);
+        const given = await GIVEN["the environment"]?.(machine);
         assert.ok(given !== undefined);
-        const path = await patient.box.write("home/poisoned.toml", await poison(patient, given));
+        const path = await machine.folder.write("home/poisoned.toml", await poison(machine, given));
         const files = argv.includes("--config") ? [] : ["--config", path];
         // Servers of the case stand beside them.
-        const isThere = await stat(patient.manifest).then(
+        const isThere = await stat(machine.manifest).then(
           () => true,
           () => false,
         );
-        const both = isThere ? ["--config", patient.manifest, ...files] : [];
-        const { findings, text } = await shownBy(patient, ...both, ...argv);
+        const both = isThere ? ["--config", machine.manifest, ...files] : [];
+        const { findings, text } = await shownBy(machine, ...both, ...argv);
         assert.ok(!text.includes(CANARY), `${code}\n${text}`);
         // Where files are named none is looked for.
         if (!["TM102", "TM103", "TM104"].includes(code)) {
@@ -739,12 +745,12 @@ describe("a secret that a server is given", () => {
   });
 
   it("is in nothing that is said of a plugin's options", () =>
-    withPatient(async (patient) => {
+    withMachine(async (machine) => {
       const options = `[plugins.options]\nunrepairable = "${CANARY}"\nnonsense = "${CANARY}"\n`;
-      await patient.write(`[[plugins]]\nuse = "schema-repair"\n${options}`);
-      const plain = await shownBy(patient);
+      await machine.write(`[[plugins]]\nuse = "schema-repair"\n${options}`);
+      const plain = await shownBy(machine);
       assert.ok(!plain.text.includes(CANARY), plain.text);
-      await assert.rejects(patient.examine("--connect"), (error: Error) => {
+      await assert.rejects(machine.examine("--connect"), (error: Error) => {
         assert.ok(!error.message.includes(CANARY), error.message);
         return true;
       });

@@ -29,9 +29,9 @@ class Watched {
   #isOpen = true;
   readonly #handle: { close(): void };
 
-  constructor(box: ManifestFolder, files: readonly string[], edition: string) {
+  constructor(folder: ManifestFolder, files: readonly string[], edition: string) {
     this.#handle = watchManifest(
-      { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
+      { files, env: { HOME: folder.home }, cwd: folder.cwd, platform: "linux" },
       {
         fingerprint: edition,
         onLoad: (result) => {
@@ -93,13 +93,13 @@ class Watched {
 
 /** Runs `use` with a watch that has looked once, on `files` below the root of the sandbox. */
 async function watching(
-  box: ManifestFolder,
+  folder: ManifestFolder,
   files: readonly string[],
   use: (watched: Watched) => Promise<void>,
 ): Promise<void> {
-  const named = files.map((file) => join(box.root, file));
-  const { fingerprint: edition } = await box.load({ files: named });
-  const watched = new Watched(box, named, edition);
+  const named = files.map((file) => join(folder.root, file));
+  const { fingerprint: edition } = await folder.load({ files: named });
+  const watched = new Watched(folder, named, edition);
   try {
     await watched.settle();
     await use(watched);
@@ -122,9 +122,9 @@ async function point(path: string, target: string): Promise<void> {
 
 describe("a named manifest", () => {
   it("is read again after it was written to, replaced, taken away, and put back", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("conf/a.toml", server("a"));
-      await watching(box, ["conf/a.toml"], async (watched) => {
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("conf/a.toml", server("a"));
+      await watching(folder, ["conf/a.toml"], async (watched) => {
         await writeFile(file, server("b"));
         assert.equal(await watched.next(), "b");
         await replace(file, server("c"));
@@ -141,10 +141,10 @@ describe("a named manifest", () => {
     }));
 
   it("is one of several that are all watched", () =>
-    withManifestFolder(async (box) => {
-      const one = await box.write("one/a.toml", server("a"));
-      const two = await box.write("two/b.toml", server("b"));
-      await watching(box, ["one/a.toml", "two/b.toml"], async (watched) => {
+    withManifestFolder(async (folder) => {
+      const one = await folder.write("one/a.toml", server("a"));
+      const two = await folder.write("two/b.toml", server("b"));
+      await watching(folder, ["one/a.toml", "two/b.toml"], async (watched) => {
         await replace(two, server("c"));
         assert.equal(await watched.next(), "a c");
         await replace(one, server("d"));
@@ -153,11 +153,11 @@ describe("a named manifest", () => {
     }));
 
   it("is found once it is there, in a folder in a folder that was not", () =>
-    withManifestFolder(async (box) => {
-      await watching(box, ["x/y/a.toml"], async (watched) => {
-        await watched.settle(mkdir(join(box.root, "x")));
-        await watched.settle(mkdir(join(box.root, "x/y")));
-        const file = await box.write("x/y/a.toml", server("a"));
+    withManifestFolder(async (folder) => {
+      await watching(folder, ["x/y/a.toml"], async (watched) => {
+        await watched.settle(mkdir(join(folder.root, "x")));
+        await watched.settle(mkdir(join(folder.root, "x/y")));
+        const file = await folder.write("x/y/a.toml", server("a"));
         assert.equal(await watched.next(), "a");
         await replace(file, server("b"));
         assert.equal(await watched.next(), "b");
@@ -165,9 +165,9 @@ describe("a named manifest", () => {
     }));
 
   it("is found where the folders on its way appear all at once", () =>
-    withManifestFolder(async (box) => {
-      await watching(box, ["x/y/z/a.toml"], async (watched) => {
-        const file = await box.write("x/y/z/a.toml", server("a"));
+    withManifestFolder(async (folder) => {
+      await watching(folder, ["x/y/z/a.toml"], async (watched) => {
+        const file = await folder.write("x/y/z/a.toml", server("a"));
         assert.equal(await watched.next(), "a");
         await replace(file, server("b"));
         assert.equal(await watched.next(), "b");
@@ -175,13 +175,13 @@ describe("a named manifest", () => {
     }));
 
   it("is read again after its folder was moved away, and another one took its place", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("conf/a.toml", server("a"));
-      await box.write("other/a.toml", server("b"));
-      await watching(box, ["conf/a.toml"], async (watched) => {
-        await rename(dirname(file), join(box.root, "old"));
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("conf/a.toml", server("a"));
+      await folder.write("other/a.toml", server("b"));
+      await watching(folder, ["conf/a.toml"], async (watched) => {
+        await rename(dirname(file), join(folder.root, "old"));
         assert.equal(await watched.next(), "problems");
-        await rename(join(box.root, "other"), dirname(file));
+        await rename(join(folder.root, "other"), dirname(file));
         assert.equal(await watched.next(), "b");
         await writeFile(file, server("c"));
         assert.equal(await watched.next(), "c");
@@ -189,13 +189,13 @@ describe("a named manifest", () => {
     }));
 
   it("is read again after its folder was exchanged for another in one go", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("conf/a.toml", server("a"));
-      await box.write("other/a.toml", server("b"));
-      await watching(box, ["conf/a.toml"], async (watched) => {
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("conf/a.toml", server("a"));
+      await folder.write("other/a.toml", server("b"));
+      await watching(folder, ["conf/a.toml"], async (watched) => {
         // No look comes in between.
-        renameSync(dirname(file), join(box.root, "old"));
-        renameSync(join(box.root, "other"), dirname(file));
+        renameSync(dirname(file), join(folder.root, "old"));
+        renameSync(join(folder.root, "other"), dirname(file));
         assert.equal(await watched.next(), "b");
         await writeFile(file, server("c"));
         assert.equal(await watched.next(), "c");
@@ -203,12 +203,12 @@ describe("a named manifest", () => {
     }));
 
   it("is read again after its folder was deleted and made anew", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("conf/a.toml", server("a"));
-      await watching(box, ["conf/a.toml"], async (watched) => {
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("conf/a.toml", server("a"));
+      await watching(folder, ["conf/a.toml"], async (watched) => {
         await rm(dirname(file), { recursive: true });
         assert.equal(await watched.next(), "problems");
-        await box.write("conf/a.toml", server("b"));
+        await folder.write("conf/a.toml", server("b"));
         assert.equal(await watched.next(), "b");
         await writeFile(file, server("c"));
         assert.equal(await watched.next(), "c");
@@ -216,13 +216,13 @@ describe("a named manifest", () => {
     }));
 
   it("that is a link is read again when its target changes, and when it gets another", () =>
-    withManifestFolder(async (box) => {
-      const one = await box.write("dotfiles/one.toml", server("a"));
-      const two = await box.write("elsewhere/two.toml", server("two"));
-      const link = join(box.root, "conf/a.toml");
+    withManifestFolder(async (folder) => {
+      const one = await folder.write("dotfiles/one.toml", server("a"));
+      const two = await folder.write("elsewhere/two.toml", server("two"));
+      const link = join(folder.root, "conf/a.toml");
       await mkdir(dirname(link));
       await symlink("../dotfiles/one.toml", link);
-      await watching(box, ["conf/a.toml"], async (watched) => {
+      await watching(folder, ["conf/a.toml"], async (watched) => {
         await writeFile(one, server("b"));
         assert.equal(await watched.next(), "b");
         await replace(one, server("c"));
@@ -235,27 +235,27 @@ describe("a named manifest", () => {
     }));
 
   it("is read again when a link to its folder's whole content is exchanged, as Kubernetes does", () =>
-    withManifestFolder(async (box) => {
-      await box.write("volume/..1/a.toml", server("a"));
-      const data = join(box.root, "volume/..data");
+    withManifestFolder(async (folder) => {
+      await folder.write("volume/..1/a.toml", server("a"));
+      const data = join(folder.root, "volume/..data");
       await symlink("..1", data);
-      await symlink("..data/a.toml", join(box.root, "volume/a.toml"));
-      await watching(box, ["volume/a.toml"], async (watched) => {
+      await symlink("..data/a.toml", join(folder.root, "volume/a.toml"));
+      await watching(folder, ["volume/a.toml"], async (watched) => {
         for (const turn of [2, 3]) {
-          await box.write(`volume/..${turn}/a.toml`, server(`a${turn}`));
+          await folder.write(`volume/..${turn}/a.toml`, server(`a${turn}`));
           await point(data, `..${turn}`);
-          await rm(join(box.root, `volume/..${turn - 1}`), { recursive: true });
+          await rm(join(folder.root, `volume/..${turn - 1}`), { recursive: true });
           assert.equal(await watched.next(), `a${turn}`);
         }
       });
     }));
 
   it("is read again when the file of a plugin is written to, replaced, taken away, and put back", () =>
-    withManifestFolder(async (box) => {
-      const code = await box.write("code/x.ts", "one");
+    withManifestFolder(async (folder) => {
+      const code = await folder.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
-      await box.write("conf/a.toml", text);
-      await watching(box, ["conf/a.toml"], async (watched) => {
+      await folder.write("conf/a.toml", text);
+      await watching(folder, ["conf/a.toml"], async (watched) => {
         await writeFile(code, "two");
         assert.equal(await watched.next(), "a");
         await replace(code, "three");
@@ -269,24 +269,24 @@ describe("a named manifest", () => {
     }));
 
   it("is read again when it names the file of a plugin that then changes, in a folder that was not", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("a.toml", server("a"));
-      await watching(box, ["a.toml"], async (watched) => {
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("a.toml", server("a"));
+      await watching(folder, ["a.toml"], async (watched) => {
         await appendFile(file, '[[plugins]]\nuse = "./x/y.ts"\n');
         assert.equal(await watched.next(), "problems");
-        await box.write("x/y.ts", "one");
+        await folder.write("x/y.ts", "one");
         assert.equal(await watched.next(), "a");
-        await appendFile(join(box.root, "x/y.ts"), "two");
+        await appendFile(join(folder.root, "x/y.ts"), "two");
         assert.equal(await watched.next(), "a");
       });
     }));
 
   it("that changed before the watch began is told", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("a.toml", server("a"));
-      const { fingerprint: edition } = await box.load({ files: [file] });
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("a.toml", server("a"));
+      const { fingerprint: edition } = await folder.load({ files: [file] });
       await writeFile(file, server("b"));
-      const watched = new Watched(box, [file], edition);
+      const watched = new Watched(folder, [file], edition);
       assert.equal(await watched.next(), "b");
       watched.close();
     }));
@@ -296,9 +296,9 @@ describe("without a named file", () => {
   const user = "home/.config/toolmux/toolmux.toml";
 
   it("the user's manifest is found when it comes to be, and read again when it changes", () =>
-    withManifestFolder(async (box) => {
-      await watching(box, [], async (watched) => {
-        const file = await box.write(user, server("a"));
+    withManifestFolder(async (folder) => {
+      await watching(folder, [], async (watched) => {
+        const file = await folder.write(user, server("a"));
         assert.equal(await watched.next(), "a");
         await replace(file, server("b"));
         assert.equal(await watched.next(), "b");
@@ -306,45 +306,45 @@ describe("without a named file", () => {
     }));
 
   it("the user's folder may be a link", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("dotfiles/toolmux/toolmux.toml", server("a"));
-      await mkdir(join(box.home, ".config"), { recursive: true });
-      const link = join(box.home, ".config/toolmux");
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("dotfiles/toolmux/toolmux.toml", server("a"));
+      await mkdir(join(folder.home, ".config"), { recursive: true });
+      const link = join(folder.home, ".config/toolmux");
       await symlink(dirname(file), link);
-      await watching(box, [], async (watched) => {
+      await watching(folder, [], async (watched) => {
         await replace(file, server("b"));
         assert.equal(await watched.next(), "b");
-        await box.write("other/toolmux.toml", server("c"));
-        await point(link, join(box.root, "other"));
+        await folder.write("other/toolmux.toml", server("c"));
+        await point(link, join(folder.root, "other"));
         assert.equal(await watched.next(), "c");
       });
     }));
 
   it("trust that is given takes effect, and a change that takes it away is told as such", () =>
-    withManifestFolder(async (box) => {
-      await box.write(user, server("user"));
-      const state = stateFolder({ HOME: box.home }, "linux");
-      await watching(box, [], async (watched) => {
-        const file = await box.write("work/toolmux.toml", server("local"));
+    withManifestFolder(async (folder) => {
+      await folder.write(user, server("user"));
+      const state = stateFolder({ HOME: folder.home }, "linux");
+      await watching(folder, [], async (watched) => {
+        const file = await folder.write("work/toolmux.toml", server("local"));
         assert.equal(await watched.next(), "user !toolmux.toml");
-        await box.trust(file, state);
+        await folder.trust(file, state);
         assert.equal(await watched.next(), "user local");
         await replace(file, server("evil"));
         assert.equal(await watched.next(), "user !toolmux.toml");
-        await box.trust(file, state);
+        await folder.trust(file, state);
         assert.equal(await watched.next(), "user evil");
         await rm(file);
         assert.equal(await watched.next(), "user");
-        await box.write("work/.mcp.json", `{"mcpServers": {"mcp": {"command": "x"}}}`);
+        await folder.write("work/.mcp.json", `{"mcpServers": {"mcp": {"command": "x"}}}`);
         assert.equal(await watched.next(), "user !.mcp.json");
       });
     }));
 
   it("a file that is not trusted may change as it likes: nothing is told of it", () =>
-    withManifestFolder(async (box) => {
-      await box.write(user, server("user"));
-      const file = await box.write("work/toolmux.toml", server("local"));
-      await watching(box, [], async (watched) => {
+    withManifestFolder(async (folder) => {
+      await folder.write(user, server("user"));
+      const file = await folder.write("work/toolmux.toml", server("local"));
+      await watching(folder, [], async (watched) => {
         await watched.settle(replace(file, server("other")));
         await watched.settle(replace(file, server("another")));
       });
@@ -376,14 +376,14 @@ function watcher(file: string): readonly [command: string, ...args: string[]] {
 
 describe("a process that watches a manifest", () => {
   it("is told of changes, and ends when it has nothing else to do", () =>
-    withManifestFolder(async (box) => {
-      const [command, ...args] = watcher(await box.write("a.toml", server("a")));
+    withManifestFolder(async (folder) => {
+      const [command, ...args] = watcher(await folder.write("a.toml", server("a")));
       assert.deepEqual(await run(command, args), [0, "a more\n"]);
     }));
 
   it("ends though nothing has changed", () =>
-    withManifestFolder(async (box) => {
-      const [command, ...args] = watcher(await box.write("a.toml", server("a")));
+    withManifestFolder(async (folder) => {
+      const [command, ...args] = watcher(await folder.write("a.toml", server("a")));
       assert.deepEqual(await run(command, [...args, "idle"]), [0, ""]);
     }));
 
@@ -398,8 +398,8 @@ describe("a process that watches a manifest", () => {
         "there are no user namespaces (apt-get install util-linux; sysctl kernel.unprivileged_userns_clone=1)",
     });
     it(`is told of changes, and of the trouble, where ${limit} is exhausted`, { skip }, () =>
-      withManifestFolder(async (box) => {
-        const file = await box.write("a.toml", server("a"));
+      withManifestFolder(async (folder) => {
+        const file = await folder.write("a.toml", server("a"));
         const [code, output] = await run("unshare", [...limited, ...watcher(file)]);
         const [trouble = "", ...others] = output.split("\n");
         assert.match(trouble, /^the files of the manifest cannot be watched \([\w ]+\)/);

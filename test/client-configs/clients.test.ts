@@ -184,12 +184,12 @@ const WANTED: Readonly<Record<string, { taken: object; left?: readonly string[] 
   amp: { taken: { ampere: { command: "ampere" } } },
 };
 
-const homeOf = (box: ManifestFolder, platform = "linux") =>
-  clientFoldersOf({ HOME: box.home }, platform);
+const homeOf = (folder: ManifestFolder, platform = "linux") =>
+  clientFoldersOf({ HOME: folder.home }, platform);
 
 /** Puts a client's fixture where its file lies. @returns its path, and what it holds */
-async function place(box: ManifestFolder, client: ClientApp) {
-  const spot = listServerTables(client, homeOf(box), undefined)[0];
+async function place(folder: ManifestFolder, client: ClientApp) {
+  const spot = listServerTables(client, homeOf(folder), undefined)[0];
   assert.ok(spot);
   const bytes = await readFile(join(FIXTURES, `${client.name}.${client.format}`));
   await mkdir(dirname(spot.file), { recursive: true });
@@ -197,8 +197,8 @@ async function place(box: ManifestFolder, client: ClientApp) {
   return { spot, bytes };
 }
 
-const planOf = async (box: ManifestFolder, client: ClientApp, taken = NOTHING) =>
-  planImport(await readClientFiles(client, homeOf(box), undefined), taken, homeOf(box));
+const planOf = async (folder: ManifestFolder, client: ClientApp, taken = NOTHING) =>
+  planImport(await readClientFiles(client, homeOf(folder), undefined), taken, homeOf(folder));
 
 describe("the table of clients", () => {
   it("has every name that a command line knows, in the same order, and a fixture for each", async () => {
@@ -230,9 +230,9 @@ describe("the table of clients", () => {
 for (const client of CLIENTS) {
   describe(`the file of ${client.title}`, () => {
     it("is taken over as the same servers in our own schema", () =>
-      withManifestFolder(async (box) => {
-        await place(box, client);
-        const { planned: additions, skipped: omissions } = await planOf(box, client);
+      withManifestFolder(async (folder) => {
+        await place(folder, client);
+        const { planned: additions, skipped: omissions } = await planOf(folder, client);
         const taken = Object.fromEntries(additions.map(({ name, entry }) => [name, entry]));
         const { taken: wanted, left = [] } = WANTED[client.name] ?? { taken: {} };
         assert.deepEqual(plainCopy(taken), wanted);
@@ -245,8 +245,8 @@ for (const client of CLIENTS) {
 
     for (const remote of [false, true]) {
       it(`is as it was, byte for byte, after toolmux went in and out${remote ? ", over HTTP" : ""}`, () =>
-        withManifestFolder(async (box) => {
-          const { spot, bytes } = await place(box, client);
+        withManifestFolder(async (folder) => {
+          const { spot, bytes } = await place(folder, client);
           await chmod(spot.file, 0o640);
           const entry = remote
             ? client.remote("http://127.0.0.1:8700/mcp", undefined)
@@ -259,7 +259,7 @@ for (const client of CLIENTS) {
           assert.match(copy ?? "", /\.toolmux-backup-20300201T000000Z$/);
           assert.equal((await stat(copy ?? "")).mode & 0o777, 0o600);
           const written = await readFile(spot.file);
-          const [file] = await readClientFiles(client, homeOf(box), undefined);
+          const [file] = await readClientFiles(client, homeOf(folder), undefined);
           assert.ok(file?.servers.some(({ name }) => name === "toolmux"));
           assert.equal((await stat(spot.file)).mode & 0o777, 0o640);
           // What was there is there still, in the same order, but for what comes between.
@@ -275,8 +275,8 @@ for (const client of CLIENTS) {
     }
 
     it("comes to be, and goes again, where there was none", () =>
-      withManifestFolder(async (box) => {
-        const spot = listServerTables(client, homeOf(box), undefined)[0];
+      withManifestFolder(async (folder) => {
+        const spot = listServerTables(client, homeOf(folder), undefined)[0];
         assert.ok(spot);
         const prepared = await prepareInstall(client, spot, client.command("/opt/toolmux", []));
         assert.ok(prepared.kind === "ready");
@@ -289,8 +289,8 @@ for (const client of CLIENTS) {
       }));
 
     it("keeps what somebody has changed since, and loses our entry alone", () =>
-      withManifestFolder(async (box) => {
-        const { spot } = await place(box, client);
+      withManifestFolder(async (folder) => {
+        const { spot } = await place(folder, client);
         const before = await readFile(spot.file, "utf8");
         const prepared = await prepareInstall(client, spot, client.command("/opt/toolmux", []));
         assert.ok(prepared.kind === "ready");
@@ -309,16 +309,16 @@ for (const client of CLIENTS) {
           after.trimEnd(),
           (isOther ? after : mark + comment + before.slice(mark.length)).trimEnd(),
         );
-        const [file] = await readClientFiles(client, homeOf(box), undefined);
+        const [file] = await readClientFiles(client, homeOf(folder), undefined);
         assert.equal(file?.problem, undefined);
         assert.ok(!file?.servers.some(({ name }) => name === "toolmux"));
         assert.equal((await prepareUndo(client, spot)).kind, "absent");
       }));
 
     it("is as it was after all its servers were replaced, too", () =>
-      withManifestFolder(async (box) => {
-        const { spot, bytes } = await place(box, client);
-        const { planned: additions } = await planOf(box, client);
+      withManifestFolder(async (folder) => {
+        const { spot, bytes } = await place(folder, client);
+        const { planned: additions } = await planOf(folder, client);
         const names = additions
           .map(({ source: origin }) => origin.name)
           .filter((name) => name !== "local" || client.name !== "claude-code");
@@ -330,7 +330,7 @@ for (const client of CLIENTS) {
         );
         assert.ok(prepared.kind === "ready", JSON.stringify(prepared));
         await prepared.apply(0);
-        const [file] = await readClientFiles(client, homeOf(box), undefined);
+        const [file] = await readClientFiles(client, homeOf(folder), undefined);
         const left = file?.servers.map(({ name }) => name) ?? [];
         assert.ok(left.includes("toolmux"));
         assert.ok(!names.some((name) => left.includes(name)), left.join());
@@ -355,9 +355,9 @@ assert.ok(cursor && codex);
 
 describe("writing into a client's file", () => {
   it("follows a link and keeps it", () =>
-    withManifestFolder(async (box) => {
-      const real = await box.write("dotfiles/mcp.json", '{"mcpServers":{}}');
-      const [spot] = listServerTables(cursor, homeOf(box), undefined);
+    withManifestFolder(async (folder) => {
+      const real = await folder.write("dotfiles/mcp.json", '{"mcpServers":{}}');
+      const [spot] = listServerTables(cursor, homeOf(folder), undefined);
       assert.ok(spot);
       await mkdir(dirname(spot.file), { recursive: true });
       await symlink(real, spot.file);
@@ -369,19 +369,19 @@ describe("writing into a client's file", () => {
     }));
 
   it("is given up if the client has written its file meanwhile, and leaves no copy", () =>
-    withManifestFolder(async (box) => {
-      const { spot } = await place(box, cursor);
+    withManifestFolder(async (folder) => {
+      const { spot } = await place(folder, cursor);
       const prepared = await prepareInstall(cursor, spot, { command: "x" });
       assert.ok(prepared.kind === "ready");
-      await box.write("home/.cursor/mcp.json", '{"mcpServers":{"theirs":{}}}');
+      await folder.write("home/.cursor/mcp.json", '{"mcpServers":{"theirs":{}}}');
       await assert.rejects(prepared.apply(0), { code: "usage", message: /was changed meanwhile/ });
       assert.equal(await readFile(spot.file, "utf8"), '{"mcpServers":{"theirs":{}}}');
       assert.deepEqual(await listBackups(spot.file), []);
     }));
 
   it("is given up where a link leads nowhere, and leaves the link", () =>
-    withManifestFolder(async (box) => {
-      const [spot] = listServerTables(cursor, homeOf(box), undefined);
+    withManifestFolder(async (folder) => {
+      const [spot] = listServerTables(cursor, homeOf(folder), undefined);
       assert.ok(spot);
       await mkdir(dirname(spot.file), { recursive: true });
       await symlink("nowhere.json", spot.file);
@@ -395,10 +395,10 @@ describe("writing into a client's file", () => {
     }));
 
   it("is refused, with the place, where the file cannot be parsed", () =>
-    withManifestFolder(async (box) => {
-      const [spot] = listServerTables(cursor, homeOf(box), undefined);
+    withManifestFolder(async (folder) => {
+      const [spot] = listServerTables(cursor, homeOf(folder), undefined);
       assert.ok(spot);
-      await box.write("home/.cursor/mcp.json", '{\n  "mcpServers": { "a": }\n}');
+      await folder.write("home/.cursor/mcp.json", '{\n  "mcpServers": { "a": }\n}');
       const prepared = await prepareInstall(cursor, spot, { command: "x" });
       assert.ok(prepared.kind === "refused");
       assert.equal(prepared.problem.position?.line, 2);
@@ -407,10 +407,10 @@ describe("writing into a client's file", () => {
 
   for (const text of ['mcp_servers = { a = { command = "x" } }', 'mcp_servers = "nonsense"']) {
     it(`is refused where the servers are written so that nothing can be put beside them: ${text}`, () =>
-      withManifestFolder(async (box) => {
-        const [spot] = listServerTables(codex, homeOf(box), undefined);
+      withManifestFolder(async (folder) => {
+        const [spot] = listServerTables(codex, homeOf(folder), undefined);
         assert.ok(spot);
-        await box.write("home/.codex/config.toml", text);
+        await folder.write("home/.codex/config.toml", text);
         const prepared = await prepareInstall(codex, spot, { command: "x" });
         assert.ok(prepared.kind === "refused", prepared.kind);
         assert.equal(await readFile(spot.file, "utf8"), text);
@@ -418,8 +418,8 @@ describe("writing into a client's file", () => {
   }
 
   it("goes back to what was before the first time, however often it was done", () =>
-    withManifestFolder(async (box) => {
-      const { spot, bytes } = await place(box, codex);
+    withManifestFolder(async (folder) => {
+      const { spot, bytes } = await place(folder, codex);
       for (const command of ["/one", "/two", "/three"]) {
         const prepared = await prepareInstall(codex, spot, codex.command(command, []));
         assert.ok(prepared.kind === "ready");
@@ -433,8 +433,8 @@ describe("writing into a client's file", () => {
     }));
 
   it("keeps three copies at most, the newest", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("home/x.json", "1");
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("home/x.json", "1");
       for (let i = 0; i < 12; i++)
         await writeBackup(await openOriginal(file), 1000 * Math.floor(i / 2));
       const copies = (await listBackups(file)).map((path) => path.slice(file.length));
@@ -506,21 +506,21 @@ describe("an entry of ours", () => {
 });
 
 describe("taking over servers", () => {
-  const read = async (box: ManifestFolder, servers: object, taken = NOTHING) => {
-    await box.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers: servers }));
-    return planOf(box, cursor, taken);
+  const read = async (folder: ManifestFolder, servers: object, taken = NOTHING) => {
+    await folder.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers: servers }));
+    return planOf(folder, cursor, taken);
   };
 
   it("leaves out what the manifest has, whatever it is called there", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write(
+    withManifestFolder(async (folder) => {
+      const file = await folder.write(
         "m.toml",
         '[servers.mine]\ncommand = "x"\nargs = ["${env:A}"]\n',
       );
-      const { manifest } = await box.loadValid({ files: [file] });
+      const { manifest } = await folder.loadValid({ files: [file] });
       const taken = { servers: manifest.servers, separator: "__" };
       const plan = await read(
-        box,
+        folder,
         { a: { command: "x", args: ["${env:A}"] }, mine: { command: "y" } },
         taken,
       );
@@ -535,20 +535,20 @@ describe("taking over servers", () => {
     }));
 
   it("knows a server again whose secrets were moved when it was taken over, and takes another account for another", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const entry = (key: string) => ({ command: "x", args: ["--api-key", key] });
-      const first = await read(box, { "a b": entry("canary-0123456789") });
+      const first = await read(folder, { "a b": entry("canary-0123456789") });
       const [addition] = first.planned;
       assert.ok(addition);
       const moved = replacePlaintextSecrets(addition.entry, addition.plaintextSecrets);
-      const file = await box.write(
+      const file = await folder.write(
         "m.json",
         JSON.stringify({ servers: { [addition.name]: moved } }),
       );
-      const { manifest } = await box.loadValid({ files: [file] });
+      const { manifest } = await folder.loadValid({ files: [file] });
       const taken = { servers: manifest.servers, separator: "__" };
       const again = await read(
-        box,
+        folder,
         { "a b": entry("canary-0123456789"), c: entry("other-0123456789") },
         taken,
       );
@@ -563,7 +563,7 @@ describe("taking over servers", () => {
     }));
 
   it("never takes toolmux itself, however it is started", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const own = [
         { command: "toolmux" },
         { command: "/opt/bin/toolmux-linux-x64", args: ["serve"] },
@@ -573,17 +573,17 @@ describe("taking over servers", () => {
       ];
       const named = own.map((entry, i) => [`s${i}`, entry] as const);
       const installed = { command: "/usr/bin/bun", args: ["/src/main.ts", "serve"] };
-      const plan = await read(box, { ...Object.fromEntries(named), toolmux: installed });
+      const plan = await read(folder, { ...Object.fromEntries(named), toolmux: installed });
       assert.deepEqual(plan.planned, []);
-      const other = await read(box, {
+      const other = await read(folder, {
         a: { command: "npx", args: ["-y", "toolmux-like", "toolmux"] },
       });
       assert.equal(other.planned.length, 1);
     }));
 
   it("says what is wrong with an entry, and takes the others", () =>
-    withManifestFolder(async (box) => {
-      const plan = await read(box, {
+    withManifestFolder(async (folder) => {
+      const plan = await read(folder, {
         a: 7,
         b: {},
         c: { command: "c", args: ["${unclosed"] },
@@ -604,8 +604,8 @@ describe("taking over servers", () => {
     }));
 
   it("finds what looks like a secret, and can put forms in its place", () =>
-    withManifestFolder(async (box) => {
-      const plan = await read(box, {
+    withManifestFolder(async (folder) => {
+      const plan = await read(folder, {
         s: {
           command: "x",
           args: [
@@ -660,24 +660,24 @@ describe("taking over servers", () => {
     }));
 
   it("has the workspace of a client where the hub runs, not where the manifest is", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const entry = {
         command: "${workspaceFolder}/bin/x",
         args: ["--root", "${workspaceFolder}", "${workspaceFolder}/a"],
         env: { PLACE: "${workspaceFolder}/b" },
       };
-      const plan = await read(box, {
+      const plan = await read(folder, {
         sub: { ...entry, cwd: "${workspaceFolder}/sub" },
         same: { ...entry, args: ["${workspaceFolder}"], cwd: "${workspaceFolder}" },
       });
       const servers = Object.fromEntries(plan.planned.map(({ name, entry: own }) => [name, own]));
-      const file = await box.write(
+      const file = await folder.write(
         "home/.config/toolmux/toolmux.json",
         JSON.stringify({ servers }),
       );
-      const { manifest } = await box.loadValid({ files: [file] });
+      const { manifest } = await folder.loadValid({ files: [file] });
       const resolve = (name: string) =>
-        resolveServer(getServer(manifest, name), { HOME: box.home }, "/project");
+        resolveServer(getServer(manifest, name), { HOME: folder.home }, "/project");
       const wanted = {
         command: "/project/bin/x",
         args: ["--root", "/project", "/project/a"],
@@ -690,29 +690,29 @@ describe("taking over servers", () => {
       // It is known again, also as it was written before there was such a form.
       const taken = { servers: manifest.servers, separator: "__" };
       const again = await planImport(
-        await readClientFiles(cursor, homeOf(box), undefined),
+        await readClientFiles(cursor, homeOf(folder), undefined),
         taken,
-        homeOf(box),
+        homeOf(folder),
       );
       assert.deepEqual(again.planned, []);
       const old = JSON.stringify({ servers }).replaceAll("${workspaceFolder}", ".");
-      const before = await box.loadValid({ files: [await box.write("old.json", old)] });
+      const before = await folder.loadValid({ files: [await folder.write("old.json", old)] });
       const known = { servers: before.manifest.servers, separator: "__" };
       const third = await planImport(
-        await readClientFiles(cursor, homeOf(box), undefined),
+        await readClientFiles(cursor, homeOf(folder), undefined),
         known,
-        homeOf(box),
+        homeOf(folder),
       );
       assert.deepEqual(third.planned, []);
     }));
 
   it("takes over the variables of a file that an entry names", () =>
-    withManifestFolder(async (box) => {
-      const envFile = await box.write(
+    withManifestFolder(async (folder) => {
+      const envFile = await folder.write(
         "home/.env",
         "# c\nexport A=1\nB='two words'\nC=\"${X}\" \nbad line\n",
       );
-      const plan = await read(box, {
+      const plan = await read(folder, {
         a: { command: "a", envFile, env: { A: "own" } },
         b: { command: "b", envFile: "${workspaceFolder}/.env" },
       });
@@ -721,12 +721,12 @@ describe("taking over servers", () => {
         env: { A: "own", B: "two words", C: "$${X}" },
       });
       assert.match(plan.planned[1]?.notes.join() ?? "", /envFile .* not taken over/);
-      await box.write(
+      await folder.write(
         "work/.cursor/mcp.json",
         JSON.stringify({ mcpServers: { c: { command: "c", envFile } } }),
       );
-      const files = await readClientFiles(cursor, homeOf(box), box.cwd);
-      const strange = await planImport(files, NOTHING, homeOf(box));
+      const files = await readClientFiles(cursor, homeOf(folder), folder.cwd);
+      const strange = await planImport(files, NOTHING, homeOf(folder));
       assert.deepEqual(plainCopy(strange.planned[0]?.entry), { command: "c" });
     }));
 });

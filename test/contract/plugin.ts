@@ -76,12 +76,12 @@ export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = [
     async check(subject) {
       const { wrong = [{ "no-such-option": true }] } = subject;
       for (const options of wrong) {
-        const told = JSON.stringify(options);
+        const reported = JSON.stringify(options);
         const checked = await loadPlugin(testedPluginSpec(subject, options));
-        if (checked.ok) assert.fail(`it took ${told}`);
+        if (checked.ok) assert.fail(`it took ${reported}`);
         for (const { path, message } of checked.problems) {
-          assert.equal(path[2], "options", `${told}: ${message}`);
-          assert.doesNotMatch(message, /^cannot be checked/, told);
+          assert.equal(path[2], "options", `${reported}: ${message}`);
+          assert.doesNotMatch(message, /^cannot be checked/, reported);
         }
       }
     },
@@ -381,8 +381,10 @@ export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = [
               (error: unknown) => error,
             );
             assert.ok(refusal instanceof Error, `${scheme} threw what is no Error`);
-            const told = values.filter((value) => value !== "" && refusal.message.includes(value));
-            assert.equal(told.length, 0, `${scheme} tells a value in its refusal`);
+            const reported = values.filter(
+              (value) => value !== "" && refusal.message.includes(value),
+            );
+            assert.equal(reported.length, 0, `${scheme} tells a value in its refusal`);
           }
         }
         return undefined;

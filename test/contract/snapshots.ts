@@ -256,11 +256,11 @@ export function snapshotsContract(
         ['{"description":"tw\\u006f", "name":"a", "_meta":{"v":2}}', tool("b", "one")],
         [tool("b", "two"), tool("a", "two")],
       ];
-      const told: string[][] = [];
+      const reported: string[][] = [];
       for (const tools of saves) {
-        told.push(formatDiffs(await snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools))));
+        reported.push(formatDiffs(await snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools))));
       }
-      assert.deepEqual(told, [[], ["a description"], [], [], ["b description"]]);
+      assert.deepEqual(reported, [[], ["a description"], [], [], ["b description"]]);
     });
 
     test("a tool that goes and comes back is compared with what it was", async (bench) => {
@@ -288,11 +288,11 @@ export function snapshotsContract(
         await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one"), tool("a", "x"))),
         [],
       );
-      const told = await snapshots.save(
+      const reported = await snapshots.save(
         SNAPSHOT_KEY,
         toolListingOf(tool("a", "x"), tool("a", "one")),
       );
-      assert.deepEqual(formatDiffs(told), ["a description"]);
+      assert.deepEqual(formatDiffs(reported), ["a description"]);
     });
 
     test("5,000 names are remembered, those of the last listing first", async ({ snapshots }) => {

@@ -36,11 +36,11 @@ interface Output {
 
 /** Runs a command in the stage's folder, on the manifest of its user. */
 async function run(
-  stage: TestFolder,
+  setup: TestFolder,
   args: readonly string[],
   env: Record<string, string> = {},
 ): Promise<Output> {
-  const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
+  const command = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
   command.end();
   const { code } = await command.waitForExit(EXIT_LIMIT);
   const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
@@ -64,9 +64,9 @@ describe("toolmux add", () => {
     "tries a server, says who it is, and puts it into the file and nothing else",
     TEST_OPTIONS,
     () =>
-      withTestFolder(BEFORE, async (stage) => {
-        const { config } = stage;
-        const added = await run(stage, [
+      withTestFolder(BEFORE, async (setup) => {
+        const { config } = setup;
+        const added = await run(setup, [
           "add",
           "new",
           "--file",
@@ -83,34 +83,34 @@ describe("toolmux add", () => {
         const text = readFileSync(config, "utf8");
         const entry = `[servers.new]\ncommand = ${JSON.stringify(RUNTIME)}\nargs = [${JSON.stringify(SCRIPTED)}]\nenv = { MODE = "fast" }\nprefix = "n"\n`;
         assert.equal(text, `# mine\n[servers.a] # first\ncommand = "x"\n\n${entry}\n# the end\n`);
-        const again = await run(stage, ["add", "new", "--file", config, ...START]);
+        const again = await run(setup, ["add", "new", "--file", config, ...START]);
         assert.deepEqual([again.code, again.stdout], [2, ""]);
         assert.match(again.stderr, /There is a server new in .* already; .*--replace/);
         assert.equal(readFileSync(config, "utf8"), text);
-        const replaced = await run(stage, ["add", "new", "--replace", "--file", config, ...START]);
+        const replaced = await run(setup, ["add", "new", "--replace", "--file", config, ...START]);
         assert.equal(replaced.code, 0, replaced.stderr);
         assert.ok(!readFileSync(config, "utf8").includes("MODE"));
-        const removed = await run(stage, ["remove", "new", "--file", config]);
+        const removed = await run(setup, ["remove", "new", "--file", config]);
         assert.equal(removed.code, 0, removed.stderr);
         assert.equal(readFileSync(config, "utf8"), BEFORE);
       }),
   );
 
   it("names tools as the separator of the manifest has it", TEST_OPTIONS, () =>
-    withTestFolder(`[hub]\nseparator = "-"\n`, async (stage) => {
-      const added = await run(stage, [
+    withTestFolder(`[hub]\nseparator = "-"\n`, async (setup) => {
+      const added = await run(setup, [
         "add",
         "my-server",
         "--no-try",
         "--file",
-        stage.config,
+        setup.config,
         ...START,
       ]);
       assert.equal(added.code, 0, added.stderr);
-      assert.match(readFileSync(stage.config, "utf8"), /^prefix = "my_server"$/m);
-      const wrong = ["add", "x", "--prefix", "a-b", "--no-try", "--file", stage.config, ...START];
-      assert.equal((await run(stage, wrong)).code, 2);
-      assert.equal((await run(stage, ["check", "--config", stage.config])).code, 0);
+      assert.match(readFileSync(setup.config, "utf8"), /^prefix = "my_server"$/m);
+      const wrong = ["add", "x", "--prefix", "a-b", "--no-try", "--file", setup.config, ...START];
+      assert.equal((await run(setup, wrong)).code, 2);
+      assert.equal((await run(setup, ["check", "--config", setup.config])).code, 0);
     }),
   );
 
@@ -118,14 +118,14 @@ describe("toolmux add", () => {
     "refuses a prefix that a server of another manifest has, before it is written",
     TEST_OPTIONS,
     () =>
-      withTestFolder(`[servers.a]\ncommand = "x"\nprefix = "n"\n`, async (stage) => {
-        const other = join(stage.dir, "other.toml");
+      withTestFolder(`[servers.a]\ncommand = "x"\nprefix = "n"\n`, async (setup) => {
+        const other = join(setup.dir, "other.toml");
         writeFileSync(other, "");
-        const both = ["--config", stage.config, "--config", other];
-        const clash = await run(stage, ["add", "n", "--no-try", ...both, ...START]);
+        const both = ["--config", setup.config, "--config", other];
+        const clash = await run(setup, ["add", "n", "--no-try", ...both, ...START]);
         assert.equal(clash.code, 2, clash.stdout);
         assert.equal(readFileSync(other, "utf8"), "");
-        const added = await run(stage, [
+        const added = await run(setup, [
           "add",
           "n",
           "--prefix",
@@ -135,26 +135,26 @@ describe("toolmux add", () => {
           ...START,
         ]);
         assert.equal(added.code, 0, added.stderr);
-        assert.equal((await run(stage, ["check", ...both])).code, 0);
+        assert.equal((await run(setup, ["check", ...both])).code, 0);
       }),
   );
 
   it("warns of secrets wherever they stand, by the names that the doctor has", TEST_OPTIONS, () =>
-    withTestFolder(BEFORE, async (stage) => {
+    withTestFolder(BEFORE, async (setup) => {
       const args = ["--api-key", "hunter2-hunter2", "postgres://ada:hunter3-x@db/app"];
       const server = ["--env", "X-COOKIE=session-abcdef", "--", RUNTIME, SCRIPTED, ...args];
-      const added = await run(stage, [
+      const added = await run(setup, [
         "add",
         "my.db",
         "--prefix",
         "db",
         "--no-try",
         "--file",
-        stage.config,
+        setup.config,
         ...server,
       ]);
       assert.equal(added.code, 0, added.stderr);
-      const { stdout } = await run(stage, ["doctor", "--json", "--config", stage.config]);
+      const { stdout } = await run(setup, ["doctor", "--json", "--config", setup.config]);
       const { findings } = JSON.parse(stdout) as {
         findings: { code: string; text: string; advice: string }[];
       };
@@ -179,11 +179,11 @@ describe("toolmux add", () => {
     "takes turns with others who add at the same moment: all of theirs are there",
     TEST_OPTIONS,
     () =>
-      withTestFolder(BEFORE, async (stage) => {
-        const { config } = stage;
+      withTestFolder(BEFORE, async (setup) => {
+        const { config } = setup;
         const names = Array.from({ length: 6 }, (_, i) => `s${i}`);
         const all = await Promise.all(
-          names.map((name) => run(stage, ["add", name, "--no-try", "--file", config, "--", "x"])),
+          names.map((name) => run(setup, ["add", name, "--no-try", "--file", config, "--", "x"])),
         );
         assert.deepEqual(
           all.map(({ code, stderr }) => [code, stderr]),
@@ -195,17 +195,17 @@ describe("toolmux add", () => {
   );
 
   it("makes the user's own manifest if there is none, for its owner alone", TEST_OPTIONS, () =>
-    withTestFolder("", async (stage) => {
-      const { code, stderr } = await run(stage, ["add", "new", ...START]);
+    withTestFolder("", async (setup) => {
+      const { code, stderr } = await run(setup, ["add", "new", ...START]);
       assert.equal(code, 0, stderr);
       const folder = join(
-        stage.env["XDG_CONFIG_HOME"] ?? join(stage.env["HOME"] ?? "", ".config"),
+        setup.env["XDG_CONFIG_HOME"] ?? join(setup.env["HOME"] ?? "", ".config"),
         "toolmux",
       );
       const file = join(folder, "toolmux.toml");
       assert.equal(statSync(file).mode & 0o777, 0o600);
       assert.equal(statSync(folder).mode & 0o777, 0o700);
-      const { stdout } = await run(stage, ["list", "servers"]);
+      const { stdout } = await run(setup, ["list", "servers"]);
       assert.match(stdout, /^new +connected/m);
     }),
   );
@@ -214,24 +214,24 @@ describe("toolmux add", () => {
     "writes nothing if the server does not start, but for --force and --no-try, and says why",
     TEST_OPTIONS,
     () =>
-      withTestFolder(BEFORE, async (stage) => {
-        const { config } = stage;
+      withTestFolder(BEFORE, async (setup) => {
+        const { config } = setup;
         const bad = ["add", "bad", "--file", config, "--env", "API_KEY=sk-very-secret"];
-        const failed = await run(stage, [...bad, ...START, "--exit-at-once"]);
+        const failed = await run(setup, [...bad, ...START, "--exit-at-once"]);
         assert.deepEqual([failed.code, readFileSync(config, "utf8")], [3, BEFORE]);
         assert.match(failed.stderr, /error Server "bad" exited with code 3/);
         assert.match(failed.stderr, /error nothing was written; --force/);
         assert.match(failed.stderr, /env\.API_KEY looks like a secret.*\$\{secret:bad\/API_KEY\}/);
         assert.ok(!`${failed.stdout}${failed.stderr}`.includes("sk-very-secret"));
-        const json = await run(stage, [...bad, "--json", ...START, "--exit-at-once"]);
+        const json = await run(setup, [...bad, "--json", ...START, "--exit-at-once"]);
         const { added, trial } = JSON.parse(json.stdout) as {
           added: boolean;
           trial: { code: string };
         };
         assert.deepEqual([json.code, added, trial.code], [3, false, "connectionLost"]);
-        const forced = await run(stage, [...bad, "--force", ...START, "--exit-at-once"]);
+        const forced = await run(setup, [...bad, "--force", ...START, "--exit-at-once"]);
         assert.equal(forced.code, 0, forced.stderr);
-        const unseen = await run(stage, [
+        const unseen = await run(setup, [
           "add",
           "unseen",
           "--no-try",
@@ -249,43 +249,43 @@ describe("toolmux add", () => {
   );
 
   it("leaves a file trusted that was, and none that was not", TEST_OPTIONS, () =>
-    withTestFolder("", async (stage) => {
-      const file = join(stage.dir, "toolmux.toml");
+    withTestFolder("", async (setup) => {
+      const file = join(setup.dir, "toolmux.toml");
       const [first, second] = [
         ["add", "one"],
         ["add", "two"],
       ].map((words) => [...words, "--file", file, ...START]);
-      assert.equal((await run(stage, first ?? [])).code, 0);
+      assert.equal((await run(setup, first ?? [])).code, 0);
       assert.match(
-        (await run(stage, ["list", "servers"])).stderr,
+        (await run(setup, ["list", "servers"])).stderr,
         /was passed over: it is not trusted/,
       );
-      assert.equal((await run(stage, ["trust", file])).code, 0);
-      assert.equal((await run(stage, second ?? [])).code, 0);
-      const { stdout, stderr } = await run(stage, ["list", "servers"]);
+      assert.equal((await run(setup, ["trust", file])).code, 0);
+      assert.equal((await run(setup, second ?? [])).code, 0);
+      const { stdout, stderr } = await run(setup, ["list", "servers"]);
       assert.match(stdout, /^two +connected/m, stderr);
     }),
   );
 
   it("adds a server that wants an authorization, and says what to run", TEST_OPTIONS, () =>
-    withTestFolder(BEFORE, async (stage) => {
+    withTestFolder(BEFORE, async (setup) => {
       const server = createServer((_request, response) => {
         response.writeHead(401, { "www-authenticate": 'Bearer realm="x"' }).end();
       }).listen(0, "127.0.0.1");
       await once(server, "listening");
       const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
-      const { code, stdout, stderr } = await run(stage, [
+      const { code, stdout, stderr } = await run(setup, [
         "add",
         "closed",
         "--url",
         url,
         "--file",
-        stage.config,
+        setup.config,
       ]);
       server.close();
       assert.equal(code, 0, stderr);
       assert.match(stdout, /^it wants an authorization: toolmux auth login closed$/m);
-      assert.match(readFileSync(stage.config, "utf8"), /\[servers\.closed\]\nurl = "http:/);
+      assert.match(readFileSync(setup.config, "utf8"), /\[servers\.closed\]\nurl = "http:/);
     }),
   );
 
@@ -303,11 +303,11 @@ describe("toolmux add", () => {
     [["x", "--no-try", "--", "${HOME}"], /write \$\{env:HOME\}/],
   ] as const) {
     it(`refuses what makes no sense: ${args.join(" ")}`, TEST_OPTIONS, () =>
-      withTestFolder(BEFORE, async (stage) => {
-        const { code, stdout, stderr } = await run(stage, ["add", "--file", stage.config, ...args]);
+      withTestFolder(BEFORE, async (setup) => {
+        const { code, stdout, stderr } = await run(setup, ["add", "--file", setup.config, ...args]);
         assert.deepEqual([code, stdout], [2, ""], stderr);
         assert.match(stderr, message);
-        assert.equal(readFileSync(stage.config, "utf8"), BEFORE);
+        assert.equal(readFileSync(setup.config, "utf8"), BEFORE);
       }),
     );
   }
@@ -315,19 +315,19 @@ describe("toolmux add", () => {
   it("leaves a client's file alone", TEST_OPTIONS, () =>
     withTestFolder(
       '{"mcpServers": {}}',
-      async (stage) => {
-        const { code, stderr } = await run(stage, [
+      async (setup) => {
+        const { code, stderr } = await run(setup, [
           "add",
           "x",
           "--file",
-          stage.config,
+          setup.config,
           "--package",
           "npm:x",
           "--no-try",
         ]);
         assert.equal(code, 2);
         assert.match(stderr, /is the file of another client/);
-        assert.equal(readFileSync(stage.config, "utf8"), '{"mcpServers": {}}');
+        assert.equal(readFileSync(setup.config, "utf8"), '{"mcpServers": {}}');
       },
       "claude.json",
     ),
@@ -337,8 +337,8 @@ describe("toolmux add", () => {
     "takes a server from a directory by its name, with what it needs, and starts it once that is there",
     TEST_OPTIONS,
     () =>
-      withTestFolder(BEFORE, async (stage) => {
-        const { dir, config } = stage;
+      withTestFolder(BEFORE, async (setup) => {
+        const { dir, config } = setup;
         const bin = join(dir, "bin");
         mkdirSync(bin);
         const note = join(dir, "given");
@@ -364,14 +364,14 @@ describe("toolmux add", () => {
           remotes: [{ type: "streamable-http", url: "https://thing.example.com/mcp" }],
         };
         await withRegistryServer(officialApi([listed]), async ({ baseUrl: base }) => {
-          const env = { PATH: `${bin}:${stage.env["PATH"] ?? ""}`, TOOLMUX_DIRECTORIES: base };
-          const found = await run(stage, ["search", "thing"], env);
+          const env = { PATH: `${bin}:${setup.env["PATH"] ?? ""}`, TOOLMUX_DIRECTORIES: base };
+          const found = await run(setup, ["search", "thing"], env);
           assert.equal(found.code, 0, found.stderr);
           assert.match(
             found.stdout,
             /^io\.example\/thing 1\.0\.0 \(127\.0\.0\.1:\d+\)\n {2}about things\n {2}npm:@example\/thing@1\.0\.0, https:/m,
           );
-          const added = await run(stage, ["add", "io.example/thing", "--file", config], env);
+          const added = await run(setup, ["add", "io.example/thing", "--file", config], env);
           assert.equal(added.code, 0, added.stderr);
           assert.match(
             added.stdout,
@@ -380,12 +380,12 @@ describe("toolmux add", () => {
           assert.ok(!existsSync(note), "it was not started without its key");
           const key = "TOOLMUX_SECRET_THING_API_KEY";
           const again = await run(
-            stage,
+            setup,
             ["add", "io.example/thing", "--as", "other", "--file", config],
             env,
           );
           assert.equal(again.code, 0, again.stderr);
-          const listing = await run(stage, ["--config", config, "list", "servers"], {
+          const listing = await run(setup, ["--config", config, "list", "servers"], {
             ...env,
             [key]: "value-of-key",
           });
@@ -396,7 +396,7 @@ describe("toolmux add", () => {
             "${env:HOME}",
             "value-of-key",
           ]);
-          const none = await run(stage, ["add", "io.example/none", "--file", config], env);
+          const none = await run(setup, ["add", "io.example/none", "--file", config], env);
           assert.equal(none.code, 2);
           assert.match(none.stderr, /No directory has "io\.example\/none"/);
         });
@@ -414,14 +414,14 @@ describe("toolmux search", () => {
     "shows what strangers wrote without what a terminal would obey, and as JSON all of it",
     TEST_OPTIONS,
     () =>
-      withTestFolder("", (stage) =>
+      withTestFolder("", (setup) =>
         withRegistryServer(officialApi(servers), async ({ baseUrl: base }) => {
-          const { code, stdout } = await run(stage, ["search", "one", "--from", base]);
+          const { code, stdout } = await run(setup, ["search", "one", "--from", base]);
           assert.equal(code, 0);
           // oxlint-disable-next-line no-control-regex
           assert.ok(!/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/.test(stdout));
           assert.match(stdout, /two lines/);
-          const json = await run(stage, [
+          const json = await run(setup, [
             "search",
             "one",
             "--from",
@@ -443,7 +443,7 @@ describe("toolmux search", () => {
     "says which directory it could not ask, and what may help, and goes on with the others",
     TEST_OPTIONS,
     () =>
-      withTestFolder("", (stage) =>
+      withTestFolder("", (setup) =>
         withRegistryServer(officialApi(servers), (one) =>
           withRegistryServer(smitheryApi([{ qualifiedName: "@o/one" }], "the-key"), async (two) => {
             const args = [
@@ -454,15 +454,15 @@ describe("toolmux search", () => {
               "--from",
               `smithery=${two.baseUrl}`,
             ];
-            const without = await run(stage, args);
+            const without = await run(setup, args);
             assert.equal(without.code, 0);
             assert.match(
               without.stderr,
               /warn smithery was left out: .*wants a key.* Set one: toolmux secret set smithery/,
             );
-            const wrong = await run(stage, args, { SMITHERY_API_KEY: "sk-wrong-key" });
+            const wrong = await run(setup, args, { SMITHERY_API_KEY: "sk-wrong-key" });
             assert.ok(!`${wrong.stdout}${wrong.stderr}`.includes("sk-wrong-key"));
-            const withKey = await run(stage, args, { SMITHERY_API_KEY: "the-key" });
+            const withKey = await run(setup, args, { SMITHERY_API_KEY: "the-key" });
             assert.equal(withKey.stderr, "");
             assert.match(withKey.stdout, /^@o\/one/m);
           }),
@@ -471,7 +471,7 @@ describe("toolmux search", () => {
   );
 
   it("ends with 1 if nothing was found, and with 3 if nobody could be asked", TEST_OPTIONS, () =>
-    withTestFolder("", (stage) =>
+    withTestFolder("", (setup) =>
       withRegistryServer(
         (url, _request, response) =>
           sendJson(
@@ -480,13 +480,13 @@ describe("toolmux search", () => {
             url.searchParams.get("search") === "none" ? 200 : 500,
           ),
         async ({ baseUrl: base }) => {
-          const none = await run(stage, ["search", "none", "--from", base]);
+          const none = await run(setup, ["search", "none", "--from", base]);
           assert.deepEqual([none.code, none.stdout], [1, ""]);
-          const broken = await run(stage, ["search", "x", "--from", base]);
+          const broken = await run(setup, ["search", "x", "--from", base]);
           assert.deepEqual([broken.code, broken.stdout], [3, ""]);
-          const told = await run(stage, ["search", "x", "--json", "--from", base]);
-          assert.equal(told.code, 3);
-          const { failures, ...found } = JSON.parse(told.stdout) as {
+          const reported = await run(setup, ["search", "x", "--json", "--from", base]);
+          assert.equal(reported.code, 3);
+          const { failures, ...found } = JSON.parse(reported.stdout) as {
             failures: readonly { code: string }[];
           };
           assert.deepEqual(found, { servers: [] });
@@ -494,9 +494,9 @@ describe("toolmux search", () => {
             failures.map(({ code }) => code),
             ["serverFailed"],
           );
-          const wrong = await run(stage, ["search", "x", "--limit", "0"]);
+          const wrong = await run(setup, ["search", "x", "--limit", "0"]);
           assert.equal(wrong.code, 2);
-          const lone = await run(stage, ["search"]);
+          const lone = await run(setup, ["search"]);
           assert.match(lone.stderr, /^Try: toolmux help search$/m);
         },
       ),
@@ -508,12 +508,12 @@ describe("toolmux remove", () => {
   it("says which secrets of the server remain, but for those that others use", TEST_OPTIONS, () =>
     withTestFolder(
       '[servers.a]\ncommand = "x"\nargs = ["${secret:a/key}", "${secret:shared}", "${secret:gone}"]\n\n[servers.b]\ncommand = "y"\nenv.A = "${secret:shared}"\n',
-      async (stage) => {
-        const { file } = openSecrets({ env: stage.env, platform: process.platform });
+      async (setup) => {
+        const { file } = openSecrets({ env: setup.env, platform: process.platform });
         for (const name of ["a/key", "shared"]) await file.set(name, "value");
-        const { code, stdout, stderr } = await run(stage, ["remove", "a", "--file", stage.config]);
+        const { code, stdout, stderr } = await run(setup, ["remove", "a", "--file", setup.config]);
         assert.equal(code, 0, stderr);
-        const text = readFileSync(stage.config, "utf8");
+        const text = readFileSync(setup.config, "utf8");
         assert.equal(text, '[servers.b]\ncommand = "y"\nenv.A = "${secret:shared}"\n');
         assert.deepEqual(stdout.split("\n").slice(1), [
           "its secret remains: toolmux secret remove a/key",
@@ -524,25 +524,25 @@ describe("toolmux remove", () => {
   );
 
   it("changes nothing if there is no such server, and says which there are", TEST_OPTIONS, () =>
-    withTestFolder(BEFORE, async (stage) => {
-      const { code, stderr } = await run(stage, ["remove", "b", "--file", stage.config]);
+    withTestFolder(BEFORE, async (setup) => {
+      const { code, stderr } = await run(setup, ["remove", "b", "--file", setup.config]);
       assert.equal(code, 2);
       assert.match(stderr, /There is no server b in .*; there are a\./);
-      assert.equal(readFileSync(stage.config, "utf8"), BEFORE);
+      assert.equal(readFileSync(setup.config, "utf8"), BEFORE);
     }),
   );
 });
 
 describe("a running hub", () => {
   it("has a server as soon as it is added, and loses it when it is removed", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled() } }, async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled() } }, async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
-        const added = await run(realm, ["add", "late", "--file", realm.config, ...START]);
+        const added = await run(harness, ["add", "late", "--file", harness.config, ...START]);
         assert.equal(added.code, 0, added.stderr);
         await waitForListChanged(client, 1);
         assert.ok((await listToolNames(client)).some((name) => name.startsWith("late__")));
-        const removed = await run(realm, ["remove", "late", "--file", realm.config]);
+        const removed = await run(harness, ["remove", "late", "--file", harness.config]);
         assert.equal(removed.code, 0, removed.stderr);
         await waitForListChanged(client, 2);
         assert.ok(!(await listToolNames(client)).some((name) => name.startsWith("late__")));

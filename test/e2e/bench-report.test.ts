@@ -19,8 +19,8 @@ import {
 const QUICK = ["bench", "--calls", "40", "--concurrency", "1,4", "--warm-up", "0"];
 
 /** Runs a command to its end, with an empty stdin. */
-async function run(stage: TestFolder, args: readonly string[]) {
-  const command = new RawClient(executable(), args, stage.dir, stage.env);
+async function run(setup: TestFolder, args: readonly string[]) {
+  const command = new RawClient(executable(), args, setup.dir, setup.env);
   command.end();
   const { code } = await command.waitForExit(EXIT_LIMIT);
   const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
@@ -29,8 +29,8 @@ async function run(stage: TestFolder, args: readonly string[]) {
 
 describe("what toolmux bench shows", () => {
   it("is a table on stdout, and a line for each level on stderr", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const { code, stdout, stderr } = await run(stage, QUICK);
+    withTestFolder({ servers: {} }, async (setup) => {
+      const { code, stdout, stderr } = await run(setup, QUICK);
       assert.equal(code, 0, stderr);
       assert.match(stdout, /\nIN FLIGHT +RATE +P50 .*\n +1 +.* 40 +0\n +4 +.* 40 +0\n/);
       assert.match(stderr, /^toolmux: .*, 1 in flight: .*\ntoolmux: .*, 4 in flight: [^\n]*\n$/);
@@ -41,8 +41,8 @@ describe("what toolmux bench shows", () => {
     "cannot be written to what is no file, which is said before anything is measured",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: {} }, async (stage) => {
-        const { code, stdout, stderr } = await run(stage, [...QUICK, "--html", stage.dir]);
+      withTestFolder({ servers: {} }, async (setup) => {
+        const { code, stdout, stderr } = await run(setup, [...QUICK, "--html", setup.dir]);
         assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
         assert.match(stderr, /^toolmux: The page cannot be written to .*: it is a folder\.\n/);
       }),
@@ -55,10 +55,10 @@ describe("what toolmux bench shows", () => {
       skip: skipWithoutChromium,
     },
     () =>
-      withTestFolder({ servers: {} }, async (stage) => {
-        const path = join(stage.dir, "page.html");
+      withTestFolder({ servers: {} }, async (setup) => {
+        const path = join(setup.dir, "page.html");
         const args = [...QUICK, "--compare", "direct", "--json", "--html", path];
-        const { code, stdout, stderr } = await run(stage, args);
+        const { code, stdout, stderr } = await run(setup, args);
         assert.equal(code, 0, stderr);
         assert.equal(statSync(path).mode & 0o777, 0o600);
         const result = JSON.parse(stdout) as BenchResult;

@@ -23,8 +23,8 @@ interface Output {
   readonly stderr: string;
 }
 
-function start(stage: TestFolder, args: readonly string[]): RawClient {
-  const command = new RawClient(executable(), ["bench", "--json", ...args], stage.dir, stage.env);
+function start(setup: TestFolder, args: readonly string[]): RawClient {
+  const command = new RawClient(executable(), ["bench", "--json", ...args], setup.dir, setup.env);
   command.end();
   return command;
 }
@@ -36,8 +36,8 @@ async function finish(command: RawClient): Promise<Output> {
 }
 
 /** Runs `toolmux bench --json …` to its end. */
-function run(stage: TestFolder, ...args: string[]): Promise<Output> {
-  return finish(start(stage, args));
+function run(setup: TestFolder, ...args: string[]): Promise<Output> {
+  return finish(start(setup, args));
 }
 
 function read({ stdout }: Output): BenchResult {
@@ -55,9 +55,9 @@ describe("bench", () => {
     "makes as many calls as are wanted, with the hub and without, of a server that it contains",
     TEST_OPTIONS,
     () =>
-      withTestFolder(NOTHING, async (stage) => {
+      withTestFolder(NOTHING, async (setup) => {
         const levels = ["--concurrency", "1,8", "--calls", "200"];
-        const output = await run(stage, ...levels, "--compare", "direct");
+        const output = await run(setup, ...levels, "--compare", "direct");
         assert.deepEqual([output.code, output.stderr], [0, ""]);
         const { subjects, load, overhead } = read(output);
         assert.deepEqual(
@@ -91,10 +91,10 @@ describe("bench", () => {
     () =>
       withTestFolder(
         { servers: { e: { command: executable(), args: ["demo", "echo"] } } },
-        async (stage) => {
-          const args = ["--config", stage.config, "--concurrency", "2", "--calls", "40"];
+        async (setup) => {
+          const args = ["--config", setup.config, "--concurrency", "2", "--calls", "40"];
           const tool = ["--tool", "e__echo", "--args", '{"text":"hé","size":3}'];
-          const output = await run(stage, ...args, ...tool, "--compare", "direct");
+          const output = await run(setup, ...args, ...tool, "--compare", "direct");
           assert.deepEqual([output.code, output.stderr], [0, ""]);
           const { subjects, load } = read(output);
           assert.equal(load.tool, "e__echo");
@@ -105,7 +105,7 @@ describe("bench", () => {
               [executable(), 40],
             ],
           );
-          const wrong = await run(stage, "--config", stage.config, "--tool", "e__ecko");
+          const wrong = await run(setup, "--config", setup.config, "--tool", "e__ecko");
           assert.equal(wrong.code, 2);
           assert.match(wrong.stderr, /no tool "e__ecko"\. Did you mean "e__echo"\?/);
         },
@@ -113,8 +113,8 @@ describe("bench", () => {
   );
 
   it("speaks the modern era where that is wanted", TEST_OPTIONS, () =>
-    withTestFolder(NOTHING, async (stage) => {
-      const output = await run(stage, "--era", "modern", "--concurrency", "4", "--calls", "50");
+    withTestFolder(NOTHING, async (setup) => {
+      const output = await run(setup, "--era", "modern", "--concurrency", "4", "--calls", "50");
       assert.equal(output.code, 0, output.stderr);
       assert.deepEqual([only(output).calls, only(output).errors], [50, {}]);
     }),
@@ -124,10 +124,10 @@ describe("bench", () => {
     "charges a stall to all calls that were due meanwhile, if they are due at a rate",
     TEST_OPTIONS,
     () =>
-      withTestFolder(NOTHING, async (stage) => {
+      withTestFolder(NOTHING, async (setup) => {
         const server = ["--", process.execPath, STALLING, "--at", "10", "--for", "400"];
         const load = ["--rate", "200", "--calls", "120", "--concurrency", "4", "--warm-up", "0"];
-        const level = only(await run(stage, ...load, ...server));
+        const level = only(await run(setup, ...load, ...server));
         assert.deepEqual([level.calls, level.errors], [120, {}]);
         // Eighty calls fell due; four at most were in flight.
         assert.ok(level.latency.p90 > 200_000, `p90 ${level.latency.p90}`);
@@ -136,9 +136,9 @@ describe("bench", () => {
   );
 
   it("kills the server, counts what is lost, and goes on with the next", TEST_OPTIONS, () =>
-    withTestFolder(NOTHING, async (stage) => {
+    withTestFolder(NOTHING, async (setup) => {
       const load = ["--duration", "600ms", "--concurrency", "4", "--warm-up", "0"];
-      const output = await run(stage, ...load, "--kill-every", "200ms", ...ECHO);
+      const output = await run(setup, ...load, "--kill-every", "200ms", ...ECHO);
       assert.equal(output.code, 0, output.stderr);
       const { kills, errors, calls } = only(output);
       assert.ok(kills !== undefined && kills.count >= 1 && calls > 0, output.stdout);
@@ -153,10 +153,10 @@ describe("bench", () => {
     "cancels calls, and sees when the server hears of it, behind a hub as well",
     TEST_OPTIONS,
     () =>
-      withTestFolder(NOTHING, async (stage) => {
+      withTestFolder(NOTHING, async (setup) => {
         const load = ["--calls", "20", "--concurrency", "4", "--warm-up", "0"];
         const chaos = ["--cancel-rate", "1", "--delay", "50ms", "--compare", "direct"];
-        const output = await run(stage, ...load, ...chaos, ...ECHO);
+        const output = await run(setup, ...load, ...chaos, ...ECHO);
         // No call was answered.
         assert.equal(output.code, 1, output.stderr);
         for (const { levels } of read(output).subjects) {
@@ -169,11 +169,11 @@ describe("bench", () => {
   );
 
   it("tells what there is when it is interrupted, and leaves nothing behind", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { s: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { s: scripted() } }, async (setup) => {
       const load = ["--concurrency", "2", "--duration", "60s", "--warm-up", "0"];
-      const tool = ["--config", stage.config, "--tool", "s__echo"];
-      const command = start(stage, [...tool, ...load]);
-      const calls = (): number => stage.log("s").filter(({ event }) => event === "call").length;
+      const tool = ["--config", setup.config, "--tool", "s__echo"];
+      const command = start(setup, [...tool, ...load]);
+      const calls = (): number => setup.log("s").filter(({ event }) => event === "call").length;
       await poll(
         10_000,
         () => `twenty calls; there were ${calls()}: ${command.stderr}`,
@@ -191,7 +191,7 @@ describe("bench", () => {
     "ends with what a wrong use, or a server that cannot be started, ends with",
     TEST_OPTIONS,
     () =>
-      withTestFolder(NOTHING, async (stage) => {
+      withTestFolder(NOTHING, async (setup) => {
         const cases: [args: string[], code: number, stderr: RegExp][] = [
           [["--url", "http://127.0.0.1:9/mcp", "--", "x"], 2, /--url and a command say different/],
           [
@@ -205,7 +205,7 @@ describe("bench", () => {
           [["--tool", "nope", ...ECHO], 2, /no tool "nope"\. There are: echo\./],
         ];
         for (const [args, code, stderr] of cases) {
-          const output = await run(stage, ...args);
+          const output = await run(setup, ...args);
           assert.deepEqual([output.code, output.stdout], [code, ""], args.join(" "));
           assert.match(output.stderr, stderr);
         }

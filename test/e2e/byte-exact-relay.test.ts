@@ -11,8 +11,8 @@ const ARGUMENTS =
 
 /** The text of every tool in a server's listing, by name, asked without a hub in between. */
 async function listDirectly(server: ServerEntry): Promise<Map<string, string>> {
-  return withTestFolder({ servers: {} }, async (stage) => {
-    const client = new RawClient(server.command, server.args ?? [], stage.dir, stage.env);
+  return withTestFolder({ servers: {} }, async (setup) => {
+    const client = new RawClient(server.command, server.args ?? [], setup.dir, setup.env);
     await client.initializeAndList();
     const tools = toolTexts(await client.request("tools/list"));
     await closeClient(client);
@@ -99,9 +99,9 @@ describe("what passes through the hub", () => {
         withHub({ servers: { a: scripted() } }, async ({ client }) => {
           await client.initializeAndList();
           const through = await client.call("a__raw", args);
-          const direct = await withTestFolder({ servers: {} }, async (stage) => {
+          const direct = await withTestFolder({ servers: {} }, async (setup) => {
             const { command, args: options = [] } = scripted();
-            const server = new RawClient(command, options, stage.dir, stage.env);
+            const server = new RawClient(command, options, setup.dir, setup.env);
             await server.initialize();
             const answer = await server.call("raw", args);
             await closeClient(server);

@@ -20,8 +20,8 @@ interface Answer {
   readonly instructions?: string;
 }
 
-function start(stage: TestFolder, ...options: readonly string[]): RawClient {
-  return new RawClient(executable(), ["--config", stage.config, ...options], stage.dir, stage.env);
+function start(setup: TestFolder, ...options: readonly string[]): RawClient {
+  return new RawClient(executable(), ["--config", setup.config, ...options], setup.dir, setup.env);
 }
 
 /** What a client asks first, as it asks it at once. */
@@ -33,9 +33,9 @@ const INITIALIZE = {
 };
 
 /** Serves a client once, so that there is something to remember. */
-async function serveOnce(stage: TestFolder, capabilities: object = {}): Promise<void> {
-  await settled(stage.config);
-  const client = start(stage);
+async function serveOnce(setup: TestFolder, capabilities: object = {}): Promise<void> {
+  await settled(setup.config);
+  const client = start(setup);
   await client.initialize(LATEST, capabilities);
   await client.request("tools/list");
   await closeClient(client);
@@ -48,8 +48,8 @@ async function settled(path: string): Promise<void> {
 }
 
 /** Gives what the hub remembers another name, by which it is known again. */
-function mark(stage: TestFolder): void {
-  const path = join(stage.env["XDG_STATE_HOME"] ?? "", "toolmux/greetings.json");
+function mark(setup: TestFolder): void {
+  const path = join(setup.env["XDG_STATE_HOME"] ?? "", "toolmux/greetings.json");
   const kept = readFileSync(path, "utf8");
   writeFileSync(
     path,
@@ -59,10 +59,10 @@ function mark(stage: TestFolder): void {
 
 describe("a start with a manifest that has served before", () => {
   it("greets its client with what it remembers, and serves it as any other", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      await serveOnce(stage);
-      mark(stage);
-      const client = start(stage);
+    withTestFolder(MANIFEST, async (setup) => {
+      await serveOnce(setup);
+      mark(setup);
+      const client = start(setup);
       const { serverInfo } = (await client.initialize()) as unknown as Answer;
       assert.equal(serverInfo.name, "remembered");
       assert.ok((await client.request("tools/list")).message.result?.tools?.length);
@@ -77,9 +77,9 @@ describe("a start with a manifest that has served before", () => {
     "declares what its servers were known to do, and no more, however it greets",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (setup) => {
         const declared = async (): Promise<readonly [string, boolean, boolean]> => {
-          const client = start(stage);
+          const client = start(setup);
           const { capabilities, serverInfo } = (await client.initialize()) as unknown as Answer & {
             readonly capabilities: { resources: { subscribe?: true }; tasks?: object };
           };
@@ -88,22 +88,22 @@ describe("a start with a manifest that has served before", () => {
           const { resources, tasks } = capabilities;
           return [serverInfo.name, resources.subscribe === true, tasks !== undefined];
         };
-        await settled(stage.config);
+        await settled(setup.config);
         assert.deepEqual(await declared(), ["toolmux", true, true]);
-        mark(stage);
+        mark(setup);
         assert.deepEqual(await declared(), ["remembered", false, false]);
         // What it remembers of its greeting is not good any more, but what it remembers of its servers is.
-        writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n`);
+        writeFileSync(setup.config, `${readFileSync(setup.config, "utf8")}\n`);
         assert.deepEqual(await declared(), ["toolmux", false, false]);
       }),
   );
 
   it("says what the manifest says now if that has changed", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      await serveOnce(stage);
-      mark(stage);
-      writeFileSync(stage.config, `[hub]\nname = "renamed"\n${readFileSync(stage.config, "utf8")}`);
-      const client = start(stage);
+    withTestFolder(MANIFEST, async (setup) => {
+      await serveOnce(setup);
+      mark(setup);
+      writeFileSync(setup.config, `[hub]\nname = "renamed"\n${readFileSync(setup.config, "utf8")}`);
+      const client = start(setup);
       const { serverInfo } = (await client.initialize()) as unknown as Answer;
       assert.equal(serverInfo.name, "renamed");
       await closeClient(client);
@@ -111,10 +111,10 @@ describe("a start with a manifest that has served before", () => {
   );
 
   it("gives every id back as it was spelled", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      await serveOnce(stage);
+    withTestFolder(MANIFEST, async (setup) => {
+      await serveOnce(setup);
       for (const id of ["1.0", "1e0", "-0", String.raw`"\u0061"`, String.raw`"a\/b"`]) {
-        const client = start(stage);
+        const client = start(setup);
         client.send(
           `{"jsonrpc":"2.0","id":${id},"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
         );
@@ -127,12 +127,12 @@ describe("a start with a manifest that has served before", () => {
   );
 
   it("says to each client what the servers say to one of its kind", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted("--instruct") } }, async (stage) => {
-      await serveOnce(stage, { sampling: {} });
-      await serveOnce(stage, {});
-      await serveOnce(stage, { sampling: {} });
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+      await serveOnce(setup, { sampling: {} });
+      await serveOnce(setup, {});
+      await serveOnce(setup, { sampling: {} });
       for (const capabilities of [{}, { sampling: {} }]) {
-        const client = start(stage);
+        const client = start(setup);
         const { instructions } = (await client.initialize(
           LATEST,
           capabilities,
@@ -146,8 +146,8 @@ describe("a start with a manifest that has served before", () => {
   it("says what the servers say where a variable makes them others", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
-      async (stage) => {
-        const as = (whom: string): TestFolder => ({ ...stage, env: { ...stage.env, WHOM: whom } });
+      async (setup) => {
+        const as = (whom: string): TestFolder => ({ ...setup, env: { ...setup.env, WHOM: whom } });
         await serveOnce(as("one"));
         await serveOnce(as("two"));
         for (const whom of ["one", "two"]) {
@@ -161,10 +161,10 @@ describe("a start with a manifest that has served before", () => {
   );
 
   it("answers nothing if the manifest is wrong now", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      await serveOnce(stage);
-      writeFileSync(stage.config, '[hub]\nnme = "x"\n');
-      const client = start(stage);
+    withTestFolder(MANIFEST, async (setup) => {
+      await serveOnce(setup);
+      writeFileSync(setup.config, '[hub]\nnme = "x"\n');
+      const client = start(setup);
       client.send({ jsonrpc: "2.0", id: 1, method: "ping" });
       assert.equal((await client.exit).code, 2);
       assert.deepEqual(client.lines, []);
@@ -177,9 +177,9 @@ describe("a start with a manifest that has never served", () => {
     "greets its client once with what the manifest says, and serves it as any other",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
-        const client = start(stage);
+      withTestFolder(MANIFEST, async (setup) => {
+        writeFileSync(setup.config, `[hub]\nname = "mine"\n${readFileSync(setup.config, "utf8")}`);
+        const client = start(setup);
         const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
         assert.equal(serverInfo.name, "mine");
         assert.equal(instructions, undefined);
@@ -191,10 +191,10 @@ describe("a start with a manifest that has never served", () => {
   );
 
   it("says what its servers said when another manifest had them", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted("--instruct") } }, async (stage) => {
-      await serveOnce(stage);
-      writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
-      const client = start(stage);
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+      await serveOnce(setup);
+      writeFileSync(setup.config, `[hub]\nname = "mine"\n${readFileSync(setup.config, "utf8")}`);
+      const client = start(setup);
       const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
       assert.equal(serverInfo.name, "mine");
       assert.equal(instructions, "# a\n\nFor {}.");
@@ -208,13 +208,13 @@ describe("a start with a manifest that has never served", () => {
     () => {
       const speaker = (name: string) => scripted("--instruct", { env: { FOR: name } });
       const [a, b, c] = [speaker("a"), speaker("b"), speaker("c")];
-      const run = async (stage: TestFolder): Promise<void> => {
-        await serveOnce(stage, { sampling: {} });
+      const run = async (setup: TestFolder): Promise<void> => {
+        await serveOnce(setup, { sampling: {} });
         const servers = { c, b: { ...b, enabled: false }, a, other: scripted() };
-        writeFileSync(stage.config, JSON.stringify({ servers }));
+        writeFileSync(setup.config, JSON.stringify({ servers }));
         const said: (string | undefined)[] = [];
         for (const capabilities of [{ sampling: {} }, {}]) {
-          const client = start(stage);
+          const client = start(setup);
           const answer = (await client.initialize(LATEST, capabilities)) as unknown as Answer;
           said.push(answer.instructions);
           await closeClient(client);
@@ -226,8 +226,8 @@ describe("a start with a manifest that has never served", () => {
   );
 
   it("answers nothing if anything is wrong with it, or with the command line", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const right = readFileSync(stage.config, "utf8");
+    withTestFolder(MANIFEST, async (setup) => {
+      const right = readFileSync(setup.config, "utf8");
       const wrong = ['[hub]\nnme = "x"\n', `${right}\n[defaults]\ncallTimeout = "soon"\n`, "[["];
       const cases = [
         ...wrong.map((text) => ({ text, options: [] })),
@@ -235,8 +235,8 @@ describe("a start with a manifest that has never served", () => {
         { text: right, options: ["--http", "nowhere:-1"] },
       ];
       for (const { text, options } of cases) {
-        writeFileSync(stage.config, text);
-        const client = start(stage, ...options);
+        writeFileSync(setup.config, text);
+        const client = start(setup, ...options);
         client.send(INITIALIZE);
         assert.equal((await client.exit).code, 2);
         assert.deepEqual(client.lines, []);
@@ -245,10 +245,10 @@ describe("a start with a manifest that has never served", () => {
   );
 
   it("answers nothing if a plugin that it names cannot be set up", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
+    withTestFolder(MANIFEST, async (setup) => {
       const plugin = `[[plugins]]\nuse = "./missing.ts"\n`;
-      writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n${plugin}`);
-      const client = start(stage);
+      writeFileSync(setup.config, `${readFileSync(setup.config, "utf8")}\n${plugin}`);
+      const client = start(setup);
       client.send(INITIALIZE);
       assert.equal((await client.exit).code, 2);
       assert.deepEqual(client.lines, []);

@@ -19,9 +19,9 @@ interface Output {
 }
 
 /** Runs `toolmux call …` on the stage's manifest to its end. */
-async function call(stage: TestFolder, ...args: string[]): Promise<Output> {
-  const line = ["call", ...args, "--config", stage.config];
-  const command = new RawClient(executable(), line, stage.dir, stage.env);
+async function call(setup: TestFolder, ...args: string[]): Promise<Output> {
+  const line = ["call", ...args, "--config", setup.config];
+  const command = new RawClient(executable(), line, setup.dir, setup.env);
   command.end();
   const { code } = await command.waitForExit(EXIT_LIMIT);
   const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
@@ -34,14 +34,14 @@ const EVERYTHING = { servers: { e: publishedServer("everything") } };
 
 describe("call, on a server with schemas,", () => {
   it("sends numbers where those are wanted, and choices that there are", TEST_OPTIONS, () =>
-    withTestFolder(EVERYTHING, async (stage) => {
-      assert.deepEqual(await call(stage, "e__get-sum", "a=1.5", "b=2"), {
+    withTestFolder(EVERYTHING, async (setup) => {
+      assert.deepEqual(await call(setup, "e__get-sum", "a=1.5", "b=2"), {
         code: 0,
         stdout: "The sum of 1.5 and 2 is 3.5.\n",
         stderr: "",
       });
       const { code, stdout } = await call(
-        stage,
+        setup,
         "e__get-structured-content",
         "location=New York",
         "--structured",
@@ -56,7 +56,7 @@ describe("call, on a server with schemas,", () => {
     "sends nothing if a value does not fit or is missing, and says what was expected",
     TEST_OPTIONS,
     () =>
-      withTestFolder(EVERYTHING, async (stage) => {
+      withTestFolder(EVERYTHING, async (setup) => {
         const wrong: [args: string[], stderr: RegExp][] = [
           [["e__get-sum", "a=1", "b=two"], /"b": expected a number, found "two"\./],
           [["e__get-sum", "a=1"], /The tool needs "b" \(a number\)\./],
@@ -66,7 +66,7 @@ describe("call, on a server with schemas,", () => {
           ],
         ];
         for (const [args, expected] of wrong) {
-          const { code, stdout, stderr } = await call(stage, ...args);
+          const { code, stdout, stderr } = await call(setup, ...args);
           assert.deepEqual([code, stdout], [2, ""], args.join(" "));
           assert.match(stderr, expected);
         }
@@ -77,18 +77,18 @@ describe("call, on a server with schemas,", () => {
     "describes an image, or saves it where that is wanted, and never over another file",
     TEST_OPTIONS,
     () =>
-      withTestFolder(EVERYTHING, async (stage) => {
-        const { stdout } = await call(stage, "e__get-tiny-image");
+      withTestFolder(EVERYTHING, async (setup) => {
+        const { stdout } = await call(setup, "e__get-tiny-image");
         assert.match(stdout, /\n\[image: image\/png, \d\.\d KB\]\n/);
         for (const name of ["image.png", "image-2.png"]) {
-          const saved = await call(stage, "e__get-tiny-image", "--output", "shots");
+          const saved = await call(setup, "e__get-tiny-image", "--output", "shots");
           assert.equal(saved.code, 0);
           assert.match(saved.stdout, new RegExp(`KB\\] saved as .*/shots/${name}\\n`));
-          const bytes = readFileSync(join(stage.dir, "shots", name));
+          const bytes = readFileSync(join(setup.dir, "shots", name));
           assert.equal(bytes.subarray(1, 4).toString(), "PNG");
         }
-        assert.equal(readdirSync(join(stage.dir, "shots")).length, 2);
-        const links = await call(stage, "e__get-resource-links", "count=2");
+        assert.equal(readdirSync(join(setup.dir, "shots")).length, 2);
+        const links = await call(setup, "e__get-resource-links", "count=2");
         assert.match(links.stdout, /\n\[link: demo:\/\/resource\/\S+ \(.*\)/);
       }),
   );
@@ -96,51 +96,51 @@ describe("call, on a server with schemas,", () => {
 
 describe("call", () => {
   it("does not call a tool of which it does not know how its result is wanted", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       for (const options of [
         ["--raw", "--structured"],
         ["--raw", "--output", "x"],
       ]) {
-        const { code, stdout, stderr } = await call(stage, "a__echo", ...options);
+        const { code, stdout, stderr } = await call(setup, "a__echo", ...options);
         assert.deepEqual([code, stdout], [2, ""]);
         assert.match(stderr, /Choose one of --raw and --/);
       }
-      const { code, stderr } = await call(stage, "a__fail", "--structured");
+      const { code, stderr } = await call(setup, "a__fail", "--structured");
       assert.deepEqual([code, stderr], [1, "no such thing\n"]);
       assert.deepEqual(
-        stage.log("a").flatMap(({ tool }) => tool ?? []),
+        setup.log("a").flatMap(({ tool }) => tool ?? []),
         ["fail"],
       );
     }),
   );
 
   it("does not call a tool if there cannot be a folder for what it yields", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const { code, stdout, stderr } = await call(stage, "a__echo", "--output", stage.config);
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const { code, stdout, stderr } = await call(setup, "a__echo", "--output", setup.config);
       assert.deepEqual([code, stdout], [2, ""]);
       assert.match(stderr, /--output: the folder cannot be made: .*\nTry: toolmux help call\n$/);
-      assert.ok(!stage.log("a").some(({ event }) => event === "call"));
+      assert.ok(!setup.log("a").some(({ event }) => event === "call"));
     }),
   );
 
   it("takes values from files in the working directory", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      writeFileSync(join(stage.dir, "words.txt"), "two\nlines\n");
-      const { code } = await call(stage, "a__echo", "text=@words.txt", "list:=[1.0]", "n=1e2");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      writeFileSync(join(setup.dir, "words.txt"), "two\nlines\n");
+      const { code } = await call(setup, "a__echo", "text=@words.txt", "list:=[1.0]", "n=1e2");
       assert.equal(code, 0);
-      const sent = stage.log("a").find(({ event }) => event === "call")?.arguments;
+      const sent = setup.log("a").find(({ event }) => event === "call")?.arguments;
       assert.equal(sent, '{"text":"two\\nlines\\n","list":[1.0],"n":1e2}');
-      const missing = await call(stage, "a__echo", "text=@nowhere");
+      const missing = await call(setup, "a__echo", "text=@nowhere");
       assert.equal(missing.code, 2);
       assert.match(missing.stderr, /nowhere for "text" cannot be read \(ENOENT\)/);
     }),
   );
 
   it("asks for no progress where nobody would see it", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const { stderr } = await call(stage, "a__progress", "steps=3");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const { stderr } = await call(setup, "a__progress", "steps=3");
       assert.equal(stderr, "");
-      assert.equal(stage.log("a").find(({ event }) => event === "call")?.meta, undefined);
+      assert.equal(setup.log("a").find(({ event }) => event === "call")?.meta, undefined);
     }),
   );
 });
@@ -151,10 +151,10 @@ const skip =
     : "there is no script(1) of util-linux here, so terminals are NOT tested";
 
 /** Runs a command line of toolmux in a terminal of its own; what it shows is the stdout of the client. */
-function inTerminal(stage: TestFolder, line: string): RawClient {
-  const command = `'${executable()}' --config '${stage.config}' ${line}`;
-  const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
-  return new RawClient("script", ["-qec", command, "/dev/null"], stage.dir, env);
+function inTerminal(setup: TestFolder, line: string): RawClient {
+  const command = `'${executable()}' --config '${setup.config}' ${line}`;
+  const env = { ...setup.env, TERM: "xterm", SHELL: "/bin/sh" };
+  return new RawClient("script", ["-qec", command, "/dev/null"], setup.dir, env);
 }
 
 const shownBy = (terminal: RawClient): string =>
@@ -162,8 +162,8 @@ const shownBy = (terminal: RawClient): string =>
 
 describe("in a terminal", () => {
   it("call shows progress in one line that is gone at the end", { ...TEST_OPTIONS, skip }, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const terminal = inTerminal(stage, "call a__progress steps=2 ms=1");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const terminal = inTerminal(setup, "call a__progress steps=2 ms=1");
       assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
       const shown = shownBy(terminal);
       const line = "\r\u001b[K1/2 (50%) step 1 café\r\u001b[K2/2 (100%) step 2 café\r\u001b[K";
@@ -172,12 +172,12 @@ describe("in a terminal", () => {
   );
 
   it("call is ended by Ctrl-C, which its server is told", { ...TEST_OPTIONS, skip }, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const terminal = inTerminal(stage, "call a__hang");
-      await stage.waitForEvent("a", ({ event }) => event === "call");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const terminal = inTerminal(setup, "call a__hang");
+      await setup.waitForEvent("a", ({ event }) => event === "call");
       terminal.write("\u0003");
       assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 130);
-      assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
+      assert.ok(setup.log("a").some(({ event }) => event === "cancelled"));
     }),
   );
 
@@ -185,8 +185,8 @@ describe("in a terminal", () => {
     "serve says what it is and how to connect a client, and ends on Ctrl-C",
     { ...TEST_OPTIONS, skip },
     () =>
-      withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (stage) => {
-        const terminal = inTerminal(stage, "");
+      withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (setup) => {
+        const terminal = inTerminal(setup, "");
         await terminal.until(
           EXIT_LIMIT,
           "how to end it",
@@ -199,11 +199,11 @@ describe("in a terminal", () => {
         };
         assert.deepEqual(entry.mcpServers.toolmux, {
           command: executable(),
-          args: ["serve", "--config", stage.config],
+          args: ["serve", "--config", setup.config],
         });
         terminal.write("\u0003");
         assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 130);
-        assert.deepEqual(stage.log("a"), [], "nothing was started, as no client has come");
+        assert.deepEqual(setup.log("a"), [], "nothing was started, as no client has come");
       }),
   );
 
@@ -211,11 +211,11 @@ describe("in a terminal", () => {
     "tables have colours unless NO_COLOR is set, and are cut at the terminal's width",
     { ...TEST_OPTIONS, skip },
     () =>
-      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
         const show = async (before: string): Promise<string> => {
-          const line = `${before} '${executable()}' list --config '${stage.config}'`;
-          const terminal = new RawClient("script", ["-qec", line, "/dev/null"], stage.dir, {
-            ...stage.env,
+          const line = `${before} '${executable()}' list --config '${setup.config}'`;
+          const terminal = new RawClient("script", ["-qec", line, "/dev/null"], setup.dir, {
+            ...setup.env,
             TERM: "xterm",
             SHELL: "/bin/sh",
           });

@@ -10,9 +10,9 @@ import {
 } from "../harness/hub.ts";
 import { publishedServer, scripted } from "../harness/manifest.ts";
 
-async function list(stage: TestFolder, ...args: string[]): Promise<string> {
-  const line = ["list", ...args, "--config", stage.config];
-  const command = new RawClient(executable(), line, stage.dir, stage.env);
+async function list(setup: TestFolder, ...args: string[]): Promise<string> {
+  const line = ["list", ...args, "--config", setup.config];
+  const command = new RawClient(executable(), line, setup.dir, setup.env);
   command.end();
   assert.equal((await command.waitForExit(EXIT_LIMIT)).code, 0);
   return command.lines.map(({ text }) => text).join("\n");
@@ -35,18 +35,18 @@ describe("list", () => {
     "ends with how many tools there are, of how many servers, and how many are hidden",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const text = await list(stage);
+      withTestFolder(MANIFEST, async (setup) => {
+        const text = await list(setup);
         assert.match(text, /^4 tools of 2 servers; 3 hidden$/m);
         assert.match(text, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
         assert.doesNotMatch(text, /secret_delete|OWN NAME/);
-        assert.match(await list(stage, "servers"), /^3 servers, 2 connected, 1 disabled$/m);
+        assert.match(await list(setup, "servers"), /^3 servers, 2 connected, 1 disabled$/m);
       }),
   );
 
   it("--all shows what is hidden or has another name, and why", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const text = await list(stage, "--all");
+    withTestFolder(MANIFEST, async (setup) => {
+      const text = await list(setup, "--all");
       assert.match(text, /^OWN NAME +SERVER +STATE +WHY$/m);
       assert.match(text, /^secret_delete +a +hidden +tools\.deny names it\.$/m);
       assert.match(
@@ -62,8 +62,8 @@ describe("list", () => {
   );
 
   it("--all --json has them too, in a form for programs", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { tools, remarks } = JSON.parse(await list(stage, "--all", "--json")) as {
+    withTestFolder(MANIFEST, async (setup) => {
+      const { tools, remarks } = JSON.parse(await list(setup, "--all", "--json")) as {
         tools: unknown[];
         remarks: { server: string; tool: string; kind: string; text: string }[];
       };
@@ -77,7 +77,7 @@ describe("list", () => {
         `a ${LONG.slice(0, 13)} shortened`,
         "b a__one clash",
       ]);
-      assert.ok(!("remarks" in (JSON.parse(await list(stage, "--json")) as object)));
+      assert.ok(!("remarks" in (JSON.parse(await list(setup, "--json")) as object)));
     }),
   );
 });
@@ -91,18 +91,18 @@ const EVERYTHING = {
 
 describe("list of prompts and resources", () => {
   it("has them by the names that clients see", TEST_OPTIONS, () =>
-    withTestFolder(EVERYTHING, async (stage) => {
-      const prompts = await list(stage, "prompts");
+    withTestFolder(EVERYTHING, async (setup) => {
+      const prompts = await list(setup, "prompts");
       assert.match(prompts, /^PROMPT +SERVER +DESCRIPTION$/m);
       assert.match(prompts, /^b__simple-prompt +b +A prompt with no arguments$/m);
       assert.match(prompts, /^8 prompts of 2 servers$/m);
-      const resources = await list(stage, "resources");
+      const resources = await list(setup, "resources");
       assert.match(resources, /^demo:\/\/resource\/dynamic\/text\/\{resourceId\} +a /m);
       assert.match(
         resources,
         /^toolmux:\/\/b\/demo:\/\/resource\/dynamic\/text\/\{resourceId\} +b /m,
       );
-      const parsed = JSON.parse(await list(stage, "resources", "--json")) as object;
+      const parsed = JSON.parse(await list(setup, "resources", "--json")) as object;
       assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates"]);
     }),
   );

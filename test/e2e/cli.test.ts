@@ -31,8 +31,8 @@ interface Output {
 }
 
 /** Starts a command in the stage's folder. */
-function start(stage: TestFolder, args: readonly string[]): RawClient {
-  return new RawClient(executable(), args, stage.dir, stage.env);
+function start(setup: TestFolder, args: readonly string[]): RawClient {
+  return new RawClient(executable(), args, setup.dir, setup.env);
 }
 
 async function finish(command: RawClient): Promise<Output> {
@@ -42,16 +42,16 @@ async function finish(command: RawClient): Promise<Output> {
 }
 
 /** Runs a command to its end; its stdin holds `input` and no more. */
-function run(stage: TestFolder, args: readonly string[], input = ""): Promise<Output> {
-  const command = start(stage, args);
+function run(setup: TestFolder, args: readonly string[], input = ""): Promise<Output> {
+  const command = start(setup, args);
   command.write(input);
   command.end();
   return finish(command);
 }
 
 /** Runs a command on the stage's manifest. */
-function use(stage: TestFolder, ...args: string[]): Promise<Output> {
-  return run(stage, ["--config", stage.config, ...args]);
+function use(setup: TestFolder, ...args: string[]): Promise<Output> {
+  return run(setup, ["--config", setup.config, ...args]);
 }
 
 const INITIALIZE = JSON.stringify({
@@ -69,26 +69,26 @@ const BROKEN = scripted("--exit-at-once");
 
 describe("any command", () => {
   it("that is wrong is explained on stderr alone, and ends with 2", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       for (const [topic, ...args] of [
         ["", "lst"],
         [" list", "list", "--jsn"],
         [" call", "call"],
         ["", "--log-level", "loud"],
       ] as const) {
-        const { code, stdout, stderr } = await use(stage, ...args);
+        const { code, stdout, stderr } = await use(setup, ...args);
         assert.equal(code, 2, args.join(" "));
         assert.equal(stdout, "");
         assert.match(stderr, new RegExp(`^toolmux: .+\nTry: toolmux help${topic}\n$`));
       }
-      assert.deepEqual(stage.log("a"), [], "and nothing was started");
+      assert.deepEqual(setup.log("a"), [], "and nothing was started");
     }),
   );
 
   it("asks for help and version with 0, on stdout alone", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
+    withTestFolder({ servers: {} }, async (setup) => {
       for (const args of [["help"], ["-h"], ["help", "call"], ["call", "--help"], ["--version"]]) {
-        const { code, stdout, stderr } = await run(stage, args);
+        const { code, stdout, stderr } = await run(setup, args);
         assert.equal(code, 0, args.join(" "));
         assert.match(stdout, /toolmux/);
         assert.equal(stderr, "");
@@ -101,8 +101,8 @@ describe("list", () => {
   it("prints the tools on stdout, plain, and on stderr why a server has none", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { a: scripted("--bare --tool only"), broken: BROKEN } },
-      async (stage) => {
-        const { code, stdout, stderr } = await use(stage, "list");
+      async (setup) => {
+        const { code, stdout, stderr } = await use(setup, "list");
         assert.equal(code, 0);
         assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__only +a\b/);
         assert.ok(!stdout.includes("broken") && !stdout.includes("\u001b"));
@@ -115,8 +115,8 @@ describe("list", () => {
   );
 
   it("gives programs the tools as clients get them, byte for byte", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const { stdout } = await use(stage, "list", "--json");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const { stdout } = await use(setup, "list", "--json");
       const { tools } = JSON.parse(stdout) as { tools: { name: string }[] };
       assert.ok(tools.some(({ name }) => name === "a__echo"));
       assert.ok(stdout.includes('"x-order":{"b":1.0,"a":1234567890123456789}'));
@@ -132,13 +132,13 @@ describe("list", () => {
           off: { ...BROKEN, enabled: false },
         },
       },
-      async (stage) => {
-        const table = await use(stage, "list", "servers");
+      async (setup) => {
+        const table = await use(setup, "list", "servers");
         assert.match(
           table.stdout,
           /a +connected +1\nbroken +failed .*cannot open.*\noff +disabled/,
         );
-        const { code, stdout } = await use(stage, "list", "servers", "--json");
+        const { code, stdout } = await use(setup, "list", "servers", "--json");
         assert.equal(code, 0);
         const [a, broken, off] = (JSON.parse(stdout) as { servers: Record<string, unknown>[] })
           .servers;
@@ -162,15 +162,15 @@ describe("list", () => {
   it("ends with 3 if all servers have failed, and with 0 if there are none", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { broken: BROKEN, missing: { command: "no-such-command" } } },
-      async (stage) => {
-        const { code, stdout, stderr } = await use(stage, "list");
+      async (setup) => {
+        const { code, stdout, stderr } = await use(setup, "list");
         assert.deepEqual([code, stdout], [3, ""]);
         assert.match(stderr, /cannot open the database[^]*"no-such-command"/);
-        assert.equal((await use(stage, "list", "--json")).code, 3);
+        assert.equal((await use(setup, "list", "--json")).code, 3);
       },
     ).then(() =>
-      withTestFolder({ servers: { off: { ...BROKEN, enabled: false } } }, async (stage) => {
-        assert.deepEqual(await use(stage, "list"), {
+      withTestFolder({ servers: { off: { ...BROKEN, enabled: false } } }, async (setup) => {
+        assert.deepEqual(await use(setup, "list"), {
           code: 0,
           stdout: "0 tools of 0 servers\n",
           stderr: "",
@@ -182,7 +182,7 @@ describe("list", () => {
 
 describe("call", () => {
   it("takes its arguments as pairs, as JSON or from stdin", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const forms: [args: string[], input: string, sent: string][] = [
         [["word=hello", "n=1.0", "list=[1, 2]"], "", '{"word":"hello","n":1.0,"list":[1, 2]}'],
         [
@@ -195,20 +195,20 @@ describe("call", () => {
       ];
       for (const [args, input, sent] of forms) {
         const { code, stdout, stderr } = await run(
-          stage,
-          ["call", "a__echo", ...args, "--config", stage.config],
+          setup,
+          ["call", "a__echo", ...args, "--config", setup.config],
           input,
         );
         assert.deepEqual([code, stderr], [0, ""], args.join(" "));
         assert.equal(stdout, `${sent}\necho\n`);
-        assert.equal(stage.log("a").findLast(({ event }) => event === "call")?.arguments, sent);
+        assert.equal(setup.log("a").findLast(({ event }) => event === "call")?.arguments, sent);
       }
     }),
   );
 
   it("prints the result as it came if that is wanted", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const { code, stdout } = await use(stage, "call", "a__raw", "--raw");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const { code, stdout } = await use(setup, "call", "a__raw", "--raw");
       assert.equal(code, 0);
       assert.ok(
         stdout.startsWith('{"structuredContent":{"z":1.0,"a":1234567890123456789,'),
@@ -220,7 +220,7 @@ describe("call", () => {
   it("prints what failed on stderr alone", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { a: scripted(), broken: BROKEN, off: { ...scripted(), enabled: false } } },
-      async (stage) => {
+      async (setup) => {
         const failures: [name: string, code: number, stderr: RegExp][] = [
           ["a__fail", 1, /^no such thing\n$/],
           [
@@ -234,7 +234,7 @@ describe("call", () => {
           ["off__echo", 3, /"off" is switched off/],
         ];
         for (const [name, code, stderr] of failures) {
-          const output = await use(stage, "call", name);
+          const output = await use(setup, "call", name);
           assert.deepEqual([output.code, output.stdout], [code, ""], name);
           assert.match(output.stderr, stderr);
         }
@@ -251,10 +251,10 @@ describe("call", () => {
           bare: scripted("--bare --tool a__like", { prefix: "" }),
         },
       },
-      async (stage) => {
-        assert.equal((await use(stage, "call", "a__like")).code, 0);
-        assert.deepEqual(stage.log("other"), []);
-        for (const server of ["a", "bare"]) assert.ok(stage.log(server).length > 0, server);
+      async (setup) => {
+        assert.equal((await use(setup, "call", "a__like")).code, 0);
+        assert.deepEqual(setup.log("other"), []);
+        for (const server of ["a", "bare"]) assert.ok(setup.log(server).length > 0, server);
       },
     ),
   );
@@ -267,11 +267,11 @@ describe("call", () => {
           odd: scripted("--bare --tool with.dot"),
         },
       },
-      async (stage) => {
-        const { stdout } = await use(stage, "list", "--json");
+      async (setup) => {
+        const { stdout } = await use(setup, "list", "--json");
         const { tools } = JSON.parse(stdout) as { tools: { name: string }[] };
         assert.equal(tools.length, 2);
-        for (const { name } of tools) assert.equal((await use(stage, "call", name)).code, 0, name);
+        for (const { name } of tools) assert.equal((await use(setup, "call", name)).code, 0, name);
       },
     ),
   );
@@ -285,22 +285,22 @@ describe("call", () => {
       `tells the server when it is interrupted by ${signal}, and ends with ${code}`,
       TEST_OPTIONS,
       () =>
-        withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-          const command = start(stage, ["call", "a__hang", "--config", stage.config]);
-          await stage.waitForEvent("a", ({ event }) => event === "call");
+        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+          const command = start(setup, ["call", "a__hang", "--config", setup.config]);
+          await setup.waitForEvent("a", ({ event }) => event === "call");
           command.signal(signal);
           const output = await finish(command);
           assert.deepEqual([output.code, output.stdout], [code, ""]);
-          assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
+          assert.ok(setup.log("a").some(({ event }) => event === "cancelled"));
         }),
     );
   }
 
   it("can be interrupted while its server starts, and while it waits for stdin", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted("--start-delay 60000") } }, async (stage) => {
-      const starting = start(stage, ["call", "a__echo", "--config", stage.config]);
-      await stage.waitForEvent("a", ({ event }) => event === "start");
-      const waiting = start(stage, ["call", "a__echo", "-", "--log-level", "debug"]);
+    withTestFolder({ servers: { a: scripted("--start-delay 60000") } }, async (setup) => {
+      const starting = start(setup, ["call", "a__echo", "--config", setup.config]);
+      await setup.waitForEvent("a", ({ event }) => event === "start");
+      const waiting = start(setup, ["call", "a__echo", "-", "--log-level", "debug"]);
       starting.signal("SIGINT");
       assert.equal((await finish(starting)).code, 130);
       waiting.signal("SIGINT");
@@ -322,21 +322,21 @@ describe("check", () => {
             off: { ...scripted(), enabled: false },
           },
         },
-        async (stage) => {
-          const { code, stdout, stderr } = await use(stage, "check");
+        async (setup) => {
+          const { code, stdout, stderr } = await use(setup, "check");
           assert.deepEqual([code, stderr], [0, ""]);
-          assert.ok(stdout.includes(stage.config));
+          assert.ok(stdout.includes(setup.config));
           assert.match(
             stdout,
             /a +starts .*x\.mjs\nneedy +incomplete .*NOT_SET_HERE.*\noff +disabled/,
           );
           assert.match(stdout, /no problems; 3 servers, of which 1 would start/);
-          const json = await use(stage, "check", "--json");
+          const json = await use(setup, "check", "--json");
           const document = JSON.parse(json.stdout) as Record<string, unknown>;
           assert.deepEqual([json.code, document["ok"], document["problems"]], [0, true, []]);
-          assert.deepEqual(document["files"], [stage.config]);
+          assert.deepEqual(document["files"], [setup.config]);
           assert.ok(!(stdout + json.stdout).includes("hunter2"));
-          assert.deepEqual(stage.log("a"), []);
+          assert.deepEqual(setup.log("a"), []);
         },
       ),
   );
@@ -347,12 +347,12 @@ describe("check", () => {
     () =>
       withTestFolder(
         '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n',
-        async (stage) => {
-          const { code, stdout, stderr } = await use(stage, "check");
+        async (setup) => {
+          const { code, stdout, stderr } = await use(setup, "check");
           assert.deepEqual([code, stdout], [2, ""]);
           const places = stderr
             .split("\n")
-            .map((line) => line.replace(`${stage.config}:`, "").split(": ")[0]);
+            .map((line) => line.replace(`${setup.config}:`, "").split(": ")[0]);
           assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
           const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
           assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
@@ -360,7 +360,7 @@ describe("check", () => {
             stderr,
             /\ntoolmux: 3 problems; servers with a problem would not be started\n$/,
           );
-          const json = await use(stage, "check", "--json");
+          const json = await use(setup, "check", "--json");
           assert.equal(json.code, 2);
           const { ok, problems } = JSON.parse(json.stdout) as {
             ok: boolean;
@@ -369,7 +369,7 @@ describe("check", () => {
           assert.equal(ok, false);
           const { message, ...rest } = problems.at(-1) ?? { message: "" };
           const path = "servers.b.callTimeout";
-          assert.deepEqual(rest, { file: stage.config, line: 6, column: 15, path });
+          assert.deepEqual(rest, { file: setup.config, line: 6, column: 15, path });
           assert.match(message, /expected a duration.*found "soon"$/);
         },
       ),
@@ -381,9 +381,9 @@ describe("serve", () => {
     "tells in one line each which servers failed and what stray output there was, by level",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: { a: scripted(), broken: BROKEN } }, async (stage) => {
-        const told = async (level: string, wanted: RegExp): Promise<string> => {
-          const client = start(stage, ["--config", stage.config, "--log-level", level]);
+      withTestFolder({ servers: { a: scripted(), broken: BROKEN } }, async (setup) => {
+        const reported = async (level: string, wanted: RegExp): Promise<string> => {
+          const client = start(setup, ["--config", setup.config, "--log-level", level]);
           await client.initialize();
           await client.request("tools/list");
           await client.until(EXIT_LIMIT, String(wanted), () =>
@@ -393,12 +393,12 @@ describe("serve", () => {
           return (await finish(client)).stderr;
         };
         const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n$/m;
-        assert.match(await told("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
+        assert.match(await reported("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
         assert.match(
-          await told("info", failure),
+          await reported("info", failure),
           /^toolmux: info broken: cannot open the database/m,
         );
-        assert.equal(await told("error", /^/), "");
+        assert.equal(await reported("error", /^/), "");
       }),
   );
 
@@ -408,15 +408,15 @@ describe("serve", () => {
     () =>
       withTestFolder(
         '{"mcpServers":{"far":{"type":"ws","url":"wss://example.com/mcp"}}}',
-        async (stage) => {
-          const client = start(stage, ["--config", stage.config]);
+        async (setup) => {
+          const client = start(setup, ["--config", setup.config]);
           await client.initialize();
           await client.until(5000, "a word on the server", () =>
             /warn far: this server cannot be used: /.test(client.stderr) ? true : undefined,
           );
           client.end();
           assert.equal((await finish(client)).code, 0);
-          const { code, stdout } = await use(stage, "list", "servers");
+          const { code, stdout } = await use(setup, "list", "servers");
           assert.equal(code, 3);
           assert.match(stdout, /far +failed/);
         },
@@ -430,14 +430,14 @@ describe("serve", () => {
     ["SIGHUP", 129],
   ] as const) {
     it(`ends with ${code} on ${signal}, and with 0 when the client leaves`, TEST_OPTIONS, () =>
-      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-        const told = start(stage, ["--config", stage.config]);
-        await told.initialize();
-        told.signal(signal);
-        const left = start(stage, ["serve", "--config", stage.config]);
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        const reported = start(setup, ["--config", setup.config]);
+        await reported.initialize();
+        reported.signal(signal);
+        const left = start(setup, ["serve", "--config", setup.config]);
         await left.initialize();
         left.end();
-        assert.deepEqual([(await finish(told)).code, (await finish(left)).code], [code, 0]);
+        assert.deepEqual([(await finish(reported)).code, (await finish(left)).code], [code, 0]);
       }),
     );
   }
@@ -445,18 +445,18 @@ describe("serve", () => {
 
 describe("serve, when nobody tells it to end,", () => {
   it("ends with its parent, although its stdin and stdout stay open", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       // A named pipe that stays open here: what goes with the parent is the parent alone.
-      const pipe = join(stage.dir, "stdin");
+      const pipe = join(setup.dir, "stdin");
       execFileSync("mkfifo", [pipe]);
       const stdin = openSync(pipe, "r+");
       const script = '"$0" --config "$1" <"$2" & wait';
-      const args = ["-c", script, executable(), stage.config, pipe];
-      const parent = new RawClient("sh", args, stage.dir, stage.env);
+      const args = ["-c", script, executable(), setup.config, pipe];
+      const parent = new RawClient("sh", args, setup.dir, setup.env);
       writeSync(stdin, `${INITIALIZE}\n`);
       await parent.response(1);
-      await stage.waitForEvent("a", ({ event }) => event === "list");
-      const pids = pidsWithEnv(stage.dir);
+      await setup.waitForEvent("a", ({ event }) => event === "list");
+      const pids = pidsWithEnv(setup.dir);
       assert.ok(pids.length >= 3, "the parent, the hub and its server run");
       parent.signal("SIGKILL");
       await waitUntilExited(pids, EXIT_LIMIT);
@@ -465,8 +465,8 @@ describe("serve, when nobody tells it to end,", () => {
   );
 
   it("sweeps away at its start what a hub that was killed has left", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const killed = start(stage, ["--config", stage.config]);
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const killed = start(setup, ["--config", setup.config]);
       await killed.initialize();
       await killed.request("tools/list");
       const { message } = await killed.call("a__grandchild");
@@ -474,7 +474,7 @@ describe("serve, when nobody tells it to end,", () => {
       killed.signal("SIGKILL");
       await killed.waitForExit(EXIT_LIMIT);
       // Any hub that starts on this machine may be faster: what counts is that nothing is left.
-      const next = start(stage, ["--config", stage.config]);
+      const next = start(setup, ["--config", setup.config]);
       await waitUntilExited([grandchild], EXIT_LIMIT);
       next.end();
       await next.waitForExit(EXIT_LIMIT);
@@ -484,23 +484,23 @@ describe("serve, when nobody tells it to end,", () => {
 
 describe("a manifest in the working directory", () => {
   it("is passed over until it is trusted, and again once it has changed", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted("--bare --tool only") } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted("--bare --tool only") } }, async (setup) => {
       for (const args of [["list"], ["serve"], ["call", "a__only"], ["check"]]) {
-        const { code, stderr } = await run(stage, args);
+        const { code, stderr } = await run(setup, args);
         assert.equal(code, 2, args.join(" "));
         assert.match(stderr, /toolmux\.toml was passed over.*toolmux trust/);
       }
-      assert.deepEqual(stage.log("a"), [], "and nothing of it was started");
+      assert.deepEqual(setup.log("a"), [], "and nothing of it was started");
 
-      const { code, stdout } = await run(stage, ["trust", "toolmux.toml"]);
+      const { code, stdout } = await run(setup, ["trust", "toolmux.toml"]);
       assert.equal(code, 0);
-      const file = realpathSync(join(stage.dir, "toolmux.toml"));
+      const file = realpathSync(join(setup.dir, "toolmux.toml"));
       assert.ok(stdout.startsWith(`trusted: ${file}\n`), stdout);
       assert.match(stdout, / a: .*scripted\.mjs --bare --tool only/);
-      assert.match((await run(stage, ["list"])).stdout, /a__only/);
+      assert.match((await run(setup, ["list"])).stdout, /a__only/);
 
-      appendFileSync(stage.config, "\n# changed\n");
-      const again = await run(stage, ["list"]);
+      appendFileSync(setup.config, "\n# changed\n");
+      const again = await run(setup, ["list"]);
       assert.equal(again.code, 2);
       assert.match(again.stderr, /toolmux trust/);
     }),
@@ -510,10 +510,10 @@ describe("a manifest in the working directory", () => {
     "cannot be trusted where the state folder cannot be written, which is said in one line",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-        const state = { XDG_STATE_HOME: stage.config };
-        const command = new RawClient(executable(), ["trust", stage.config], stage.dir, {
-          ...stage.env,
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        const state = { XDG_STATE_HOME: setup.config };
+        const command = new RawClient(executable(), ["trust", setup.config], setup.dir, {
+          ...setup.env,
           ...state,
         });
         const { code, stdout, stderr } = await finish(command);
@@ -523,17 +523,17 @@ describe("a manifest in the working directory", () => {
   );
 
   it("is trusted beside others that are trusted at the same moment", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const files = Array.from({ length: 6 }, (_, i) => join(stage.dir, `t${i}.toml`));
+    withTestFolder({ servers: {} }, async (setup) => {
+      const files = Array.from({ length: 6 }, (_, i) => join(setup.dir, `t${i}.toml`));
       for (const [i, file] of files.entries()) {
         writeFileSync(file, `[servers.s${i}]\ncommand = "x"\n`);
       }
-      const all = await Promise.all(files.map((file) => run(stage, ["trust", file])));
+      const all = await Promise.all(files.map((file) => run(setup, ["trust", file])));
       assert.deepEqual(
         all.map(({ code }) => code),
         files.map(() => 0),
       );
-      const folder = stateFolder(stage.env, process.platform);
+      const folder = stateFolder(setup.env, process.platform);
       for (const file of files) {
         assert.ok(await isTrusted(file, new Uint8Array(readFileSync(file)), folder), file);
       }
@@ -541,11 +541,11 @@ describe("a manifest in the working directory", () => {
   );
 
   it("that is wrong or missing is not trusted", TEST_OPTIONS, () =>
-    withTestFolder('[servers.a]\ncomand = "x"\n', async (stage) => {
-      const { code, stderr } = await run(stage, ["trust", "toolmux.toml"]);
+    withTestFolder('[servers.a]\ncomand = "x"\n', async (setup) => {
+      const { code, stderr } = await run(setup, ["trust", "toolmux.toml"]);
       assert.equal(code, 2);
       assert.match(stderr, /comand/);
-      assert.equal((await run(stage, ["trust", "nowhere.toml"])).code, 2);
+      assert.equal((await run(setup, ["trust", "nowhere.toml"])).code, 2);
     }),
   );
 });

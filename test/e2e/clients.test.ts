@@ -21,14 +21,14 @@ class Home {
   readonly dir: string;
   readonly manifest: string;
   readonly env: Readonly<Record<string, string>>;
-  readonly #stage: TestFolder;
+  readonly #setup: TestFolder;
 
-  constructor(stage: TestFolder) {
-    this.#stage = stage;
-    this.dir = join(stage.dir, "someone");
+  constructor(setup: TestFolder) {
+    this.#setup = setup;
+    this.dir = join(setup.dir, "someone");
     this.manifest = join(this.dir, ".config/toolmux/toolmux.toml");
     this.env = {
-      ...stage.env,
+      ...setup.env,
       HOME: this.dir,
       XDG_CONFIG_HOME: "",
       XDG_STATE_HOME: "",
@@ -47,7 +47,7 @@ class Home {
   async run(
     ...args: readonly string[]
   ): Promise<{ code: number | null; stdout: string; stderr: string }> {
-    const command = new RawClient(executable(), [...args], this.#stage.dir, this.env);
+    const command = new RawClient(executable(), [...args], this.#setup.dir, this.env);
     command.end();
     const { code } = await command.waitForExit(EXIT_LIMIT);
     const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join(
@@ -58,7 +58,7 @@ class Home {
 }
 
 const withHome = (use: (home: Home) => Promise<void>): Promise<void> =>
-  withTestFolder("", (stage) => use(new Home(stage)));
+  withTestFolder("", (setup) => use(new Home(setup)));
 
 const CURSOR = (entry: object) => ({ mcpServers: { one: { ...scripted(), ...entry } } });
 

@@ -17,8 +17,8 @@ interface Output {
 }
 
 /** Runs one command to its end, with an empty stdin. */
-async function run(stage: TestFolder, ...args: string[]): Promise<Output> {
-  const command = new RawClient(executable(), args, stage.dir, stage.env);
+async function run(setup: TestFolder, ...args: string[]): Promise<Output> {
+  const command = new RawClient(executable(), args, setup.dir, setup.env);
   command.end();
   const { code } = await command.waitForExit(EXIT_LIMIT);
   return {
@@ -32,24 +32,24 @@ describe("commands", () => {
   const MANIFEST = { servers: { a: scripted(), b: scripted("--bare --tool only") } };
 
   it("version says the version", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { code, stdout } = await run(stage, "version");
+    withTestFolder(MANIFEST, async (setup) => {
+      const { code, stdout } = await run(setup, "version");
       assert.equal(code, 0);
       assert.match(stdout, /\d+\.\d+\.\d+/);
     }),
   );
 
   it("list shows every tool by the name that clients see", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { code, stdout } = await run(stage, "list", "--config", stage.config);
+    withTestFolder(MANIFEST, async (setup) => {
+      const { code, stdout } = await run(setup, "list", "--config", setup.config);
       assert.equal(code, 0);
       for (const name of ["a__echo", "a__sleep", "b__only"]) assert.ok(stdout.includes(name), name);
     }),
   );
 
   it("list --json is JSON", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { code, stdout } = await run(stage, "list", "--json", "--config", stage.config);
+    withTestFolder(MANIFEST, async (setup) => {
+      const { code, stdout } = await run(setup, "list", "--json", "--config", setup.config);
       assert.equal(code, 0);
       assert.ok(JSON.stringify(JSON.parse(stdout)).includes('"b__only"'));
     }),
@@ -59,22 +59,22 @@ describe("commands", () => {
     "call sends key=value arguments and prints the answer; --json sends JSON as it is",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const pairs = await run(stage, "call", "a__echo", "word=hello", "--config", stage.config);
+      withTestFolder(MANIFEST, async (setup) => {
+        const pairs = await run(setup, "call", "a__echo", "word=hello", "--config", setup.config);
         assert.equal(pairs.code, 0);
         assert.match(pairs.stdout, /hello/);
         const json = await run(
-          stage,
+          setup,
           "call",
           "a__echo",
           "--json",
           '{"n":1.0,"big":1234567890123456789}',
           "--config",
-          stage.config,
+          setup.config,
         );
         assert.equal(json.code, 0);
         assert.match(json.stdout, /1234567890123456789/);
-        const only = stage.log("a").findLast(({ tool }) => tool === "echo");
+        const only = setup.log("a").findLast(({ tool }) => tool === "echo");
         assert.equal(only?.arguments, '{"n":1.0,"big":1234567890123456789}');
       }),
   );
@@ -88,10 +88,10 @@ describe("commands", () => {
           defaults: { callTimeout: "300ms" },
           servers: { a: scripted(), broken: scripted("--exit-at-once") },
         },
-        async (stage) => {
+        async (setup) => {
           const codes = [];
           for (const tool of ["a__fail", "a__error", "a__no-such", "broken__echo", "a__hang"]) {
-            codes.push([tool, (await run(stage, "call", tool, "--config", stage.config)).code]);
+            codes.push([tool, (await run(setup, "call", tool, "--config", setup.config)).code]);
           }
           assert.deepEqual(codes, [
             ["a__fail", 1],
@@ -105,8 +105,8 @@ describe("commands", () => {
   );
 
   it("check tells a good manifest from a bad one", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);
+    withTestFolder(MANIFEST, async (setup) => {
+      assert.equal((await run(setup, "check", "--config", setup.config)).code, 0);
     }),
   );
 
@@ -116,10 +116,10 @@ describe("commands", () => {
     () =>
       withTestFolder(
         '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n\n[hub]\nnme = "x"\n',
-        async (stage) => {
+        async (setup) => {
           for (const command of ["check", "serve", ""]) {
-            const args = [command, "--config", stage.config].filter(Boolean);
-            const { code, stdout, stderr } = await run(stage, ...args);
+            const args = [command, "--config", setup.config].filter(Boolean);
+            const { code, stdout, stderr } = await run(setup, ...args);
             assert.equal(code, 2, command);
             assert.match(stderr, /comand[^]*command[^]*callTimeout[^]*nme/, command);
             assert.equal(stdout, "", command);

@@ -8,18 +8,18 @@ import type { RpcMessage } from "../harness/message.ts";
 
 /** Gives `run` an adapter in front of the executable, which has one scripted server, under its own names. */
 function withAdapter(
-  run: (adapter: StdioAdapter, stage: TestFolder) => Promise<void>,
+  run: (adapter: StdioAdapter, setup: TestFolder) => Promise<void>,
 ): Promise<void> {
-  return withTestFolder({ servers: { s: scripted("", { prefix: "" }) } }, async (stage) => {
-    const args = ["serve", "--config", stage.config];
+  return withTestFolder({ servers: { s: scripted("", { prefix: "" }) } }, async (setup) => {
+    const args = ["serve", "--config", setup.config];
     const adapter = new StdioAdapter({
       command: executable(),
       args,
-      cwd: stage.dir,
-      env: { ...stage.env },
+      cwd: setup.dir,
+      env: { ...setup.env },
     });
     try {
-      await run(adapter, stage);
+      await run(adapter, setup);
     } finally {
       await adapter.close();
     }
@@ -120,9 +120,9 @@ describe("the adapter of the conformance suites", () => {
         );
         const streams = await Promise.all(responses.map(readAll));
         for (const [index, messages] of streams.entries()) {
-          const told = messages.slice(0, -1);
-          assert.equal(told.length, index + 2);
-          for (const { method, params } of told) {
+          const reported = messages.slice(0, -1);
+          assert.equal(reported.length, index + 2);
+          for (const { method, params } of reported) {
             assert.equal(method, "notifications/progress");
             assert.equal((params as { progressToken: unknown }).progressToken, "same");
           }
@@ -134,17 +134,17 @@ describe("the adapter of the conformance suites", () => {
   );
 
   it("cancels a modern request whose response is closed, and no other", TEST_OPTIONS, () =>
-    withAdapter(async (adapter, stage) => {
+    withAdapter(async (adapter, setup) => {
       const gone = new AbortController();
       void callModern(adapter, "hang", { arguments: {} }, gone.signal);
-      const { id } = await stage.waitForEvent("s", ({ event }) => event === "call");
+      const { id } = await setup.waitForEvent("s", ({ event }) => event === "call");
       const other = callModern(adapter, "sleep", { arguments: { ms: 100, x: 1 } });
       gone.abort();
-      const { requestId } = await stage.waitForEvent("s", ({ event }) => event === "cancelled");
+      const { requestId } = await setup.waitForEvent("s", ({ event }) => event === "cancelled");
       assert.equal(requestId, id);
       const answer = (await (await other).json()) as RpcMessage;
       assert.ok(answer.result);
-      assert.equal(stage.log("s").filter(({ event }) => event === "cancelled").length, 1);
+      assert.equal(setup.log("s").filter(({ event }) => event === "cancelled").length, 1);
     }),
   );
 
@@ -168,12 +168,12 @@ describe("the adapter of the conformance suites", () => {
     "gives each legacy session a process, ends it with the session, and does not take a lost stream for a cancellation",
     TEST_OPTIONS,
     () =>
-      withAdapter(async (adapter, stage) => {
+      withAdapter(async (adapter, setup) => {
         const [one, two] = [await begin(adapter), await begin(adapter)];
         assert.notEqual(one, two);
         const gone = new AbortController();
         const hanging = post(adapter, call(1, "hang"), sessionOf(one), gone.signal);
-        await stage.waitForEvent("s", ({ event }) => event === "call");
+        await setup.waitForEvent("s", ({ event }) => event === "call");
         await (await hanging).body?.cancel();
         gone.abort();
         const pids = await Promise.all(
@@ -183,13 +183,13 @@ describe("the adapter of the conformance suites", () => {
           }),
         );
         assert.equal(new Set(pids).size, 2);
-        assert.equal(stage.log("s").filter(({ event }) => event === "cancelled").length, 0);
+        assert.equal(setup.log("s").filter(({ event }) => event === "cancelled").length, 0);
         const end = new Request(URL, {
           method: "DELETE",
           headers: { ...HEADERS, ...sessionOf(one) },
         });
         assert.equal((await adapter.fetch(end)).status, 200);
-        await stage.waitForEvent("s", ({ event }) => event === "eof" || event === "signal");
+        await setup.waitForEvent("s", ({ event }) => event === "eof" || event === "signal");
         assert.equal((await post(adapter, call(3, "pid"), sessionOf(one))).status, 404);
         await readAll(await post(adapter, call(3, "pid"), sessionOf(two)));
       }),

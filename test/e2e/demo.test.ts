@@ -14,10 +14,10 @@ describe("the demo", () => {
     "shows every step with its time, ends with the entry for a client, and leaves nothing",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: {} }, async (stage) => {
+      withTestFolder({ servers: {} }, async (setup) => {
         // What the user has is no part of it: a server more would be a tool too many.
-        const env = { ...stage.env, TOOLMUX_SERVERS: JSON.stringify({ mine: scripted() }) };
-        const demo = new RawClient(executable(), ["demo"], stage.dir, env);
+        const env = { ...setup.env, TOOLMUX_SERVERS: JSON.stringify({ mine: scripted() }) };
+        const demo = new RawClient(executable(), ["demo"], setup.dir, env);
         const { code } = await demo.waitForExit(LONG);
         const text = demo.lines.map((line) => line.text).join("\n");
         assert.equal(code, 0, text + demo.stderr);
@@ -32,33 +32,33 @@ describe("the demo", () => {
         };
         assert.equal(entry.mcpServers.toolmux.command, executable());
         assert.equal(entry.mcpServers.toolmux.args[0], "serve");
-        assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
+        assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
       }),
   );
 
   it("ends with 1, and without the entry, if anything is not as it should be", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
+    withTestFolder({ servers: {} }, async (setup) => {
       // With so few file descriptors the hub cannot start all of its servers.
       const script = 'ulimit -n 18; exec "$0" demo';
-      const demo = new RawClient("sh", ["-c", script, executable()], stage.dir, stage.env);
+      const demo = new RawClient("sh", ["-c", script, executable()], setup.dir, setup.env);
       const { code } = await demo.waitForExit(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 1, text);
       assert.match(text, /WRONG: /);
       assert.ok(!text.includes("mcpServers"));
-      assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
+      assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
     }),
   );
 
   it("can be interrupted, and leaves nothing then either", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const demo = new RawClient(executable(), ["demo"], stage.dir, stage.env);
+    withTestFolder({ servers: {} }, async (setup) => {
+      const demo = new RawClient(executable(), ["demo"], setup.dir, setup.env);
       await demo.until(LONG, "the list of tools", () =>
         demo.lines.some(({ text }) => text.includes("list the tools")) ? true : undefined,
       );
       demo.signal("SIGINT");
       assert.equal((await demo.waitForExit(LONG)).code, 130);
-      assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
+      assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
     }),
   );
 });

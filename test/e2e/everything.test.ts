@@ -68,12 +68,12 @@ function reached(way: RemoteTransport | undefined): () => Everything {
 }
 
 /** Over stdio in front of all clients; over HTTP, where only the server's side is another, of one. */
-const STAGES = [
+const SETUPS = [
   ...SDK_NAMES.flatMap((sdk) => SERVER_TRANSPORTS.map((face) => ({ sdk, face, way: undefined }))),
   ...REMOTE_TRANSPORTS.map((way) => ({ sdk: "SDK v2" as const, face: "stdio" as const, way })),
 ];
 
-for (const { sdk, face, way } of STAGES) {
+for (const { sdk, face, way } of SETUPS) {
   describe(`the server of everything over ${way ?? "stdio"} behind the hub, for a client of ${sdk} over ${face}`, () => {
     const everything = reached(way);
     const connected = lasting(sdk, face, everything);
@@ -103,8 +103,8 @@ for (const { sdk, face, way } of STAGES) {
 
         const form = await client.call("all__trigger-elicitation-request");
         assert.match(textOf(form), /Name: one/);
-        const visit = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
-        const visited = await client.call("all__trigger-url-elicitation", visit);
+        const openedPage = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
+        const visited = await client.call("all__trigger-url-elicitation", openedPage);
         assert.match(textOf(visited), /completed the URL/);
         const elicitations = client.requests.filter(isElicitation).map(({ params }) => params);
         for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
@@ -112,16 +112,16 @@ for (const { sdk, face, way } of STAGES) {
           elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
           [
             [elicitations[0]?.["mode"], undefined, undefined],
-            ["url", visit.url, visit.elicitationId],
+            ["url", openedPage.url, openedPage.elicitationId],
           ],
         );
 
         const roots = await client.call("all__get-roots-list");
         assert.match(textOf(roots), /file:\/\/\/one/);
-        const heard = client.requests.length;
+        const received = client.requests.length;
         await client.sdk.sendRootsListChanged();
         await client.until("the roots again", () =>
-          client.requests.slice(heard).find(({ method }) => method === "roots/list"),
+          client.requests.slice(received).find(({ method }) => method === "roots/list"),
         );
       },
     );
@@ -131,14 +131,14 @@ for (const { sdk, face, way } of STAGES) {
       TEST_OPTIONS,
       async () => {
         const client = connected();
-        const visit = { url: "https://example.com", errorPath: true };
-        await assert.rejects(client.call("all__trigger-url-elicitation", visit), (error) => {
+        const openedPage = { url: "https://example.com", errorPath: true };
+        await assert.rejects(client.call("all__trigger-url-elicitation", openedPage), (error) => {
           const { code, data } = error as { code?: number; data?: unknown };
           assert.equal(code, -32042);
           assert.match(JSON.stringify(data), /"elicitations":\[\{.*modelcontextprotocol\.io/);
           return true;
         });
-        const again = await client.call("all__trigger-url-elicitation", visit);
+        const again = await client.call("all__trigger-url-elicitation", openedPage);
         assert.match(textOf(again), /completed the URL/);
       },
     );
@@ -257,11 +257,11 @@ for (const { sdk, face, way } of STAGES) {
       assert.equal(log.level, "info");
       assert.match(log.logger ?? "", /^all\b/);
       await client.sdk.setLoggingLevel("emergency");
-      const heard = client.logs.length;
+      const received = client.logs.length;
       await client.sdk.unsubscribeResource({ uri: `${TEXT}9` });
       await client.call("all__echo", { message: "after" });
       assert.deepEqual(
-        client.logs.slice(heard).filter(({ level }) => level === "info"),
+        client.logs.slice(received).filter(({ level }) => level === "info"),
         [],
       );
     });

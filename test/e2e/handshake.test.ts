@@ -109,12 +109,12 @@ describe("a server that is late", () => {
           hub: { listWait: "1s" },
           servers: { late: scripted("--start-delay 3000"), on: scripted() },
         },
-        async (stage) => {
+        async (setup) => {
           const client = new RawClient(
             executable(),
-            ["--config", stage.config],
-            stage.dir,
-            stage.env,
+            ["--config", setup.config],
+            setup.dir,
+            setup.env,
           );
           await client.initialize();
           const began = performance.now();
@@ -145,12 +145,12 @@ describe("a server that is late", () => {
           hub: { listWait: "10s" },
           servers: { late: scripted("--start-delay 800"), on: scripted() },
         },
-        async (stage) => {
+        async (setup) => {
           const client = new RawClient(
             executable(),
-            ["--config", stage.config],
-            stage.dir,
-            stage.env,
+            ["--config", setup.config],
+            setup.dir,
+            setup.env,
           );
           await client.initialize();
           const first = names(await client.request("tools/list"));

@@ -22,10 +22,10 @@ const WATCHED = { healthInterval: `${INTERVAL}ms`, reconnect: SOON };
 const MANY = 4;
 
 /** Waits until a server has been pinged that often from now on. */
-async function pinged(realm: ControlledServers, server: string, times = MANY): Promise<void> {
-  const count = (): number => realm.events(server).filter(({ event }) => event === "ping").length;
+async function pinged(harness: ControlledServers, server: string, times = MANY): Promise<void> {
+  const count = (): number => harness.events(server).filter(({ event }) => event === "ping").length;
   const before = count();
-  await realm.waitForEvents(server, () => (count() >= before + times ? true : undefined));
+  await harness.waitForEvents(server, () => (count() >= before + times ? true : undefined));
 }
 
 describe("a server that lives but does not answer", () => {
@@ -33,15 +33,15 @@ describe("a server that lives but does not answer", () => {
     "because it is stopped is replaced by a new process, and its tools stay listed",
     TEST_OPTIONS,
     () =>
-      withControlledServers({ servers: { a: controlled(WATCHED) } }, async (realm) => {
-        const left = await realm.serve(async (client) => {
+      withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
+        const left = await harness.serve(async (client) => {
           await client.initializeAndList();
           const pid = await callPid(client, "a");
           process.kill(pid, "SIGSTOP");
-          await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
+          await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
           await waitUntilExited([pid], 1000);
           assert.notEqual(await callPid(client, "a"), pid);
-          assert.deepEqual(realm.startEvents("a")[1]?.others, []);
+          assert.deepEqual(harness.startEvents("a")[1]?.others, []);
         });
         assert.equal(listChangedCount(left), 0);
         assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3000 ms/);
@@ -49,16 +49,16 @@ describe("a server that lives but does not answer", () => {
   );
 
   it("because it ignores pings is replaced by a new process", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (realm) => {
-      realm.setRules("a", { pings: "ignore" });
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
+      harness.setRules("a", { pings: "ignore" });
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
-        await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
+        await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
         assert.notEqual(await callPid(client, "a"), pid);
       });
-      const [first] = realm.startEvents("a");
-      const pings = realm
+      const [first] = harness.startEvents("a");
+      const pings = harness
         .events("a")
         .filter((note) => note.event === "ping" && note.pid === first?.pid);
       assert.equal(pings.length, 2);
@@ -71,38 +71,38 @@ describe("a server that lives but does not answer", () => {
     () =>
       withControlledServers(
         { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
-        async (realm) => {
-          await realm.serve(async (client) => {
+        async (harness) => {
+          await harness.serve(async (client) => {
             await client.initializeAndList();
             const pid = await callPid(client, "a");
-            const call = await holdCall(realm, client, "a");
+            const call = await holdCall(harness, client, "a");
             process.kill(pid, "SIGSTOP");
-            await pinged(realm, "b");
+            await pinged(harness, "b");
             process.kill(pid, "SIGCONT");
             await call.release();
-            await pinged(realm, "a", 2);
+            await pinged(harness, "a", 2);
             assert.equal(await callPid(client, "a"), pid);
           });
-          assert.equal(realm.startEvents("a").length, 1);
+          assert.equal(harness.startEvents("a").length, 1);
         },
       ),
   );
 
   it("is replaced once the call that was in flight on it has been given up", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
         const id = client.sendCall("a__hang");
-        await realm.waitForEvents("a", (notes) => notes.find(({ tool }) => tool === "hang"));
-        realm.setRules("a", { pings: "ignore" });
+        await harness.waitForEvents("a", (notes) => notes.find(({ tool }) => tool === "hang"));
+        harness.setRules("a", { pings: "ignore" });
         const pings = (): number =>
-          realm.events("a").filter((note) => note.event === "ping").length;
-        await realm.waitForEvents("a", () => (pings() >= MANY ? true : undefined));
-        assert.equal(realm.startEvents("a").length, 1);
+          harness.events("a").filter((note) => note.event === "ping").length;
+        await harness.waitForEvents("a", () => (pings() >= MANY ? true : undefined));
+        assert.equal(harness.startEvents("a").length, 1);
         const params = { requestId: id };
         client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
-        await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
+        await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
         assert.notEqual(await callPid(client, "a"), pid);
       });
     }),
@@ -127,19 +127,19 @@ function live(): Promise<Season> {
     unwatched: controlled({ healthInterval: 0 }),
     plain: controlled(WATCHED),
   };
-  return withControlledServers({ servers }, async (realm) => {
-    realm.setRules("refusing", { pings: "refuse" });
-    realm.setRules("talking", { pings: "ignore", chatter: 50 });
-    realm.setRules("working", { pings: "ignore" });
-    const { stderr } = await realm.serve(async (client) => {
+  return withControlledServers({ servers }, async (harness) => {
+    harness.setRules("refusing", { pings: "refuse" });
+    harness.setRules("talking", { pings: "ignore", chatter: 50 });
+    harness.setRules("working", { pings: "ignore" });
+    const { stderr } = await harness.serve(async (client) => {
       await client.initializeAndList();
-      const call = await holdCall(realm, client, "working", { steps: true });
-      await Promise.all([pinged(realm, "plain"), pinged(realm, "refusing")]);
+      const call = await holdCall(harness, client, "working", { steps: true });
+      await Promise.all([pinged(harness, "plain"), pinged(harness, "refusing")]);
       await call.release();
       for (const server of Object.keys(servers))
-        assert.equal(await callPid(client, server), realm.startedPids(server)[0]);
+        assert.equal(await callPid(client, server), harness.startedPids(server)[0]);
     });
-    const notes = new Map(Object.keys(servers).map((server) => [server, realm.events(server)]));
+    const notes = new Map(Object.keys(servers).map((server) => [server, harness.events(server)]));
     const count = (server: string, event: string): number =>
       notes.get(server)?.filter((note) => note.event === event).length ?? 0;
     return {
@@ -177,21 +177,21 @@ describe("a server is healthy", () => {
   it("whatever the hub, which was stopped for long, did not hear meanwhile", TEST_OPTIONS, () =>
     withControlledServers(
       { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
-      async (realm) => {
-        realm.setRules("b", { chatter: 20 });
-        const left = await realm.serve(async (client) => {
+      async (harness) => {
+        harness.setRules("b", { chatter: 20 });
+        const left = await harness.serve(async (client) => {
           await client.initializeAndList();
           for (let at = 0; at < 2; at += 1) {
             // It is stopped while it waits for an answer, or shortly after that.
-            await pinged(realm, "a", 1);
+            await pinged(harness, "a", 1);
             client.signal("SIGSTOP");
             await stall(4 * INTERVAL);
             client.signal("SIGCONT");
             await callPid(client, "b");
           }
-          await pinged(realm, "a", 2);
+          await pinged(harness, "a", 2);
           for (const server of ["a", "b"])
-            assert.equal(await callPid(client, server), realm.startedPids(server)[0]);
+            assert.equal(await callPid(client, server), harness.startedPids(server)[0]);
         });
         assert.equal(left.stderr, "");
       },

@@ -21,9 +21,9 @@ describe("the HTTP face under load", () => {
     () =>
       withTestFolder(
         { servers: Object.fromEntries(SERVERS.map((name) => [name, medley(name)])) },
-        async (stage) => {
-          const args = ["serve", "--http", "127.0.0.1:0", "--config", stage.config];
-          const hub = new RawClient(executable(), args, stage.dir, stage.env);
+        async (setup) => {
+          const args = ["serve", "--http", "127.0.0.1:0", "--config", setup.config];
+          const hub = new RawClient(executable(), args, setup.dir, setup.env);
           const url = await hub.until(
             EXIT_LIMIT,
             "the address",

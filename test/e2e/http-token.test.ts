@@ -24,17 +24,17 @@ const skip = isThere
 const MANIFEST = { servers: { a: scripted() } };
 const AUTO = ["--http", "127.0.0.1:0", "--token", "auto", "--log-level", "debug"];
 
-function envOf(stage: TestFolder): Readonly<Record<string, string>> {
-  return { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+function envOf(setup: TestFolder): Readonly<Record<string, string>> {
+  return { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
 }
 
 async function serve(
-  stage: TestFolder,
+  setup: TestFolder,
   args: readonly string[],
   more: Readonly<Record<string, string>> = {},
 ): Promise<{ hub: RawClient; url: string }> {
-  const all = ["serve", ...args, "--config", stage.config];
-  const hub = new RawClient(executable(), all, stage.dir, { ...envOf(stage), ...more });
+  const all = ["serve", ...args, "--config", setup.config];
+  const hub = new RawClient(executable(), all, setup.dir, { ...envOf(setup), ...more });
   const url = await hub.until(10_000, "the address", () => /http:[^\s"]+/.exec(hub.stderr)?.[0]);
   return { hub, url };
 }
@@ -45,15 +45,15 @@ async function stop(hub: RawClient): Promise<void> {
 }
 
 /** The token in the secret store. */
-async function kept(stage: TestFolder): Promise<string> {
-  const secrets = openSecrets({ env: envOf(stage), platform: process.platform });
+async function kept(setup: TestFolder): Promise<string> {
+  const secrets = openSecrets({ env: envOf(setup), platform: process.platform });
   const token = await secrets.file.get("toolmux/http-token");
   assert.ok(token !== undefined);
   return token;
 }
 
 /** What the server at that URL says to `initialize` with this token. */
-async function knock(url: string, token?: string): Promise<number> {
+async function postInitialize(url: string, token?: string): Promise<number> {
   const params = {
     protocolVersion: "2025-11-25",
     capabilities: {},
@@ -85,26 +85,26 @@ describe("serve --http --token auto", () => {
     "makes a token of 256 bits, lets in who has it alone, shows it nowhere and keeps it",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const first = await serve(stage, AUTO);
+      withTestFolder(MANIFEST, async (setup) => {
+        const first = await serve(setup, AUTO);
         await first.hub.until(
           10_000,
           "where it is kept",
           () => /toolmux\/http-token/.exec(first.hub.stderr)?.[0],
         );
-        const token = await kept(stage);
+        const token = await kept(setup);
         assert.match(token, /^[\w-]{43}$/);
         assert.equal(Buffer.from(token, "base64url").length, 32);
-        assert.equal(await knock(first.url), 401);
-        assert.equal(await knock(first.url, `${token}x`), 401);
-        assert.equal(await knock(first.url, token), 200);
+        assert.equal(await postInitialize(first.url), 401);
+        assert.equal(await postInitialize(first.url, `${token}x`), 401);
+        assert.equal(await postInitialize(first.url, token), 200);
         if (process.platform === "linux") {
           const line = readFileSync(`/proc/${first.hub.pid}/cmdline`, "latin1");
           assert.ok(!line.includes(token));
         }
         await stop(first.hub);
-        const again = await serve(stage, [...AUTO, "--log-format", "json"]);
-        assert.equal(await knock(again.url, token), 200);
+        const again = await serve(setup, [...AUTO, "--log-format", "json"]);
+        assert.equal(await postInitialize(again.url, token), 200);
         await again.hub.until(
           10_000,
           "where it is kept",
@@ -117,27 +117,27 @@ describe("serve --http --token auto", () => {
           assert.ok(!/no token is asked for/.test(stderr));
           assert.deepEqual(lines, []);
         }
-        assert.ok(!contents(stage.dir).includes(token));
-        assert.equal(await kept(stage), token);
+        assert.ok(!contents(setup.dir).includes(token));
+        assert.equal(await kept(setup), token);
       }),
   );
 
   it("comes to one token when several are started at once", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const all = await Promise.all([1, 2, 3, 4].map(() => serve(stage, AUTO)));
-      const token = await kept(stage);
-      for (const { url } of all) assert.equal(await knock(url, token), 200);
+    withTestFolder(MANIFEST, async (setup) => {
+      const all = await Promise.all([1, 2, 3, 4].map(() => serve(setup, AUTO)));
+      const token = await kept(setup);
+      for (const { url } of all) assert.equal(await postInitialize(url, token), 200);
       await Promise.all(all.map(({ hub }) => stop(hub)));
     }),
   );
 
   it("goes before the token of the manifest", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const text = readFileSync(stage.config, "utf8");
-      writeFileSync(stage.config, `[hub]\nhttpToken = "of-the-manifest"\n\n${text}`);
-      const { hub, url } = await serve(stage, AUTO);
-      assert.equal(await knock(url, "of-the-manifest"), 401);
-      assert.equal(await knock(url, await kept(stage)), 200);
+    withTestFolder(MANIFEST, async (setup) => {
+      const text = readFileSync(setup.config, "utf8");
+      writeFileSync(setup.config, `[hub]\nhttpToken = "of-the-manifest"\n\n${text}`);
+      const { hub, url } = await serve(setup, AUTO);
+      assert.equal(await postInitialize(url, "of-the-manifest"), 401);
+      assert.equal(await postInitialize(url, await kept(setup)), 200);
       await stop(hub);
     }),
   );
@@ -147,11 +147,11 @@ describe("serve --http --token auto", () => {
     ["shows it to no file, also if it was started at a terminal", "2>notes", false],
   ] as const)
     it(what, { ...TEST_OPTIONS, skip }, () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const line = `'${executable()}' serve ${AUTO.join(" ")} --config '${stage.config}' ${redirect}`;
-        const env = { ...envOf(stage), TERM: "xterm", SHELL: "/bin/sh" };
-        const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
-        const notes = join(stage.dir, "notes");
+      withTestFolder(MANIFEST, async (setup) => {
+        const line = `'${executable()}' serve ${AUTO.join(" ")} --config '${setup.config}' ${redirect}`;
+        const env = { ...envOf(setup), TERM: "xterm", SHELL: "/bin/sh" };
+        const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], setup.dir, env);
+        const notes = join(setup.dir, "notes");
         const shown = (): string =>
           terminal.lines.map(({ text }) => text).join("\n") +
           terminal.unterminatedOutput +
@@ -163,7 +163,7 @@ describe("serve --http --token auto", () => {
           () => end.exec(shown()) ?? undefined,
         );
         const output = shown();
-        const token = await kept(stage);
+        const token = await kept(setup);
         assert.equal(output.includes(token), isShown, output);
         if (isShown) {
           const text = output.slice(output.indexOf("{"), output.lastIndexOf("}") + 1);
@@ -172,7 +172,7 @@ describe("serve --http --token auto", () => {
           };
           const { url = "", headers } = mcpServers["toolmux"] ?? {};
           assert.equal(headers?.["Authorization"], `Bearer ${token}`);
-          assert.equal(await knock(url, token), 200);
+          assert.equal(await postInitialize(url, token), 200);
         }
         terminal.write("\u0003");
         terminal.end();
@@ -186,9 +186,9 @@ describe("serve --http --token auto", () => {
     [["--http", "0", "--token", "auto", "--http-token-env", "T"], "with another token"],
   ] as const)
     it(`is refused ${what}, with exit code 2`, TEST_OPTIONS, () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const all = ["serve", ...args, "--config", stage.config];
-        const hub = new RawClient(executable(), all, stage.dir, { ...envOf(stage), T: "t" });
+      withTestFolder(MANIFEST, async (setup) => {
+        const all = ["serve", ...args, "--config", setup.config];
+        const hub = new RawClient(executable(), all, setup.dir, { ...envOf(setup), T: "t" });
         assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 2);
         assert.ok(!hub.stderr.includes("s3cr3t-value"));
       }),
@@ -200,8 +200,8 @@ describe("serve --http", () => {
     "says that every user of this machine can call every tool if there is no token",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const { hub } = await serve(stage, ["--http", "127.0.0.1:0", "--log-format", "json"]);
+      withTestFolder(MANIFEST, async (setup) => {
+        const { hub } = await serve(setup, ["--http", "127.0.0.1:0", "--log-format", "json"]);
         await hub.until(10_000, "the warning", () => /--token auto/.exec(hub.stderr)?.[0]);
         const levels = hub.stderr
           .trimEnd()
@@ -211,7 +211,7 @@ describe("serve --http", () => {
         assert.deepEqual(levels, ["warn"]);
         await stop(hub);
         const args = ["--http", "127.0.0.1:0", "--http-token-env", "T"];
-        const closed = await serve(stage, args, { T: "some-token" });
+        const closed = await serve(setup, args, { T: "some-token" });
         await stop(closed.hub);
         assert.ok(!closed.hub.stderr.includes("--token auto"));
       }),
@@ -220,10 +220,10 @@ describe("serve --http", () => {
   it("takes its clients' token out of what servers say", TEST_OPTIONS, () => {
     const token = "canary-token-of-clients";
     const args = ["-c", `echo "saw ${token} here" >&2; exit 1`];
-    return withTestFolder({ servers: { a: { command: "sh", args } } }, async (stage) => {
+    return withTestFolder({ servers: { a: { command: "sh", args } } }, async (setup) => {
       const all = ["--http", "127.0.0.1:0", "--http-token-env", "T", "--log-level", "debug"];
-      const { hub, url } = await serve(stage, all, { T: token });
-      assert.equal(await knock(url, token), 200);
+      const { hub, url } = await serve(setup, all, { T: token });
+      assert.equal(await postInitialize(url, token), 200);
       await hub.until(10_000, "the server's word", () => /saw (\S+) here/.exec(hub.stderr)?.[0]);
       await stop(hub);
       assert.ok(!hub.stderr.includes(token), hub.stderr);

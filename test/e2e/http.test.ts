@@ -18,12 +18,12 @@ const ANYWHERE = ["--http", "127.0.0.1:0"];
 
 /** Starts the executable; `url` is where it says that it serves. */
 async function serve(
-  stage: TestFolder,
+  setup: TestFolder,
   args: readonly string[] = ANYWHERE,
   env: Readonly<Record<string, string>> = {},
 ): Promise<{ hub: RawClient; url: string }> {
-  const all = ["serve", ...args, "--config", stage.config];
-  const hub = new RawClient(executable(), all, stage.dir, { ...stage.env, ...env });
+  const all = ["serve", ...args, "--config", setup.config];
+  const hub = new RawClient(executable(), all, setup.dir, { ...setup.env, ...env });
   const url = await hub.until(10_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
   return { hub, url };
 }
@@ -40,8 +40,8 @@ describe("serve --http", () => {
     "serves clients of all SDKs at once, each with its own session, and leaves nothing",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const { hub, url } = await serve(stage);
+      withTestFolder(MANIFEST, async (setup) => {
+        const { hub, url } = await serve(setup);
         const clients = await Promise.all(SDKS.map((sdk) => sdk.connect(url)));
         const sessions = clients.flatMap((client) => client.sessionId() ?? []);
         assert.equal(new Set(sessions).size, sessions.length);
@@ -61,7 +61,7 @@ describe("serve --http", () => {
           await client.close();
         }
         // One for the clients of old, and one for those of the modern era.
-        assert.equal(stage.log("a").filter(({ event }) => event === "start").length, 2);
+        assert.equal(setup.log("a").filter(({ event }) => event === "start").length, 2);
         await stop(hub);
       }),
   );
@@ -70,15 +70,15 @@ describe("serve --http", () => {
     "goes on when stdin ends and when it is hung up on, which makes it read its manifest",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const { hub, url } = await serve(stage);
+      withTestFolder(MANIFEST, async (setup) => {
+        const { hub, url } = await serve(setup);
         hub.end();
         const [sdk] = SDKS;
         const client = await sdk?.connect(url);
         assert.ok(client);
         assert.ok((await client.list()).includes("a__echo"));
         const changed = new Promise<void>((resolve) => client.onListChanged(resolve));
-        appendFileSync(stage.config, '\n[servers.a.tools]\ndeny = ["echo"]\n');
+        appendFileSync(setup.config, '\n[servers.a.tools]\ndeny = ["echo"]\n');
         hub.signal("SIGHUP");
         await changed;
         assert.ok(!(await client.list()).includes("a__echo"));
@@ -88,12 +88,12 @@ describe("serve --http", () => {
   );
 
   it("lets a call finish that runs when it is told to end", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { hub, url } = await serve(stage);
+    withTestFolder(MANIFEST, async (setup) => {
+      const { hub, url } = await serve(setup);
       const [sdk] = SDKS;
       const client = await sdk?.connect(url);
       const result = client?.call("a__sleep", { ms: 700, x: 1 });
-      await stage.waitForEvent("a", ({ event }) => event === "call");
+      await setup.waitForEvent("a", ({ event }) => event === "call");
       hub.signal("SIGTERM");
       const { structuredContent } = (await result) as { structuredContent: object };
       assert.deepEqual(structuredContent, { ms: 700, x: 1 });
@@ -103,8 +103,8 @@ describe("serve --http", () => {
   );
 
   it("with --stdio serves both ways, and ends with its stdin", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { hub, url } = await serve(stage, [...ANYWHERE, "--stdio"]);
+    withTestFolder(MANIFEST, async (setup) => {
+      const { hub, url } = await serve(setup, [...ANYWHERE, "--stdio"]);
       const tools = await hub.initializeAndList();
       assert.ok(tools.some(({ name }) => name === "a__echo"));
       const [sdk] = SDKS;
@@ -117,9 +117,9 @@ describe("serve --http", () => {
   );
 
   it("says how it is, and wants a token where one is named", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
+    withTestFolder(MANIFEST, async (setup) => {
       const args = ["--http", "0.0.0.0:0", "--http-token-env", "HUB_TOKEN"];
-      const { hub, url } = await serve(stage, args, { HUB_TOKEN: "right" });
+      const { hub, url } = await serve(setup, args, { HUB_TOKEN: "right" });
       const here = url.replace("0.0.0.0", "127.0.0.1");
       const root = here.replace(/mcp$/, "");
       assert.deepEqual(await (await fetch(`${root}healthz`)).json(), { alive: true });
@@ -145,15 +145,15 @@ describe("serve --http", () => {
     "wants the token that the manifest names, shows it nowhere, and says when it is another",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
+      withTestFolder(MANIFEST, async (setup) => {
         const set = (text: string): void => {
-          appendFileSync(stage.config, `\n[hub]\nhttpToken = "${text}"\n`);
+          appendFileSync(setup.config, `\n[hub]\nhttpToken = "${text}"\n`);
         };
-        const before = readFileSync(stage.config);
+        const before = readFileSync(setup.config);
         set("${env:HUB_TOKEN}");
         const env = { HUB_TOKEN: "right-token" };
         const { hub, url } = await serve(
-          stage,
+          setup,
           ["--http", "0.0.0.0:0", "--log-level", "debug"],
           env,
         );
@@ -163,7 +163,7 @@ describe("serve --http", () => {
         const client = await sdk?.connect(here, { Authorization: "Bearer right-token" });
         assert.ok((await client?.list())?.includes("a__echo"));
         await client?.close();
-        writeFileSync(stage.config, before);
+        writeFileSync(setup.config, before);
         set("${env:OTHER_TOKEN}");
         await hub.until(10_000, "a word on the token", () =>
           /httpToken is another/.exec(hub.stderr),
@@ -177,15 +177,15 @@ describe("serve --http", () => {
     "refuses what would be open to others, and what is taken, with exit code 2",
     TEST_OPTIONS,
     () =>
-      withTestFolder(MANIFEST, async (stage) => {
-        const { hub, url } = await serve(stage);
+      withTestFolder(MANIFEST, async (setup) => {
+        const { hub, url } = await serve(setup);
         for (const [address, why] of [
           ["0.0.0.0:0", /token/],
           [new URL(url).host, /Nothing can listen/],
           ["nonsense", /HOST:PORT/],
         ] as const) {
-          const args = ["serve", "--http", address, "--config", stage.config];
-          const other = new RawClient(executable(), args, stage.dir, stage.env);
+          const args = ["serve", "--http", address, "--config", setup.config];
+          const other = new RawClient(executable(), args, setup.dir, setup.env);
           assert.equal((await other.waitForExit(EXIT_LIMIT)).code, 2, address);
           assert.match(other.stderr, why);
         }

@@ -17,12 +17,12 @@ const LAZY = controlled({ lazy: true });
 const IDLE = controlled({ idleStop: "200ms" });
 
 /** Waits until a server has been stopped that often. */
-async function stopped(realm: ControlledServers, server: string, times: number): Promise<void> {
-  await realm.waitForEvents(
+async function stopped(harness: ControlledServers, server: string, times: number): Promise<void> {
+  await harness.waitForEvents(
     server,
     (notes) => notes.filter(({ event }) => event === "end")[times - 1],
   );
-  await waitUntilExited(realm.startedPids(server).slice(0, times), EXIT_LIMIT);
+  await waitUntilExited(harness.startedPids(server).slice(0, times), EXIT_LIMIT);
 }
 
 describe("a lazy server", () => {
@@ -30,18 +30,18 @@ describe("a lazy server", () => {
     "of which nothing is known is started once to be listed, and stopped again",
     TEST_OPTIONS,
     () =>
-      withControlledServers({ hub: { listWait: "60s" }, servers: { a: LAZY } }, async (realm) => {
-        const left = await realm.serve(async (client) => {
+      withControlledServers({ hub: { listWait: "60s" }, servers: { a: LAZY } }, async (harness) => {
+        const left = await harness.serve(async (client) => {
           assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
-          await stopped(realm, "a", 1);
+          await stopped(harness, "a", 1);
           assert.ok((await listToolNames(client)).includes("a__pid"));
           assert.deepEqual(
-            realm.events("a").map(({ event }) => event),
+            harness.events("a").map(({ event }) => event),
             ["start", "initialize", "notifications/initialized", "tools/list", "end"],
           );
           // Its first call starts it, and it stays.
           const pid = await callPid(client, "a");
-          assert.equal(pid, realm.startedPids("a")[1]);
+          assert.equal(pid, harness.startedPids("a")[1]);
           assert.equal(await callPid(client, "a"), pid);
         });
         assert.equal(listChangedCount(left), 0);
@@ -52,32 +52,32 @@ describe("a lazy server", () => {
   it("whose tools are known is not started before its first call", TEST_OPTIONS, () =>
     withControlledServers(
       { hub: { listWait: "60s" }, servers: { a: LAZY, b: controlled() } },
-      async (realm) => {
-        await realm.serve(async (client) => {
+      async (harness) => {
+        await harness.serve(async (client) => {
           await client.initializeAndList();
-          await stopped(realm, "a", 1);
+          await stopped(harness, "a", 1);
         });
-        await realm.serve(async (client) => {
+        await harness.serve(async (client) => {
           assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
           await callPid(client, "b");
-          assert.equal(realm.startEvents("a").length, 1);
-          assert.equal(await callPid(client, "a"), realm.startedPids("a")[1]);
+          assert.equal(harness.startEvents("a").length, 1);
+          assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
         });
-        assert.equal(realm.startEvents("a").length, 2);
+        assert.equal(harness.startEvents("a").length, 2);
       },
     ),
   );
 
   it("that is killed is not started before its next call", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: LAZY, clock: IDLE } }, async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: LAZY, clock: IDLE } }, async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
         process.kill(pid, "SIGKILL");
         await waitUntilExited([pid], EXIT_LIMIT);
-        const before = realm.startEvents("a").length;
-        await stopped(realm, "clock", 1);
-        assert.equal(realm.startEvents("a").length, before);
+        const before = harness.startEvents("a").length;
+        await stopped(harness, "clock", 1);
+        assert.equal(harness.startEvents("a").length, before);
         assert.ok((await listToolNames(client)).includes("a__pid"));
         assert.notEqual(await callPid(client, "a"), pid);
       });
@@ -88,27 +88,27 @@ describe("a lazy server", () => {
     "that cannot be listed is tried once, and again by a call of a tool that it may have",
     TEST_OPTIONS,
     () =>
-      withControlledServers({ servers: { a: controlled({ lazy: true }) } }, async (realm) => {
-        realm.setRules("a", { start: "exit" });
-        await realm.serve(async (client) => {
+      withControlledServers({ servers: { a: controlled({ lazy: true }) } }, async (harness) => {
+        harness.setRules("a", { start: "exit" });
+        await harness.serve(async (client) => {
           assert.deepEqual(await client.initializeAndList(), []);
-          realm.setRules("a", {});
-          assert.equal(await callPid(client, "a"), realm.startedPids("a")[1]);
+          harness.setRules("a", {});
+          assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
         });
       }),
   );
 
   it("with 30 calls at once is started once, and answers them all", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: LAZY } }, async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: LAZY } }, async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
-        await stopped(realm, "a", 1);
+        await stopped(harness, "a", 1);
         const asked = Array.from({ length: 30 }, () => client.sendCall("a__pid"));
         for (const id of asked) {
           const { message } = await client.response(id);
-          assert.equal(message.result?.content?.[0]?.text, String(realm.startedPids("a")[1]));
+          assert.equal(message.result?.content?.[0]?.text, String(harness.startedPids("a")[1]));
         }
-        assert.equal(realm.startEvents("a").length, 2);
+        assert.equal(harness.startEvents("a").length, 2);
       });
     }),
   );
@@ -116,15 +116,15 @@ describe("a lazy server", () => {
 
 describe("a server that nobody uses", () => {
   it("is stopped after idleStop, stays listed, and is started by the next call", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: IDLE } }, async (realm) => {
-      const left = await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: IDLE } }, async (harness) => {
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         for (let times = 1; times <= 3; times += 1) {
           const used = Date.now();
           const pid = await callPid(client, "a");
-          assert.equal(realm.startEvents("a").length, times);
-          await stopped(realm, "a", times);
-          const end = realm.events("a").findLast(({ event }) => event === "end");
+          assert.equal(harness.startEvents("a").length, times);
+          await stopped(harness, "a", times);
+          const end = harness.events("a").findLast(({ event }) => event === "end");
           assert.ok((end?.time ?? 0) >= used + 195, "not before its time");
           assert.equal(isAlive(pid), false);
           assert.ok((await listToolNames(client)).includes("a__pid"));
@@ -138,13 +138,13 @@ describe("a server that nobody uses", () => {
   it("goes on if idleStop is 0", TEST_OPTIONS, () =>
     withControlledServers(
       { servers: { a: controlled({ idleStop: 0 }), clock: IDLE } },
-      async (realm) => {
-        await realm.serve(async (client) => {
+      async (harness) => {
+        await harness.serve(async (client) => {
           await client.initializeAndList();
           const pid = await callPid(client, "a");
           for (let times = 1; times <= 3; times += 1) {
             await callPid(client, "clock");
-            await stopped(realm, "clock", times);
+            await stopped(harness, "clock", times);
           }
           assert.equal(await callPid(client, "a"), pid);
         });
@@ -155,18 +155,18 @@ describe("a server that nobody uses", () => {
 
 describe("a call that takes longer than idleStop", () => {
   it("is not cut, and its server is stopped only after it", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: IDLE, clock: IDLE } }, async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: IDLE, clock: IDLE } }, async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
-        const call = await holdCall(realm, client, "a");
+        const call = await holdCall(harness, client, "a");
         for (let times = 1; times <= 3; times += 1) {
           await callPid(client, "clock");
-          await stopped(realm, "clock", times);
+          await stopped(harness, "clock", times);
         }
-        assert.equal(realm.events("a").filter(({ event }) => event === "end").length, 0);
+        assert.equal(harness.events("a").filter(({ event }) => event === "end").length, 0);
         await call.release();
-        await stopped(realm, "a", 1);
-        assert.notEqual(await callPid(client, "a"), realm.startedPids("a")[0]);
+        await stopped(harness, "a", 1);
+        assert.notEqual(await callPid(client, "a"), harness.startedPids("a")[0]);
       });
     }),
   );
@@ -184,15 +184,15 @@ describe("many servers that need a processor to start", () => {
         ]),
       ),
     };
-    return withControlledServers(manifest, async (realm) => {
-      for (const name of names) realm.setRules(name, { burn: 100 });
-      const left = await realm.serve(async (client) => {
+    return withControlledServers(manifest, async (harness) => {
+      for (const name of names) harness.setRules(name, { burn: 100 });
+      const left = await harness.serve(async (client) => {
         await client.initialize();
         const listed = await listToolNames(client, 30_000);
         assert.equal(listed.filter((name) => name.endsWith("__pid")).length, 40);
       });
       assert.equal(left.stderr, "");
-      for (const name of names) assert.equal(realm.startEvents(name).length, 1);
+      for (const name of names) assert.equal(harness.startEvents(name).length, 1);
     });
   });
 });

@@ -50,9 +50,9 @@ const WRONG: Readonly<Record<string, string>> = {
 describe("a server whose table in the manifest is wrong", () => {
   for (const [what, table] of Object.entries(WRONG)) {
     it(`costs only itself: ${what}`, TEST_OPTIONS, () =>
-      withControlledServers("", async (realm) => {
-        realm.editManifest(text(realm, ["good"], table));
-        await realm.serve(async (client) => {
+      withControlledServers("", async (harness) => {
+        harness.editManifest(text(harness, ["good"], table));
+        await harness.serve(async (client) => {
           assert.deepEqual(owners((await client.initializeAndList()).map(({ name }) => name)), [
             "good",
           ]);
@@ -63,42 +63,42 @@ describe("a server whose table in the manifest is wrong", () => {
   }
 
   it("keeps running as it was on a reload, while the rest is applied", TEST_OPTIONS, () =>
-    withControlledServers("", async (realm) => {
-      realm.editManifest(text(realm, ["a", "b"]));
-      await realm.serve(async (client) => {
+    withControlledServers("", async (harness) => {
+      harness.editManifest(text(harness, ["a", "b"]));
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "b");
-        realm.editManifest(text(realm, ["a", "c"], "[servers.b]\ncomand = 'x'"));
+        harness.editManifest(text(harness, ["a", "c"], "[servers.b]\ncomand = 'x'"));
         await waitForListChanged(client, 1);
         assert.deepEqual(owners(await listToolNames(client)).toSorted(), ["a", "b", "c"]);
         assert.equal(await callPid(client, "b"), pid);
-        assert.equal(realm.startEvents("b").length, 1);
+        assert.equal(harness.startEvents("b").length, 1);
       });
     }),
   );
 
   it("is on a reload the one that does not run yet if two have the same prefix", TEST_OPTIONS, () =>
-    withControlledServers("", async (realm) => {
-      realm.editManifest(text(realm, ["b"]));
-      await realm.serve(async (client) => {
+    withControlledServers("", async (harness) => {
+      harness.editManifest(text(harness, ["b"]));
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "b");
-        realm.editManifest(text(realm, ["a"], text(realm, ["b"]), { prefix: "b" }));
+        harness.editManifest(text(harness, ["a"], text(harness, ["b"]), { prefix: "b" }));
         await waitForStderr(client, /servers\.a\.prefix/);
         assert.equal(await callPid(client, "b"), pid);
-        assert.deepEqual(realm.startEvents("a"), []);
+        assert.deepEqual(harness.startEvents("a"), []);
       });
     }),
   );
 
   it("is told in the instructions if there is no other, and an edit cures that", TEST_OPTIONS, () =>
-    withControlledServers("[servers.bad]\ncomand = 'x'", async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers("[servers.bad]\ncomand = 'x'", async (harness) => {
+      await harness.serve(async (client) => {
         assert.deepEqual(await client.initializeAndList(), []);
         const greetings = client.filter(({ result }) => result?.instructions !== undefined);
         const said = greetings.map(({ text: line }) => line).join("\n");
-        assert.ok(said.includes("bad") && said.includes(`${realm.config}:2:1`), said);
-        realm.editManifest(text(realm, ["bad"]));
+        assert.ok(said.includes("bad") && said.includes(`${harness.config}:2:1`), said);
+        harness.editManifest(text(harness, ["bad"]));
         await waitForListChanged(client, 1);
         await callPid(client, "bad");
       });
@@ -109,21 +109,21 @@ describe("a server whose table in the manifest is wrong", () => {
     "makes list, call and status exit with 3 and check with 2 if there is no other",
     TEST_OPTIONS,
     () =>
-      withControlledServers("[servers.bad]\ncomand = 'x'", async (realm) => {
+      withControlledServers("[servers.bad]\ncomand = 'x'", async (harness) => {
         const codes = [];
         for (const args of [["list"], ["call", "bad__x"], ["call", "x"], ["status"], ["check"]]) {
-          codes.push(await run(realm, ...args));
+          codes.push(await run(harness, ...args));
         }
         assert.deepEqual(codes, [3, 3, 3, 3, 2]);
       }),
   );
 
   it("makes status exit with 1 and check with 2 beside one that is right", TEST_OPTIONS, () =>
-    withControlledServers("", async (realm) => {
-      realm.editManifest(text(realm, ["good"], "[servers.bad]\ncomand = 'x'"));
+    withControlledServers("", async (harness) => {
+      harness.editManifest(text(harness, ["good"], "[servers.bad]\ncomand = 'x'"));
       const codes = [];
       for (const args of [["list"], ["status"], ["check"], ["doctor"]]) {
-        codes.push(await run(realm, ...args));
+        codes.push(await run(harness, ...args));
       }
       assert.deepEqual(codes, [0, 1, 2, 2]);
     }),

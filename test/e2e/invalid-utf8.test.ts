@@ -64,9 +64,11 @@ describe("text of a server that is not valid UTF-8", () => {
           const { message } = await client.response(call);
           assert.equal(message.result?.content?.[0]?.text, '{"result":{"action":"decline"}}');
           for (const server of ["raw", "note", "ask"]) {
-            const told = client.stderr.split("\n").filter((line) => line.includes(` ${server}: `));
-            assert.equal(told.length, 1, client.stderr);
-            assert.match(told[0] ?? "", /UTF-8/);
+            const reported = client.stderr
+              .split("\n")
+              .filter((line) => line.includes(` ${server}: `));
+            assert.equal(reported.length, 1, client.stderr);
+            assert.match(reported[0] ?? "", /UTF-8/);
           }
         },
       ),
@@ -76,18 +78,18 @@ describe("text of a server that is not valid UTF-8", () => {
     "ends no session of a client made with the Python SDK",
     { ...TEST_OPTIONS, skip: SKIP_WITHOUT_PYTHON },
     () =>
-      withTestFolder({ servers: { raw: latin("raw"), good: scripted() } }, async (stage) => {
+      withTestFolder({ servers: { raw: latin("raw"), good: scripted() } }, async (setup) => {
         const args = [
           "-W",
           "ignore",
           pythonScript("strict_utf8.py"),
           executable(),
           "--config",
-          stage.config,
+          setup.config,
         ];
         const { stdout } = await promisify(execFile)(PYTHON, args, {
-          cwd: stage.dir,
-          env: { ...stage.env },
+          cwd: setup.dir,
+          env: { ...setup.env },
           timeout: 40_000,
         });
         assert.deepEqual(JSON.parse(stdout), {
@@ -179,9 +181,9 @@ describe("text of a client that is not valid UTF-8", () => {
       ]);
       const [line] = await client.sendAndCollect(batch);
       const answers = line?.json as { id: number; error?: { code: number } }[];
-      const told = new Map(answers.map(({ id, error }) => [id, error?.code]));
+      const reported = new Map(answers.map(({ id, error }) => [id, error?.code]));
       assert.equal(answers.length, 2);
-      assert.deepEqual([told.get(1001), told.get(1002)], [undefined, -32700]);
+      assert.deepEqual([reported.get(1001), reported.get(1002)], [undefined, -32700]);
     }),
   );
 

@@ -19,7 +19,7 @@ const skip = skipWithout({
  * `$T` is the executable.
  */
 function runSession(
-  stage: TestFolder,
+  setup: TestFolder,
   keychain: "unlocked" | "locked" | "none",
   ...lines: string[]
 ) {
@@ -31,8 +31,8 @@ function runSession(
   }[keychain];
   const script = [start, ...lines].join("\n");
   const { stdout, stderr, status } = spawnSync("dbus-run-session", ["--", "sh", "-c", script], {
-    cwd: stage.dir,
-    env: { ...stage.env, T: executable() },
+    cwd: setup.dir,
+    env: { ...setup.env, T: executable() },
     encoding: "utf8",
     timeout: 40_000,
   });
@@ -44,20 +44,20 @@ const OPTIONS = { ...TEST_OPTIONS, skip };
 
 describe("the keychain of this system", () => {
   it("keeps a secret, gives it to a server, and forgets it", OPTIONS, () =>
-    withTestFolder({ servers: {} }, (stage) => {
+    withTestFolder({ servers: {} }, (setup) => {
       writeFileSync(
-        stage.config,
+        setup.config,
         `[servers.s]\ncommand = "sh"\nargs = ["-c", "[ \\"$TOKEN\\" = canary-value ] && touch was-there; exit 1"]\nenv.TOKEN = "\${secret:a/token}"\n`,
       );
       const { stdout, stderr } = runSession(
-        stage,
+        setup,
         "unlocked",
         `echo canary-value | $T secret set a/token --store keychain`,
-        `$T secret list --json --config ${stage.config}`,
-        `$T status --config ${stage.config} | head -0`,
+        `$T secret list --json --config ${setup.config}`,
+        `$T status --config ${setup.config} | head -0`,
         `$T secret remove a/token`,
         `$T secret remove a/token || echo "again: $?"`,
-        `$T check --config ${stage.config}`,
+        `$T check --config ${setup.config}`,
       );
       assert.match(stdout, /a\/token is kept in the keychain of this system/);
       assert.match(stdout, /"places": \[\s*"keychain"\s*\]/);
@@ -65,17 +65,17 @@ describe("the keychain of this system", () => {
       assert.match(stdout, /a\/token is removed from the keychain of this system/);
       assert.match(stdout, /again: 1/);
       assert.match(stdout, /a\/token +nowhere +s/);
-      assert.ok(existsSync(join(stage.dir, "was-there")), stderr);
+      assert.ok(existsSync(join(setup.dir, "was-there")), stderr);
       assert.ok(!(stdout + stderr).includes("canary"));
       return Promise.resolve();
     }),
   );
 
   it("keeps the key of the file, which is worth nothing without it", OPTIONS, () =>
-    withTestFolder({ servers: {} }, (stage) => {
-      const folder = join(stage.dir, "config", "toolmux", "secrets");
+    withTestFolder({ servers: {} }, (setup) => {
+      const folder = join(setup.dir, "config", "toolmux", "secrets");
       const kept = runSession(
-        stage,
+        setup,
         "unlocked",
         "echo canary-value | $T secret set x",
         "echo another | $T secret set y",
@@ -87,7 +87,7 @@ describe("the keychain of this system", () => {
       const before = readFileSync(join(folder, "values"));
       for (const keychain of ["locked", "none"] as const) {
         const { stdout, stderr } = runSession(
-          stage,
+          setup,
           keychain,
           'echo z | $T secret set z; echo "code $?"',
           "$T secret list; echo $?",
@@ -100,7 +100,7 @@ describe("the keychain of this system", () => {
         assert.ok(readFileSync(join(folder, "values")).equals(before));
         assert.deepEqual(readdirSync(folder), ["values"]);
       }
-      const again = runSession(stage, "unlocked", "$T secret list --json");
+      const again = runSession(setup, "unlocked", "$T secret list --json");
       assert.match(again.stdout, /"x"[^]*"y"/);
       return Promise.resolve();
     }),
@@ -111,9 +111,9 @@ describe("the keychain of this system", () => {
     OPTIONS,
     async () => {
       for (const keychain of ["locked", "none"] as const) {
-        await withTestFolder({ servers: {} }, (stage) => {
+        await withTestFolder({ servers: {} }, (setup) => {
           const { stdout, stderr } = runSession(
-            stage,
+            setup,
             keychain,
             "echo a-value | $T secret set x",
             "echo v | $T secret set y --store keychain; echo code $?",

@@ -22,17 +22,17 @@ function names({ message }: Received): string[] {
 
 /** Runs the hub, ends it, and returns how many list_changed it sent in all its life. */
 function countChanges(manifest: Manifest, run: (hub: Hub) => Promise<void>): Promise<number> {
-  return withTestFolder(manifest, async (stage) => {
-    const client = new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
+  return withTestFolder(manifest, async (setup) => {
+    const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
     await client.initializeAndList();
-    await run({ ...stage, client });
+    await run({ ...setup, client });
     await closeClient(client);
     return client.filter(({ method }) => method === CHANGED).length;
   });
 }
 
-function lists(stage: TestFolder, server: string): number {
-  return stage.log(server).filter(({ event }) => event === "list").length;
+function lists(setup: TestFolder, server: string): number {
+  return setup.log(server).filter(({ event }) => event === "list").length;
 }
 
 /** Outlasts whatever a hub may wait before it tells its client: what it has to say so far is said. */

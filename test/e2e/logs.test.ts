@@ -70,8 +70,8 @@ describe("the log of serve", () => {
       `as JSON has a line for each thing, and at ${level} nothing of less weight`,
       TEST_OPTIONS,
       () =>
-        withTestFolder({ servers: { a: scripted(), missing: MISSING } }, async (stage) => {
-          const client = start(stage, "--log-level", level, "--log-format", "json");
+        withTestFolder({ servers: { a: scripted(), missing: MISSING } }, async (setup) => {
+          const client = start(setup, "--log-level", level, "--log-format", "json");
           await client.initializeAndList();
           await client.call("a__stderr", { lines: 3 });
           await client.call("a__garbage");
@@ -105,8 +105,8 @@ describe("the log of serve", () => {
       `tells all in the order in which it happened, and nothing twice, as ${format}`,
       TEST_OPTIONS,
       () =>
-        withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-          const client = start(stage, "--log-level", "info", "--log-format", format);
+        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+          const client = start(setup, "--log-level", "info", "--log-format", format);
           await client.initializeAndList();
           for (let at = 0; at < 5; at += 1) await client.call("a__stderr", { lines: 100 });
           await closeClient(client);
@@ -126,7 +126,7 @@ describe("the log of serve", () => {
       `loses nothing when the client leaves, or a signal comes, right at the start, as ${format}`,
       TEST_OPTIONS,
       () =>
-        withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
           for (const leave of [
             (client: RawClient): Promise<void> => Promise.resolve(client.end()),
             async (client: RawClient): Promise<void> => {
@@ -135,7 +135,7 @@ describe("the log of serve", () => {
               client.signal("SIGTERM");
             },
           ]) {
-            const client = start(stage, "--log-level", "info", "--log-format", format);
+            const client = start(setup, "--log-level", "info", "--log-format", format);
             await client.initialize();
             await leave(client);
             await client.waitForExit(EXIT_LIMIT);
@@ -163,8 +163,8 @@ describe("the log of serve", () => {
           missing: { ...MISSING, args, env },
           homeless: { command: process.execPath, args, env, cwd: "/no/such/folder" },
         };
-        return withTestFolder({ servers }, async (stage) => {
-          const hidden = { ...stage, env: { ...stage.env, HUB_SECRET: secret } };
+        return withTestFolder({ servers }, async (setup) => {
+          const hidden = { ...setup, env: { ...setup.env, HUB_SECRET: secret } };
           const client = start(hidden, "--log-level", "debug", "--log-format", format);
           await client.initialize();
           await client.request("tools/list");
@@ -187,8 +187,8 @@ describe("the log of serve", () => {
       `does not stop a hub whose stderr nobody reads, and tells later what is missing, as ${format}`,
       TEST_OPTIONS,
       () =>
-        withTestFolder({ servers: { bad: faulty(), good: scripted() } }, async (stage) => {
-          const { dir, config, env } = stage;
+        withTestFolder({ servers: { bad: faulty(), good: scripted() } }, async (setup) => {
+          const { dir, config, env } = setup;
           const pipe = join(dir, "stderr");
           spawnSync("mkfifo", [pipe]);
           // Open for both, or opening would wait for the other end.
@@ -234,12 +234,12 @@ describe("the log of serve", () => {
   }
 
   it("has each call from its start to its end, and who cancelled it", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const client = start(stage, "--log-level", "debug", "--log-format", "json");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const client = start(setup, "--log-level", "debug", "--log-format", "json");
       await client.initializeAndList();
       await client.call("a__echo", { secret: "hunter2" });
       const requestId = client.sendCall("a__hang");
-      await stage.waitForEvent("a", ({ tool }) => tool === "hang");
+      await setup.waitForEvent("a", ({ tool }) => tool === "hang");
       client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
       await saying(client, /cancelled after/);
       await closeClient(client);
@@ -272,8 +272,8 @@ describe("the log of serve", () => {
           defaults: { reconnect: { policy: "exponential", base: "20ms", maxAttempts: 3 } },
           servers: { a: scripted("--exit-at-once") },
         },
-        async (stage) => {
-          const client = start(stage, "--log-level", "debug", "--log-format", "json");
+        async (setup) => {
+          const client = start(setup, "--log-level", "debug", "--log-format", "json");
           await client.initialize();
           await saying(client, /"to":"failed"/);
           await closeClient(client);
@@ -308,8 +308,8 @@ describe("the log of serve", () => {
     const server =
       "console.error('ready'); process.stdin.resume().on('end', () => { for (let at = 0; at < 800; at++) console.error('last word ' + at + ' ' + 'x'.repeat(300)); })";
     const servers = { a: { command: process.execPath, args: ["-e", server] } };
-    return withTestFolder({ servers }, async (stage) => {
-      const client = start(stage, "--log-level", "info");
+    return withTestFolder({ servers }, async (setup) => {
+      const client = start(setup, "--log-level", "info");
       await client.initialize();
       await saying(client, /a: ready/);
       const [pid = -1] = descendants(client.pid);
@@ -374,9 +374,9 @@ describe("the log of serve", () => {
 
 describe("the log of other commands", () => {
   it("is JSON as well if that is wanted, and leaves stdout as it is", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const client = start(
-        stage,
+        setup,
         ..."--log-format json --log-level info call a__stderr lines=2".split(" "),
       );
       assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 0);
@@ -394,14 +394,14 @@ describe("the log of other commands", () => {
   );
 
   it("has a broken manifest's problems: lines for editors, or a record each", TEST_OPTIONS, () =>
-    withTestFolder('[servers.a]\ncomand = "x"\n[hub]\nnam = "y"\n', async (stage) => {
+    withTestFolder('[servers.a]\ncomand = "x"\n[hub]\nnam = "y"\n', async (setup) => {
       for (const command of ["serve", "list"]) {
-        const plain = start(stage, command);
+        const plain = start(setup, command);
         assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 2);
         const problems = plain.stderr.split("\n").slice(0, -1);
         assert.ok(problems.length >= 2, plain.stderr);
         for (const problem of problems) assert.match(problem, /^\/.*toolmux\.toml:\d+:\d+: /);
-        const json = start(stage, command, "--log-format", "json");
+        const json = start(setup, command, "--log-format", "json");
         assert.equal((await json.waitForExit(EXIT_LIMIT)).code, 2);
         const lines = linesOf(json);
         assert.deepEqual(
@@ -424,8 +424,8 @@ describe("a server that writes to stdout what is not MCP", () => {
     "is explained once, counted, and told of again each time there is ten times as much",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: { noisy } }, async (stage) => {
-        const client = start(stage);
+      withTestFolder({ servers: { noisy } }, async (setup) => {
+        const client = start(setup);
         await client.initializeAndList();
         for (const lines of [1, 8, 1, 89, 1, 899, 1, 50_000]) {
           await client.call("noisy__stray", { lines });
@@ -443,8 +443,8 @@ describe("a server that writes to stdout what is not MCP", () => {
   );
 
   it("is told of once although its process was started anew", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { noisy } }, async (stage) => {
-      const client = start(stage);
+    withTestFolder({ servers: { noisy } }, async (setup) => {
+      const client = start(setup);
       await client.initializeAndList();
       await client.call("noisy__stray", { lines: 1 });
       for (const pid of descendants(client.pid)) process.kill(pid, "SIGKILL");
@@ -459,8 +459,8 @@ describe("a server that writes to stdout what is not MCP", () => {
   );
 
   it("has each line in the log at level debug", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { noisy } }, async (stage) => {
-      const client = start(stage, "--log-level", "debug");
+    withTestFolder({ servers: { noisy } }, async (setup) => {
+      const client = start(setup, "--log-level", "debug");
       await client.initializeAndList();
       await client.call("noisy__stray", { lines: 20 });
       client.end();

@@ -21,8 +21,8 @@ interface Output {
   readonly stderr: string;
 }
 
-async function run(stage: TestFolder, args: readonly string[], env = {}): Promise<Output> {
-  const started = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
+async function run(setup: TestFolder, args: readonly string[], env = {}): Promise<Output> {
+  const started = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
   started.end();
   const { code } = await started.waitForExit(EXIT_LIMIT);
   const stdout = [...started.lines.map(({ text }) => text), started.unterminatedOutput].join("\n");
@@ -33,25 +33,25 @@ async function run(stage: TestFolder, args: readonly string[], env = {}): Promis
  * The hubs that run in a stage: processes whose command line says `serve`. Until a new process executes its program, command
  * line and environment are those of the hub that starts it, while the environment of another hub names the hubs above it.
  */
-function hubsIn(stage: TestFolder): number {
-  const pids = pidsWithEnv(stage.dir).filter((pid) => / serve(?: |$)/.test(commandLineOf(pid)));
+function hubsIn(setup: TestFolder): number {
+  const pids = pidsWithEnv(setup.dir).filter((pid) => / serve(?: |$)/.test(commandLineOf(pid)));
   return new Set(pids.map((pid) => `${commandLineOf(pid)}\n${environmentOf(pid).join("\n")}`)).size;
 }
 
 /** The most hubs that ran at once while something was done. */
-async function mostHubs(stage: TestFolder, work: () => Promise<void>): Promise<number> {
+async function mostHubs(setup: TestFolder, work: () => Promise<void>): Promise<number> {
   let most = 0;
-  const look = setInterval(() => (most = Math.max(most, hubsIn(stage))), 20);
+  const look = setInterval(() => (most = Math.max(most, hubsIn(setup))), 20);
   try {
     await work();
-    return Math.max(most, hubsIn(stage));
+    return Math.max(most, hubsIn(setup));
   } finally {
     clearInterval(look);
   }
 }
 
-function serve(stage: TestFolder, args: readonly string[] = [], env = {}): RawClient {
-  return new RawClient(executable(), ["serve", ...args], stage.dir, { ...stage.env, ...env });
+function serve(setup: TestFolder, args: readonly string[] = [], env = {}): RawClient {
+  return new RawClient(executable(), ["serve", ...args], setup.dir, { ...setup.env, ...env });
 }
 
 /** A toolmux that is started by another one's manifest. */
@@ -65,17 +65,17 @@ function witness(dir: string): ServerEntry {
 }
 
 /** What servers of the stage's manifest get as that list; it has a witness. */
-async function listAbove(stage: TestFolder): Promise<string> {
-  await run(stage, ["status", "--config", stage.config]);
-  return readFileSync(join(stage.dir, "above"), "utf8");
+async function listAbove(setup: TestFolder): Promise<string> {
+  await run(setup, ["status", "--config", setup.config]);
+  return readFileSync(join(setup.dir, "above"), "utf8");
 }
 
 /** Why servers are not there, by their names: codes of errors. */
 async function failures(
-  stage: TestFolder,
+  setup: TestFolder,
   args: readonly string[],
 ): Promise<Readonly<Record<string, string>>> {
-  const { stdout } = await run(stage, ["status", "--json", ...args]);
+  const { stdout } = await run(setup, ["status", "--json", ...args]);
   const { servers } = JSON.parse(stdout) as {
     servers: readonly { readonly name: string; readonly error?: { readonly code: string } }[];
   };
@@ -86,21 +86,21 @@ async function failures(
 
 describe("a hub whose client's file starts toolmux under another name", () => {
   it("drops the entry, which is told, and starts no other hub", TEST_OPTIONS, () =>
-    withTestFolder("", async (stage) => {
-      rmSync(stage.config);
-      const link = join(stage.dir, "toolmux-linux-x64");
+    withTestFolder("", async (setup) => {
+      rmSync(setup.config);
+      const link = join(setup.dir, "toolmux-linux-x64");
       symlinkSync(executable(), link);
-      const plain = join(stage.dir, "multi");
+      const plain = join(setup.dir, "multi");
       symlinkSync(executable(), plain);
       const servers = {
         a: { command: link, args: ["serve"] },
         b: { command: plain, args: ["serve"] },
         s: scripted("--bare --tool only"),
       };
-      writeFileSync(join(stage.dir, ".mcp.json"), JSON.stringify({ mcpServers: servers }));
-      assert.equal((await run(stage, ["trust", ".mcp.json"])).code, 0);
-      const most = await mostHubs(stage, async () => {
-        const client = serve(stage);
+      writeFileSync(join(setup.dir, ".mcp.json"), JSON.stringify({ mcpServers: servers }));
+      assert.equal((await run(setup, ["trust", ".mcp.json"])).code, 0);
+      const most = await mostHubs(setup, async () => {
+        const client = serve(setup);
         const tools = await client.initializeAndList();
         assert.deepEqual(
           tools.map(({ name }) => name),
@@ -123,9 +123,9 @@ describe("a hub that is started by a server of a hub", () => {
     () =>
       withTestFolder(
         (dir) => ({ servers: { self: mux("--config", join(dir, "toolmux.toml")), s: scripted() } }),
-        async (stage) => {
-          const most = await mostHubs(stage, async () => {
-            const client = serve(stage, ["--config", stage.config]);
+        async (setup) => {
+          const most = await mostHubs(setup, async () => {
+            const client = serve(setup, ["--config", setup.config]);
             const tools = await client.initializeAndList();
             assert.ok(tools.length > 0 && tools.every(({ name }) => name.startsWith("s__")));
             await poll(
@@ -137,7 +137,7 @@ describe("a hub that is started by a server of a hub", () => {
           });
           // The refused hub is gone within milliseconds, so that a look may miss it; its server's failure shows that it ran.
           assert.ok(most <= 2, `${most} hubs`);
-          const failed = await failures(stage, ["--config", stage.config]);
+          const failed = await failures(setup, ["--config", setup.config]);
           assert.deepEqual(failed, { self: "hubLoop" });
         },
       ),
@@ -146,12 +146,12 @@ describe("a hub that is started by a server of a hub", () => {
   it("is refused also if a script in between finds the same manifest by itself", TEST_OPTIONS, () =>
     withTestFolder(
       (dir) => ({ servers: { wrapped: { command: join(dir, "start"), args: [] }, s: scripted() } }),
-      async (stage) => {
-        const script = join(stage.dir, "start");
+      async (setup) => {
+        const script = join(setup.dir, "start");
         writeFileSync(script, `#!/bin/sh\nexec "${executable()}" serve\n`);
         chmodSync(script, 0o755);
-        assert.equal((await run(stage, ["trust", stage.config])).code, 0);
-        assert.deepEqual(await failures(stage, []), { wrapped: "hubLoop" });
+        assert.equal((await run(setup, ["trust", setup.config])).code, 0);
+        assert.deepEqual(await failures(setup, []), { wrapped: "hubLoop" });
       },
     ),
   );
@@ -159,10 +159,10 @@ describe("a hub that is started by a server of a hub", () => {
   it("says so to its client, and exits with 2", TEST_OPTIONS, () =>
     withTestFolder(
       (dir) => ({ servers: { w: witness(dir) } }),
-      async (stage) => {
-        const above = await listAbove(stage);
+      async (setup) => {
+        const above = await listAbove(setup);
         assert.match(above, /^\d+:\w+$/);
-        const client = serve(stage, ["--config", stage.config], { TOOLMUX_HUBS: above });
+        const client = serve(setup, ["--config", setup.config], { TOOLMUX_HUBS: above });
         const asked = client.request("initialize", {
           protocolVersion: "2025-11-25",
           capabilities: {},
@@ -181,11 +181,11 @@ describe("a hub that is started by a server of a hub", () => {
   it("is a server like others if it has another manifest", TEST_OPTIONS, () =>
     withTestFolder(
       (dir) => ({ servers: { inner: mux("--config", join(dir, "inner.toml")) } }),
-      async (stage) => {
-        const log = { env: { SCRIPTED_LOG: join(stage.dir, "s.log") } };
+      async (setup) => {
+        const log = { env: { SCRIPTED_LOG: join(setup.dir, "s.log") } };
         const inner = { servers: { s: scripted("--bare --tool only", log) } };
-        writeFileSync(join(stage.dir, "inner.toml"), toToml(inner));
-        const client = serve(stage, ["--config", stage.config]);
+        writeFileSync(join(setup.dir, "inner.toml"), toToml(inner));
+        const client = serve(setup, ["--config", setup.config]);
         const tools = await client.initializeAndList();
         assert.deepEqual(
           tools.map(({ name }) => name),
@@ -199,19 +199,19 @@ describe("a hub that is started by a server of a hub", () => {
   );
 
   it("is refused if more than eight are above it, whatever their manifests", TEST_OPTIONS, () =>
-    withTestFolder("", async (stage) => {
-      const fileOf = (depth: number): string => join(stage.dir, `m${depth}.toml`);
+    withTestFolder("", async (setup) => {
+      const fileOf = (depth: number): string => join(setup.dir, `m${depth}.toml`);
       for (let depth = 0; depth < 11; depth++) {
-        const log = { env: { SCRIPTED_LOG: join(stage.dir, `s${depth}.log`) } };
+        const log = { env: { SCRIPTED_LOG: join(setup.dir, `s${depth}.log`) } };
         const s = scripted("--bare --tool only", log);
         const manifest = { servers: { n: mux("--config", fileOf(depth + 1)), s } };
         writeFileSync(fileOf(depth), toToml(manifest));
       }
-      const most = await mostHubs(stage, async () => {
-        const client = serve(stage, ["--config", fileOf(0)]);
+      const most = await mostHubs(setup, async () => {
+        const client = serve(setup, ["--config", fileOf(0)]);
         const deepest = (): number =>
           Array.from({ length: 11 }, (_, depth) => depth).findLastIndex(
-            (depth) => stage.log(`s${depth}`).length > 0,
+            (depth) => setup.log(`s${depth}`).length > 0,
           );
         await client.initializeAndList();
         await poll(
@@ -229,23 +229,23 @@ describe("a hub that is started by a server of a hub", () => {
   it("does not keep commands from being used by one of its servers, but once", TEST_OPTIONS, () =>
     withTestFolder(
       (dir) => ({ servers: { w: witness(dir), s: scripted("--bare --tool only") } }),
-      async (stage) => {
-        const above = await listAbove(stage);
+      async (setup) => {
+        const above = await listAbove(setup);
         for (const [hubs, code] of [
           [above, 0],
           [`${above},${above}`, 2],
         ] as const) {
-          const listed = await run(stage, ["list", "--config", stage.config], {
+          const listed = await run(setup, ["list", "--config", setup.config], {
             TOOLMUX_HUBS: hubs,
           });
           assert.equal(listed.code, code, listed.stderr);
         }
         const load = ["--concurrency", "1", "--calls", "5", "--warm-up", "0", "--tool", "s__only"];
-        const bench = ["bench", "--json", "--config", stage.config, ...load];
-        const measured = await run(stage, bench, { TOOLMUX_HUBS: above });
+        const bench = ["bench", "--json", "--config", setup.config, ...load];
+        const measured = await run(setup, bench, { TOOLMUX_HUBS: above });
         assert.equal(measured.code, 0, measured.stderr);
         const deep = Array.from({ length: 9 }, () => "1:").join(",");
-        assert.notEqual((await run(stage, bench, { TOOLMUX_HUBS: deep })).code, 0);
+        assert.notEqual((await run(setup, bench, { TOOLMUX_HUBS: deep })).code, 0);
       },
     ),
   );

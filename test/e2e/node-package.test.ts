@@ -102,11 +102,11 @@ describe("the package for Node", () => {
   });
 
   it("runs by its own first line, under Node 20 or later", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const command = new RawClient(program(), ["version"], stage.dir, stage.env);
+    withTestFolder({ servers: {} }, async (setup) => {
+      const command = new RawClient(program(), ["version"], setup.dir, setup.env);
       assert.equal((await command.waitForExit(EXIT_LIMIT)).code, 0);
       assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
-      const node = execute("node", ["--version"], stage.dir);
+      const node = execute("node", ["--version"], setup.dir);
       assert.ok(Number(/^v(\d+)/.exec(node)?.[1]) >= 20, node);
     }),
   );
@@ -123,8 +123,8 @@ describe("the package for Node", () => {
       () =>
         withTestFolder(
           manifest,
-          async (stage) => {
-            const client = serve(stage);
+          async (setup) => {
+            const client = serve(setup);
             const tools = await client.initializeAndList();
             assert.ok(tools.some((tool) => tool.name === "a__echo"));
             assert.equal(descendants(client.pid).length, 1);
@@ -139,9 +139,9 @@ describe("the package for Node", () => {
   }
 
   it("serves over HTTP, with streams and to their end", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", stage.config];
-      const hub = new RawClient("node", args, stage.dir, stage.env);
+    withTestFolder(MANIFEST, async (setup) => {
+      const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", setup.config];
+      const hub = new RawClient("node", args, setup.dir, setup.env);
       const url = await hub.until(
         EXIT_LIMIT,
         "the address",
@@ -174,8 +174,8 @@ describe("the package for Node", () => {
       ] as const) {
         await withTestFolder(
           text,
-          async (stage) => {
-            const client = serve(stage);
+          async (setup) => {
+            const client = serve(setup);
             assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
             assert.ok(client.stderr.includes(where), client.stderr);
           },
@@ -186,22 +186,22 @@ describe("the package for Node", () => {
   );
 
   it("records, and replays what it has recorded", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
+    withTestFolder(MANIFEST, async (setup) => {
       const talk = async (...args: string[]): Promise<string> => {
-        const client = new RawClient("node", [program(), ...args], stage.dir, stage.env);
+        const client = new RawClient("node", [program(), ...args], setup.dir, setup.env);
         await client.initializeAndList();
         const { text } = await client.call("a__echo", '{"n":1.0}');
         await closeClient(client);
         return text;
       };
-      const heard = await talk("--config", stage.config, "--record", "r.jsonl");
-      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), heard);
+      const received = await talk("--config", setup.config, "--record", "r.jsonl");
+      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
     }),
   );
 
   it("shows the demo", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const demo = new RawClient("node", [program(), "demo"], stage.dir, stage.env);
+    withTestFolder({ servers: {} }, async (setup) => {
+      const demo = new RawClient("node", [program(), "demo"], setup.dir, setup.env);
       const { code } = await demo.waitForExit(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 0, text + demo.stderr);
@@ -211,8 +211,8 @@ describe("the package for Node", () => {
     }),
   );
 
-  function serve(stage: TestFolder): RawClient {
-    return new RawClient("node", [program(), "--config", stage.config], stage.dir, stage.env);
+  function serve(setup: TestFolder): RawClient {
+    return new RawClient("node", [program(), "--config", setup.config], setup.dir, setup.env);
   }
 });
 

@@ -72,9 +72,9 @@ async function withClub<Value>(guard: string, run: (club: Club) => Promise<Value
   }
 }
 
-interface Visit {
+interface BrowserSetup {
   readonly club: Club;
-  readonly stage: TestFolder;
+  readonly setup: TestFolder;
   readonly env: Readonly<Record<string, string>>;
   /** The pages that a browser was sent to. */
   pages(): readonly string[];
@@ -83,12 +83,15 @@ interface Visit {
 }
 
 /** A stage whose manifest has the club, and whose browser only notes where it is sent. */
-function withVisit<Value>(run: (visit: Visit) => Promise<Value>, guard = MEMBERS): Promise<Value> {
+function withBrowserSetup<Value>(
+  run: (browserSetup: BrowserSetup) => Promise<Value>,
+  guard = MEMBERS,
+): Promise<Value> {
   return withClub(guard, (club) =>
-    withTestFolder(`[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`, (stage) => {
-      const notes = join(stage.dir, "pages");
+    withTestFolder(`[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`, (setup) => {
+      const notes = join(setup.dir, "pages");
       const env = {
-        ...stage.env,
+        ...setup.env,
         TOOLMUX_KEYCHAIN: "off",
         BROWSER: `node ${MESSENGER} ${notes}`,
       };
@@ -100,17 +103,17 @@ function withVisit<Value>(run: (visit: Visit) => Promise<Value>, guard = MEMBERS
           () => `page ${count}`,
           () => pages()[count - 1],
         );
-      return run({ club, stage, env, pages, page });
+      return run({ club, setup, env, pages, page });
     }),
   );
 }
 
 /** Serves a client until `run` is done. */
 async function serve(
-  { stage, env }: Visit,
+  { setup, env }: BrowserSetup,
   run: (client: RawClient) => Promise<void>,
 ): Promise<void> {
-  const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+  const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
   await client.initializeAndList();
   await run(client);
   await closeClient(client);
@@ -134,10 +137,10 @@ function isChanged({ method }: { readonly method?: string | undefined }): boolea
 
 /** Runs a command of the executable. @returns its exit code and what it says */
 async function say(
-  { stage, env }: Visit,
+  { setup, env }: BrowserSetup,
   ...args: readonly string[]
 ): Promise<{ code: number | null; out: string; err: string }> {
-  const child = spawn(executable(), [...args, "--config", stage.config], { cwd: stage.dir, env });
+  const child = spawn(executable(), [...args, "--config", setup.config], { cwd: setup.dir, env });
   let [out, err] = ["", ""];
   child.stdout.on("data", (chunk: Buffer) => (out += chunk.toString()));
   child.stderr.on("data", (chunk: Buffer) => (err += chunk.toString()));
@@ -162,25 +165,25 @@ describe("a server that wants a login", () => {
     "is there when a person has logged in, also for the next hub, and when the token has expired",
     BROWSER,
     async () => {
-      await withVisit(async (visit) => {
-        const { club, page, pages, stage } = visit;
+      await withBrowserSetup(async (browserSetup) => {
+        const { club, page, pages, setup } = browserSetup;
         await withBrowserPage(async (browser) => {
-          await serve(visit, async (client) => {
+          await serve(browserSetup, async (client) => {
             const said = await logIn(browser, await page(1));
             assert.match(said, /Thank you/);
             await echo(client);
           });
         });
-        await serve(visit, echo);
+        await serve(browserSetup, echo);
         await club.expire();
-        await serve(visit, echo);
+        await serve(browserSetup, echo);
         assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
         assert.equal(pages().length, 1);
-        for (const path of readdirSync(join(stage.dir, "config"), {
+        for (const path of readdirSync(join(setup.dir, "config"), {
           recursive: true,
           encoding: "utf8",
         })) {
-          const { mode } = statSync(join(stage.dir, "config", path));
+          const { mode } = statSync(join(setup.dir, "config", path));
           assert.equal(mode & 0o077, 0, path);
         }
       });
@@ -191,10 +194,10 @@ describe("a server that wants a login", () => {
     "keeps its token while it serves: one that expires meanwhile is exchanged under a call",
     BROWSER,
     async () => {
-      await withVisit(async (visit) => {
-        const { club, page } = visit;
+      await withBrowserSetup(async (browserSetup) => {
+        const { club, page } = browserSetup;
         await withBrowserPage(async (browser) => {
-          await serve(visit, async (client) => {
+          await serve(browserSetup, async (client) => {
             await logIn(browser, await page(1));
             for (let round = 0; round < 3; round++) {
               await echo(client);
@@ -209,10 +212,10 @@ describe("a server that wants a login", () => {
   );
 
   it("is logged in to once for two hubs that want it at the same time", BROWSER, async () => {
-    await withVisit(async (visit) => {
-      const { page, pages, club } = visit;
+    await withBrowserSetup(async (browserSetup) => {
+      const { page, pages, club } = browserSetup;
       await withBrowserPage(async (browser) => {
-        const both = [serve(visit, echo), serve(visit, echo)];
+        const both = [serve(browserSetup, echo), serve(browserSetup, echo)];
         assert.match(await logIn(browser, await page(1)), /Thank you/);
         await Promise.all(both);
       });
@@ -225,13 +228,13 @@ describe("a server that wants a login", () => {
     "is taken over by another hub when the one that waits for a login is killed",
     BROWSER,
     async () => {
-      await withVisit(async (visit) => {
-        const { stage, env, page } = visit;
-        const victim = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+      await withBrowserSetup(async (browserSetup) => {
+        const { setup, env, page } = browserSetup;
+        const victim = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
         await victim.initializeAndList();
         await page(1);
         await withBrowserPage(async (browser) => {
-          const next = serve(visit, echo);
+          const next = serve(browserSetup, echo);
           victim.signal("SIGKILL");
           await victim.waitForExit(10_000);
           await logIn(browser, await page(2));
@@ -245,9 +248,9 @@ describe("a server that wants a login", () => {
     "is not waited for by a hub whose client has left: the browser finds nobody",
     TEST_OPTIONS,
     async () => {
-      await withVisit(async (visit) => {
-        const { page } = visit;
-        await serve(visit, async () => void (await page(1)));
+      await withBrowserSetup(async (browserSetup) => {
+        const { page } = browserSetup;
+        await serve(browserSetup, async () => void (await page(1)));
         const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
         await assert.rejects(fetch(back));
       });
@@ -255,12 +258,12 @@ describe("a server that wants a login", () => {
   );
 
   it("is logged in to and out of by hand", BROWSER, async () => {
-    await withVisit(async (visit) => {
-      const { club, page, pages } = visit;
-      const before = await say(visit, "auth", "status");
+    await withBrowserSetup(async (browserSetup) => {
+      const { club, page, pages } = browserSetup;
+      const before = await say(browserSetup, "auth", "status");
       assert.match(before.out, /club +none yet/);
       await withBrowserPage(async (browser) => {
-        const login = say(visit, "auth", "login", "club");
+        const login = say(browserSetup, "auth", "login", "club");
         const url = await page(1);
         // A password that is wrong ends nothing.
         assert.equal(await logIn(browser, url, "wrong"), "No.");
@@ -272,23 +275,23 @@ describe("a server that wants a login", () => {
         );
         assert.ok(err.includes(url));
       });
-      const { servers } = JSON.parse((await say(visit, "auth", "status", "--json")).out) as {
+      const { servers } = JSON.parse((await say(browserSetup, "auth", "status", "--json")).out) as {
         servers: readonly Record<string, unknown>[];
       };
       assert.equal(servers[0]?.["state"], "authorized");
       assert.equal(servers[0]?.["refreshable"], true);
-      await serve(visit, echo);
-      const logout = await say(visit, "auth", "logout", "club");
+      await serve(browserSetup, echo);
+      const logout = await say(browserSetup, "auth", "logout", "club");
       assert.deepEqual([logout.code, logout.out], [0, "logged out of club\n"]);
       assert.equal(
-        (await say(visit, "auth", "logout", "club")).out,
+        (await say(browserSetup, "auth", "logout", "club")).out,
         "nobody is logged in to club\n",
       );
-      const after = await say(visit, "auth", "status", "club");
+      const after = await say(browserSetup, "auth", "status", "club");
       assert.match(after.out, /club +none yet/);
       assert.equal(pages().length, 1);
       assert.equal((await club.counts()).logins, 1);
-      await serve(visit, async () => void (await page(2)));
+      await serve(browserSetup, async () => void (await page(2)));
     });
   });
 
@@ -296,15 +299,15 @@ describe("a server that wants a login", () => {
     "is there at once for a hub that was refused, when somebody has logged in by hand",
     BROWSER,
     async () => {
-      await withVisit(async (visit) => {
-        const { page, club } = visit;
-        await serve(visit, async (client) => {
+      await withBrowserSetup(async (browserSetup) => {
+        const { page, club } = browserSetup;
+        await serve(browserSetup, async (client) => {
           const refused = new URL(await page(1)).searchParams;
           const back = new URL(refused.get("redirect_uri") ?? "");
           back.search = `?error=access_denied&state=${refused.get("state")}`;
           assert.match(await (await fetch(back)).text(), /Not authorized/);
           await withBrowserPage(async (browser) => {
-            const login = say(visit, "auth", "login", "club");
+            const login = say(browserSetup, "auth", "login", "club");
             assert.match(await logIn(browser, await page(2)), /Thank you/);
             assert.equal((await login).code, 0);
           });
@@ -320,12 +323,12 @@ describe("a server that wants a login", () => {
     "says what to run where a login by hand is needed, and what is wrong with names",
     TEST_OPTIONS,
     async () => {
-      await withVisit(async (visit) => {
-        const strange = await say(visit, "auth", "login", "clob");
+      await withBrowserSetup(async (browserSetup) => {
+        const strange = await say(browserSetup, "auth", "login", "clob");
         assert.equal(strange.code, 2);
         assert.match(strange.err, /no server "clob".*Did you mean "club"/);
-        assert.equal((await say(visit, "auth", "login")).code, 2);
-        assert.equal((await say(visit, "auth", "frobnicate", "club")).code, 2);
+        assert.equal((await say(browserSetup, "auth", "login")).code, 2);
+        assert.equal((await say(browserSetup, "auth", "frobnicate", "club")).code, 2);
       });
     },
   );
@@ -336,22 +339,25 @@ describe("a server whose tokens oidc-provider gives", () => {
     "is there from the login to the logout, over restarts and expired tokens",
     BROWSER,
     async () => {
-      await withVisit(async (visit) => {
-        const { club, page, pages } = visit;
+      await withBrowserSetup(async (browserSetup) => {
+        const { club, page, pages } = browserSetup;
         await withBrowserPage(async (browser) => {
-          await serve(visit, async (client) => {
+          await serve(browserSetup, async (client) => {
             assert.match(await agree(browser, await page(1)), /Thank you/);
             await echo(client);
             await club.expire();
             await echo(client);
           });
         });
-        await serve(visit, echo);
+        await serve(browserSetup, echo);
         await club.expire();
-        await serve(visit, echo);
+        await serve(browserSetup, echo);
         assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
-        assert.equal((await say(visit, "auth", "logout", "club")).out, "logged out of club\n");
-        await serve(visit, async () => void (await page(2)));
+        assert.equal(
+          (await say(browserSetup, "auth", "logout", "club")).out,
+          "logged out of club\n",
+        );
+        await serve(browserSetup, async () => void (await page(2)));
         assert.equal(pages().length, 2);
       }, PROVIDER);
     },

@@ -38,18 +38,18 @@ const SERVERS = {
 const MANIFEST = { hub: { listWait: "10s" }, servers: SERVERS };
 
 /** Starts a command on the stage's manifest. */
-function start(stage: TestFolder, args: readonly string[]): RawClient {
-  return new RawClient(executable(), [...args, "--config", stage.config], stage.dir, stage.env);
+function start(setup: TestFolder, args: readonly string[]): RawClient {
+  return new RawClient(executable(), [...args, "--config", setup.config], setup.dir, setup.env);
 }
 
 /** Serves a client until all servers and their families run; returns the pids of all. */
 async function serve(
-  stage: TestFolder,
+  setup: TestFolder,
   servers: number,
 ): Promise<{ hub: RawClient; pids: number[] }> {
-  const hub = start(stage, ["serve"]);
+  const hub = start(setup, ["serve"]);
   await hub.initializeAndList();
-  return { hub, pids: await waitForTrees(stage.dir, servers) };
+  return { hub, pids: await waitForTrees(setup.dir, servers) };
 }
 
 async function kill(hub: RawClient): Promise<void> {
@@ -59,15 +59,15 @@ async function kill(hub: RawClient): Promise<void> {
 
 /** Starts a hub on a stage that has nothing to serve, for its sweep alone. */
 function sweep(): Promise<ProcessExit> {
-  return withTestFolder({ servers: {} }, (stage) => start(stage, ["list"]).waitForExit(EXIT_LIMIT));
+  return withTestFolder({ servers: {} }, (setup) => start(setup, ["list"]).waitForExit(EXIT_LIMIT));
 }
 
 /** Has a hub killed with all that its servers have started, and then something done on another stage. */
 function afterDeath(
   next: (other: TestFolder, left: readonly number[]) => Promise<void>,
 ): Promise<void> {
-  return withTestFolder(MANIFEST, async (stage) => {
-    const { hub, pids } = await serve(stage, 2);
+  return withTestFolder(MANIFEST, async (setup) => {
+    const { hub, pids } = await serve(setup, 2);
     await kill(hub);
     const left = pids.filter(isAlive);
     assert.ok(left.length > 6, "its servers' families outlive a hub");
@@ -107,8 +107,8 @@ describe("what a hub that was killed has left is ended", () => {
   );
 
   it("also where the servers themselves are gone", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const { hub, pids } = await serve(stage, 2);
+    withTestFolder(MANIFEST, async (setup) => {
+      const { hub, pids } = await serve(setup, 2);
       const servers = pids.filter((pid) => commandLineOf(pid).includes("scripted.mjs"));
       assert.equal(servers.length, 2);
       hub.signal("SIGSTOP");
@@ -116,16 +116,16 @@ describe("what a hub that was killed has left is ended", () => {
       await kill(hub);
       await waitUntilExited(servers, GRACE);
       await sweep();
-      assert.deepEqual(pidsWithEnv(stage.dir).map(commandLineOf), []);
+      assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
     }),
   );
 
   it("wherever in its start it was killed", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
+    withTestFolder(MANIFEST, async (setup) => {
       const moments = Array.from({ length: 24 }, (_, at) => at * 6);
       const started = await Promise.all(
         moments.map(async (moment) => {
-          const hub = start(stage, ["serve"]);
+          const hub = start(setup, ["serve"]);
           await hub.initialize();
           const initialized = performance.now();
           await poll(
@@ -141,14 +141,14 @@ describe("what a hub that was killed has left is ended", () => {
       assert.ok(started.includes(0), "some were killed before they had started anything");
       assert.ok(Math.max(...started) > 2, "some were killed later");
       await sweep();
-      assert.deepEqual(pidsWithEnv(stage.dir).map(commandLineOf), []);
+      assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
     }),
   );
 
   it("without holding up what a command prints", TEST_OPTIONS, () =>
     withTagged(tagOf({ pid: NOBODY }), "trap '' TERM; while :; do sleep 0.1; done", (orphan) =>
-      withTestFolder({ servers: {} }, async (stage) => {
-        const list = start(stage, ["list"]);
+      withTestFolder({ servers: {} }, async (setup) => {
+        const list = start(setup, ["list"]);
         await list.until(EXIT_LIMIT, "its output", () => list.lines.length > 0 || undefined);
         assert.ok(isAlive(orphan), "what cannot be asked to end takes longer than the list");
         await list.waitForExit(EXIT_LIMIT);
@@ -160,9 +160,9 @@ describe("what a hub that was killed has left is ended", () => {
 
 describe("nothing is ended that belongs to a living hub", () => {
   it("when another hub of the same user starts, is killed, and is swept away", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, (stage) =>
+    withTestFolder(MANIFEST, (setup) =>
       withTestFolder(MANIFEST, async (other) => {
-        const [one, two] = await Promise.all([serve(stage, 2), serve(other, 2)]);
+        const [one, two] = await Promise.all([serve(setup, 2), serve(other, 2)]);
         await kill(two.hub);
         await sweep();
         assert.deepEqual(pidsWithEnv(other.dir).map(commandLineOf), []);
@@ -179,8 +179,8 @@ describe("nothing is ended that belongs to a living hub", () => {
   );
 
   it("when that hub stands still", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: withProcessTree(scripted()) } }, async (stage) => {
-      const { hub, pids } = await serve(stage, 1);
+    withTestFolder({ servers: { a: withProcessTree(scripted()) } }, async (setup) => {
+      const { hub, pids } = await serve(setup, 1);
       hub.signal("SIGSTOP");
       await sweep();
       assert.deepEqual(
@@ -307,27 +307,27 @@ const skip = skipWithout({
 describe("another user", () => {
   /** A stage for nobody, with the executable in it. */
   async function withOther(run: (other: Other) => Promise<void>): Promise<void> {
-    await withTestFolder({ servers: {} }, async (stage) => {
-      const file = join(stage.dir, "toolmux");
+    await withTestFolder({ servers: {} }, async (setup) => {
+      const file = join(setup.dir, "toolmux");
       copyFileSync(executable(), file);
-      for (const path of [stage.dir, file]) chmodSync(path, 0o755);
-      chmodSync(stage.config, 0o644);
+      for (const path of [setup.dir, file]) chmodSync(path, 0o755);
+      chmodSync(setup.config, 0o644);
       // Whoever may not read a program's file may not look into its processes either.
-      const hidden = join(stage.dir, "hidden");
+      const hidden = join(setup.dir, "hidden");
       copyFileSync("/bin/sleep", hidden);
       chmodSync(hidden, 0o711);
-      await run({ stage, file, hidden });
+      await run({ setup, file, hidden });
     });
   }
   interface Other {
-    readonly stage: TestFolder;
+    readonly setup: TestFolder;
     readonly file: string;
     readonly hidden: string;
   }
-  function startAs({ stage, file }: Other, args: readonly string[]): RawClient {
+  function startAs({ setup, file }: Other, args: readonly string[]): RawClient {
     const ids = [`--reuid=${OTHER}`, `--regid=${OTHER}`, "--clear-groups"];
-    const all = [...ids, file, ...args, "--config", stage.config];
-    return new RawClient("setpriv", all, stage.dir, stage.env);
+    const all = [...ids, file, ...args, "--config", setup.config];
+    return new RawClient("setpriv", all, setup.dir, setup.env);
   }
 
   it("is done no harm by a sweep, be it of root", { ...TEST_OPTIONS, skip }, () =>
@@ -358,9 +358,9 @@ describe("another user", () => {
     { ...TEST_OPTIONS, skip },
     () =>
       withOther(async (other) => {
-        const { stage, hidden } = other;
+        const { setup, hidden } = other;
         writeFileSync(
-          stage.config,
+          setup.config,
           `[servers.a]\ncommand = "sh"\nargs = ["-c", "trap '' TERM; ${hidden} 1000; ${hidden} 1001"]\n`,
         );
         const hub = startAs(other, ["serve"]);
@@ -373,7 +373,7 @@ describe("another user", () => {
         assert.deepEqual(environmentOf(pid).length > 0, true, "root can");
         hub.end();
         await hub.waitForExit(EXIT_LIMIT);
-        assert.deepEqual(pidsWithEnv(stage.dir).map(commandLineOf), []);
+        assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
       }),
   );
 });

@@ -12,8 +12,8 @@ import {
 } from "../harness/hub.ts";
 
 /** Runs a command in the stage's folder to its end. */
-async function run(stage: TestFolder, ...args: string[]) {
-  const command = new RawClient(executable(), args, stage.dir, stage.env);
+async function run(setup: TestFolder, ...args: string[]) {
+  const command = new RawClient(executable(), args, setup.dir, setup.env);
   command.end();
   const { code } = await command.waitForExit(EXIT_LIMIT);
   const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
@@ -50,17 +50,17 @@ describe("check", () => {
         use("audit-log", 'options = { file = "calls.jsonl" }\n') +
           use("./own.mjs") +
           use("@me/wide"),
-        async (stage) => {
-          const own = join(stage.dir, "own.mjs");
-          const wide = join(stage.dir, "node_modules/@me/wide/index.mjs");
+        async (setup) => {
+          const own = join(setup.dir, "own.mjs");
+          const wide = join(setup.dir, "node_modules/@me/wide/index.mjs");
           const isLoaded = [writePlugin(own, "own"), writePlugin(wide, "wide")];
           const about = { name: "@me/wide", version: "1.0.0", type: "module", main: "index.mjs" };
           writeFileSync(join(dirname(wide), "package.json"), JSON.stringify(about));
 
-          const { code, stdout, stderr } = await run(stage, "check", "--config", stage.config);
+          const { code, stdout, stderr } = await run(setup, "check", "--config", setup.config);
           assert.deepEqual([code, stderr], [0, ""]);
           assert.deepEqual(stdout.split("\n"), [
-            `manifest: ${stage.config}`,
+            `manifest: ${setup.config}`,
             "plugin audit-log: built in",
             `plugin ./own.mjs: code that is loaded from ${own}`,
             `plugin @me/wide: a package, code that is loaded from ${wide}`,
@@ -68,7 +68,7 @@ describe("check", () => {
             "no problems; 0 servers; 3 plugins",
             "",
           ]);
-          const json = await run(stage, "check", "--json", "--config", stage.config);
+          const json = await run(setup, "check", "--json", "--config", setup.config);
           assert.deepEqual((JSON.parse(json.stdout) as Document).plugins, [
             { use: "audit-log", path: null, kind: "builtIn" },
             { use: "./own.mjs", path: own, kind: "file" },
@@ -79,7 +79,7 @@ describe("check", () => {
             [false, false],
           );
 
-          await run(stage, "list", "--config", stage.config);
+          await run(setup, "list", "--config", setup.config);
           assert.deepEqual(
             isLoaded.map((look) => look()),
             [true, true],
@@ -92,14 +92,14 @@ describe("check", () => {
   it("checks the options of plugins that are built in, and no others", TEST_OPTIONS, () =>
     withTestFolder(
       use("audit-log", "options.fle = 1\n") + use("./own.mjs", "options.any = 1\n"),
-      async (stage) => {
-        writePlugin(join(stage.dir, "own.mjs"), "own");
-        const { code, stdout, stderr } = await run(stage, "check", "--config", stage.config);
+      async (setup) => {
+        writePlugin(join(setup.dir, "own.mjs"), "own");
+        const { code, stdout, stderr } = await run(setup, "check", "--config", setup.config);
         assert.deepEqual([code, stdout], [2, ""]);
-        const problem = `${stage.config}:3:9: plugins[0].options.fle: unknown key; did you mean "file"?`;
+        const problem = `${setup.config}:3:9: plugins[0].options.fle: unknown key; did you mean "file"?`;
         assert.ok(stderr.startsWith(`${problem}\n`), stderr);
         assert.match(stderr, /1 problem; nothing would be started\n$/);
-        const json = await run(stage, "check", "--json", "--config", stage.config);
+        const json = await run(setup, "check", "--json", "--config", setup.config);
         const { ok, problems, plugins } = JSON.parse(json.stdout) as Document;
         assert.deepEqual([json.code, ok, plugins], [2, false, []]);
         assert.deepEqual(
@@ -111,37 +111,37 @@ describe("check", () => {
   );
 
   it("finds a plugin that is not there", TEST_OPTIONS, () =>
-    withTestFolder(use("audit-lg") + use("./none.ts"), async (stage) => {
-      const files = await run(stage, "check", "--config", stage.config);
+    withTestFolder(use("audit-lg") + use("./none.ts"), async (setup) => {
+      const files = await run(setup, "check", "--config", setup.config);
       assert.equal(files.code, 2);
       assert.match(files.stderr, /:4:7: plugins\[1\]\.use: .*none\.ts does not exist\n/);
-      writeFileSync(stage.config, use("audit-lg"));
-      const { code, stderr } = await run(stage, "check", "--config", stage.config);
+      writeFileSync(setup.config, use("audit-lg"));
+      const { code, stderr } = await run(setup, "check", "--config", setup.config);
       assert.equal(code, 2);
-      const problem = `plugins[0].use: there is no built-in plugin "audit-lg", and no package of that name for ${stage.dir}; did you mean "audit-log"?`;
-      assert.ok(stderr.startsWith(`${stage.config}:2:7: ${problem}\n`), stderr);
-      const served = await run(stage, "serve", "--config", stage.config);
+      const problem = `plugins[0].use: there is no built-in plugin "audit-lg", and no package of that name for ${setup.dir}; did you mean "audit-log"?`;
+      assert.ok(stderr.startsWith(`${setup.config}:2:7: ${problem}\n`), stderr);
+      const served = await run(setup, "serve", "--config", setup.config);
       assert.equal(served.code, 2);
       assert.ok(served.stderr.includes(problem), served.stderr);
     }),
   );
 
   it("finds a server of a plugin that is not there, as serve does", TEST_OPTIONS, () =>
-    withTestFolder('[servers.a]\nplugin = "cach"\n', async (stage) => {
+    withTestFolder('[servers.a]\nplugin = "cach"\n', async (setup) => {
       const commands = ["check", "serve"] as const;
-      const problem = `${stage.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
+      const problem = `${setup.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
       const fails = async (command: "check" | "serve", advice: string): Promise<void> => {
-        const { code, stderr } = await run(stage, command, "--config", stage.config);
+        const { code, stderr } = await run(setup, command, "--config", setup.config);
         // It costs only itself: the hub serves without it.
         assert.equal(code, command === "check" ? 2 : 0);
         assert.ok(stderr.includes(`${problem}${advice}\n`), stderr);
       };
       for (const command of commands) await fails(command, ": [[plugins]] names none");
-      appendFileSync(stage.config, use("cache"));
+      appendFileSync(setup.config, use("cache"));
       for (const command of commands) await fails(command, '; did you mean "cache"?');
-      writePlugin(join(stage.dir, "own.mjs"), "own");
-      appendFileSync(stage.config, use("./own.mjs"));
-      assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);
+      writePlugin(join(setup.dir, "own.mjs"), "own");
+      appendFileSync(setup.config, use("./own.mjs"));
+      assert.equal((await run(setup, "check", "--config", setup.config)).code, 0);
       await fails("serve", '; did you mean "cache"?');
     }),
   );
@@ -149,9 +149,9 @@ describe("check", () => {
   it("takes what plugins fill in as given", TEST_OPTIONS, () =>
     withTestFolder(
       `${use("./own.mjs")}[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
-      async (stage) => {
-        writePlugin(join(stage.dir, "own.mjs"), "own");
-        const { code, stdout } = await run(stage, "check", "--config", stage.config);
+      async (setup) => {
+        writePlugin(join(setup.dir, "own.mjs"), "own");
+        const { code, stdout } = await run(setup, "check", "--config", setup.config);
         assert.equal(code, 0);
         assert.match(stdout, /\na +starts +x \$\{vault:db\/pw\}\nb +starts +plugin own\n/);
       },
@@ -164,27 +164,27 @@ describe("a manifest in the working directory with a plugin", () => {
     "has it loaded only once the manifest is trusted, which says what that allows",
     TEST_OPTIONS,
     () =>
-      withTestFolder(use("./own.mjs") + use("audit-log"), async (stage) => {
-        const own = join(stage.dir, "own.mjs");
+      withTestFolder(use("./own.mjs") + use("audit-log"), async (setup) => {
+        const own = join(setup.dir, "own.mjs");
         const isLoaded = writePlugin(own, "own");
-        const config = join(stage.dir, "config/toolmux/toolmux.toml");
+        const config = join(setup.dir, "config/toolmux/toolmux.toml");
         mkdirSync(dirname(config));
         writeFileSync(config, "");
-        for (const command of ["list", "check", "status"]) await run(stage, command);
+        for (const command of ["list", "check", "status"]) await run(setup, command);
         assert.ok(!isLoaded());
 
-        const { code, stdout } = await run(stage, "trust", "toolmux.toml");
+        const { code, stdout } = await run(setup, "trust", "toolmux.toml");
         assert.equal(code, 0);
         assert.match(stdout, /\nand uses these plugins, whatever is in their files by then:\n/);
         assert.ok(stdout.includes(`\n  ./own.mjs: code that is loaded from ${own}\n`), stdout);
         assert.match(stdout, /\n {2}audit-log: built in\n/);
         assert.ok(!isLoaded());
 
-        appendFileSync(stage.config, "# changed\n");
-        await run(stage, "list");
+        appendFileSync(setup.config, "# changed\n");
+        await run(setup, "list");
         assert.ok(!isLoaded());
-        await run(stage, "trust", "toolmux.toml");
-        await run(stage, "list");
+        await run(setup, "trust", "toolmux.toml");
+        await run(setup, "list");
         assert.ok(isLoaded());
       }),
   );

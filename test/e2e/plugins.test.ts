@@ -65,7 +65,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
     await closeClient(client);
     return client;
   };
-  const realm = (play: (realm: ControlledServers) => Promise<void>) =>
+  const harness = (play: (harness: ControlledServers) => Promise<void>) =>
     withControlledServers("", play);
   const describeTool = async (client: RawClient, wanted: string): Promise<unknown> => {
     const { message } = await client.request("tools/list");
@@ -74,7 +74,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
 
   describe(`plugins, with ${name}`, () => {
     it("that are files beside the manifest change lists and see calls", TEST_OPTIONS, () =>
-      realm(async (place) => {
+      harness(async (place) => {
         writeFileSync(join(place.dir, "mine.ts"), marking("first"));
         place.editManifest(withPlugins(place, 'use = "./mine.ts"\ntools = ["pid"]'));
         await run(place, async (client) => {
@@ -94,7 +94,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
       "that fail in their setup refuse the start, with name, manifest line and own line",
       TEST_OPTIONS,
       () =>
-        realm(async (place) => {
+        harness(async (place) => {
           const { dir, env, config } = place;
           writeFileSync(join(dir, "bad.ts"), marking("bad", "\nthrow new Error('no such vault');"));
           place.editManifest(withPlugins(place, 'use = "./bad.ts"'));
@@ -113,7 +113,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
     );
 
     it("that are edited are exchanged, and calls that run end on the old ones", TEST_OPTIONS, () =>
-      realm(async (place) => {
+      harness(async (place) => {
         const file = join(place.dir, "mine.ts");
         writeFileSync(file, marking("old"));
         place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
@@ -135,7 +135,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
     );
 
     it("that are edited and then cannot be loaded leave the old ones in force", TEST_OPTIONS, () =>
-      realm(async (place) => {
+      harness(async (place) => {
         const file = join(place.dir, "mine.ts");
         writeFileSync(file, marking("good"));
         place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
@@ -155,7 +155,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
     );
 
     it("stay as they are when something else of the manifest changes", TEST_OPTIONS, () =>
-      realm(async (place) => {
+      harness(async (place) => {
         writeFileSync(join(place.dir, "mine.ts"), marking("steady"));
         const entry = 'use = "./mine.ts"';
         place.editManifest(withPlugins(place, entry));
@@ -174,7 +174,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
       "that throw where nobody catches it cost no call, and it is told where that was",
       TEST_OPTIONS,
       () =>
-        realm(async (place) => {
+        harness(async (place) => {
           const stray = `
           setTimeout(() => { throw new Error("a stray timer"); });
           void Promise.reject(new Error("a stray promise"));`;
@@ -190,7 +190,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
     );
 
     it("that write with console write to the log, and nothing to stdout", TEST_OPTIONS, () =>
-      realm(async (place) => {
+      harness(async (place) => {
         const talk = `console.log("one %s", "line", { a: 1 }); console.error("another");`;
         writeFileSync(join(place.dir, "mine.ts"), marking("talking", talk));
         place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
@@ -204,7 +204,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
     );
 
     it("give servers of their own, and secrets for those of others", TEST_OPTIONS, () =>
-      realm(async (place) => {
+      harness(async (place) => {
         writeFileSync(
           join(place.dir, "mine.ts"),
           `export default {
@@ -251,7 +251,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
       "in a package in node_modules beside the manifest are found, with the packages that they import",
       TEST_OPTIONS,
       () =>
-        realm(async (place) => {
+        harness(async (place) => {
           const put = (file: string, text: string): void => {
             const path = join(place.dir, "node_modules", file);
             mkdirSync(join(path, ".."), { recursive: true });

@@ -56,9 +56,9 @@ describe("what published servers offer beside tools", () => {
   );
 
   it("comes with their instructions from the second start on", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
+    withTestFolder(MANIFEST, async (setup) => {
       const start = (): RawClient =>
-        new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
+        new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
       const first = start();
       const params = {
         protocolVersion: "2025-11-25",

@@ -32,15 +32,15 @@ function servers(dir: string): Record<string, ServerEntry> {
 /** Connects a client to the hub with all four, and lets it close before the processes are counted. */
 function withClient(
   flavour: SdkVersion,
-  run: (client: SdkClient, stage: TestFolder) => Promise<void>,
+  run: (client: SdkClient, setup: TestFolder) => Promise<void>,
 ): Promise<void> {
   return withTestFolder(
     (dir) => ({ servers: servers(dir) }),
-    async (stage) => {
-      mkdirSync(join(stage.dir, "files"));
-      const hub = { command: executable(), args: ["--config", stage.config] };
-      const client = await connectSdk(flavour, program(stage, hub));
-      await run(client, stage);
+    async (setup) => {
+      mkdirSync(join(setup.dir, "files"));
+      const hub = { command: executable(), args: ["--config", setup.config] };
+      const client = await connectSdk(flavour, program(setup, hub));
+      await run(client, setup);
       await client.close();
     },
   );
@@ -57,10 +57,10 @@ function program({ dir, env }: TestFolder, server: ServerEntry): StdioCommand {
 
 /** The tools of all four under the names that the hub gives them, asked by the same SDK without the hub. */
 function listDirectly(flavour: SdkVersion): Promise<{ readonly name: string }[]> {
-  return withTestFolder({ servers: {} }, async (stage) => {
-    mkdirSync(join(stage.dir, "files"));
-    const lists = Object.entries(servers(stage.dir)).map(async ([key, server]) => {
-      const client = await connectSdk(flavour, program(stage, server));
+  return withTestFolder({ servers: {} }, async (setup) => {
+    mkdirSync(join(setup.dir, "files"));
+    const lists = Object.entries(servers(setup.dir)).map(async ([key, server]) => {
+      const client = await connectSdk(flavour, program(setup, server));
       const tools = await client.list();
       await client.close();
       assert.ok(tools.length > 0, key);

@@ -23,7 +23,7 @@ const GIT = pythonModule("mcp_server_git");
 
 /** A repository with one commit, and a change. */
 /** Python takes seconds to start where others are at work: a first list waits for it. */
-const PATIENT = { listWait: "30s" };
+const MACHINE = { listWait: "30s" };
 
 function makeRepository({ dir, env }: TestFolder): string {
   const repository = join(dir, "repository");
@@ -39,10 +39,10 @@ function makeRepository({ dir, env }: TestFolder): string {
 
 describe("servers made with the Python SDK behind the hub", () => {
   it("are listed as they list themselves, but for the prefix", OPTIONS, () =>
-    withServe("stdio", { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
+    withServe("stdio", { hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
       const direct = Object.entries({ time: TIME, git: GIT }).map(async ([key, server]) => {
         const args = [...(server.args ?? [])];
-        const program = { command: PYTHON, args, cwd: stage.dir, env: { ...stage.env } };
+        const program = { command: PYTHON, args, cwd: setup.dir, env: { ...setup.env } };
         const client = await connectFullClient("SDK v1", program);
         const { tools } = await client.sdk.listTools();
         await client.close();
@@ -52,7 +52,7 @@ describe("servers made with the Python SDK behind the hub", () => {
         .flat()
         .toSorted((a, b) => (a.name < b.name ? -1 : 1));
       assert.ok(expected.length > 10);
-      const client = await connectFullClient("SDK v1", stage.target);
+      const client = await connectFullClient("SDK v1", setup.target);
       assert.deepEqual((await client.sdk.listTools()).tools, expected);
       await client.close();
     }),
@@ -60,9 +60,9 @@ describe("servers made with the Python SDK behind the hub", () => {
 
   for (const face of SERVER_TRANSPORTS) {
     it(`tell the time, and what is in a repository, over ${face}`, OPTIONS, () =>
-      withServe(face, { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
-        const repository = makeRepository(stage);
-        const client = await connectFullClient("SDK v2", stage.target);
+      withServe(face, { hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
+        const repository = makeRepository(setup);
+        const client = await connectFullClient("SDK v2", setup.target);
         await client.sdk.listTools();
         const conversion = {
           source_timezone: "Asia/Kathmandu",
@@ -93,7 +93,7 @@ const CLIENTS = [
 for (const [sdk, face] of CLIENTS) {
   describe(`a FastMCP server behind the hub, for a client of ${sdk} over ${face}`, () => {
     it("asks for all that it needs, and says how far it is", OPTIONS, () =>
-      withServe(face, { hub: PATIENT, servers: { fast: FAST } }, async ({ target: reach }) => {
+      withServe(face, { hub: MACHINE, servers: { fast: FAST } }, async ({ target: reach }) => {
         const client = await connectFullClient(sdk, reach, "one");
         await client.sdk.listTools();
         const text = async (name: string, args?: Record<string, unknown>): Promise<string> =>
@@ -190,9 +190,9 @@ describe("a client made with the Python SDK", () => {
       it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, OPTIONS, () =>
         withServe(
           face,
-          { hub: PATIENT, servers: { fast } },
-          async ({ target: reach, ...stage }) => {
-            assert.deepEqual(await drive(stage, "one", era, reach), success("one", era));
+          { hub: MACHINE, servers: { fast } },
+          async ({ target: reach, ...setup }) => {
+            assert.deepEqual(await drive(setup, "one", era, reach), success("one", era));
           },
         ),
       );
@@ -201,12 +201,14 @@ describe("a client made with the Python SDK", () => {
 
   it("is alone with its own server while others are with theirs", OPTIONS, () =>
     withHttpServe(
-      { hub: PATIENT, servers: { fast: { ...FAST, isolation: "perClient" } } },
+      { hub: MACHINE, servers: { fast: { ...FAST, isolation: "perClient" } } },
       async (hub) => {
         const names = ["one", "two", "three"];
-        const told = await Promise.all(names.map((name) => drive(hub, name, "legacy", hub.target)));
+        const reported = await Promise.all(
+          names.map((name) => drive(hub, name, "legacy", hub.target)),
+        );
         assert.deepEqual(
-          told,
+          reported,
           names.map((name) => success(name, "legacy")),
         );
       },

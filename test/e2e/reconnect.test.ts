@@ -26,14 +26,14 @@ function gaps(starts: readonly ControlledEvent[]): number[] {
 
 describe("a server that is killed", () => {
   it("between two calls answers the second one from a new process", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (realm) => {
-      const left = await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
         process.kill(pid, "SIGKILL");
         await waitForStderr(client, /"a" was killed by signal SIGKILL/);
         assert.notEqual(await callPid(client, "a"), pid);
-        assert.equal(realm.startEvents("a").length, 2);
+        assert.equal(harness.startEvents("a").length, 2);
       });
       assert.equal(listChangedCount(left), 0);
     }),
@@ -43,28 +43,31 @@ describe("a server that is killed", () => {
     "in the very moment of a call answers it or fails it clearly, and the next one is answered",
     TEST_OPTIONS,
     () =>
-      withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (realm) => {
-        await realm.serve(async (client) => {
-          await client.initializeAndList();
-          for (let at = 0; at < 10; at += 1) {
-            const pid = await callPid(client, "a");
-            process.kill(pid, "SIGKILL");
-            const { message } = await client.call("a__pid");
-            if (message.error !== undefined)
-              assert.match(failureText(message), /Server "a" .*SIGKILL/);
-            assert.notEqual(await callPid(client, "a"), pid);
-          }
-          assert.ok(realm.startEvents("a").every(({ others }) => others?.length === 0));
-        });
-      }),
+      withControlledServers(
+        { servers: { a: controlled({ reconnect: LATE }) } },
+        async (harness) => {
+          await harness.serve(async (client) => {
+            await client.initializeAndList();
+            for (let at = 0; at < 10; at += 1) {
+              const pid = await callPid(client, "a");
+              process.kill(pid, "SIGKILL");
+              const { message } = await client.call("a__pid");
+              if (message.error !== undefined)
+                assert.match(failureText(message), /Server "a" .*SIGKILL/);
+              assert.notEqual(await callPid(client, "a"), pid);
+            }
+            assert.ok(harness.startEvents("a").every(({ others }) => others?.length === 0));
+          });
+        },
+      ),
   );
 
   it("during a call fails it clearly, and answers the next one", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
-        const call = await holdCall(realm, client, "a");
+        const call = await holdCall(harness, client, "a");
         process.kill(pid, "SIGKILL");
         const { message } = await call.response();
         assert.equal(message.error?.code, -31002);
@@ -75,15 +78,15 @@ describe("a server that is killed", () => {
   );
 
   it("is started again though nobody calls it", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled({ reconnect: SOON }) } }, async (realm) => {
-      const left = await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled({ reconnect: SOON }) } }, async (harness) => {
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         process.kill(await callPid(client, "a"), "SIGKILL");
-        await realm.waitForEvents(
+        await harness.waitForEvents(
           "a",
           (notes) => notes.filter(({ event }) => event === "tools/list")[1],
         );
-        assert.equal(await callPid(client, "a"), realm.startedPids("a")[1]);
+        assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
       });
       assert.equal(listChangedCount(left), 0);
       assert.match(left.stderr, /^toolmux: warn a: Server "a" was killed by signal SIGKILL\..*\n$/);
@@ -98,12 +101,12 @@ describe("a server that dies as soon as it has listed", () => {
     () =>
       withControlledServers(
         { servers: { a: controlled({ reconnect: SOON }), b: controlled() } },
-        async (realm) => {
-          realm.setRules("a", { dies: "listed" });
-          await realm.serve(async (client) => {
+        async (harness) => {
+          harness.setRules("a", { dies: "listed" });
+          await harness.serve(async (client) => {
             assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
-            const starts = await realm.waitForEvents("a", () => {
-              const all = realm.startEvents("a");
+            const starts = await harness.waitForEvents("a", () => {
+              const all = harness.startEvents("a");
               return all.length >= 6 ? all : undefined;
             });
             for (const [at, gap] of gaps(starts).entries())
@@ -115,9 +118,9 @@ describe("a server that dies as soon as it has listed", () => {
             assert.match(failureText(message), /cannot go on after the listing/);
             await callPid(client, "b");
             // A call does not make the attempts that follow come sooner.
-            const before = realm.startEvents("a").length;
+            const before = harness.startEvents("a").length;
             await client.call("a__pid", {}, 1500);
-            assert.equal(realm.startEvents("a").length, before + 1);
+            assert.equal(harness.startEvents("a").length, before + 1);
           });
         },
       ),
@@ -126,9 +129,9 @@ describe("a server that dies as soon as it has listed", () => {
 
 describe("a server that cannot start", () => {
   it("is told of with the cause, its last words and when it is tried again", TEST_OPTIONS, () =>
-    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (realm) => {
-      realm.setRules("a", { start: "exit" });
-      const left = await realm.serve(async (client) => {
+    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
+      harness.setRules("a", { start: "exit" });
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         await waitForStderr(client, /cannot start/);
       });
@@ -136,20 +139,20 @@ describe("a server that cannot start", () => {
         left.stderr,
         /^toolmux: warn a: Server "a" exited with code 3\. It is tried again in 3600\.0 s\. Its last words: cannot start: the disk is missing\n$/,
       );
-      assert.equal(realm.startEvents("a").length, 1);
+      assert.equal(harness.startEvents("a").length, 1);
     }),
   );
 
   it("comes back by itself when it can, and its tools appear", TEST_OPTIONS, () =>
     withControlledServers(
       { servers: { a: controlled({ reconnect: SOON }), b: controlled() } },
-      async (realm) => {
-        realm.setRules("a", { start: "exit" });
-        const left = await realm.serve(async (client) => {
+      async (harness) => {
+        harness.setRules("a", { start: "exit" });
+        const left = await harness.serve(async (client) => {
           assert.ok((await client.initializeAndList()).every(({ name }) => name.startsWith("b__")));
-          await realm.waitForEvents("a", () => realm.startEvents("a")[2]);
+          await harness.waitForEvents("a", () => harness.startEvents("a")[2]);
           assert.equal(listChangedCount(client), 0);
-          realm.setRules("a", {});
+          harness.setRules("a", {});
           await waitForListChanged(client, 1);
           assert.ok((await listToolNames(client)).includes("a__pid"));
           await callPid(client, "a");
@@ -163,15 +166,18 @@ describe("a server that cannot start", () => {
     "ends three times in the midst of its handshake is there at the fourth, with no call",
     TEST_OPTIONS,
     () =>
-      withControlledServers({ servers: { a: controlled({ reconnect: SOON }) } }, async (realm) => {
-        realm.setRules("a", { failures: 3 });
-        await realm.serve(async (client) => {
-          await client.initializeAndList();
-          await waitForListChanged(client, 1);
-          assert.ok((await listToolNames(client)).includes("a__pid"));
-          assert.equal(realm.startEvents("a").length, 4);
-        });
-      }),
+      withControlledServers(
+        { servers: { a: controlled({ reconnect: SOON }) } },
+        async (harness) => {
+          harness.setRules("a", { failures: 3 });
+          await harness.serve(async (client) => {
+            await client.initializeAndList();
+            await waitForListChanged(client, 1);
+            assert.ok((await listToolNames(client)).includes("a__pid"));
+            assert.equal(harness.startEvents("a").length, 4);
+          });
+        },
+      ),
   );
 
   it(
@@ -180,14 +186,14 @@ describe("a server that cannot start", () => {
     () =>
       withControlledServers(
         { servers: { a: controlled({ reconnect: { ...SOON, maxAttempts: 2 } }) } },
-        async (realm) => {
-          realm.setRules("a", { start: "exit" });
-          await realm.serve(async (client) => {
+        async (harness) => {
+          harness.setRules("a", { start: "exit" });
+          await harness.serve(async (client) => {
             await client.initializeAndList();
             await waitForStderr(client, /toolmux: error a: Server "a" exited with code 3/);
-            assert.equal(realm.startEvents("a").length, 2);
+            assert.equal(harness.startEvents("a").length, 2);
             assert.match(failureText((await client.call("a__pid")).message), /the disk is missing/);
-            realm.setRules("a", {});
+            harness.setRules("a", {});
             await callPid(client, "a");
             await waitForListChanged(client, 1);
           });
@@ -203,17 +209,17 @@ describe("a server that cannot start", () => {
           b: controlled({ reconnect: SOON }),
         },
       },
-      async (realm) => {
-        realm.setRules("b", { failures: 4 });
-        const left = await realm.serve(async (client) => {
+      async (harness) => {
+        harness.setRules("b", { failures: 4 });
+        const left = await harness.serve(async (client) => {
           await client.initializeAndList();
           // By then a would have been tried as often.
           await waitForListChanged(client, 1);
           await waitForStderr(client, /no-such-command-anywhere/);
         });
-        const told = left.stderr.split("\n").filter((line) => line.includes("no-such-command"));
-        assert.equal(told.length, 1, left.stderr);
-        assert.match(told[0] ?? "", /^toolmux: error a: .* not found/);
+        const reported = left.stderr.split("\n").filter((line) => line.includes("no-such-command"));
+        assert.equal(reported.length, 1, left.stderr);
+        assert.match(reported[0] ?? "", /^toolmux: error a: .* not found/);
       },
     ),
   );

@@ -21,12 +21,12 @@ import { publishedServer, scripted, toToml } from "../harness/manifest.ts";
 const ERAS = fileURLToPath(new URL("../fixtures/servers/eras.mjs", import.meta.url));
 const TELLTALE = fileURLToPath(new URL("../fixtures/servers/leak-settings.mjs", import.meta.url));
 
-function start(stage: TestFolder, ...args: string[]): RawClient {
-  return new RawClient(executable(), args, stage.dir, stage.env);
+function start(setup: TestFolder, ...args: string[]): RawClient {
+  return new RawClient(executable(), args, setup.dir, setup.env);
 }
 
-function record(stage: TestFolder, ...more: string[]): RawClient {
-  return start(stage, "--config", stage.config, "--record", "r.jsonl", ...more);
+function record(setup: TestFolder, ...more: string[]): RawClient {
+  return start(setup, "--config", setup.config, "--record", "r.jsonl", ...more);
 }
 
 async function leave(client: RawClient): Promise<number | null> {
@@ -39,7 +39,7 @@ function read({ dir }: TestFolder): string {
 }
 
 /** What a client hears of a server of everything, without what is another each time. */
-async function visit(client: RawClient): Promise<string[]> {
+async function openedPage(client: RawClient): Promise<string[]> {
   await client.initialize("2025-11-25", { sampling: {}, roots: {} });
   client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
   await client.request("tools/list");
@@ -76,15 +76,15 @@ describe("a recorded hub", () => {
     () =>
       withTestFolder(
         { servers: { all: publishedServer("everything", ["stdio"]) } },
-        async (stage) => {
-          const first = record(stage);
-          const heard = await visit(first);
+        async (setup) => {
+          const first = record(setup);
+          const received = await openedPage(first);
           assert.equal(await leave(first), 0);
-          assert.equal(statSync(join(stage.dir, "r.jsonl")).mode & 0o777, 0o600);
-          const { notes } = readRecording(Buffer.from(read(stage)), "r");
+          assert.equal(statSync(join(setup.dir, "r.jsonl")).mode & 0o777, 0o600);
+          const { notes } = readRecording(Buffer.from(read(setup)), "r");
           assert.deepEqual(notes, []);
-          const again = start(stage, "replay", "r.jsonl", "--speed", "max", "--strict");
-          assert.deepEqual(await visit(again), heard);
+          const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
+          assert.deepEqual(await openedPage(again), received);
           assert.equal(await leave(again), 0, again.stderr);
           assert.match(again.stderr, /replayed: .* 0 not recorded, 0 out of order, 0 questions/);
         },
@@ -95,13 +95,13 @@ describe("a recorded hub", () => {
     const remote = await startRemote("http");
     try {
       const manifest = { servers: { all: { url: remote.url, transport: "http" } } };
-      await withTestFolder(manifest, async (stage) => {
-        const first = record(stage);
-        const heard = await visit(first);
+      await withTestFolder(manifest, async (setup) => {
+        const first = record(setup);
+        const received = await openedPage(first);
         await leave(first);
         await remote.stop();
-        const again = start(stage, "replay", "r.jsonl", "--speed", "max", "--strict");
-        assert.deepEqual(await visit(again), heard);
+        const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
+        assert.deepEqual(await openedPage(again), received);
         assert.equal(await leave(again), 0, again.stderr);
       });
     } finally {
@@ -116,7 +116,7 @@ describe("a recorded hub", () => {
       () =>
         withTestFolder(
           { servers: { s: { command: process.execPath, args: [ERAS, era] } } },
-          async (stage) => {
+          async (setup) => {
             const converse = async (client: RawClient): Promise<unknown> => {
               await client.initialize("2025-11-25", { elicitation: { form: {} } });
               const { message: listed } = await client.request("tools/list");
@@ -131,11 +131,11 @@ describe("a recorded hub", () => {
               const { message } = await client.response(id);
               return [listed.result, question.params, message.result];
             };
-            const first = record(stage);
-            const heard = await converse(first);
+            const first = record(setup);
+            const received = await converse(first);
             await leave(first);
-            const again = start(stage, "replay", "r.jsonl", "--speed", "max", "--strict");
-            assert.deepEqual(await converse(again), heard);
+            const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
+            assert.deepEqual(await converse(again), received);
             assert.equal(await leave(again), 0, again.stderr);
           },
         ),
@@ -146,8 +146,8 @@ describe("a recorded hub", () => {
     "is replayed server by server, from a manifest in which they stand as commands",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (stage) => {
-        const first = record(stage);
+      withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (setup) => {
+        const first = record(setup);
         const tools = await first.initializeAndList();
         const { message } = await first.call("b__echo", '{"n":1.0}');
         await leave(first);
@@ -155,11 +155,11 @@ describe("a recorded hub", () => {
         const servers = Object.fromEntries(
           ["a", "b"].map((name) => [
             name,
-            { command: executable(), args: args(name), cwd: stage.dir },
+            { command: executable(), args: args(name), cwd: setup.dir },
           ]),
         );
-        writeFileSync(join(stage.dir, "played.toml"), toToml({ servers }));
-        const again = start(stage, "--config", "played.toml");
+        writeFileSync(join(setup.dir, "played.toml"), toToml({ servers }));
+        const again = start(setup, "--config", "played.toml");
         assert.deepEqual(await again.initializeAndList(), tools);
         assert.deepEqual((await again.call("b__echo", '{"n":1.0}')).message.result, message.result);
         const { message: other } = await again.call("b__echo", '{"n":2}');
@@ -169,8 +169,8 @@ describe("a recorded hub", () => {
   );
 
   it("ends with 1 under --strict if its client diverges, and says where", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const first = record(stage);
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const first = record(setup);
       await first.initializeAndList();
       await first.call("a__echo", { n: 1 });
       await leave(first);
@@ -178,7 +178,7 @@ describe("a recorded hub", () => {
         [["--strict"], 1],
         [[], 0],
       ] as const) {
-        const again = start(stage, "replay", "r.jsonl", "--speed", "max", ...more);
+        const again = start(setup, "replay", "r.jsonl", "--speed", "max", ...more);
         await again.initializeAndList();
         const { message } = await again.call("a__echo", { n: 2 });
         assert.match(
@@ -192,20 +192,20 @@ describe("a recorded hub", () => {
   );
 
   it("has left whole lines to its last message when it is killed", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const first = record(stage);
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const first = record(setup);
       await first.initializeAndList();
       await first.call("a__echo", { marker: "last" });
       await poll(
         5000,
         () => "the answer in the recording",
-        () => read(stage).split('"client":1,"way":"sent"').length > 3 || undefined,
+        () => read(setup).split('"client":1,"way":"sent"').length > 3 || undefined,
       );
       first.signal("SIGKILL");
       await first.waitForExit(EXIT_LIMIT);
-      const { notes } = readRecording(Buffer.from(read(stage)), "r");
+      const { notes } = readRecording(Buffer.from(read(setup)), "r");
       assert.deepEqual(notes, ["It has no end: its hub was killed, or still runs."]);
-      const again = start(stage, "replay", "r.jsonl", "--speed", "max");
+      const again = start(setup, "replay", "r.jsonl", "--speed", "max");
       await again.initializeAndList();
       assert.ok((await again.call("a__echo", { marker: "last" })).message.result);
       await leave(again);
@@ -213,40 +213,40 @@ describe("a recorded hub", () => {
   );
 
   it("has servers that die where they died, and come back", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const converse = async (client: RawClient): Promise<readonly unknown[]> => {
         await client.initializeAndList();
         const { message: lost } = await client.call("a__die");
         const { message: found } = await client.call("a__echo", { n: 1 });
         return [lost.error?.code, found.result];
       };
-      const first = record(stage);
-      const heard = await converse(first);
+      const first = record(setup);
+      const received = await converse(first);
       await leave(first);
-      assert.ok(read(stage).includes(`"run":1,"event":"closed","by":"peer"`));
-      assert.ok(read(stage).includes(`"run":2,"event":"opening"`));
-      const again = start(stage, "replay", "r.jsonl", "--speed", "max", "--strict");
-      assert.deepEqual(await converse(again), heard);
-      assert.equal(heard[0], -31002);
+      assert.ok(read(setup).includes(`"run":1,"event":"closed","by":"peer"`));
+      assert.ok(read(setup).includes(`"run":2,"event":"opening"`));
+      const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
+      assert.deepEqual(await converse(again), received);
+      assert.equal(received[0], -31002);
       assert.equal(await leave(again), 0, again.stderr);
     }),
   );
 
   it("goes on when its recording is full", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      const first = record(stage, "--record-limit", "8KiB");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const first = record(setup, "--record-limit", "8KiB");
       await first.initializeAndList();
       for (let n = 0; n < 40; n++) assert.ok((await first.call("a__echo", { n })).message.result);
       assert.equal(await leave(first), 0);
-      assert.ok(read(stage).length <= 8192);
-      assert.match(read(stage), /"event":"full","limit":8192\}\n$/);
+      assert.ok(read(setup).length <= 8192);
+      assert.match(read(setup), /"event":"full","limit":8192\}\n$/);
       assert.match(first.stderr, /warn the recording ends here: it is as large as it may be/);
     }),
   );
 
   it("is not begun over what is no recording, or with a limit that is none", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-      writeFileSync(join(stage.dir, "r.jsonl"), "mine");
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      writeFileSync(join(setup.dir, "r.jsonl"), "mine");
       for (const [args, why] of [
         [["--record", "r.jsonl"], /r\.jsonl is there, and is no recording/],
         [["--record", "none/r"], /The recording cannot be written/],
@@ -255,12 +255,12 @@ describe("a recorded hub", () => {
         [["replay", "r.jsonl"], /r\.jsonl is no recording of toolmux/],
         [["replay", "none"], /none cannot be read/],
       ] as const) {
-        const config = args[0] === "replay" ? [] : ["--config", stage.config];
-        const client = start(stage, ...args, ...config);
+        const config = args[0] === "replay" ? [] : ["--config", setup.config];
+        const client = start(setup, ...args, ...config);
         assert.equal(await leave(client), 2, client.stderr);
         assert.match(client.stderr, why);
       }
-      assert.equal(read(stage), "mine");
+      assert.equal(read(setup), "mine");
     }),
   );
 });
@@ -295,9 +295,9 @@ describe("a recording", () => {
       const tell = { command: process.execPath, args: [TELLTALE, "serve"], env };
       return withTestFolder({ servers: { tell } }, async (bare) => {
         const given = { SOURCE_1: CANARIES.variable, SOURCE_2: CANARIES.quoted };
-        const stage = { ...bare, env: { ...bare.env, ...given, FACE: CANARIES.bearer } };
+        const setup = { ...bare, env: { ...bare.env, ...given, FACE: CANARIES.bearer } };
         const http = ["--http", "127.0.0.1:0", "--http-token-env", "FACE", "--stdio"];
-        const client = record(stage, ...http);
+        const client = record(setup, ...http);
         await client.initializeAndList();
         const escaped = JSON.stringify(CANARIES.quoted).replace("ä", "\\u00e4").replace("/", "\\/");
         await client.call("tell__tell", `{"said":${escaped},"plain":"${CANARIES.variable}"}`);
@@ -327,7 +327,7 @@ describe("a recording", () => {
         });
         assert.equal(response.status, 200, await response.text());
         await leave(client);
-        const text = read(stage);
+        const text = read(setup);
         assert.deepEqual(findCanaries(text), []);
         assert.match(text, /\[redacted\]/);
         const lines = text

@@ -18,25 +18,25 @@ import { EXIT_LIMIT, executable, TEST_OPTIONS, withTestFolder } from "../harness
 const SIGNAL = new AbortController().signal;
 
 /** Answers a request with that result. */
-function say(visit: RawHttpRequest, result: unknown): void {
-  visit.respond(
+function say(received: RawHttpRequest, result: unknown): void {
+  received.respond(
     200,
     JSON_HEADERS,
-    JSON.stringify({ jsonrpc: "2.0", id: requestIdOf(visit), result }),
+    JSON.stringify({ jsonrpc: "2.0", id: requestIdOf(received), result }),
   );
 }
 
 /** A server with one tool; `call` answers calls of it. */
-function toolServer(call: (visit: RawHttpRequest) => void): (visit: RawHttpRequest) => void {
-  const others = withHandshake((visit) => {
-    if (requestMethodOf(visit) === "tools/call") call(visit);
-    else say(visit, { tools: [{ name: "one", inputSchema: { type: "object" } }] });
+function toolServer(call: (received: RawHttpRequest) => void): (received: RawHttpRequest) => void {
+  const others = withHandshake((received) => {
+    if (requestMethodOf(received) === "tools/call") call(received);
+    else say(received, { tools: [{ name: "one", inputSchema: { type: "object" } }] });
   });
-  return (visit) => {
-    if (requestMethodOf(visit) !== "initialize") others(visit);
+  return (received) => {
+    if (requestMethodOf(received) !== "initialize") others(received);
     else {
       const serverInfo = { name: "s", version: "1" };
-      say(visit, { protocolVersion: "2025-11-25", capabilities: { tools: {} }, serverInfo });
+      say(received, { protocolVersion: "2025-11-25", capabilities: { tools: {} }, serverInfo });
     }
   };
 }
@@ -47,21 +47,21 @@ describe("a server that sends requests on to another one", () => {
     TEST_OPTIONS,
     async () => {
       const authority = await TestAuthorizationServer.open();
-      const other = await RawHttpServer.start(toolServer((visit) => visit.respond(401)));
-      const server = await RawHttpServer.start((visit) => {
-        if (visit.path.startsWith("/.well-known/oauth-protected-resource")) {
+      const other = await RawHttpServer.start(toolServer((received) => received.respond(401)));
+      const server = await RawHttpServer.start((received) => {
+        if (received.path.startsWith("/.well-known/oauth-protected-resource")) {
           const said = { resource: server.url.href, authorization_servers: [authority.url] };
-          visit.respond(200, JSON_HEADERS, JSON.stringify(said));
-        } else if (visit.path !== "/mcp") visit.respond(404);
-        else if (visit.headers.has("authorization")) {
-          toolServer((call) => say(call, { content: [{ type: "text", text: "here" }] }))(visit);
-        } else visit.respond(307, { Location: other.url.href });
+          received.respond(200, JSON_HEADERS, JSON.stringify(said));
+        } else if (received.path !== "/mcp") received.respond(404);
+        else if (received.headers.has("authorization")) {
+          toolServer((call) => say(call, { content: [{ type: "text", text: "here" }] }))(received);
+        } else received.respond(307, { Location: other.url.href });
       });
       try {
         const manifest = `[servers.guarded]\nurl = "${server.url.href}"\n`;
-        await withTestFolder(manifest, async (stage) => {
-          const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
-          const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+        await withTestFolder(manifest, async (setup) => {
+          const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
+          const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
           const tools = await client.initializeAndList();
           assert.deepEqual(
             tools.map(({ name }) => name),
@@ -88,7 +88,7 @@ describe("a server that sends requests on to another one", () => {
           await client.waitForExit(EXIT_LIMIT);
           assert.ok(server.requests.some(({ headers }) => headers.get("authorization") === token));
         });
-        assert.ok(other.requests.some((visit) => requestMethodOf(visit) === "tools/call"));
+        assert.ok(other.requests.some((received) => requestMethodOf(received) === "tools/call"));
         for (const { headers } of other.requests) assert.equal(headers.has("authorization"), false);
       } finally {
         other.destroy();

@@ -52,16 +52,16 @@ async function command(
 
 /** Removes one server and changes another while calls are in flight on both that never end. */
 function overtake(): Promise<void> {
-  return withControlledServers(of({ gone: controlled(), other: version("1") }), async (realm) => {
-    await realm.serve(async (client) => {
+  return withControlledServers(of({ gone: controlled(), other: version("1") }), async (harness) => {
+    await harness.serve(async (client) => {
       await client.initializeAndList();
       const names = ["gone", "other"] as const;
       const asked = names.map((name) => client.sendCall(`${name}__hang`));
       for (const name of names)
-        await realm.waitForEvents(name, (notes) => notes.find(({ tool }) => tool === "hang"));
-      const pids = names.flatMap((name) => realm.startedPids(name));
+        await harness.waitForEvents(name, (notes) => notes.find(({ tool }) => tool === "hang"));
+      const pids = names.flatMap((name) => harness.startedPids(name));
       const began = performance.now();
-      realm.editManifest(of({ other: version("2") }));
+      harness.editManifest(of({ other: version("2") }));
       for (const [at, name] of names.entries()) {
         const { message } = await client.response(asked[at], 20_000);
         assert.match(failureText(message), new RegExp(`Server "${name}" was stopped`));
@@ -109,12 +109,12 @@ describe("an edit of the manifest of a running hub", () => {
       `that removes a server (${how}) takes its tools away, lets its call finish and ends its process`,
       TEST_OPTIONS,
       () =>
-        withControlledServers(of({ a: controlled(), b: controlled() }), async (realm) => {
-          const left = await realm.serve(async (client) => {
+        withControlledServers(of({ a: controlled(), b: controlled() }), async (harness) => {
+          const left = await harness.serve(async (client) => {
             await client.initializeAndList();
             const pid = await callPid(client, "b");
-            const call = await holdCall(realm, client, "b");
-            realm.editManifest(of({ a: controlled() }), how);
+            const call = await holdCall(harness, client, "b");
+            harness.editManifest(of({ a: controlled() }), how);
             await waitForListChanged(client, 1);
             assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
             assert.equal((await client.call("b__pid")).message.error?.code, -32602);
@@ -132,15 +132,18 @@ describe("an edit of the manifest of a running hub", () => {
     "that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: controlled(), b: version("1") }), async (realm) => {
-        realm.setRules("b", { stubborn: true });
-        const left = await realm.serve(
+      withControlledServers(of({ a: controlled(), b: version("1") }), async (harness) => {
+        harness.setRules("b", { stubborn: true });
+        const left = await harness.serve(
           async (client) => {
             await client.initializeAndList();
             const pids = { a: await callPid(client, "a"), b: await callPid(client, "b") };
-            const calls = [await holdCall(realm, client, "a"), await holdCall(realm, client, "b")];
-            realm.setRules("b", { stubborn: true, tools: ["new"] });
-            realm.editManifest(of({ a: controlled(), b: version("2") }));
+            const calls = [
+              await holdCall(harness, client, "a"),
+              await holdCall(harness, client, "b"),
+            ];
+            harness.setRules("b", { stubborn: true, tools: ["new"] });
+            harness.editManifest(of({ a: controlled(), b: version("2") }));
             // It waits for the new process, and is told of there: the old one gets no call any more.
             await waitForStderr(client, /toolmux: info b: its specification was changed/);
             const later = client.sendCall("b__pid");
@@ -150,11 +153,11 @@ describe("an edit of the manifest of a running hub", () => {
             await waitForListChanged(client, 1);
             assert.ok((await listToolNames(client)).includes("b__new"));
             assert.equal(await callPid(client, "a"), pids.a);
-            const others = realm.startEvents("b").map((start) => start.others);
+            const others = harness.startEvents("b").map((start) => start.others);
             assert.deepEqual(others, [[], []]);
-            realm.setRules("b", {});
+            harness.setRules("b", {});
           },
-          ["--config", realm.config, "--log-level", "info"],
+          ["--config", harness.config, "--log-level", "info"],
         );
         assert.equal(listChangedCount(left), 1);
       }),
@@ -164,16 +167,16 @@ describe("an edit of the manifest of a running hub", () => {
     "that changes a server that hangs at its start lets those who wait go on to the new one",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: version("1"), b: controlled() }), async (realm) => {
-        for (const server of ["a", "b"]) realm.setRules(server, { start: "hang" });
-        await realm.serve(async (client) => {
+      withControlledServers(of({ a: version("1"), b: controlled() }), async (harness) => {
+        for (const server of ["a", "b"]) harness.setRules(server, { start: "hang" });
+        await harness.serve(async (client) => {
           await client.initialize();
           const asked = [client.sendCall("a__pid"), client.sendCall("b__pid")];
           for (const server of ["a", "b"])
-            await realm.waitForEvents(server, () => realm.startEvents(server)[0]);
-          realm.editManifest(of({ a: version("2") }));
-          const { pid, args } = await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
-          realm.setRules("a", {});
+            await harness.waitForEvents(server, () => harness.startEvents(server)[0]);
+          harness.editManifest(of({ a: version("2") }));
+          const { pid, args } = await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
+          harness.setRules("a", {});
           const [a, b] = await Promise.all(asked.map((id) => client.response(id)));
           assert.equal(a?.message.result?.content?.[0]?.text, String(pid));
           assert.deepEqual(args, ["2"]);
@@ -186,16 +189,16 @@ describe("an edit of the manifest of a running hub", () => {
     "that disables a server ends it and hides its tools, until it is enabled again",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: controlled(), b: controlled() }), async (realm) => {
-        const left = await realm.serve(async (client) => {
+      withControlledServers(of({ a: controlled(), b: controlled() }), async (harness) => {
+        const left = await harness.serve(async (client) => {
           await client.initializeAndList();
           const pid = await callPid(client, "a");
-          realm.editManifest(of({ a: controlled({ enabled: false }), b: controlled() }));
+          harness.editManifest(of({ a: controlled({ enabled: false }), b: controlled() }));
           await waitForListChanged(client, 1);
           assert.deepEqual(prefixes(await listToolNames(client)), ["b"]);
           await waitUntilExited([pid], EXIT_LIMIT);
           assert.match(failureText((await client.call("a__pid")).message), /Server "a" is stopped/);
-          realm.editManifest(of({ a: controlled(), b: controlled() }));
+          harness.editManifest(of({ a: controlled(), b: controlled() }));
           await waitForListChanged(client, 2);
           assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
           assert.notEqual(await callPid(client, "a"), pid);
@@ -210,19 +213,19 @@ describe("an edit of the manifest of a running hub", () => {
     () =>
       withControlledServers(
         of({ a: controlled(), b: controlled({ lazy: true }), c: controlled() }),
-        async (realm) => {
-          await realm.serve(async (client) => {
+        async (harness) => {
+          await harness.serve(async (client) => {
             await client.initializeAndList();
             const pid = await callPid(client, "a");
-            await realm.waitForEvents("b", (notes) => notes.find(({ event }) => event === "end"));
-            realm.editManifest(
+            await harness.waitForEvents("b", (notes) => notes.find(({ event }) => event === "end"));
+            harness.editManifest(
               of({
                 a: controlled({ lazy: true }),
                 b: controlled(),
                 c: controlled({ prefix: "z" }),
               }),
             );
-            await realm.waitForEvents("b", () => realm.startEvents("b")[1]);
+            await harness.waitForEvents("b", () => harness.startEvents("b")[1]);
             await waitForListChanged(client, 1);
             assert.equal(await callPid(client, "a"), pid);
           });
@@ -234,27 +237,27 @@ describe("an edit of the manifest of a running hub", () => {
     "that changes a lazy server's arguments shows what it lists now, and lets it rest again",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: version("1", { lazy: true }) }), async (realm) => {
-        realm.setRules("a", { tools: ["one"] });
+      withControlledServers(of({ a: version("1", { lazy: true }) }), async (harness) => {
+        harness.setRules("a", { tools: ["one"] });
         const rested = (times: number): Promise<unknown> =>
-          realm.waitForEvents(
+          harness.waitForEvents(
             "a",
             (notes) => notes.filter(({ event }) => event === "end")[times - 1],
           );
-        const left = await realm.serve(async (client) => {
+        const left = await harness.serve(async (client) => {
           await client.initializeAndList();
           await rested(1);
-          realm.setRules("a", { tools: ["two"] });
-          realm.editManifest(of({ a: version("2", { lazy: true }) }));
+          harness.setRules("a", { tools: ["two"] });
+          harness.editManifest(of({ a: version("2", { lazy: true }) }));
           await waitForListChanged(client, 1);
           const names = await listToolNames(client);
           assert.ok(names.includes("a__two") && !names.includes("a__one"));
           await rested(2);
           // What the first one had is known from before.
-          realm.editManifest(of({ a: version("1", { lazy: true }) }));
+          harness.editManifest(of({ a: version("1", { lazy: true }) }));
           await waitForListChanged(client, 2);
           assert.ok((await listToolNames(client)).includes("a__one"));
-          assert.equal(realm.startEvents("a").length, 2);
+          assert.equal(harness.startEvents("a").length, 2);
         });
         assert.equal(listChangedCount(left), 2);
       }),
@@ -264,14 +267,14 @@ describe("an edit of the manifest of a running hub", () => {
     "of a prefix, a filter, a new name or a limit is in force without a restart",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: controlled() }), async (realm) => {
-        realm.setRules("a", { tools: ["one", "two"] });
-        const left = await realm.serve(async (client) => {
+      withControlledServers(of({ a: controlled() }), async (harness) => {
+        harness.setRules("a", { tools: ["one", "two"] });
+        const left = await harness.serve(async (client) => {
           await client.initializeAndList();
           const pid = await callPid(client, "a");
-          const call = await holdCall(realm, client, "a");
+          const call = await holdCall(harness, client, "a");
           const tools = { deny: ["two"], rename: { one: "uno" }, timeout: { hang: "200ms" } };
-          realm.editManifest(of({ a: controlled({ prefix: "z", tools }) }));
+          harness.editManifest(of({ a: controlled({ prefix: "z", tools }) }));
           await waitForListChanged(client, 1);
           const names = await listToolNames(client);
           assert.deepEqual(
@@ -283,7 +286,7 @@ describe("an edit of the manifest of a running hub", () => {
           assert.match(failureText((await client.call("z__hang")).message), /0\.2 seconds/);
         });
         assert.equal(listChangedCount(left), 1);
-        assert.equal(realm.startedPids("a").length, 1);
+        assert.equal(harness.startedPids("a").length, 1);
       }),
   );
 
@@ -292,24 +295,24 @@ describe("an edit of the manifest of a running hub", () => {
     it(`of how a server that ${what} is started has it tried at once`, TEST_OPTIONS, () =>
       withControlledServers(
         of({ a: controlled({ reconnect }), b: controlled() }),
-        async (realm) => {
-          realm.setRules("a", { start: "exit" });
-          await realm.serve(async (client) => {
+        async (harness) => {
+          harness.setRules("a", { start: "exit" });
+          await harness.serve(async (client) => {
             await client.initializeAndList();
             await waitForStderr(client, /Server "a" exited with code 3/);
-            realm.setRules("a", {});
-            realm.editManifest(
+            harness.setRules("a", {});
+            harness.editManifest(
               of({ a: controlled({ reconnect }), b: controlled({ prefix: "z" }) }),
             );
             await waitForListChanged(client, 1);
-            assert.equal(realm.startEvents("a").length, 1);
-            realm.editManifest(
+            assert.equal(harness.startEvents("a").length, 1);
+            harness.editManifest(
               of({ a: controlled({ connectTimeout: "59s", reconnect }), b: controlled() }),
             );
-            await realm.waitForEvents("a", () => realm.startEvents("a")[1]);
+            await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
             await callPid(client, "a");
             assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
-            assert.equal(realm.startEvents("a").length, 2);
+            assert.equal(harness.startEvents("a").length, 2);
           });
         },
       ),
@@ -317,23 +320,23 @@ describe("an edit of the manifest of a running hub", () => {
   }
 
   it("that breaks it changes nothing and is told as by check; mending it works", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (realm) => {
+    withControlledServers(of({ a: controlled() }), async (harness) => {
       const wrong = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
       const broken = `${wrong}\n[hub]\nnme = "x"\n`;
-      const left = await realm.serve(async (client) => {
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
-        realm.editManifest(broken);
+        harness.editManifest(broken);
         await waitForStderr(client, REFUSED);
-        const check = await command(realm, "check", "--config", realm.config);
+        const check = await command(harness, "check", "--config", harness.config);
         assert.equal(check.code, 2);
-        const problems = check.stderr.split("\n").filter((line) => line.startsWith(realm.config));
+        const problems = check.stderr.split("\n").filter((line) => line.startsWith(harness.config));
         assert.equal(problems.length, 4);
         assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
         for (const problem of problems)
           assert.ok(client.stderr.includes(`\n${problem}\n`), problem);
         assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
-        realm.editManifest(of({ a: controlled(), b: controlled() }));
+        harness.editManifest(of({ a: controlled(), b: controlled() }));
         await waitForListChanged(client, 1);
         assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
         assert.equal(await callPid(client, "a"), pid);
@@ -343,23 +346,23 @@ describe("an edit of the manifest of a running hub", () => {
   );
 
   it("ten times in a row ends with the last one, and never runs a server twice", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: version("0"), b: controlled() }), async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers(of({ a: version("0"), b: controlled() }), async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
         for (let at = 1; at <= 10; at += 1) {
-          realm.setRules("a", { tools: [`tool_${at}`] });
-          realm.editManifest(of({ a: version(String(at)), b: controlled() }), EDITS[at % 2]);
+          harness.setRules("a", { tools: [`tool_${at}`] });
+          harness.editManifest(of({ a: version(String(at)), b: controlled() }), EDITS[at % 2]);
         }
-        await realm.waitForEvents("a", () =>
-          realm.startEvents("a").find(({ args }) => args?.[0] === "10"),
+        await harness.waitForEvents("a", () =>
+          harness.startEvents("a").find(({ args }) => args?.[0] === "10"),
         );
         await callPid(client, "a");
         assert.ok((await listToolNames(client)).includes("a__tool_10"));
-        const starts = realm.startEvents("a");
+        const starts = harness.startEvents("a");
         assert.ok(starts.every(({ others }) => others?.length === 0));
         assert.deepEqual(starts.at(-1)?.args, ["10"]);
         assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
-        assert.equal(realm.startedPids("b").length, 1);
+        assert.equal(harness.startedPids("b").length, 1);
       });
     }),
   );
@@ -368,18 +371,21 @@ describe("an edit of the manifest of a running hub", () => {
     "ten times, each as soon as the server of the one before starts, ends with the last one",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: version("0") }), async (realm) => {
-        await realm.serve(async (client) => {
+      withControlledServers(of({ a: version("0") }), async (harness) => {
+        await harness.serve(async (client) => {
           await client.initializeAndList();
           for (let at = 1; at <= 10; at += 1) {
-            const past = realm.startedPids("a").length;
-            realm.setRules("a", { tools: [`tool_${at}`] });
-            realm.editManifest(of({ a: version(String(at)) }), EDITS[at % 2]);
-            await realm.waitForEvents("a", () => realm.startedPids("a").length > past || undefined);
+            const past = harness.startedPids("a").length;
+            harness.setRules("a", { tools: [`tool_${at}`] });
+            harness.editManifest(of({ a: version(String(at)) }), EDITS[at % 2]);
+            await harness.waitForEvents(
+              "a",
+              () => harness.startedPids("a").length > past || undefined,
+            );
           }
           await callPid(client, "a");
           assert.ok((await listToolNames(client)).includes("a__tool_10"));
-          const starts = realm.startEvents("a");
+          const starts = harness.startEvents("a");
           assert.ok(starts.every(({ others }) => others?.length === 0));
           assert.equal(starts.length, 11);
         });
@@ -387,14 +393,14 @@ describe("an edit of the manifest of a running hub", () => {
   );
 
   it("that deletes it changes nothing and is told; when it is back it counts", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (realm) => {
-      const left = await realm.serve(async (client) => {
+    withControlledServers(of({ a: controlled() }), async (harness) => {
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
-        rmSync(realm.config);
+        rmSync(harness.config);
         await waitForStderr(client, REFUSED);
         assert.equal(await callPid(client, "a"), pid);
-        realm.editManifest(of({ a: controlled(), b: controlled() }));
+        harness.editManifest(of({ a: controlled(), b: controlled() }));
         await waitForListChanged(client, 1);
         assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
         assert.equal(await callPid(client, "a"), pid);
@@ -407,8 +413,8 @@ describe("an edit of the manifest of a running hub", () => {
     "that puts what is no manifest in its place changes nothing, and is told each time",
     TEST_OPTIONS,
     () =>
-      withControlledServers(of({ a: controlled() }), async (realm) => {
-        const { config } = realm;
+      withControlledServers(of({ a: controlled() }), async (harness) => {
+        const { config } = harness;
         const makers: Readonly<Record<string, () => void>> = {
           "is a folder, not a file": () => mkdirSync(config),
           "is not a regular file": () => symlinkSync("/dev/zero", config),
@@ -416,7 +422,7 @@ describe("an edit of the manifest of a running hub", () => {
           "is longer than 4194304 bytes": () => writeFileSync(config, "#".repeat(5_000_000)),
           "is not UTF-8 text": () => writeFileSync(config, Buffer.alloc(1000, 0xff)),
         };
-        await realm.serve(async (client) => {
+        await harness.serve(async (client) => {
           await client.initializeAndList();
           const pid = await callPid(client, "a");
           for (const [what, make] of Object.entries(makers)) {
@@ -426,7 +432,7 @@ describe("an edit of the manifest of a running hub", () => {
             assert.equal(await callPid(client, "a"), pid);
           }
           rmSync(config);
-          realm.editManifest(of({ a: controlled({ prefix: "z" }) }));
+          harness.editManifest(of({ a: controlled({ prefix: "z" }) }));
           await waitForListChanged(client, 1);
           assert.equal(await callPid(client, "z"), pid);
         });
@@ -434,13 +440,13 @@ describe("an edit of the manifest of a running hub", () => {
   );
 
   it("that empties it ends all servers", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (realm) => {
-      await realm.serve(async (client) => {
+    withControlledServers(of({ a: controlled() }), async (harness) => {
+      await harness.serve(async (client) => {
         await client.initializeAndList();
-        realm.editManifest("");
+        harness.editManifest("");
         await waitForListChanged(client, 1);
         assert.deepEqual(await listToolNames(client), []);
-        await waitUntilExited(realm.startedPids("a"), EXIT_LIMIT);
+        await waitUntilExited(harness.startedPids("a"), EXIT_LIMIT);
       });
     }),
   );
@@ -448,17 +454,17 @@ describe("an edit of the manifest of a running hub", () => {
 
 describe("a trusted manifest in the working directory", () => {
   it("that changes is refused until it is trusted again beside the running hub", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (realm) => {
-      assert.equal((await command(realm, "trust", realm.config)).code, 0);
-      const left = await realm.serve(async (client) => {
+    withControlledServers(of({ a: controlled() }), async (harness) => {
+      assert.equal((await command(harness, "trust", harness.config)).code, 0);
+      const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
-        realm.editManifest(of({ a: controlled(), b: controlled() }));
+        harness.editManifest(of({ a: controlled(), b: controlled() }));
         await waitForStderr(client, /toolmux\.toml: has changed since it was trusted\n/);
         assert.doesNotMatch(client.stderr, /no manifest/);
         assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
-        assert.equal(realm.startedPids("b").length, 0);
-        assert.equal((await command(realm, "trust", realm.config)).code, 0);
+        assert.equal(harness.startedPids("b").length, 0);
+        assert.equal((await command(harness, "trust", harness.config)).code, 0);
         await waitForListChanged(client, 1);
         assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
         assert.equal(await callPid(client, "a"), pid);
@@ -470,29 +476,29 @@ describe("a trusted manifest in the working directory", () => {
 
 describe("a hub on two manifests", () => {
   it("follows both, and the later one wins by server", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled(), b: controlled() }), async (realm) => {
-      const second = join(realm.dir, "second.toml");
-      realm.editManifest(of({ b: controlled({ prefix: "second" }) }), "in place", second);
-      const args = ["--config", realm.config, "--config", second];
-      await realm.serve(async (client) => {
+    withControlledServers(of({ a: controlled(), b: controlled() }), async (harness) => {
+      const second = join(harness.dir, "second.toml");
+      harness.editManifest(of({ b: controlled({ prefix: "second" }) }), "in place", second);
+      const args = ["--config", harness.config, "--config", second];
+      await harness.serve(async (client) => {
         assert.deepEqual(prefixes((await client.initializeAndList()).map(({ name }) => name)), [
           "a",
           "second",
         ]);
-        realm.editManifest(
+        harness.editManifest(
           of({ a: controlled({ prefix: "one" }), b: controlled({ prefix: "first" }) }),
         );
         await waitForListChanged(client, 1);
         assert.deepEqual(prefixes(await listToolNames(client)), ["one", "second"]);
-        realm.editManifest(
+        harness.editManifest(
           of({ b: controlled({ prefix: "two" }), c: controlled() }),
           "by rename",
           second,
         );
-        await client.until(EXIT_LIMIT, "the tools of c", () => realm.startedPids("c")[0]);
+        await client.until(EXIT_LIMIT, "the tools of c", () => harness.startedPids("c")[0]);
         await callPid(client, "c");
         assert.deepEqual(prefixes(await listToolNames(client)), ["c", "one", "two"]);
-        assert.equal(realm.startedPids("b").length, 1);
+        assert.equal(harness.startedPids("b").length, 1);
       }, args);
     }),
   );

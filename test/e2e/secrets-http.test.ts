@@ -41,7 +41,7 @@ async function answer(mode: Mode, request: IncomingMessage, response: ServerResp
   for await (const chunk of request) chunks.push(chunk as Buffer);
   const { authorization = "" } = request.headers;
   const [, credentials = ""] = authorization.split(" ");
-  const told = [
+  const reported = [
     request.url,
     decodeURIComponent(request.url ?? ""),
     JSON.stringify(request.headers),
@@ -50,12 +50,12 @@ async function answer(mode: Mode, request: IncomingMessage, response: ServerResp
     Buffer.from(`user:${credentials}`).toString("base64"),
   ].join(" ");
   if (mode === "error page") {
-    response.writeHead(400, { "content-type": "text/plain" }).end(told);
+    response.writeHead(400, { "content-type": "text/plain" }).end(reported);
     return;
   }
   if (mode === "redirect") {
     response
-      .writeHead(307, { location: `http://localhost:1/?told=${encodeURIComponent(told)}` })
+      .writeHead(307, { location: `http://localhost:1/?told=${encodeURIComponent(reported)}` })
       .end();
     return;
   }
@@ -76,7 +76,7 @@ async function answer(mode: Mode, request: IncomingMessage, response: ServerResp
   };
   const tool = {
     name: "tell",
-    description: `${told} ${Date.now()}`,
+    description: `${reported} ${Date.now()}`,
     inputSchema: { type: "object" },
   };
   const result = { initialize, "tools/list": { tools: [tool] } }[method];
@@ -84,9 +84,9 @@ async function answer(mode: Mode, request: IncomingMessage, response: ServerResp
   const log = {
     jsonrpc: "2.0",
     method: "notifications/message",
-    params: { level: "error", data: told },
+    params: { level: "error", data: reported },
   };
-  const reply = isRefused ? { error: { code: -32000, message: told } } : { result };
+  const reply = isRefused ? { error: { code: -32000, message: reported } } : { result };
   response.writeHead(200, { "content-type": "text/event-stream" });
   if (method !== "initialize") response.write(`data: ${JSON.stringify(log)}\n\n`);
   response.end(`data: ${JSON.stringify({ jsonrpc: "2.0", id, ...reply })}\n\n`);
@@ -103,18 +103,18 @@ function findCanaries(text: string): string[] {
     .filter((spelling) => text.includes(spelling));
 }
 
-function readFolders(stage: TestFolder): string {
+function readFolders(setup: TestFolder): string {
   return ["config", "cache", "state", "data", "runtime", "tmp"]
     .flatMap((name) => {
-      const files = readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" });
-      return files.map((file) => join(stage.dir, name, file));
+      const files = readdirSync(join(setup.dir, name), { recursive: true, encoding: "utf8" });
+      return files.map((file) => join(setup.dir, name, file));
     })
     .map((file) => `${file}\n${statSync(file).isFile() ? readFileSync(file, "latin1") : ""}`)
     .join("\n");
 }
 
-async function run(stage: TestFolder, args: readonly string[], env: Record<string, string>) {
-  const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
+async function run(setup: TestFolder, args: readonly string[], env: Record<string, string>) {
+  const command = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
   command.end();
   await command.waitForExit(EXIT_LIMIT);
   return (
@@ -133,7 +133,7 @@ describe("what a server over HTTP is given that must not be shown", () => {
   for (const mode of ["error page", "refusal", "redirect", "tools"] as const) {
     it(`is in nothing that the hub says of it, nor on disk (${mode})`, TEST_OPTIONS, () =>
       withTelltale(mode, (port) =>
-        withTestFolder({ servers: {} }, async (stage) => {
+        withTestFolder({ servers: {} }, async (setup) => {
           const url = `http://127.0.0.1:${port}/mcp?key=\${env:QUERY}`;
           const manifest = [
             [
@@ -146,9 +146,9 @@ describe("what a server over HTTP is given that must not be shown", () => {
             ([name, line]) =>
               `[servers.${name}]\nurl = "${url}"\nauth = "none"\nreconnect.policy = "none"\n${line}\n`,
           );
-          writeFileSync(stage.config, manifest.join("\n"));
-          writeFileSync(join(stage.dir, "key"), `${CANARIES.key}\n`);
-          const common = ["--config", stage.config, "--log-level", "debug"];
+          writeFileSync(setup.config, manifest.join("\n"));
+          writeFileSync(join(setup.dir, "key"), `${CANARIES.key}\n`);
+          const common = ["--config", setup.config, "--log-level", "debug"];
           let said = "";
           for (const args of [
             ["status"],
@@ -157,9 +157,9 @@ describe("what a server over HTTP is given that must not be shown", () => {
             ["check", "--json"],
             ["list", "servers"],
           ])
-            said += await run(stage, [...args, ...common], ENV);
+            said += await run(setup, [...args, ...common], ENV);
           for (const _ of [1, 2]) {
-            const client = new RawClient(executable(), common, stage.dir, { ...stage.env, ...ENV });
+            const client = new RawClient(executable(), common, setup.dir, { ...setup.env, ...ENV });
             await client.initializeAndList();
             if (mode !== "tools") {
               for (const name of ["a", "b", "c"]) said += (await client.call(`${name}__tell`)).text;
@@ -171,7 +171,7 @@ describe("what a server over HTTP is given that must not be shown", () => {
           assert.match(said, /\[redacted\]/);
           assert.deepEqual(findCanaries(said), []);
           // What a server lists is its own word, and kept.
-          if (mode !== "tools") assert.deepEqual(findCanaries(readFolders(stage)), []);
+          if (mode !== "tools") assert.deepEqual(findCanaries(readFolders(setup)), []);
         }),
       ),
     );

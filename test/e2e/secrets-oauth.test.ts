@@ -40,7 +40,7 @@ async function answer(who: string, request: IncomingMessage, response: ServerRes
   const body = Buffer.concat(chunks).toString();
   const { authorization = "", host } = request.headers;
   const coded = Buffer.from(authorization.split(" ")[1] ?? "", "base64").toString("latin1");
-  const told = `${authorization} ${coded} ${body} ${Buffer.from(authorization).toString("base64")}`;
+  const reported = `${authorization} ${coded} ${body} ${Buffer.from(authorization).toString("base64")}`;
   const origin = `http://${host}`;
   const send = (status: number, value: object, headers: Record<string, string> = {}): void => {
     const fields = { "content-type": "application/json", ...headers };
@@ -60,23 +60,27 @@ async function answer(who: string, request: IncomingMessage, response: ServerRes
       code_challenge_methods_supported: ["S256"],
     });
   } else if (url === "/token" && who === "issuer") {
-    send(400, { error: "invalid_client", error_description: told });
+    send(400, { error: "invalid_client", error_description: reported });
   } else if (url === "/token") {
     send(200, { access_token: TOKEN, token_type: "Bearer", expires_in: 3600 });
   } else if (!authorization.includes(TOKEN)) {
     const metadata = `${origin}/.well-known/oauth-protected-resource/mcp`;
-    send(401, { error: told }, { "www-authenticate": `Bearer resource_metadata="${metadata}"` });
+    send(
+      401,
+      { error: reported },
+      { "www-authenticate": `Bearer resource_metadata="${metadata}"` },
+    );
   } else {
     const { id } = JSON.parse(body || "{}") as { id?: number };
-    send(200, { jsonrpc: "2.0", id, error: { code: -32000, message: told } });
+    send(200, { jsonrpc: "2.0", id, error: { code: -32000, message: reported } });
   }
 }
 
-function readFolders(stage: TestFolder): string {
+function readFolders(setup: TestFolder): string {
   return ["config", "cache", "state", "data", "runtime", "tmp"]
     .flatMap((name) => {
-      const files = readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" });
-      return files.map((file) => join(stage.dir, name, file));
+      const files = readdirSync(join(setup.dir, name), { recursive: true, encoding: "utf8" });
+      return files.map((file) => join(setup.dir, name, file));
     })
     .map((file) => `${file}\n${statSync(file).isFile() ? readFileSync(file, "latin1") : ""}`)
     .join("\n");
@@ -89,16 +93,16 @@ describe("what gets the hub into a server", () => {
       TEST_OPTIONS,
       () =>
         withServers(who, (origin) =>
-          withTestFolder({ servers: {} }, async (stage) => {
+          withTestFolder({ servers: {} }, async (setup) => {
             const manifest = [
               "[servers.a]",
               `url = "${origin}/mcp"`,
               `reconnect.policy = "none"`,
               `oauth = { grant = "clientCredentials", clientId = "client", clientSecret = "\${secret:client}" }`,
             ];
-            writeFileSync(stage.config, manifest.join("\n"));
-            const env = { ...stage.env, TOOLMUX_SECRET_CLIENT: SECRET, TOOLMUX_KEYCHAIN: "off" };
-            const common = ["--config", stage.config, "--log-level", "debug"];
+            writeFileSync(setup.config, manifest.join("\n"));
+            const env = { ...setup.env, TOOLMUX_SECRET_CLIENT: SECRET, TOOLMUX_KEYCHAIN: "off" };
+            const common = ["--config", setup.config, "--log-level", "debug"];
             let said = "";
             for (const args of [
               ["status"],
@@ -106,12 +110,12 @@ describe("what gets the hub into a server", () => {
               ["auth", "login", "a"],
               ["auth", "status"],
             ]) {
-              const command = new RawClient(executable(), [...args, ...common], stage.dir, env);
+              const command = new RawClient(executable(), [...args, ...common], setup.dir, env);
               command.end();
               await command.waitForExit(EXIT_LIMIT);
               said += `\n== ${args.join(" ")}\n${command.lines.map(({ text }) => text).join("\n")}${command.unterminatedOutput}${command.stderr}`;
             }
-            const client = new RawClient(executable(), common, stage.dir, env);
+            const client = new RawClient(executable(), common, setup.dir, env);
             await client.initializeAndList();
             said += (await client.call("a__x")).text;
             client.end();
@@ -123,7 +127,7 @@ describe("what gets the hub into a server", () => {
               [],
               said,
             );
-            const disk = readFolders(stage);
+            const disk = readFolders(setup);
             assert.deepEqual(
               SPELLINGS.filter((spelling) => disk.includes(spelling)),
               [],

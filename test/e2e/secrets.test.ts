@@ -42,11 +42,11 @@ interface Output {
 }
 
 async function run(
-  stage: TestFolder,
+  setup: TestFolder,
   args: readonly string[],
   { input, env = {} }: { input?: string | Uint8Array; env?: Record<string, string> } = {},
 ): Promise<Output> {
-  const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
+  const command = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
   if (input !== undefined) command.write(input);
   command.end();
   const { code } = await command.waitForExit(EXIT_LIMIT);
@@ -73,14 +73,14 @@ function manifestOf(mode: string): string {
 
 async function withCanaries(
   mode: string,
-  use: (stage: TestFolder) => Promise<void>,
+  use: (setup: TestFolder) => Promise<void>,
 ): Promise<void> {
-  await withTestFolder(manifestOf(mode), async (stage) => {
-    writeFileSync(join(stage.dir, "given"), `${CANARIES.file}\n`);
-    writeFileSync(join(stage.dir, "command"), `${CANARIES.command}\n`);
-    const kept = await run(stage, ["secret", "set", "a/store"], { input: `${CANARIES.store}\n` });
+  await withTestFolder(manifestOf(mode), async (setup) => {
+    writeFileSync(join(setup.dir, "given"), `${CANARIES.file}\n`);
+    writeFileSync(join(setup.dir, "command"), `${CANARIES.command}\n`);
+    const kept = await run(setup, ["secret", "set", "a/store"], { input: `${CANARIES.store}\n` });
     assert.equal(kept.code, 0, kept.stderr);
-    await use({ ...stage, env: { ...stage.env, ...VARIABLES } });
+    await use({ ...setup, env: { ...setup.env, ...VARIABLES } });
   });
 }
 
@@ -99,11 +99,11 @@ function findCanaries(text: string): string[] {
 }
 
 /** All that was written to disk, but for what the test has written itself. */
-function readFolders(stage: TestFolder, names: readonly string[]): string {
+function readFolders(setup: TestFolder, names: readonly string[]): string {
   return names
     .flatMap((name) =>
-      readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" }).map((file) =>
-        join(stage.dir, name, file),
+      readdirSync(join(setup.dir, name), { recursive: true, encoding: "utf8" }).map((file) =>
+        join(setup.dir, name, file),
       ),
     )
     .map((file) => `${file}\n${statSync(file).isFile() ? readFileSync(file, "latin1") : ""}`)
@@ -114,8 +114,8 @@ const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
 
 describe("what a server is given that must not be shown", () => {
   it("is given to it, whole", TEST_OPTIONS, () =>
-    withCanaries("list", async (stage) => {
-      const { stdout } = await run(stage, ["list", "--json", "--config", stage.config]);
+    withCanaries("list", async (setup) => {
+      const { stdout } = await run(setup, ["list", "--json", "--config", setup.config]);
       for (const value of Object.values(CANARIES))
         assert.ok(stdout.includes(encodeURIComponent(value)), value);
     }),
@@ -123,8 +123,8 @@ describe("what a server is given that must not be shown", () => {
 
   for (const mode of ["refuse", "die"]) {
     it(`is in nothing that is said of a server that fails (${mode})`, TEST_OPTIONS, () =>
-      withCanaries(mode, async (stage) => {
-        const common = ["--config", stage.config, "--log-level", "debug"];
+      withCanaries(mode, async (setup) => {
+        const common = ["--config", setup.config, "--log-level", "debug"];
         for (const args of [
           ["status", ...common],
           ["status", "--json", ...common],
@@ -136,11 +136,11 @@ describe("what a server is given that must not be shown", () => {
           ["secret", "list", ...common],
           ["secret", "list", "--json", ...common],
         ]) {
-          const { stdout, stderr } = await run(stage, args);
+          const { stdout, stderr } = await run(setup, args);
           assert.deepEqual(findCanaries(stdout + stderr), [], args.join(" "));
           assert.notEqual(stdout + stderr, "");
         }
-        const client = new RawClient(executable(), common, stage.dir, stage.env);
+        const client = new RawClient(executable(), common, setup.dir, setup.env);
         await client.initializeAndList();
         const { message } = await client.call("tell__tell");
         assert.ok(message.error);
@@ -149,16 +149,16 @@ describe("what a server is given that must not be shown", () => {
         const said = client.lines.map(({ text }) => text).join("\n") + client.stderr;
         assert.match(said, /\[redacted\]/);
         assert.deepEqual(findCanaries(said), []);
-        assert.deepEqual(findCanaries(readFolders(stage, FOLDERS)), []);
+        assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
       }),
     );
   }
 
   it("is neither in the log nor on disk when a server that runs tells it", TEST_OPTIONS, () =>
-    withCanaries("serve", async (stage) => {
+    withCanaries("serve", async (setup) => {
       for (const format of ["text", "json"]) {
-        const args = ["--config", stage.config, "--log-level", "debug", "--log-format", format];
-        const client = new RawClient(executable(), args, stage.dir, stage.env);
+        const args = ["--config", setup.config, "--log-level", "debug", "--log-format", format];
+        const client = new RawClient(executable(), args, setup.dir, setup.env);
         await client.initializeAndList();
         await client.call("tell__tell");
         await client.until(5000, "the late answer's warning", () =>
@@ -169,16 +169,16 @@ describe("what a server is given that must not be shown", () => {
         assert.match(client.stderr, /\[redacted\]/);
         assert.deepEqual(findCanaries(client.stderr), []);
       }
-      assert.deepEqual(findCanaries(readFolders(stage, FOLDERS)), []);
+      assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
     }),
   );
 
   it("is not in the alert that tools are described otherwise", TEST_OPTIONS, () =>
-    withCanaries("list", async (stage) => {
+    withCanaries("list", async (setup) => {
       let said = "";
       for (const _ of [1, 2]) {
-        const args = ["--config", stage.config, "--log-level", "debug"];
-        const client = new RawClient(executable(), args, stage.dir, stage.env);
+        const args = ["--config", setup.config, "--log-level", "debug"];
+        const client = new RawClient(executable(), args, setup.dir, setup.env);
         await client.initializeAndList();
         await client.until(
           5000,
@@ -197,7 +197,7 @@ describe("what a server is given that must not be shown", () => {
 
 describe("what a plugin has for a server", () => {
   it("is taken out of what that plugin logs and prints from then on", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
+    withTestFolder({ servers: {} }, async (setup) => {
       const plugin = `
         export default {
           name: "vault",
@@ -212,12 +212,12 @@ describe("what a plugin has for a server", () => {
             };
           },
         };`;
-      writeFileSync(join(stage.dir, "vault.mjs"), plugin);
+      writeFileSync(join(setup.dir, "vault.mjs"), plugin);
       const server = scripted("", { env: { CANARY: "${vault:x}" } });
       const manifest = toToml({ servers: { a: server } });
-      writeFileSync(stage.config, `${manifest}\n[[plugins]]\nuse = "./vault.mjs"\n`);
-      const args = ["--config", stage.config, "--log-level", "debug"];
-      const client = new RawClient(executable(), args, stage.dir, stage.env);
+      writeFileSync(setup.config, `${manifest}\n[[plugins]]\nuse = "./vault.mjs"\n`);
+      const args = ["--config", setup.config, "--log-level", "debug"];
+      const client = new RawClient(executable(), args, setup.dir, setup.env);
       await client.initializeAndList();
       await client.call("a__echo", { x: 1 });
       client.end();
@@ -234,29 +234,29 @@ describe("toolmux secret", () => {
   const MANIFEST = { servers: { a: scripted("", { env: { TOKEN: "${secret:a/token}" } }) } };
 
   it("says what to run when a server lacks one, and after that it starts", TEST_OPTIONS, () =>
-    withTestFolder(MANIFEST, async (stage) => {
-      const common = ["--config", stage.config];
-      const before = await run(stage, ["status", ...common]);
+    withTestFolder(MANIFEST, async (setup) => {
+      const common = ["--config", setup.config];
+      const before = await run(setup, ["status", ...common]);
       assert.equal(before.code, 3);
       assert.match(before.stdout, /Give it the secret a\/token: toolmux secret set a\/token/);
-      const lacking = await run(stage, ["check", ...common]);
+      const lacking = await run(setup, ["check", ...common]);
       assert.match(lacking.stdout, /a\/token +nowhere +a/);
       assert.match(lacking.stdout, /incomplete/);
-      const set = await run(stage, ["secret", "set", "a/token"], { input: "a-value\n" });
+      const set = await run(setup, ["secret", "set", "a/token"], { input: "a-value\n" });
       assert.equal(set.code, 0);
       assert.equal(set.stdout.trim(), "a/token is kept in the file of secrets");
       assert.match(set.stderr, /key lies beside the file in .*config\/toolmux\/secrets/);
-      assert.equal((await run(stage, ["status", ...common])).code, 0);
-      assert.match((await run(stage, ["check", ...common])).stdout, /a\/token +file +a/);
-      const listed = await run(stage, ["secret", "list", "--json", ...common]);
+      assert.equal((await run(setup, ["status", ...common])).code, 0);
+      assert.match((await run(setup, ["check", ...common])).stdout, /a\/token +file +a/);
+      const listed = await run(setup, ["secret", "list", "--json", ...common]);
       assert.deepEqual(JSON.parse(listed.stdout), {
         secrets: [{ name: "a/token", places: ["file"], servers: ["a"] }],
-        folder: join(stage.dir, "config", "toolmux", "secrets"),
+        folder: join(setup.dir, "config", "toolmux", "secrets"),
         key: "beside",
       });
-      assert.equal((await run(stage, ["secret", "remove", "a/token"])).code, 0);
-      assert.equal((await run(stage, ["secret", "remove", "a/token"])).code, 1);
-      assert.equal((await run(stage, ["status", ...common])).code, 3);
+      assert.equal((await run(setup, ["secret", "remove", "a/token"])).code, 0);
+      assert.equal((await run(setup, ["secret", "remove", "a/token"])).code, 1);
+      assert.equal((await run(setup, ["status", ...common])).code, 3);
     }),
   );
 
@@ -275,25 +275,25 @@ describe("toolmux secret", () => {
     ["two names", ["remove", "x", "y"], ""],
   ] as const) {
     it(`refuses ${what}, shows no value, and keeps nothing`, TEST_OPTIONS, () =>
-      withTestFolder({ servers: {} }, async (stage) => {
-        const { code, stdout, stderr } = await run(stage, ["secret", ...args], { input });
+      withTestFolder({ servers: {} }, async (setup) => {
+        const { code, stdout, stderr } = await run(setup, ["secret", ...args], { input });
         assert.equal(code, 2, stderr);
         assert.ok(!(stdout + stderr).includes("hunter2"), stderr);
-        assert.deepEqual(readdirSync(join(stage.dir, "config")), []);
+        assert.deepEqual(readdirSync(join(setup.dir, "config")), []);
       }),
     );
   }
 
   it("keeps a value as it was piped in, but for its last line end", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
+    withTestFolder({ servers: {} }, async (setup) => {
       const value = " two\nlines € \n";
-      await run(stage, ["secret", "set", "x"], { input: `${value}\r\n` });
+      await run(setup, ["secret", "set", "x"], { input: `${value}\r\n` });
       const manifest = `[servers.s]\ncommand = "printf"\nargs = ["%s", "\${secret:x}"]\n`;
-      writeFileSync(stage.config, manifest);
-      const { stdout } = await run(stage, ["check", "--json", "--config", stage.config]);
+      writeFileSync(setup.config, manifest);
+      const { stdout } = await run(setup, ["check", "--json", "--config", setup.config]);
       assert.equal(JSON.parse(stdout).secrets[0].place, "file");
       const { openSecrets } = await import("../../src/secrets/secrets.ts");
-      const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+      const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
       assert.equal(await openSecrets({ env, platform: "linux" }).require("x"), value);
     }),
   );
@@ -301,13 +301,13 @@ describe("toolmux secret", () => {
 
 describe("a command that gives a value", () => {
   it("is shown whole to whoever is to trust the file that it stands in", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
+    withTestFolder({ servers: {} }, async (setup) => {
       const server = scripted("", { env: { A: "${cmd:pass show 'my token'}" } });
       writeFileSync(
-        stage.config,
+        setup.config,
         `${toToml({ servers: { a: server } })}\n[secrets]\ncommands = true\n`,
       );
-      const { stdout } = await run(stage, ["trust", stage.config]);
+      const { stdout } = await run(setup, ["trust", setup.config]);
       assert.match(
         stdout,
         /and these commands for the values that they print:\n +pass show 'my token'/,
@@ -316,8 +316,8 @@ describe("a command that gives a value", () => {
   );
 
   it("is run once for a start, and not at all by check", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const count = join(stage.dir, "count");
+    withTestFolder({ servers: {} }, async (setup) => {
+      const count = join(setup.dir, "count");
       const manifest = {
         servers: {
           a: scripted("", {
@@ -328,10 +328,10 @@ describe("a command that gives a value", () => {
           }),
         },
       };
-      writeFileSync(stage.config, `${toToml(manifest)}\n[secrets]\ncommands = true\n`);
-      await run(stage, ["check", "--config", stage.config]);
+      writeFileSync(setup.config, `${toToml(manifest)}\n[secrets]\ncommands = true\n`);
+      await run(setup, ["check", "--config", setup.config]);
       assert.throws(() => readFileSync(count), /ENOENT/);
-      const client = new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
+      const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
       await client.initializeAndList();
       await client.call("a__echo", { x: 1 });
       client.end();

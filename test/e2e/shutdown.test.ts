@@ -39,13 +39,13 @@ const SERVERS = {
 };
 
 /** Starts the hub without the checks of `withHub`. */
-function open(stage: TestFolder, more: Readonly<Record<string, string>> = {}): RawClient {
-  const args = ["--config", stage.config];
-  const env = { ...stage.env, ...more };
-  if (!("UNREAD" in more)) return new RawClient(executable(), args, stage.dir, env);
+function open(setup: TestFolder, more: Readonly<Record<string, string>> = {}): RawClient {
+  const args = ["--config", setup.config];
+  const env = { ...setup.env, ...more };
+  if (!("UNREAD" in more)) return new RawClient(executable(), args, setup.dir, env);
   // Its stderr is a pipe that it could read itself, and nobody else does.
   const script = 'mkfifo "$HOME/stderr" && exec "$0" "$@" 2<>"$HOME/stderr"';
-  return new RawClient("sh", ["-c", script, executable(), ...args], stage.dir, env);
+  return new RawClient("sh", ["-c", script, executable(), ...args], setup.dir, env);
 }
 
 /** Starts every server, all that belongs to it and a call that hangs; returns the pids of all. */
@@ -82,7 +82,7 @@ interface Ending {
   /** What is said of it on stderr. */
   readonly says?: RegExp;
   /** @returns whether it took so long that servers may have been asked before it was abrupt */
-  end(client: RawClient, stage: TestFolder): void | boolean | Promise<void | boolean>;
+  end(client: RawClient, setup: TestFolder): void | boolean | Promise<void | boolean>;
 }
 
 /** A mistake that crash.mjs makes in the hub. */
@@ -145,15 +145,15 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
   after(() => Promise.allSettled(Object.values(runs)));
 
   function run({ env, code, isAbrupt, says, end }: Ending): Promise<void> {
-    return withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
-      const client = open(stage, env);
-      const pids = await populate(client, stage);
-      const isLate = (await end(client, stage)) === true;
+    return withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (setup) => {
+      const client = open(setup, env);
+      const pids = await populate(client, setup);
+      const isLate = (await end(client, setup)) === true;
       await waitUntilExited(pids, GRACE);
-      assert.deepEqual(pidsWithEnv(stage.dir), [], "nothing was started meanwhile");
+      assert.deepEqual(pidsWithEnv(setup.dir), [], "nothing was started meanwhile");
       assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code, signal: null });
       if (says !== undefined) assert.match(client.stderr, says);
-      const asked = stage.log("stubborn").some(({ event }) => event === "signal");
+      const asked = setup.log("stubborn").some(({ event }) => event === "signal");
       if (!isLate) assert.equal(asked, !isAbrupt);
       assertProtocolOnly(client);
     });
@@ -175,10 +175,10 @@ describe("a hub that is another one's server", () => {
       const reconnect = { policy: "none" };
       return { hub: { listWait: "10s" }, defaults: { reconnect }, servers: { inner } };
     };
-    return withTestFolder(manifest, async (stage) => {
-      const client = open(stage);
+    return withTestFolder(manifest, async (setup) => {
+      const client = open(setup);
       await client.initializeAndList();
-      const pids = await waitForTrees(stage.dir, Object.keys(SERVERS).length);
+      const pids = await waitForTrees(setup.dir, Object.keys(SERVERS).length);
       const inner = pids.find((pid) => commandLineOf(pid).includes("inner.toml"));
       assert.ok(inner !== undefined);
       await run({ client, inner, pids });
@@ -242,13 +242,13 @@ describe("a client that goes away", () => {
     "while a big answer is on its way that it does not read is no reason to stay",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-        const client = open(stage);
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        const client = open(setup);
         await client.initializeAndList();
         client.pause();
         client.sendCall("a__big", { bytes: 8_000_000 });
-        await stage.waitForEvent("a", ({ tool }) => tool === "big");
-        const pids = pidsWithEnv(stage.dir);
+        await setup.waitForEvent("a", ({ tool }) => tool === "big");
+        const pids = pidsWithEnv(setup.dir);
         client.end();
         await waitUntilExited(pids, EXIT_LIMIT);
         client.resume();
@@ -259,16 +259,16 @@ describe("a client that goes away", () => {
     "is seen while the hub takes nothing in, as the client does not read, although a request stands before it",
     TEST_OPTIONS,
     () =>
-      withTestFolder({ servers: { a: scripted() } }, async (stage) => {
-        const client = open(stage);
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        const client = open(setup);
         await client.initializeAndList();
-        const pids = pidsWithEnv(stage.dir);
+        const pids = pidsWithEnv(setup.dir);
         client.pause();
         for (let n = 0; n < 12; n++) client.sendCall("a__big", { bytes: 4_000_000 });
         const isTaken = async (n: number): Promise<boolean> => {
           client.sendCall("a__echo", { n });
           const test = (text = ""): boolean => text === JSON.stringify({ n });
-          const seen = stage.waitForEvent("a", (event) => test(event.arguments), 1000);
+          const seen = setup.waitForEvent("a", (event) => test(event.arguments), 1000);
           return seen.then(
             () => true,
             () => false,
@@ -285,11 +285,11 @@ describe("a client that goes away", () => {
 
 /** A client process starts the hub, with pipes of its own or with those that this process holds, and is killed. */
 function whenTheClientIsKilled(mode: "relay" | "inherit"): Promise<void> {
-  return withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
+  return withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (setup) => {
     const victim = fileURLToPath(new URL("../harness/killable-client.mjs", import.meta.url));
-    const args = [victim, mode, executable(), "--config", stage.config];
-    const client = new RawClient(process.execPath, args, stage.dir, stage.env);
-    const pids = await populate(client, stage);
+    const args = [victim, mode, executable(), "--config", setup.config];
+    const client = new RawClient(process.execPath, args, setup.dir, setup.env);
+    const pids = await populate(client, setup);
     client.signal("SIGKILL");
     await waitUntilExited(pids, GRACE);
   });
@@ -336,25 +336,25 @@ describe("the processes of servers", () => {
             a: scripted("", { env: { OWN: "value" }, inheritEnv: ["WANTED"], cwd: "state" }),
           },
         },
-        async (stage) => {
+        async (setup) => {
           const env = {
-            ...stage.env,
+            ...setup.env,
             SECRET_TOKEN: "hidden",
             WANTED: "yes",
             BUN_OPTIONS: "",
             BUN_INSTALL: "/nowhere",
             LC_ALL: "C",
           };
-          const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+          const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
           await client.initializeAndList();
           const text =
             (await client.call("a__surroundings")).message.result?.content?.[0]?.text ?? "{}";
           const seen = JSON.parse(text) as { cwd: string; env: Record<string, string> };
-          assert.equal(seen.cwd, `${stage.dir}/state`);
+          assert.equal(seen.cwd, `${setup.dir}/state`);
           assert.equal(seen.env["OWN"], "value");
           assert.equal(seen.env["WANTED"], "yes");
           assert.equal(seen.env["LC_ALL"], "C");
-          assert.equal(seen.env["HOME"], stage.dir);
+          assert.equal(seen.env["HOME"], setup.dir);
           assert.equal(seen.env["SECRET_TOKEN"], undefined);
           assert.deepEqual(
             Object.keys(seen.env).filter((key) => key.startsWith("BUN_")),

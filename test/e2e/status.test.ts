@@ -41,32 +41,32 @@ interface Document {
 }
 
 /** Runs a command on the stage's manifest to its end. */
-function run(stage: TestFolder, ...args: string[]): Promise<Output> {
-  return execute(stage, [...args, "--config", stage.config]);
+function run(setup: TestFolder, ...args: string[]): Promise<Output> {
+  return execute(setup, [...args, "--config", setup.config]);
 }
 
 /** Runs a command line to its end, for `ms` at most. */
 async function execute(
-  stage: TestFolder,
+  setup: TestFolder,
   line: readonly string[],
   ms = EXIT_LIMIT,
 ): Promise<Output> {
-  const command = new RawClient(executable(), line, stage.dir, stage.env);
+  const command = new RawClient(executable(), line, setup.dir, setup.env);
   command.end();
   const { code } = await command.waitForExit(ms);
   const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
 
-const status = (stage: TestFolder, ...args: string[]): Promise<Output> =>
-  run(stage, "status", ...args);
+const status = (setup: TestFolder, ...args: string[]): Promise<Output> =>
+  run(setup, "status", ...args);
 
 /** What `--json` says, and the exit code. */
 async function document(
-  stage: TestFolder,
+  setup: TestFolder,
   ...args: string[]
 ): Promise<Document & { code: number | null }> {
-  const { code, stdout } = await status(stage, "--json", ...args);
+  const { code, stdout } = await status(setup, "--json", ...args);
   return { ...(JSON.parse(stdout) as Document), code };
 }
 
@@ -82,8 +82,8 @@ describe("list servers", () => {
     () =>
       withTestFolder(
         { servers: { a: scripted("--bare --tool one", { lazy: true }) } },
-        async (stage) => {
-          const { code, stdout, stderr } = await run(stage, "list", "servers");
+        async (setup) => {
+          const { code, stdout, stderr } = await run(setup, "list", "servers");
           assert.deepEqual([code, stderr], [0, ""]);
           assert.match(stdout, /^a +idle +1\n1 server, 1 idle$/m);
         },
@@ -95,8 +95,8 @@ describe("list", () => {
   it("names each server that it could not reach", TEST_OPTIONS, async () => {
     const port = await findPort();
     const servers = { gone: { url: `http://127.0.0.1:${port}/mcp` } };
-    await withTestFolder({ servers }, async (stage) => {
-      const { code, stderr } = await run(stage, "list");
+    await withTestFolder({ servers }, async (setup) => {
+      const { code, stderr } = await run(setup, "list");
       assert.equal(code, 3);
       assert.match(stderr, new RegExp(`^toolmux: gone: Nothing listens at 127.0.0.1:${port}`, "m"));
     });
@@ -108,13 +108,13 @@ describe("list servers, over HTTP", () => {
     const upstream = await startRemote("http");
     try {
       const servers = { a: scripted("--bare --tool one"), r: { url: upstream.url } };
-      await withTestFolder({ servers }, async (stage) => {
-        const { code, stdout } = await run(stage, "list", "servers");
+      await withTestFolder({ servers }, async (setup) => {
+        const { code, stdout } = await run(setup, "list", "servers");
         assert.equal(code, 0);
         assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
         assert.match(stdout, new RegExp(`^r +connected +\\d+ +http +${upstream.url}$`, "m"));
-        const told = await run(stage, "list", "servers", "--json");
-        const { servers: all } = JSON.parse(told.stdout) as Document;
+        const reported = await run(setup, "list", "servers", "--json");
+        const { servers: all } = JSON.parse(reported.stdout) as Document;
         assert.deepEqual(
           all.map(({ name, way, url }) => [name, way, url]),
           [
@@ -139,8 +139,8 @@ describe("status", () => {
           off: off(MISSING),
         },
       },
-      async (stage) => {
-        const { code, stdout, stderr } = await status(stage);
+      async (setup) => {
+        const { code, stdout, stderr } = await status(setup);
         assert.deepEqual([code, stderr], [0, ""]);
         const [titles, e, a, disabled, verdict, ...rest] = stdout.split("\n");
         assert.match(titles ?? "", /^SERVER  STATE +TOOLS +PROMPTS  RESOURCES  START +PID +MEMORY/);
@@ -157,11 +157,11 @@ describe("status", () => {
   it("tells for programs what the servers say, and which processes they are", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { a: scripted("--bare --tool one --name me"), off: off(MISSING) } },
-      async (stage) => {
-        const { code, verdict, servers } = await document(stage);
+      async (setup) => {
+        const { code, verdict, servers } = await document(setup);
         assert.deepEqual([code, verdict], [0, "healthy"]);
         const { startDuration, memory, ...a } = servers[0] ?? { name: "", state: "" };
-        const pid = stage.log("a").find(({ event }) => event === "start")?.pid;
+        const pid = setup.log("a").find(({ event }) => event === "start")?.pid;
         assert.deepEqual(a, {
           name: "a",
           state: "connected",
@@ -189,18 +189,18 @@ describe("status", () => {
     () =>
       withTestFolder(
         { servers: { good: scripted(), slow: scripted("--start-delay 33000") } },
-        async (stage) => {
+        async (setup) => {
           const { command, args = [] } = scripted("--start-delay 33000");
-          const file = join(stage.dir, "added.toml");
+          const file = join(setup.dir, "added.toml");
           writeFileSync(file, "");
-          const on = ["--config", stage.config];
+          const on = ["--config", setup.config];
           const [found, listed, called, added] = await Promise.all(
             [
               ["status", "--json", ...on],
               ["list", "servers", "--json", ...on],
               ["call", "slow__echo", "text=hello", ...on],
               ["add", "late", "--file", file, "--", command, ...args],
-            ].map((line) => execute(stage, line, 60_000)),
+            ].map((line) => execute(setup, line, 60_000)),
           );
           assert.ok(found && listed && called && added);
           const { verdict, servers: all } = JSON.parse(found.stdout) as Document;
@@ -236,8 +236,8 @@ describe("status", () => {
           denied: { command: "./toolmux.toml" },
         },
       },
-      async (stage) => {
-        const { code, stdout, stderr } = await status(stage);
+      async (setup) => {
+        const { code, stdout, stderr } = await status(setup);
         assert.equal(code, 1);
         assert.equal(stderr, "");
         const [table = "", ...blocks] = stdout.trimEnd().split("\n\n");
@@ -246,7 +246,7 @@ describe("status", () => {
         const expected: [head: string, ...RegExp[]][] = [
           [
             "missing: failed at step spawn (commandNotFound)",
-            new RegExp(`not found in PATH \\(${stage.env["PATH"]?.replaceAll(".", "\\.")}\\)`),
+            new RegExp(`not found in PATH \\(${setup.env["PATH"]?.replaceAll(".", "\\.")}\\)`),
             /\n  - Install no-such-mcp-server, or check/,
           ],
           [
@@ -266,7 +266,7 @@ describe("status", () => {
           [
             "denied: failed at step spawn (notExecutable)",
             /permission denied/,
-            new RegExp(`\\n  - .*chmod \\+x ${stage.config}`),
+            new RegExp(`\\n  - .*chmod \\+x ${setup.config}`),
           ],
         ];
         for (const [i, [head, ...patterns]] of expected.entries()) {
@@ -281,41 +281,41 @@ describe("status", () => {
   it("starts only the servers that are named, and no other name will do", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { alpha: scripted(), beta: scripted(), gone: MISSING } },
-      async (stage) => {
-        const { code, servers } = await document(stage, "beta");
+      async (setup) => {
+        const { code, servers } = await document(setup, "beta");
         assert.equal(code, 0);
         assert.deepEqual(
           servers.map(({ name }) => name),
           ["beta"],
         );
-        assert.deepEqual(stage.log("alpha"), []);
-        const wrong = await status(stage, "beta", "alhpa");
+        assert.deepEqual(setup.log("alpha"), []);
+        const wrong = await status(setup, "beta", "alhpa");
         assert.deepEqual([wrong.code, wrong.stdout], [2, ""]);
         assert.match(wrong.stderr, /no server "alhpa" in the manifest\. Did you mean "alpha"\?/);
-        assert.deepEqual(stage.log("alpha"), []);
+        assert.deepEqual(setup.log("alpha"), []);
       },
     ),
   );
 
   it("exits with 3 if all have failed, and with 2 if there is none to ask", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { missing: MISSING, off: off(MISSING) } }, async (stage) => {
-      const all = await document(stage);
+    withTestFolder({ servers: { missing: MISSING, off: off(MISSING) } }, async (setup) => {
+      const all = await document(setup);
       assert.deepEqual([all.code, all.verdict], [3, "failed"]);
-      const none = await status(stage, "off");
+      const none = await status(setup, "off");
       assert.equal(none.code, 2);
       assert.match(none.stdout, /^off +disabled +stdio\nno servers to ask; 1 disabled\n$/m);
-      writeFileSync(stage.config, "");
-      const empty = await status(stage);
+      writeFileSync(setup.config, "");
+      const empty = await status(setup);
       assert.deepEqual([empty.code, empty.stdout], [2, "no servers to ask\n"]);
-      assert.equal((await document(stage)).verdict, "none");
+      assert.equal((await document(setup)).verdict, "none");
     }),
   );
 
   it("counts what cannot be used as failed, and says what to do", TEST_OPTIONS, () =>
     withTestFolder(
       JSON.stringify({ mcpServers: { web: { type: "ws", url: "wss://localhost/" } } }),
-      async (stage) => {
-        const { code, servers } = await document(stage);
+      async (setup) => {
+        const { code, servers } = await document(setup);
         assert.equal(code, 3);
         assert.equal(servers[0]?.state, "unsupported");
         assert.equal(servers[0].error?.code, "notSupported");
@@ -333,8 +333,8 @@ describe("status", () => {
       try {
         const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
         const servers = { there: { url: remote.url }, gone: { url: gone } };
-        await withTestFolder({ servers }, async (stage) => {
-          const said = await document(stage);
+        await withTestFolder({ servers }, async (setup) => {
+          const said = await document(setup);
           assert.equal(said.code, 1);
           const [there, missing] = said.servers;
           assert.equal(there?.state, "connected");
@@ -354,9 +354,9 @@ describe("status", () => {
     const args = ["-e", script, "--", "--token", SECRET, "${env:FROM_OUTSIDE}"];
     const leaky = { command: process.execPath, args, env: { API_TOKEN: SECRET } };
     return withTestFolder({ servers: { leaky, good: scripted() } }, async (plain) => {
-      const stage = { ...plain, env: { ...plain.env, FROM_OUTSIDE: `${SECRET}-2` } };
+      const setup = { ...plain, env: { ...plain.env, FROM_OUTSIDE: `${SECRET}-2` } };
       for (const options of [[], ["--json"], ["--log-level", "debug"]]) {
-        const { code, stdout, stderr } = await status(stage, ...options);
+        const { code, stdout, stderr } = await status(setup, ...options);
         assert.equal(code, 1);
         assert.match(stdout, /I got \[redacted\]/);
         assert.ok(!`${stdout}${stderr}`.includes(SECRET), stdout + stderr);
@@ -371,21 +371,21 @@ describe("status", () => {
         const line = `exec "$0" "$1" $(cat '${dir}/options')`;
         return { servers: { a: { command: "sh", args: ["-c", line, command, ...args] } } };
       },
-      async (stage) => {
+      async (setup) => {
         const become = (options: string): void =>
-          writeFileSync(join(stage.dir, "options"), options);
+          writeFileSync(join(setup.dir, "options"), options);
         become("--bare --tool one");
         const before = new RawClient(
           executable(),
-          ["list", "--config", stage.config],
-          stage.dir,
-          stage.env,
+          ["list", "--config", setup.config],
+          setup.dir,
+          setup.env,
         );
         assert.equal((await before.waitForExit(EXIT_LIMIT)).code, 0);
         become("--bare --tool one --tool two");
-        assert.equal((await document(stage)).servers[0]?.tools, 2);
+        assert.equal((await document(setup)).servers[0]?.tools, 2);
         become("--exit-at-once");
-        const [a] = (await document(stage)).servers;
+        const [a] = (await document(setup)).servers;
         assert.deepEqual([a?.state, a?.error?.code], ["failed", "connectionLost"]);
         assert.ok(!("tools" in (a ?? {})));
       },
@@ -401,8 +401,8 @@ describe("status", () => {
           both: scripted("", { lazy: true, isolation: "perClient" }),
         },
       },
-      async (stage) => {
-        const { verdict, servers } = await document(stage);
+      async (setup) => {
+        const { verdict, servers } = await document(setup);
         assert.equal(verdict, "healthy");
         for (const { name, tools } of servers) assert.ok(Number(tools) > 0, name);
       },
@@ -418,20 +418,20 @@ describe("status", () => {
           slow: scripted("--start-delay 500"),
         },
       },
-      async (stage) => {
-        const { servers } = await document(stage);
+      async (setup) => {
+        const { servers } = await document(setup);
         const states = servers.map(({ state }) => state);
         assert.deepEqual(states, ["failed", "connected", "connected"]);
-        assert.equal(stage.log("dies").filter(({ event }) => event === "start").length, 1);
+        assert.equal(setup.log("dies").filter(({ event }) => event === "start").length, 1);
       },
     ),
   );
 
   it("is ended by an interrupt at once, and leaves nothing behind", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
-      const line = ["status", "--config", stage.config];
-      const command = new RawClient(executable(), line, stage.dir, stage.env);
-      await stage.waitForEvent("hangs", ({ event }) => event === "initialize");
+    withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (setup) => {
+      const line = ["status", "--config", setup.config];
+      const command = new RawClient(executable(), line, setup.dir, setup.env);
+      await setup.waitForEvent("hangs", ({ event }) => event === "initialize");
       command.signal("SIGINT");
       assert.equal((await command.waitForExit(5_000)).code, 130);
       assert.equal(command.lines.length, 0);
@@ -445,16 +445,16 @@ const skip =
     : "there is no script(1) of util-linux here, so terminals are NOT tested";
 
 /** Runs `toolmux status …` in a terminal of its own; what it shows is the stdout of the client. */
-function inTerminal(stage: TestFolder, args = "", env: Record<string, string> = {}): RawClient {
-  return typed(stage, `status --config '${stage.config}' ${args}`, env);
+function inTerminal(setup: TestFolder, args = "", env: Record<string, string> = {}): RawClient {
+  return typed(setup, `status --config '${setup.config}' ${args}`, env);
 }
 
 /** Runs any command so. */
-function typed(stage: TestFolder, line: string, env: Record<string, string> = {}): RawClient {
+function typed(setup: TestFolder, line: string, env: Record<string, string> = {}): RawClient {
   const columns = env["COLUMNS"] ?? "200";
   const command = `stty cols ${columns}; exec '${executable()}' ${line}`;
-  const surroundings = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh", ...env };
-  return new RawClient("script", ["-qec", command, "/dev/null"], stage.dir, surroundings);
+  const surroundings = { ...setup.env, TERM: "xterm", SHELL: "/bin/sh", ...env };
+  return new RawClient("script", ["-qec", command, "/dev/null"], setup.dir, surroundings);
 }
 
 const shownBy = (terminal: RawClient): string =>
@@ -474,11 +474,11 @@ describe("progress of a start in a terminal", () => {
       `is shown by ${what} in one line, which is gone when there is an answer`,
       { ...TEST_OPTIONS, skip },
       () =>
-        withTestFolder({ servers: { slow: scripted("--start-delay 700") } }, async (stage) => {
-          writeFileSync(join(stage.dir, "added.toml"), "");
+        withTestFolder({ servers: { slow: scripted("--start-delay 700") } }, async (setup) => {
+          writeFileSync(join(setup.dir, "added.toml"), "");
           const terminal = typed(
-            stage,
-            what === "add" ? line : `${line} --config '${stage.config}'`,
+            setup,
+            what === "add" ? line : `${line} --config '${setup.config}'`,
           );
           assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0, shownBy(terminal));
           const lines = shownBy(terminal).split(ERASE);
@@ -504,8 +504,8 @@ describe("status in a terminal", () => {
     "shows one line of progress that is gone when the table comes",
     { ...TEST_OPTIONS, skip },
     () =>
-      withTestFolder({ servers }, async (stage) => {
-        const terminal = inTerminal(stage);
+      withTestFolder({ servers }, async (setup) => {
+        const terminal = inTerminal(setup);
         assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
         const [before, ...lines] = shownBy(terminal).split(ERASE);
         assert.equal(before, "");
@@ -528,8 +528,8 @@ describe("status in a terminal", () => {
     "has no colours where they are not wanted, and fits into a narrow one",
     { ...TEST_OPTIONS, skip },
     () =>
-      withTestFolder({ servers }, async (stage) => {
-        const terminal = inTerminal(stage, "", { NO_COLOR: "1", COLUMNS: "30" });
+      withTestFolder({ servers }, async (setup) => {
+        const terminal = inTerminal(setup, "", { NO_COLOR: "1", COLUMNS: "30" });
         assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
         const lines = shownBy(terminal).split(ERASE);
         assert.ok(lines.some((line) => /^0 of 2 ready; waiting for \S+.*…$/.test(line)));
@@ -542,12 +542,12 @@ describe("status in a terminal", () => {
     "has no progress in it where it is for programs, or the terminal can show none",
     { ...TEST_OPTIONS, skip },
     () =>
-      withTestFolder({ servers }, async (stage) => {
+      withTestFolder({ servers }, async (setup) => {
         for (const [args, env] of [
           ["--json", {}],
           ["", { TERM: "dumb" }],
         ] as const) {
-          const terminal = inTerminal(stage, args, env);
+          const terminal = inTerminal(setup, args, env);
           assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
           const shown = shownBy(terminal);
           assert.ok(!shown.includes("\u001b") && !shown.includes("of 2 ready"), shown);
@@ -556,8 +556,8 @@ describe("status in a terminal", () => {
   );
 
   it("does not mix its progress with what is logged", { ...TEST_OPTIONS, skip }, () =>
-    withTestFolder({ servers: { ...servers, dies: scripted("--exit-at-once") } }, async (stage) => {
-      const terminal = inTerminal(stage, "--log-level info");
+    withTestFolder({ servers: { ...servers, dies: scripted("--exit-at-once") } }, async (setup) => {
+      const terminal = inTerminal(setup, "--log-level info");
       assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 1);
       const shown = shownBy(terminal);
       const logged = [...shown.matchAll(/(?<before>.?)toolmux: info dies: /gs)];
@@ -568,9 +568,9 @@ describe("status in a terminal", () => {
   );
 
   it("is ended by Ctrl-C, and clears its line", { ...TEST_OPTIONS, skip }, () =>
-    withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
-      const terminal = inTerminal(stage);
-      await stage.waitForEvent("hangs", ({ event }) => event === "initialize");
+    withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (setup) => {
+      const terminal = inTerminal(setup);
+      await setup.waitForEvent("hangs", ({ event }) => event === "initialize");
       terminal.write("\u0003");
       assert.equal((await terminal.waitForExit(5_000)).code, 130);
       assert.equal(shownBy(terminal).split(ERASE).at(-1), "toolmux: Interrupted.\r\n");
@@ -588,13 +588,13 @@ describe("a server that writes to stdout what is not MCP", () => {
   it("is healthy, with a note of it", TEST_OPTIONS, () =>
     withTestFolder(
       { servers: { noisy: noisy(), quiet: scripted("--bare --tool one") } },
-      async (stage) => {
-        const { stdout, code } = await status(stage);
+      async (setup) => {
+        const { stdout, code } = await status(setup);
         assert.equal(code, 0);
         const notes = stdout.split("\n").filter((line) => /2 lines/.test(line));
         assert.equal(notes.length, 1, stdout);
         assert.match(notes[0] ?? "", /^noisy: .*"one"/);
-        const { servers, verdict } = await document(stage);
+        const { servers, verdict } = await document(setup);
         assert.equal(verdict, "healthy");
         assert.deepEqual(
           servers.map(({ strayOutput }) => strayOutput),

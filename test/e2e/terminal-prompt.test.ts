@@ -18,15 +18,15 @@ const SCRIPT = "/usr/bin/script";
 const isThere = process.platform === "linux" && existsSync(SCRIPT);
 const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCRIPT} of util-linux`;
 
-const type = (stage: TestFolder, ...keys: readonly string[]) =>
-  typeAt(stage, "secret set x", "it is not shown", keys);
+const type = (setup: TestFolder, ...keys: readonly string[]) =>
+  typeAt(setup, "secret set x", "it is not shown", keys);
 
 /** Runs a command at a terminal, says after it how the terminal is, and types when it asks. What it writes into `notes` counts as shown. */
-async function typeAt(stage: TestFolder, command: string, prompt: string, keys: readonly string[]) {
+async function typeAt(setup: TestFolder, command: string, prompt: string, keys: readonly string[]) {
   const line = `trap : INT; '${executable()}' ${command}; echo "code $?"; stty -a`;
-  const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
-  const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
-  const notes = join(stage.dir, "notes");
+  const env = { ...setup.env, TERM: "xterm", SHELL: "/bin/sh" };
+  const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], setup.dir, env);
+  const notes = join(setup.dir, "notes");
   const shown = (): string =>
     terminal.lines.map(({ text }) => text).join("\n") +
     terminal.unterminatedOutput +
@@ -50,8 +50,8 @@ async function typeAt(stage: TestFolder, command: string, prompt: string, keys: 
   return { output, code, isEchoing: /(?<!-)\becho\b/.test(output.split("code ")[1] ?? "") };
 }
 
-function read(stage: TestFolder): Promise<string | undefined> {
-  const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+function read(setup: TestFolder): Promise<string | undefined> {
+  const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
   return openSecrets({ env, platform: process.platform })
     .find("x")
     .then((found) => found?.value);
@@ -69,25 +69,25 @@ describe("a value that is typed", { skip }, () => {
     ],
   ] as const) {
     it(`${what} is kept, and the terminal shows nothing of it`, TEST_OPTIONS, () =>
-      withTestFolder({ servers: {} }, async (stage) => {
-        const { output, code, isEchoing } = await type(stage, ...keys);
+      withTestFolder({ servers: {} }, async (setup) => {
+        const { output, code, isEchoing } = await type(setup, ...keys);
         assert.equal(code, 0, output);
         assert.ok(!output.includes(value), output);
         assert.ok(isEchoing, output);
-        assert.equal(await read(stage), value);
+        assert.equal(await read(setup), value);
       }),
     );
   }
 
   it("is hidden also where the question goes elsewhere", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (stage) => {
-      const where = `2>'${join(stage.dir, "notes")}'`;
-      const { output, code } = await typeAt(stage, `secret set x ${where}`, "it is not shown", [
+    withTestFolder({ servers: {} }, async (setup) => {
+      const where = `2>'${join(setup.dir, "notes")}'`;
+      const { output, code } = await typeAt(setup, `secret set x ${where}`, "it is not shown", [
         "hunter2-typed\r",
       ]);
       assert.equal(code, 0, output);
       assert.doesNotMatch(output, /hunter2/);
-      assert.equal(await read(stage), "hunter2-typed");
+      assert.equal(await read(setup), "hunter2-typed");
     }),
   );
 
@@ -98,12 +98,12 @@ describe("a value that is typed", { skip }, () => {
     ["several lines", ["one\rtwo-lines\r"], 2],
   ] as const) {
     it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, TEST_OPTIONS, () =>
-      withTestFolder({ servers: {} }, async (stage) => {
-        const { output, code, isEchoing } = await type(stage, ...keys);
+      withTestFolder({ servers: {} }, async (setup) => {
+        const { output, code, isEchoing } = await type(setup, ...keys);
         assert.equal(code, exit, output);
         assert.ok(isEchoing, output);
         assert.doesNotMatch(output, /half|two-lines/);
-        assert.equal(await read(stage), undefined);
+        assert.equal(await read(setup), undefined);
       }),
     );
   }
@@ -120,14 +120,14 @@ describe("a question", { skip }, () => {
       `that is answered with ${what} changes nothing, and leaves the terminal as it was`,
       TEST_OPTIONS,
       () =>
-        withTestFolder({ servers: {} }, async (stage) => {
-          const folder = join(stage.dir, ".cursor");
+        withTestFolder({ servers: {} }, async (setup) => {
+          const folder = join(setup.dir, ".cursor");
           mkdirSync(folder);
           const servers = { one: { command: "x" } };
           writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
-          const manifest = join(stage.dir, "new.toml");
+          const manifest = join(setup.dir, "new.toml");
           const command = `import cursor --project --config '${manifest}'`;
-          const { output, code, isEchoing } = await typeAt(stage, command, "[y/N]", keys);
+          const { output, code, isEchoing } = await typeAt(setup, command, "[y/N]", keys);
           assert.equal(code, exit, output);
           assert.doesNotMatch(output, /Error|^ +at /m);
           assert.ok(isEchoing, output);

@@ -21,8 +21,8 @@ describe("a refresh token that is good once", () => {
     const server = await ProtectedServer.open(authority);
     try {
       const manifest = `[hub]\nlistWait = "500ms"\n[servers.guarded]\nurl = "${server.url.href}"\n`;
-      await withTestFolder(manifest, async (stage) => {
-        const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+      await withTestFolder(manifest, async (setup) => {
+        const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
         const open = () =>
           openUserAuthorizer({ env, platform: process.platform }, async (url) => {
             await browse(url);
@@ -35,7 +35,7 @@ describe("a refresh token that is good once", () => {
         authority.expireAccessTokens();
         let release = (): void => {};
         authority.settings.tokenDelay = new Promise((resolve) => (release = resolve));
-        const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+        const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
         await client.initializeAndList();
         await poll(
           10_000,

@@ -54,7 +54,7 @@ async function tell(
   make: () => Scripts,
   start: "first" | "later",
 ): Promise<Readonly<Record<"legacy" | "modern", Readonly<Record<string, unknown>>>>> {
-  const told = async (era: "legacy" | "modern", snapshots: Snapshots): Promise<Json> => {
+  const reported = async (era: "legacy" | "modern", snapshots: Snapshots): Promise<Json> => {
     const { client, hub } = setUp(make(), snapshots);
     const answer =
       era === "modern"
@@ -69,8 +69,8 @@ async function tell(
   };
   const of = async (era: "legacy" | "modern"): Promise<Readonly<Record<string, unknown>>> => {
     const snapshots = memorySnapshots();
-    if (start === "later") await told(era, snapshots);
-    const { result } = await told(era, snapshots);
+    if (start === "later") await reported(era, snapshots);
+    const { result } = await reported(era, snapshots);
     return result?.["capabilities"] as Readonly<Record<string, unknown>>;
   };
   return { legacy: await of("legacy"), modern: await of("modern") };
@@ -128,9 +128,9 @@ describe("what the hub tells clients that its servers can do", () => {
     );
     const extensions = { [UI]: { a: 1.5 }, "y.test/z": {} };
     const experimental = { x: {}, y: { deep: { er: [] } } };
-    for (const told of [legacy, modern]) {
-      assert.deepEqual(told["extensions"], extensions);
-      assert.deepEqual(told["experimental"], experimental);
+    for (const reported of [legacy, modern]) {
+      assert.deepEqual(reported["extensions"], extensions);
+      assert.deepEqual(reported["experimental"], experimental);
     }
   });
 });
@@ -179,7 +179,7 @@ const DECLARED = {
 const CARRIED = { [UI]: { mimeTypes: ["text/html"] }, "y.test/z": { a: 1.5 } };
 
 /** What each process of a server was told in its handshake. */
-const toldOf = (script: ScriptedServer): unknown[] =>
+const reportedOf = (script: ScriptedServer): unknown[] =>
   script.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
 
 describe("the extensions and experiments of a client", () => {
@@ -192,7 +192,7 @@ describe("the extensions and experiments of a client", () => {
       const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
       await initialize(client, DECLARED);
       const own = { ...(experimental && { experimental }) };
-      assert.deepEqual(toldOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
+      assert.deepEqual(reportedOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
     });
 
     it(`of the modern era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
@@ -200,7 +200,7 @@ describe("the extensions and experiments of a client", () => {
       const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
       await sendModernRequest(client, "tools/list", {}, DECLARED);
       const own = { ...(experimental && { experimental }) };
-      assert.deepEqual(toldOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
+      assert.deepEqual(reportedOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
     });
   }
 
@@ -247,7 +247,7 @@ describe("the extensions and experiments of a client", () => {
     const same = connect();
     await initialize(same, { extensions: { [UI]: { b: 2 } } });
     assert.ok((await callTool(same, "a__x")).result);
-    assert.deepEqual(toldOf(a), [{}, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } }]);
+    assert.deepEqual(reportedOf(a), [{}, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } }]);
   });
 
   it("are told to a process of their own as long as it is not known what servers declare", async () => {
@@ -257,6 +257,6 @@ describe("the extensions and experiments of a client", () => {
     const other = connect();
     await initialize(other);
     await callTool(other, "a__x");
-    assert.deepEqual(toldOf(a), [{ extensions: { [UI]: {} } }, {}]);
+    assert.deepEqual(reportedOf(a), [{ extensions: { [UI]: {} } }, {}]);
   });
 });

@@ -63,56 +63,56 @@ function only<K extends Kind>(
 describe("the bus", () => {
   it("delivers at once, to every listener in the order of subscription", () => {
     const bus = new EventBus();
-    const heard: string[] = [];
-    bus.subscribe(({ kind }) => heard.push(`first ${kind}`));
-    bus.subscribe(({ kind }) => heard.push(`second ${kind}`));
+    const received: string[] = [];
+    bus.subscribe(({ kind }) => received.push(`first ${kind}`));
+    bus.subscribe(({ kind }) => received.push(`second ${kind}`));
     bus.emit(added("a"));
-    assert.deepEqual(heard, ["first server", "second server"]);
+    assert.deepEqual(received, ["first server", "second server"]);
   });
 
   it("delivers to a listener the kinds that it wants, and knows what anybody wants", () => {
     const bus = new EventBus();
-    const heard: Kind[] = [];
+    const received: Kind[] = [];
     assert.equal(bus.hasListeners("log"), false);
-    const undo = bus.subscribe(({ kind }) => heard.push(kind), ["log"]);
+    const undo = bus.subscribe(({ kind }) => received.push(kind), ["log"]);
     assert.deepEqual([bus.hasListeners("log"), bus.hasListeners("server")], [true, false]);
     const undoAll = bus.subscribe(() => {});
     assert.equal(bus.hasListeners("server"), true);
     bus.emit(added("a"));
     bus.emit(line("x"));
-    assert.deepEqual(heard, ["log"]);
+    assert.deepEqual(received, ["log"]);
     undoAll();
     undo();
     undo();
     assert.equal(bus.hasListeners("log"), false);
     bus.emit(line("x"));
-    assert.deepEqual(heard, ["log"]);
+    assert.deepEqual(received, ["log"]);
   });
 
   it("takes one function that is subscribed twice for two listeners", () => {
     const bus = new EventBus();
-    let heard = 0;
-    const listener = (): void => void heard++;
+    let received = 0;
+    const listener = (): void => void received++;
     const undo = bus.subscribe(listener);
     bus.subscribe(listener);
     bus.emit(added("a"));
-    assert.equal(heard, 2);
+    assert.equal(received, 2);
     undo();
     bus.emit(added("a"));
-    assert.equal(heard, 3);
+    assert.equal(received, 3);
   });
 
   it("delivers what a listener emits after what it was told, to all in the same order", () => {
     const bus = new EventBus();
-    const heard: string[][] = [[], []];
+    const received: string[][] = [[], []];
     bus.subscribe((event) => {
       if (event.kind !== "server") return;
-      heard[0]?.push(event.server);
+      received[0]?.push(event.server);
       if (event.server === "a") bus.emit(added("b"));
     });
-    bus.subscribe((event) => event.kind === "server" && heard[1]?.push(event.server));
+    bus.subscribe((event) => event.kind === "server" && received[1]?.push(event.server));
     bus.emit(added("a"));
-    assert.deepEqual(heard, [
+    assert.deepEqual(received, [
       ["a", "b"],
       ["a", "b"],
     ]);
@@ -120,45 +120,45 @@ describe("the bus", () => {
 
   it("does not deliver to a listener that another one has just unsubscribed", () => {
     const bus = new EventBus();
-    let heard = 0;
+    let received = 0;
     let undo = (): void => {};
     bus.subscribe(() => undo());
-    undo = bus.subscribe(() => heard++);
+    undo = bus.subscribe(() => received++);
     bus.emit(added("a"));
-    assert.equal(heard, 0);
+    assert.equal(received, 0);
   });
 
   it("delivers what is done as a whole when it is done, in order, also if it fails", () => {
     const bus = new EventBus();
-    const heard: string[] = [];
-    bus.subscribe((event) => event.kind === "server" && heard.push(event.server));
+    const received: string[] = [];
+    bus.subscribe((event) => event.kind === "server" && received.push(event.server));
     const result = bus.atomically(() => {
       bus.emit(added("a"));
       bus.atomically(() => bus.emit(added("b")));
       bus.emit(added("c"));
-      assert.deepEqual(heard, []);
+      assert.deepEqual(received, []);
       return 7;
     });
-    assert.deepEqual([result, heard], [7, ["a", "b", "c"]]);
+    assert.deepEqual([result, received], [7, ["a", "b", "c"]]);
     const fail = (): never => {
       bus.emit(added("d"));
       throw new Error("no");
     };
     assert.throws(() => bus.atomically(fail), /no/);
     bus.emit(added("e"));
-    assert.deepEqual(heard.slice(3), ["d", "e"]);
+    assert.deepEqual(received.slice(3), ["d", "e"]);
   });
 
   it("goes on with the others when a listener fails, and tells of each such listener once", () => {
     const bus = new EventBus();
-    const heard: Kind[] = [];
+    const received: Kind[] = [];
     bus.subscribe(() => {
       throw new Error("I am broken");
     });
-    bus.subscribe(({ kind }) => heard.push(kind));
+    bus.subscribe(({ kind }) => received.push(kind));
     bus.emit(added("a"));
     bus.emit(added("b"));
-    assert.deepEqual(heard, ["server", "log", "server"]);
+    assert.deepEqual(received, ["server", "log", "server"]);
   });
 });
 
@@ -838,11 +838,11 @@ describe("a listener that does something with the hub", () => {
 
   it("cannot make two copies of a server, or leave one behind, whatever it does and when", async () => {
     const verbs = ["start", "stop", "reconnect", "cancelAttempt", "remove"] as const;
-    const deed = constantFrom(...verbs, "add", "change", "own", "reload", "call", "die");
-    const run = async (deeds: readonly string[], skip: number): Promise<void> => {
+    const action = constantFrom(...verbs, "add", "change", "own", "reload", "call", "die");
+    const run = async (actions: readonly string[], skip: number): Promise<void> => {
       const a = new ScriptedServer("x");
       const { hub, client, clock } = setUpHubWithClock({ a });
-      const left = [...deeds];
+      const left = [...actions];
       let count = 0;
       let args = 0;
       hub.subscribe(() => {
@@ -867,6 +867,6 @@ describe("a listener that does something with the hub", () => {
       await hub.close();
       assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
     };
-    await check(asyncProperty(array(deed, { maxLength: 15 }), nat(3), run), { numRuns: 300 });
+    await check(asyncProperty(array(action, { maxLength: 15 }), nat(3), run), { numRuns: 300 });
   });
 });

@@ -106,8 +106,8 @@ describe("tools/list", () => {
     await client.find((message) => message.method === "notifications/tools/list_changed");
     client.send({ ...LIST, id: "second" });
     assert.deepEqual(namesOf(await client.find(byId("second"))), ["a__x", "late__z"]);
-    const told = client.messages.filter((message) => message.method !== undefined);
-    assert.equal(told.length, 1);
+    const reported = client.messages.filter((message) => message.method !== undefined);
+    assert.equal(reported.length, 1);
   });
 
   it("collects every page", async () => {
@@ -472,11 +472,11 @@ describe("cancelling", () => {
     client.send(callRequest("1", "b__y"));
     const theirs = await b.newestPeer?.find((message) => message.method === "tools/call");
     client.send(cancelled("1"));
-    const told = await b.newestPeer?.find(
+    const reported = await b.newestPeer?.find(
       (message) => message.method === "notifications/cancelled",
     );
-    assert.equal(told?.params?.["requestId"], theirs?.id);
-    assert.equal(told?.params?.["reason"], "changed my mind");
+    assert.equal(reported?.params?.["requestId"], theirs?.id);
+    assert.equal(reported?.params?.["reason"], "changed my mind");
     b.newestPeer?.send({ jsonrpc: "2.0", id: theirs?.id, result: {} });
     client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
     await client.find(byId("after"));
@@ -533,11 +533,11 @@ describe("cancelling", () => {
       () => a.newestPeer?.messages.filter((m) => m.method === "tools/call").length === 2,
     );
     await client.transport.close();
-    const told = await a.newestPeer?.find(
+    const reported = await a.newestPeer?.find(
       (message) => message.method === "notifications/cancelled",
     );
     const kept = a.newestPeer?.messages.find((m) => JSON.stringify(m).includes("keep"));
-    assert.notEqual(told?.params?.["requestId"], kept?.id);
+    assert.notEqual(reported?.params?.["requestId"], kept?.id);
     a.newestPeer?.send({ jsonrpc: "2.0", id: kept?.id, result: { ok: 1 } });
     assert.deepEqual((await second.find(byId(1))).result, { ok: 1 });
   });
@@ -556,10 +556,10 @@ describe("a deadline", () => {
     assert.match(text, /Tool "x" of server "a" did not finish within 0\.03 seconds/);
     assert.match(text, /only reads/);
     const sent = await a.newestPeer?.find((message) => message.method === "tools/call");
-    const told = await a.newestPeer?.find(
+    const reported = await a.newestPeer?.find(
       (message) => message.method === "notifications/cancelled",
     );
-    assert.equal(told?.params?.["requestId"], sent?.id);
+    assert.equal(reported?.params?.["requestId"], sent?.id);
   });
 
   it("of one tool comes from tools.timeout, by its remote name", async () => {

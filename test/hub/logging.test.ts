@@ -35,11 +35,11 @@ function makeLogger(): ScriptedServer {
 
 async function begin(): Promise<ReturnType<typeof setUpHubWithClock> & { git: ScriptedServer }> {
   const git = makeLogger();
-  const stage = setUpHubWithClock({ git });
-  await initialize(stage.client, ALL_CAPABILITIES);
-  stage.client.send(INITIALIZED);
+  const setup = setUpHubWithClock({ git });
+  await initialize(setup.client, ALL_CAPABILITIES);
+  setup.client.send(INITIALIZED);
   await turn();
-  return { ...stage, git };
+  return { ...setup, git };
 }
 
 function say(script: ScriptedServer, params: object): void {

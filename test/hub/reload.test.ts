@@ -146,7 +146,7 @@ describe("a reload", () => {
     hub.remove("c");
     const before = events.length;
     hub.reload(manifestOf({ a: { args: ["other"] }, c: {} }));
-    const told = events
+    const reported = events
       .slice(before)
       .flatMap((event) =>
         event.kind === "server"
@@ -155,7 +155,7 @@ describe("a reload", () => {
             ? [`${event.servers} servers`]
             : [],
       );
-    assert.deepEqual(told, ["b removed", "a changed", "c added", "2 servers"]);
+    assert.deepEqual(reported, ["b removed", "a changed", "c added", "2 servers"]);
   });
 
   it("of an empty manifest leaves nothing", async () => {
@@ -454,9 +454,9 @@ describe("settings that a process does not depend on", () => {
     await listToolNames(client);
     hub.reload(manifestOf({ a: { prefix: "b" } }));
     await clock.advanceAsync(100);
-    const told = client.messages.filter(({ method }) => method !== undefined);
+    const reported = client.messages.filter(({ method }) => method !== undefined);
     assert.deepEqual(
-      told.map(({ method }) => method),
+      reported.map(({ method }) => method),
       ["notifications/tools/list_changed"],
     );
   });

@@ -88,9 +88,9 @@ const WINDSURF = `{
 
 describe("a client's file", () => {
   it("of Claude Desktop is taken as it is", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("claude_desktop_config.json", CLAUDE_DESKTOP);
-      const { manifest, notes } = await box.loadValid({ files: [file] });
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("claude_desktop_config.json", CLAUDE_DESKTOP);
+      const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.deepEqual(notes, []);
       assert.deepEqual(
         manifest.servers.map(({ name, prefix, enabled }) => [name, prefix, enabled]),
@@ -101,15 +101,15 @@ describe("a client's file", () => {
       );
       const server = getServer(manifest, "brave-search");
       assert.deepEqual(plainCopy(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
-      assert.deepEqual([server.syntax, server.baseDir], ["client", box.root]);
-      const { secrets } = await resolveServer(server, { HOME: box.home }, box.cwd);
+      assert.deepEqual([server.syntax, server.baseDir], ["client", folder.root]);
+      const { secrets } = await resolveServer(server, { HOME: folder.home }, folder.cwd);
       assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
     }));
 
   it("of Claude Code is taken as it is, with its variables and its remote servers", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write(".mcp.json", CLAUDE_CODE);
-      const { manifest, notes } = await box.loadValid({ files: [file] });
+    withManifestFolder(async (folder) => {
+      const file = await folder.write(".mcp.json", CLAUDE_CODE);
+      const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.deepEqual(notes, []);
       const sentry = getRemote(manifest, "sentry");
       assert.deepEqual(
@@ -118,10 +118,10 @@ describe("a client's file", () => {
       );
       const events = getRemote(manifest, "events");
       assert.equal(events.transport, "sse");
-      const { headers } = await resolveRemote(events, { T: "token-value" }, box.cwd);
+      const { headers } = await resolveRemote(events, { T: "token-value" }, folder.cwd);
       assert.deepEqual(plainCopy(headers), { Authorization: "Bearer token-value" });
       const env = { DSN: "postgres://u:p@h/d", CACHE_DIR: "" };
-      const resolved = await resolveServer(getServer(manifest, "database"), env, box.cwd);
+      const resolved = await resolveServer(getServer(manifest, "database"), env, folder.cwd);
       assert.deepEqual(plainCopy(resolved), {
         command: "/opt/tools/db",
         args: ["--dsn", "postgres://u:p@h/d"],
@@ -131,33 +131,33 @@ describe("a client's file", () => {
     }));
 
   it("of Cursor is taken as it is, with the folders that it fills in", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write(".cursor/mcp.json", CURSOR);
-      const { manifest, notes } = await box.loadValid({ files: [file] });
+    withManifestFolder(async (folder) => {
+      const file = await folder.write(".cursor/mcp.json", CURSOR);
+      const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.deepEqual(plainCopy(getRemote(manifest, "remote").headers), { API_KEY: "value" });
       assert.deepEqual(notes, [
         ".cursor/mcp.json: keys that mean nothing to toolmux were ignored: envFile",
       ]);
-      const env = { HOME: box.home, MY_KEY: "my-key" };
-      const resolved = await resolveServer(getServer(manifest, "local"), env, box.cwd);
-      assert.deepEqual(resolved.args, [`${box.cwd}/server.py`, "--home", box.home]);
+      const env = { HOME: folder.home, MY_KEY: "my-key" };
+      const resolved = await resolveServer(getServer(manifest, "local"), env, folder.cwd);
+      assert.deepEqual(resolved.args, [`${folder.cwd}/server.py`, "--home", folder.home]);
       assert.deepEqual(plainCopy(resolved.env), { API_KEY: "my-key" });
     }));
 
   it("of VS Code is taken as it is; what only the editor can ask for fails at spawn with a remedy", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write(".vscode/mcp.json", VS_CODE);
-      const { manifest, notes } = await box.loadValid({ files: [file] });
+    withManifestFolder(async (folder) => {
+      const file = await folder.write(".vscode/mcp.json", VS_CODE);
+      const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.equal(getRemote(manifest, "github").url, "https://api.example.com/mcp/");
       assert.deepEqual(notes, [
         ".vscode/mcp.json: keys that mean nothing to toolmux were ignored: dev",
       ]);
-      const fetch = await resolveServer(getServer(manifest, "fetch"), {}, box.cwd);
-      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${box.cwd}/x`]);
+      const fetch = await resolveServer(getServer(manifest, "fetch"), {}, folder.cwd);
+      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.cwd}/x`]);
       const perplexity = getServer(manifest, "Perplexity");
       assert.deepEqual(Object.keys(perplexity.env), ["PERPLEXITY_API_KEY", "PORT"]);
       assert.equal(perplexity.env["PORT"], "8080");
-      await assert.rejects(resolveServer(perplexity, {}, box.cwd), {
+      await assert.rejects(resolveServer(perplexity, {}, folder.cwd), {
         code: "notSupported",
         server: "Perplexity",
         step: "resolve",
@@ -336,14 +336,14 @@ describe("a client's file", () => {
   });
 
   it("gives way with its prefixes to our own files and to its own earlier servers", () =>
-    withManifestFolder(async (box) => {
-      const theirs = await box.write(
+    withManifestFolder(async (folder) => {
+      const theirs = await folder.write(
         "a.json",
         `{"mcpServers": {"fs": {"command": "x"}, "my fs": {"command": "x"}, "my.fs": {"command": "x"},
           "日本": {"command": "x"}, "__": {"command": "x"}, "a___b": {"command": "x"}, "off fs": {"command": "x", "disabled": true}}}`,
       );
-      const ours = await box.write("b.toml", `[servers.files]\ncommand = "x"\nprefix = "fs"`);
-      const { manifest } = await box.loadValid({ files: [theirs, ours] });
+      const ours = await folder.write("b.toml", `[servers.files]\ncommand = "x"\nprefix = "fs"`);
+      const { manifest } = await folder.loadValid({ files: [theirs, ours] });
       assert.deepEqual(
         manifest.servers.map(({ name, prefix }) => [name, prefix]),
         [

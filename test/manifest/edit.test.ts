@@ -609,10 +609,10 @@ function isWithin(few: readonly string[], many: readonly string[]): boolean {
 
 describe("a manifest's file that is edited", () => {
   it("keeps its permissions, and stays behind its link", () =>
-    withManifestFolder(async (box) => {
-      const real = await box.write("dotfiles/real.toml", '[servers.a]\ncommand = "x"\n');
+    withManifestFolder(async (folder) => {
+      const real = await folder.write("dotfiles/real.toml", '[servers.a]\ncommand = "x"\n');
       await chmod(real, 0o640);
-      const link = join(box.root, "toolmux.toml");
+      const link = join(folder.root, "toolmux.toml");
       await symlink("dotfiles/real.toml", link);
       const prepared = await prepareEdit(link, ADD);
       assert.equal(await readFile(real, "utf8"), '[servers.a]\ncommand = "x"\n');
@@ -623,18 +623,18 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("is not written if somebody else has changed it meanwhile", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("toolmux.toml", '[servers.a]\ncommand = "x"\n');
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("toolmux.toml", '[servers.a]\ncommand = "x"\n');
       const prepared = await prepareEdit(file, ADD);
       await writeFile(file, '[servers.b]\ncommand = "x"\n');
       await assert.rejects(prepared.write(), { code: "usage", message: /was changed meanwhile/ });
       assert.equal(await readFile(file, "utf8"), '[servers.b]\ncommand = "x"\n');
-      assert.deepEqual(await readdir(box.root), ["toolmux.toml"]);
+      assert.deepEqual(await readdir(folder.root), ["toolmux.toml"]);
     }));
 
   it("is left alone if it is read-only", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("toolmux.toml", "");
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("toolmux.toml", "");
       await chmod(file, 0o444);
       const prepared = await prepareEdit(file, ADD);
       await assert.rejects(prepared.write(), { code: "usage", message: /is read-only/ });
@@ -642,26 +642,26 @@ describe("a manifest's file that is edited", () => {
     }));
 
   it("that is not there is made in the user's folder, for its owner alone", () =>
-    withManifestFolder(async (box) => {
-      const surroundings = { env: { HOME: box.home }, cwd: box.cwd, platform: "linux" };
+    withManifestFolder(async (folder) => {
+      const surroundings = { env: { HOME: folder.home }, cwd: folder.cwd, platform: "linux" };
       const file = await findUserFile(surroundings);
-      assert.equal(file, join(box.home, ".config/toolmux/toolmux.toml"));
+      assert.equal(file, join(folder.home, ".config/toolmux/toolmux.toml"));
       const prepared = await prepareEdit(file, ADD);
       assert.equal(prepared.before, undefined);
       await prepared.write();
       assert.equal(await readFile(file, "utf8"), ADDED);
       assert.equal((await stat(file)).mode & 0o777, 0o600);
-      assert.equal((await stat(join(box.home, ".config/toolmux"))).mode & 0o777, 0o700);
+      assert.equal((await stat(join(folder.home, ".config/toolmux"))).mode & 0o777, 0o700);
       await assert.rejects(prepared.write(), { message: /was changed meanwhile/ });
-      await box.write("home/.config/toolmux/toolmux.json", "{}");
+      await folder.write("home/.config/toolmux/toolmux.json", "{}");
       assert.equal(await findUserFile(surroundings), file);
     }));
 
   it("is the one that the user has, whatever it is written in", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("home/.config/toolmux/toolmux.jsonc", "{}");
-      const env = { HOME: box.home };
-      assert.equal(await findUserFile({ env, cwd: box.cwd, platform: "linux" }), file);
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("home/.config/toolmux/toolmux.jsonc", "{}");
+      const env = { HOME: folder.home };
+      assert.equal(await findUserFile({ env, cwd: folder.cwd, platform: "linux" }), file);
     }));
 
   it("is not said to hold on some line what was to be written into it", async () => {
@@ -676,24 +676,24 @@ describe("a manifest's file that is edited", () => {
   });
 
   it("is not made where a link leads nowhere, which stays", () =>
-    withManifestFolder(async (box) => {
-      const link = join(box.root, "toolmux.toml");
+    withManifestFolder(async (folder) => {
+      const link = join(folder.root, "toolmux.toml");
       await symlink("nowhere.toml", link);
       const prepared = await prepareEdit(link, ADD);
       await assert.rejects(prepared.write(), {
         code: "usage",
         message: /is a link that leads nowhere/,
       });
-      assert.deepEqual(await readdir(box.root), ["toolmux.toml"]);
+      assert.deepEqual(await readdir(folder.root), ["toolmux.toml"]);
     }));
 
   it("has to be a text that can be read", () =>
-    withManifestFolder(async (box) => {
-      const binary = await box.write("a.toml", new Uint8Array([0xff]));
+    withManifestFolder(async (folder) => {
+      const binary = await folder.write("a.toml", new Uint8Array([0xff]));
       await assert.rejects(prepareEdit(binary, ADD), {
         code: "usage",
         message: /is not UTF-8 text/,
       });
-      await assert.rejects(prepareEdit(box.root, ADD), { message: /is a folder, not a file/ });
+      await assert.rejects(prepareEdit(folder.root, ADD), { message: /is a folder, not a file/ });
     }));
 });

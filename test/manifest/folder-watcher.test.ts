@@ -60,23 +60,27 @@ const ROUND = 30_000;
 const POLL = 2000;
 
 /** A watch of one named file that has looked once. */
-async function watchFile(box: ManifestFolder, text: string) {
-  const file = await box.write("conf/a.toml", text);
-  const watched = await watch(box, [file]);
+async function watchFile(manifestFolder: ManifestFolder, text: string) {
+  const file = await manifestFolder.write("conf/a.toml", text);
+  const watched = await watch(manifestFolder, [file]);
   await watched.look();
   assert.deepEqual(watched.loads, []);
   return { file, ...watched };
 }
 
-async function watch(box: ManifestFolder, files: readonly string[], folders = new Folders()) {
+async function watch(
+  manifestFolder: ManifestFolder,
+  files: readonly string[],
+  folders = new Folders(),
+) {
   const clock = new WatchedClock();
   const loads: string[] = [];
   const editions: string[] = [];
   const troubles: string[] = [];
   const handle = watchManifest(
-    { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
+    { files, env: { HOME: manifestFolder.home }, cwd: manifestFolder.cwd, platform: "linux" },
     {
-      fingerprint: (await box.load({ files })).fingerprint,
+      fingerprint: (await manifestFolder.load({ files })).fingerprint,
       onLoad: (result) => {
         loads.push(describeLoad(result));
         editions.push(result.fingerprint);
@@ -191,38 +195,38 @@ describe("a burst", () => {
 });
 
 describe("the trail of a path", () => {
-  const trace = async (box: ManifestFolder, path: string) =>
-    (await resolveWatchedPaths(join(box.root, path))).map(({ folder, name }) =>
-      box.shorten(`${folder}/${name}`),
+  const trace = async (manifestFolder: ManifestFolder, path: string) =>
+    (await resolveWatchedPaths(join(manifestFolder.root, path))).map(({ folder, name }) =>
+      manifestFolder.shorten(`${folder}/${name}`),
     );
 
   it("is the file alone if there is no link on its way", () =>
-    withManifestFolder(async (box) => {
-      await box.write("a/b/c.toml", "");
-      assert.deepEqual(await trace(box, "a/b/c.toml"), ["a/b/c.toml"]);
-      assert.deepEqual(await trace(box, "a/b/none.toml"), ["a/b/none.toml"]);
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("a/b/c.toml", "");
+      assert.deepEqual(await trace(manifestFolder, "a/b/c.toml"), ["a/b/c.toml"]);
+      assert.deepEqual(await trace(manifestFolder, "a/b/none.toml"), ["a/b/none.toml"]);
     }));
 
   it("ends at the first folder that is missing, or is none", () =>
-    withManifestFolder(async (box) => {
-      await box.write("a/file", "");
-      assert.deepEqual(await trace(box, "a/b/c/d.toml"), ["a/b"]);
-      assert.deepEqual(await trace(box, "a/file/d.toml"), ["a/file"]);
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("a/file", "");
+      assert.deepEqual(await trace(manifestFolder, "a/b/c/d.toml"), ["a/b"]);
+      assert.deepEqual(await trace(manifestFolder, "a/file/d.toml"), ["a/file"]);
     }));
 
   it("names a folder in the place of the file", () =>
-    withManifestFolder(async (box) => {
-      await box.write("a/b/c", "");
-      assert.deepEqual(await trace(box, "a/b"), ["a/b"]);
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("a/b/c", "");
+      assert.deepEqual(await trace(manifestFolder, "a/b"), ["a/b"]);
     }));
 
   it("names every link on the way, those of folders too, and where they lead", () =>
-    withManifestFolder(async (box) => {
-      await box.write("real/deep/c.toml", "");
-      await symlink(join(box.root, "real"), join(box.root, "absolute"));
-      await symlink("./absolute/deep/../deep", join(box.root, "relative"));
-      await symlink("c.toml", join(box.root, "real/deep/alias.toml"));
-      assert.deepEqual(await trace(box, "relative/alias.toml"), [
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("real/deep/c.toml", "");
+      await symlink(join(manifestFolder.root, "real"), join(manifestFolder.root, "absolute"));
+      await symlink("./absolute/deep/../deep", join(manifestFolder.root, "relative"));
+      await symlink("c.toml", join(manifestFolder.root, "real/deep/alias.toml"));
+      assert.deepEqual(await trace(manifestFolder, "relative/alias.toml"), [
         "relative",
         "absolute",
         "real/deep/alias.toml",
@@ -231,16 +235,16 @@ describe("the trail of a path", () => {
     }));
 
   it("goes where a link leads although nothing is there yet", () =>
-    withManifestFolder(async (box) => {
-      await symlink("missing/c.toml", join(box.root, "a.toml"));
-      assert.deepEqual(await trace(box, "a.toml"), ["a.toml", "missing"]);
+    withManifestFolder(async (manifestFolder) => {
+      await symlink("missing/c.toml", join(manifestFolder.root, "a.toml"));
+      assert.deepEqual(await trace(manifestFolder, "a.toml"), ["a.toml", "missing"]);
     }));
 
   it("ends although its links go round in circles", () =>
-    withManifestFolder(async (box) => {
-      await symlink("b", join(box.root, "a"));
-      await symlink("a", join(box.root, "b"));
-      const spots = await trace(box, "a");
+    withManifestFolder(async (manifestFolder) => {
+      await symlink("b", join(manifestFolder.root, "a"));
+      await symlink("a", join(manifestFolder.root, "b"));
+      const spots = await trace(manifestFolder, "a");
       assert.deepEqual([...new Set(spots)], ["a", "b"]);
       assert.ok(spots.length < 100);
     }));
@@ -248,8 +252,8 @@ describe("the trail of a path", () => {
 
 describe("the watch of a manifest", () => {
   it("tells what is there after a change, and the same content only once", () =>
-    withManifestFolder(async (box) => {
-      const { file, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       await writeFile(file, server("b"));
       folders.tell(file);
       await look();
@@ -265,17 +269,17 @@ describe("the watch of a manifest", () => {
     }));
 
   it("does not look when something else in the folder changes", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders } = await watchFile(manifestFolder, server("a"));
       for (const name of ["b.toml", "a.toml.swp", ".a.toml", "a"])
         folders.tell(join(dirname(file), name));
       assert.deepEqual(clock.pendingDelays, [ROUND]);
     }));
 
   it("looks when the name is spelled otherwise, as some file systems do, or is not told", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("conf/caf\u00e9.toml", server("a"));
-      const { folders, look } = await watch(box, [file]);
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("conf/caf\u00e9.toml", server("a"));
+      const { folders, look } = await watch(manifestFolder, [file]);
       await look();
       folders.tell(join(dirname(file), "CAF\u00c9.TOML"));
       await look();
@@ -286,15 +290,15 @@ describe("the watch of a manifest", () => {
     }));
 
   it("enters a folder anew that was moved, deleted or given other rights", () =>
-    withManifestFolder(async (box) => {
-      const { file, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       const folder = dirname(file);
       await rename(folder, `${folder}.old`);
       folders.tell(join(folder, basename(folder)));
       assert.equal(folders.open.size, 0);
       await look();
-      assert.deepEqual([...folders.open.keys()], [box.root]);
-      await box.write("conf/a.toml", server("b"));
+      assert.deepEqual([...folders.open.keys()], [manifestFolder.root]);
+      await manifestFolder.write("conf/a.toml", server("b"));
       folders.tell(folder);
       await look();
       assert.deepEqual([...folders.open.keys()], [folder]);
@@ -302,8 +306,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("leaves alone what it watches already", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders, look } = await watchFile(manifestFolder, server("a"));
       folders.tell(file);
       await look();
       assert.equal(folders.opened, 1);
@@ -311,12 +315,12 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks for other names in a folder where a link leads to another of its files", () =>
-    withManifestFolder(async (box) => {
-      const link = join(box.root, "link.toml");
-      await box.write("a.toml", server("a"));
-      const b = await box.write("b.toml", server("b"));
+    withManifestFolder(async (manifestFolder) => {
+      const link = join(manifestFolder.root, "link.toml");
+      await manifestFolder.write("a.toml", server("a"));
+      const b = await manifestFolder.write("b.toml", server("b"));
       await symlink("a.toml", link);
-      const { folders, loads, look } = await watch(box, [link]);
+      const { folders, loads, look } = await watch(manifestFolder, [link]);
       await look();
       await rm(link);
       await symlink("b.toml", link);
@@ -329,8 +333,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks again for what changes while it reads", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       await writeFile(file, server("b"));
       folders.tell(file);
       clock.advance(100);
@@ -342,8 +346,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("watches before it reads, so that nothing falls between the two", () =>
-    withManifestFolder(async (box) => {
-      const { file, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       folders.tellNothing(dirname(file));
       folders.onEnter = () => writeFileSync(file, server("b"));
       await look();
@@ -351,8 +355,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("finds after half a minute what nobody told", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, loads, look } = await watchFile(manifestFolder, server("a"));
       await writeFile(file, server("b"));
       clock.advance(ROUND);
       await look();
@@ -360,8 +364,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("waits a second with an empty file, which may be one that is just being written", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       await writeFile(file, "");
       folders.tell(file);
       await look(1000);
@@ -376,8 +380,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("tells an empty file that stays so, once", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       await writeFile(file, "");
       folders.tell(file);
       await look(1000);
@@ -389,8 +393,8 @@ describe("the watch of a manifest", () => {
     }));
 
   it("tells nothing of a file that is empty for moments only", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders, loads, look } = await watchFile(manifestFolder, server("a"));
       for (let turn = 0; turn < 2; turn++) {
         await writeFile(file, "");
         folders.tell(file);
@@ -405,14 +409,14 @@ describe("the watch of a manifest", () => {
 
   for (const code of ["EMFILE", "ENOSPC", "EACCES", "ERR_FEATURE_UNAVAILABLE_ON_PLATFORM"]) {
     it(`reads every 2 s where folders cannot be watched (${code}), and says so once`, () =>
-      withManifestFolder(async (box) => {
-        const one = await box.write("one/a.toml", server("a"));
-        const two = await box.write("two/b.toml", server("b"));
+      withManifestFolder(async (manifestFolder) => {
+        const one = await manifestFolder.write("one/a.toml", server("a"));
+        const two = await manifestFolder.write("two/b.toml", server("b"));
         const folders = new Folders();
         folders.onEnter = (folder) => {
           if (folder === dirname(two)) throw fault(code);
         };
-        const { clock, loads, troubles, look } = await watch(box, [one, two], folders);
+        const { clock, loads, troubles, look } = await watch(manifestFolder, [one, two], folders);
         await look(POLL);
         await look(POLL);
         for (const name of ["c", "d"]) {
@@ -428,8 +432,11 @@ describe("the watch of a manifest", () => {
   }
 
   it("reads every 2 s from when folders cannot be watched any more", () =>
-    withManifestFolder(async (box) => {
-      const { file, clock, folders, loads, troubles, look } = await watchFile(box, server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const { file, clock, folders, loads, troubles, look } = await watchFile(
+        manifestFolder,
+        server("a"),
+      );
       folders.fail(dirname(file), "EIO");
       assert.equal(folders.open.size, 0);
       await look(POLL);
@@ -440,14 +447,14 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks again where a folder vanished before it could be watched, and finds no fault with that", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("conf/a.toml", server("a"));
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("conf/a.toml", server("a"));
       const folders = new Folders();
       folders.onEnter = () => {
         folders.onEnter = () => {};
         throw fault("ENOENT");
       };
-      const { look, troubles } = await watch(box, [file], folders);
+      const { look, troubles } = await watch(manifestFolder, [file], folders);
       await look();
       await look();
       assert.deepEqual([...folders.open.keys()], [dirname(file)]);
@@ -458,11 +465,14 @@ describe("the watch of a manifest", () => {
     }));
 
   it("looks when the file of a plugin changes, comes or goes", () =>
-    withManifestFolder(async (box) => {
-      const code = await box.write("code/x.ts", "one");
+    withManifestFolder(async (manifestFolder) => {
+      const code = await manifestFolder.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
-      const { folders, loads, look } = await watchFile(box, text);
-      assert.deepEqual([...folders.open.keys()], [join(box.root, "conf"), dirname(code)]);
+      const { folders, loads, look } = await watchFile(manifestFolder, text);
+      assert.deepEqual(
+        [...folders.open.keys()],
+        [join(manifestFolder.root, "conf"), dirname(code)],
+      );
       folders.tell(code);
       await look();
       assert.deepEqual(loads, []);
@@ -479,10 +489,10 @@ describe("the watch of a manifest", () => {
     }));
 
   it("waits a second with an empty file of a plugin, which may be one that is just being written", () =>
-    withManifestFolder(async (box) => {
-      const code = await box.write("code/x.ts", "one");
+    withManifestFolder(async (manifestFolder) => {
+      const code = await manifestFolder.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
-      const { folders, loads, look } = await watchFile(box, text);
+      const { folders, loads, look } = await watchFile(manifestFolder, text);
       await writeFile(code, "");
       folders.tell(code);
       await look(1000);
@@ -493,9 +503,9 @@ describe("the watch of a manifest", () => {
     }));
 
   it("watches the files of plugins that it finds before it reads them, and no longer than they are used", () =>
-    withManifestFolder(async (box) => {
-      const { file, folders, editions, look } = await watchFile(box, server("a"));
-      const code = await box.write("code/x.ts", "one");
+    withManifestFolder(async (manifestFolder) => {
+      const { file, folders, editions, look } = await watchFile(manifestFolder, server("a"));
+      const code = await manifestFolder.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
       await writeFile(file, text);
       folders.onEnter = (folder) => {
@@ -504,7 +514,7 @@ describe("the watch of a manifest", () => {
       };
       folders.tell(file);
       await look();
-      assert.deepEqual(editions, [(await box.load({ files: [file] })).fingerprint]);
+      assert.deepEqual(editions, [(await manifestFolder.load({ files: [file] })).fingerprint]);
       assert.deepEqual([...folders.open.keys()], [dirname(file), dirname(code)]);
       await writeFile(file, server("a"));
       folders.tell(file);
@@ -516,9 +526,12 @@ describe("the watch of a manifest", () => {
     }));
 
   it("leaves every folder and every timer when it is closed, and tells nothing more", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (manifestFolder) => {
       for (const wait of [0, 50, 100]) {
-        const { file, clock, folders, loads, handle } = await watchFile(box, server("a"));
+        const { file, clock, folders, loads, handle } = await watchFile(
+          manifestFolder,
+          server("a"),
+        );
         const [, tell] = folders.open.get(dirname(file)) ?? [];
         await writeFile(file, server("b"));
         folders.tell(file);
@@ -527,7 +540,7 @@ describe("the watch of a manifest", () => {
         tell?.("a.toml");
         handle.close();
         // Longer than a look takes.
-        for (let turn = 0; turn < 5; turn++) await box.load({ files: [file] });
+        for (let turn = 0; turn < 5; turn++) await manifestFolder.load({ files: [file] });
         assert.deepEqual([folders.open.size, clock.pendingDelays, loads], [0, [], []]);
       }
     }));

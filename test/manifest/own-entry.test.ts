@@ -69,15 +69,15 @@ describe("the rule for what starts toolmux itself, in the loader and in the impo
   }
 
   it("follows links to the very program that runs", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const [command, ...before] = ownCommand();
       const main = resolve(before.at(-1) ?? command);
-      await mkdir(box.root, { recursive: true });
-      const link = `${box.root}/mux.ts`;
+      await mkdir(folder.root, { recursive: true });
+      const link = `${folder.root}/mux.ts`;
       await symlink(main, link);
       assert.deepEqual(await leftOut({ command: "node", args: [link] }), [true, true]);
       assert.deepEqual(await leftOut({ command: link }), [true, true]);
-      const other = `${box.root}/other.ts`;
+      const other = `${folder.root}/other.ts`;
       await symlink(process.execPath, other);
       assert.deepEqual(await leftOut({ command: "node", args: [other] }), [false, false]);
     }));

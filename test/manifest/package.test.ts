@@ -166,26 +166,26 @@ describe("a package", () => {
 });
 
 /** Programs that note what they are given, in a folder of their own. */
-async function install(box: ManifestFolder, names: readonly string[]): Promise<string> {
+async function install(folder: ManifestFolder, names: readonly string[]): Promise<string> {
   for (const name of names) {
-    const note = join(box.root, `${name}.args`);
+    const note = join(folder.root, `${name}.args`);
     const script = `#!/bin/sh\nprintf '%s\\n' "$@" "TOKEN=$TOKEN" > '${note}'\nprintf '{"jsonrpc":"2.0","method":"started"}\\n'\nread -r line\n`;
-    await chmod(await box.write(`bin/${name}`, script), 0o755);
+    await chmod(await folder.write(`bin/${name}`, script), 0o755);
   }
-  return join(box.root, "bin");
+  return join(folder.root, "bin");
 }
 
 /** Starts the server of a manifest with a PATH; what the program was given, a line each. */
 async function start(
-  box: ManifestFolder,
+  folder: ManifestFolder,
   lines: string,
   path: string,
   program: string,
 ): Promise<string[]> {
-  const file = await box.write("toolmux.toml", `[servers.s]\n${lines}`);
-  const { manifest } = await box.loadValid({ files: [file] });
+  const file = await folder.write("toolmux.toml", `[servers.s]\n${lines}`);
+  const { manifest } = await folder.loadValid({ files: [file] });
   const server = getServer(manifest, "s");
-  const resolved = await resolveServer(server, { T: "value-of-t" }, box.root);
+  const resolved = await resolveServer(server, { T: "value-of-t" }, folder.root);
   const events = new TransportRecorder();
   const link = openStdioTransport({
     ...resolved,
@@ -196,7 +196,7 @@ async function start(
   await link.open(events, new AbortController().signal);
   await events.until("its first word", () => events.events.length > 0);
   await link.close();
-  return (await readFile(join(box.root, `${program}.args`), "utf8")).trimEnd().split("\n");
+  return (await readFile(join(folder.root, `${program}.args`), "utf8")).trimEnd().split("\n");
 }
 
 describe("the runner of a package", () => {
@@ -208,25 +208,25 @@ describe("the runner of a package", () => {
     [["deno"], "deno", ["run", "-A", "npm:@s/n@1"]],
   ] as const) {
     it(`is ${used} where there is ${there.join(" and ")}`, () =>
-      withManifestFolder(async (box) => {
-        const path = await install(box, there);
-        const given = await start(box, npm, path, used);
+      withManifestFolder(async (folder) => {
+        const path = await install(folder, there);
+        const given = await start(folder, npm, path, used);
         assert.deepEqual(given, [...expected, "--x", "value-of-t", "TOKEN=t"]);
       }));
   }
 
   it("is the one that was chosen, whatever else is there", () =>
-    withManifestFolder(async (box) => {
-      const path = await install(box, ["npx", "bunx"]);
-      const given = await start(box, `${npm}\nrunner = "bunx"`, path, "bunx");
+    withManifestFolder(async (folder) => {
+      const path = await install(folder, ["npx", "bunx"]);
+      const given = await start(folder, `${npm}\nrunner = "bunx"`, path, "bunx");
       assert.equal(given[0], "@s/n@1");
     }));
 
   it("of an image gets the values of variables in its own environment, and no argument", () =>
-    withManifestFolder(async (box) => {
-      const path = await install(box, ["podman"]);
+    withManifestFolder(async (folder) => {
+      const path = await install(folder, ["podman"]);
       const lines = 'package = "docker:o/n"\nenv.TOKEN = "${env:T}"';
-      const given = await start(box, lines, path, "podman");
+      const given = await start(folder, lines, path, "podman");
       assert.deepEqual(given.slice(-3), ["--env=TOKEN", "o/n", "TOKEN=value-of-t"]);
     }));
 
@@ -243,9 +243,9 @@ describe("the runner of a package", () => {
     ],
   ] as const) {
     it(`that is missing is told with what to install: ${lines.replaceAll("\n", " ")}`, () =>
-      withManifestFolder(async (box) => {
-        const path = join(box.root, "none");
-        const error: unknown = await start(box, lines, path, "npx").catch(
+      withManifestFolder(async (folder) => {
+        const path = join(folder.root, "none");
+        const error: unknown = await start(folder, lines, path, "npx").catch(
           (thrown: unknown) => thrown,
         );
         assert.ok(error instanceof HubError);
@@ -257,32 +257,32 @@ describe("the runner of a package", () => {
   }
 
   it("is not passed over if it is there but may not be run", () =>
-    withManifestFolder(async (box) => {
-      const path = await install(box, ["npx", "bunx"]);
+    withManifestFolder(async (folder) => {
+      const path = await install(folder, ["npx", "bunx"]);
       await chmod(join(path, "npx"), 0o644);
-      await assert.rejects(start(box, npm, path, "bunx"), { code: "notExecutable" });
+      await assert.rejects(start(folder, npm, path, "bunx"), { code: "notExecutable" });
     }));
 
   it("is settled when the server starts, so that another way is used as soon as the first is gone", () =>
-    withManifestFolder(async (box) => {
-      const path = await install(box, ["npx", "bunx"]);
-      await start(box, npm, path, "npx");
+    withManifestFolder(async (folder) => {
+      const path = await install(folder, ["npx", "bunx"]);
+      await start(folder, npm, path, "npx");
       await chmod(join(path, "npx"), 0o755);
       await rm(join(path, "npx"));
-      assert.equal((await start(box, npm, path, "bunx"))[0], "@s/n@1");
+      assert.equal((await start(folder, npm, path, "bunx"))[0], "@s/n@1");
     }));
 });
 
 describe("a package that is shown", () => {
   it("is shown with what would run it now, or what would run it best if nothing is there", () =>
-    withManifestFolder(async (box) => {
-      const path = await install(box, ["pipx"]);
+    withManifestFolder(async (folder) => {
+      const path = await install(folder, ["pipx"]);
       const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
       const show = async (PATH: string): Promise<string> =>
-        describeServer(await withInstalledRunner(server, { env: { PATH }, cwd: box.root }));
+        describeServer(await withInstalledRunner(server, { env: { PATH }, cwd: folder.root }));
       assert.equal(await show(path), "pypi:n==1, by pipx run --spec n==1 n a");
       assert.equal(await show("/nowhere"), "pypi:n==1, by uvx n@1 a");
-      await install(box, ["uvx"]);
+      await install(folder, ["uvx"]);
       assert.equal(await show(path), "pypi:n==1, by uvx n@1 a");
     }));
 });

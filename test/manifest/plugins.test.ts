@@ -21,21 +21,21 @@ function namesOf({ plugins }: Manifest): readonly string[] {
 
 describe("the plugins of a manifest", () => {
   it("are there with all that is said of them, the same in TOML and JSON", () =>
-    withManifestFolder(async (box) => {
-      await box.write("conf/own.ts", "");
-      const toml = await box.write(
+    withManifestFolder(async (folder) => {
+      await folder.write("conf/own.ts", "");
+      const toml = await folder.write(
         "conf/a.toml",
         `[[plugins]]\nuse = "audit-log"\nservers = ["a", "b*"]\ntools = ["read_*"]\n[plugins.options]\nfile = "x"\nnested = { n = [1, "2"] }\n${use("./own.ts")}`,
       );
-      const json = await box.write(
+      const json = await folder.write(
         "conf/a.json",
         `{"plugins": [
           {"use": "audit-log", "servers": ["a", "b*"], "tools": ["read_*"], "options": {"file": "x", "nested": {"n": [1, "2"]}}},
           {"use": "./own.ts"}]}`,
       );
       for (const file of [toml, json]) {
-        const { manifest } = await box.loadValid({ files: [file] });
-        const baseDir = `${box.root}/conf`;
+        const { manifest } = await folder.loadValid({ files: [file] });
+        const baseDir = `${folder.root}/conf`;
         assert.deepEqual(plainCopy(manifest.plugins), [
           {
             use: "audit-log",
@@ -57,12 +57,12 @@ describe("the plugins of a manifest", () => {
     }));
 
   it("follow each other in the order of the files, also those of one name", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", use("one") + use("two"));
-      const b = await box.write("b.json", `{"plugins": [{"use": "three"}, {"use": "one"}]}`);
-      const both = await box.loadValid({ files: [a, b] });
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", use("one") + use("two"));
+      const b = await folder.write("b.json", `{"plugins": [{"use": "three"}, {"use": "one"}]}`);
+      const both = await folder.loadValid({ files: [a, b] });
       assert.deepEqual(namesOf(both.manifest), ["one", "two", "three", "one"]);
-      const turned = await box.loadValid({ files: [b, a] });
+      const turned = await folder.loadValid({ files: [b, a] });
       assert.deepEqual(namesOf(turned.manifest), ["three", "one", "one", "two"]);
     }));
 
@@ -84,42 +84,42 @@ describe("the plugins of a manifest", () => {
     ["file:///x.ts", undefined],
   ] as const) {
     it(`with use = "${name}" are ${path === undefined ? "named" : `the file ${path}`}`, () =>
-      withManifestFolder(async (box) => {
+      withManifestFolder(async (folder) => {
         for (const file of ["conf/x.ts", "conf/sub/x.ts", "x.ts", "home/x.ts"])
-          await box.write(file, "");
-        const file = await box.write("conf/a.toml", use(name));
-        const { manifest } = await box.loadValid({ files: [file] });
+          await folder.write(file, "");
+        const file = await folder.write("conf/a.toml", use(name));
+        const { manifest } = await folder.loadValid({ files: [file] });
         const [plugin] = manifest.plugins;
         assert.equal(plugin?.use, name);
-        assert.equal(plugin.path, path && join(box.root, path));
+        assert.equal(plugin.path, path && join(folder.root, path));
       }));
   }
 
   it("may be an absolute path, and a link to a file", () =>
-    withManifestFolder(async (box) => {
-      const target = await box.write("real.ts", "");
-      const link = join(box.root, "link.ts");
+    withManifestFolder(async (folder) => {
+      const target = await folder.write("real.ts", "");
+      const link = join(folder.root, "link.ts");
       await symlink(target, link);
-      const file = await box.write("conf/a.toml", use(link));
-      const { manifest } = await box.loadValid({ files: [file] });
+      const file = await folder.write("conf/a.toml", use(link));
+      const { manifest } = await folder.loadValid({ files: [file] });
       assert.equal(manifest.plugins[0]?.path, link);
     }));
 
   it("with a file that is not there, or is no file, are a problem at its place", () =>
-    withManifestFolder(async (box) => {
-      await mkdir(join(box.root, "folder"));
-      await symlink("nowhere", join(box.root, "dangling"));
+    withManifestFolder(async (folder) => {
+      await mkdir(join(folder.root, "folder"));
+      await symlink("nowhere", join(folder.root, "dangling"));
       const text = ["./none.ts", "./folder", "/dev/zero", "./dangling", "./none.ts"];
-      const file = await box.write("a.toml", text.map((name) => use(name, "")).join("\n"));
-      assert.deepEqual(await box.loadProblems({ files: [file] }), [
+      const file = await folder.write("a.toml", text.map((name) => use(name, "")).join("\n"));
+      assert.deepEqual(await folder.loadProblems({ files: [file] }), [
         "a.toml:2:7: plugins[0].use: none.ts does not exist",
         "a.toml:5:7: plugins[1].use: folder is a folder, not a file",
         "a.toml:8:7: plugins[2].use: /dev/zero is not a regular file",
         "a.toml:11:7: plugins[3].use: dangling does not exist",
         "a.toml:14:7: plugins[4].use: none.ts does not exist",
       ]);
-      const json = await box.write("a.json", `{"plugins": [\n  {"use": "./none.ts"}]}`);
-      assert.deepEqual(await box.loadProblems({ files: [json] }), [
+      const json = await folder.write("a.json", `{"plugins": [\n  {"use": "./none.ts"}]}`);
+      assert.deepEqual(await folder.loadProblems({ files: [json] }), [
         "a.json:2:11: plugins[0].use: none.ts does not exist",
       ]);
     }));
@@ -150,8 +150,8 @@ describe("the plugins of a manifest", () => {
     `{"servers": {"a": {"command": "x"}}, "plugins": [{"use": "x"}]}`,
   ]) {
     it(`cannot come from TOOLMUX_SERVERS: ${text}`, () =>
-      withManifestFolder(async (box) => {
-        const problems = await box.loadProblems({ env: { TOOLMUX_SERVERS: text } });
+      withManifestFolder(async (folder) => {
+        const problems = await folder.loadProblems({ env: { TOOLMUX_SERVERS: text } });
         assert.match(problems.join("\n"), /: plugins: expected a table, found an array$/m);
       }));
   }
@@ -160,19 +160,19 @@ describe("the plugins of a manifest", () => {
 describe("a manifest of the working directory", () => {
   for (const name of ["toolmux.toml", "toolmux.json"]) {
     it(`gives no plugin unless it is trusted as it is: ${name}`, () =>
-      withManifestFolder(async (box) => {
+      withManifestFolder(async (folder) => {
         const text = name.endsWith("toml") ? use("./x.ts") : `{"plugins": [{"use": "./x.ts"}]}`;
-        const script = await box.write("work/x.ts", "");
-        const file = await box.write(`work/${name}`, text);
-        await box.write("home/.config/toolmux/toolmux.toml", use("mine"));
+        const script = await folder.write("work/x.ts", "");
+        const file = await folder.write(`work/${name}`, text);
+        await folder.write("home/.config/toolmux/toolmux.toml", use("mine"));
         const load = async () => {
-          const { manifest } = await box.loadValid();
-          const result = await box.load();
+          const { manifest } = await folder.loadValid();
+          const result = await folder.load();
           return { names: namesOf(manifest), files: result.pluginFiles };
         };
         const without = { names: ["mine"], files: [] };
         assert.deepEqual(await load(), without);
-        await box.trust(file, stateFolder({ HOME: box.home }, "linux"));
+        await folder.trust(file, stateFolder({ HOME: folder.home }, "linux"));
         assert.deepEqual(await load(), { names: ["mine", "./x.ts"], files: [script] });
         await writeFile(file, `${text} `);
         assert.deepEqual(await load(), without);
@@ -180,10 +180,10 @@ describe("a manifest of the working directory", () => {
   }
 
   it("that is not trusted does not even have its plugins' files looked at", () =>
-    withManifestFolder(async (box) => {
-      await box.write("work/toolmux.toml", use("./none.ts"));
-      await box.write("home/.config/toolmux/toolmux.toml", "");
-      await box.loadValid();
+    withManifestFolder(async (folder) => {
+      await folder.write("work/toolmux.toml", use("./none.ts"));
+      await folder.write("home/.config/toolmux/toolmux.toml", "");
+      await folder.loadValid();
     }));
 });
 
@@ -225,42 +225,42 @@ describe("a server of a plugin", () => {
   });
 
   it("is wrong where no plugin is named, but not if another file makes something else of it", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", `[servers.a]\nplugin = "p"`);
-      const b = await box.write("b.toml", `[servers.a]\ncommand = "x"`);
-      const alone = await box.load({ files: [b, a] });
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", `[servers.a]\nplugin = "p"`);
+      const b = await folder.write("b.toml", `[servers.a]\ncommand = "x"`);
+      const alone = await folder.load({ files: [b, a] });
       assert.deepEqual(alone.problems.map(formatProblem), [
         `${a}:2:10: servers.a.plugin: there is no plugin "p": [[plugins]] names none`,
       ]);
-      await box.loadValid({ files: [a, b] });
+      await folder.loadValid({ files: [a, b] });
     }));
 
   it("takes the place of a process of that name, and the other way round", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", `[servers.a]\ncommand = "x"`);
-      const b = await box.write("b.toml", `[servers.a]\nplugin = "p"\n[[plugins]]\nuse = "p"`);
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", `[servers.a]\ncommand = "x"`);
+      const b = await folder.write("b.toml", `[servers.a]\nplugin = "p"\n[[plugins]]\nuse = "p"`);
       const kinds = async (files: string[]) =>
-        (await box.loadValid({ files })).manifest.servers.map(({ kind }) => kind);
+        (await folder.loadValid({ files })).manifest.servers.map(({ kind }) => kind);
       assert.deepEqual(await kinds([a, b]), ["plugin"]);
       assert.deepEqual(await kinds([b, a]), ["stdio"]);
     }));
 
   it("may come from TOOLMUX_SERVERS, bare and under servers, and may be called servers", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       for (const [text, name] of [
         [`{"a": {"plugin": "p"}}`, "a"],
         [`{"servers": {"a": {"plugin": "p"}}}`, "a"],
         [`{"servers": {"plugin": "p"}}`, "servers"],
         [`{"servers": {"plugin": {"plugin": "p"}}}`, "plugin"],
       ] as const) {
-        const file = await box.write("p.toml", '[[plugins]]\nuse = "p"');
+        const file = await folder.write("p.toml", '[[plugins]]\nuse = "p"');
         const env = { TOOLMUX_SERVERS: text };
-        const { manifest } = await box.loadValid({ files: [file], env });
+        const { manifest } = await folder.loadValid({ files: [file], env });
         assert.deepEqual(
           manifest.servers.map((server) => [server.name, server.kind]),
           [[name, "plugin"]],
         );
-        const bare = await box.load({ env });
+        const bare = await folder.load({ env });
         assert.match(bare.problems.map(formatProblem).join(), /: there is no plugin "p"/);
       }
     }));
@@ -286,11 +286,11 @@ describe("a form that only a plugin can fill in", () => {
   });
 
   it("is left for later if there is one, in whichever file", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", server);
-      const b = await box.write("b.toml", use("any"));
-      await box.loadValid({ files: [a, b] });
-      await box.loadValid({ files: [b, a] });
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", server);
+      const b = await folder.write("b.toml", use("any"));
+      await folder.loadValid({ files: [a, b] });
+      await folder.loadValid({ files: [b, a] });
     }));
 
   it("is not judged while what is said of plugins is wrong", async () => {
@@ -310,16 +310,19 @@ describe("a form that only a plugin can fill in", () => {
 describe("the edition of plugins", () => {
   /** Loads before and after `change`: which editions are others. */
   const compare = (before: string, after: string, change?: string) =>
-    withManifestFolder(async (box) => {
-      await box.write("x.ts", "one");
-      await box.write("y.ts", "one");
-      const file = await box.write("a.toml", before);
-      const first = await box.load({ files: [file] });
-      assert.equal((await box.load({ files: [file] })).pluginFingerprint, first.pluginFingerprint);
+    withManifestFolder(async (folder) => {
+      await folder.write("x.ts", "one");
+      await folder.write("y.ts", "one");
+      const file = await folder.write("a.toml", before);
+      const first = await folder.load({ files: [file] });
+      assert.equal(
+        (await folder.load({ files: [file] })).pluginFingerprint,
+        first.pluginFingerprint,
+      );
       await writeFile(file, after);
-      if (change === "") await rm(join(box.root, "x.ts"));
-      else if (change !== undefined) await box.write("x.ts", change);
-      const second = await box.load({ files: [file] });
+      if (change === "") await rm(join(folder.root, "x.ts"));
+      else if (change !== undefined) await folder.write("x.ts", change);
+      const second = await folder.load({ files: [file] });
       return [
         first.pluginFingerprint !== second.pluginFingerprint,
         first.fingerprint !== second.fingerprint,
@@ -367,16 +370,16 @@ describe("the edition of plugins", () => {
   }
 
   it("knows the files of plugins though there are problems, and tells an empty one", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("a.toml", `${use("./x.ts")}[servers.a]\n`);
-      const path = join(box.root, "x.ts");
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("a.toml", `${use("./x.ts")}[servers.a]\n`);
+      const path = join(folder.root, "x.ts");
       for (const [content, blank] of [
         [undefined, false],
         ["x", false],
         ["", true],
       ] as const) {
         if (content !== undefined) await writeFile(path, content);
-        const result = await box.load({ files: [file] });
+        const result = await folder.load({ files: [file] });
         assert.ok(result.problems.length > 0);
         assert.deepEqual([result.pluginFiles, result.hasEmptyFile], [[path], blank]);
       }
@@ -391,12 +394,12 @@ describe("a complaint that comes up later", () => {
   ] as const;
 
   it("gets its place in the file, or that of what is around it, and the order of the text", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const text = `${use("x", "options = { a = 1 }\n")}${use("y", "[plugins.options]\nb = 2")}`;
-      const file = await box.write("a.toml", text);
+      const file = await folder.write("a.toml", text);
       const problems = await addPositionsLater(file, complaints);
       assert.deepEqual(
-        problems.map((problem) => box.shorten(formatProblem(problem))),
+        problems.map((problem) => folder.shorten(formatProblem(problem))),
         [
           "a.toml:3:13: plugins[0].options.a: unknown key",
           "a.toml:6:10: plugins[1].options.gone.deep: is missing",
@@ -406,9 +409,9 @@ describe("a complaint that comes up later", () => {
     }));
 
   it("has none if the file cannot be read any more", () =>
-    withManifestFolder(async (box) => {
-      const broken = await box.write("b.toml", "[");
-      for (const file of [broken, join(box.root, "none.toml")]) {
+    withManifestFolder(async (folder) => {
+      const broken = await folder.write("b.toml", "[");
+      for (const file of [broken, join(folder.root, "none.toml")]) {
         const problems = await addPositionsLater(file, complaints);
         assert.deepEqual(
           problems.map(({ position, path }) => [position, path]),

@@ -518,14 +518,14 @@ describe("a wrong manifest", () => {
   }
 
   it("has all its problems told at once, over files and the variable, each file in its order", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write(
+    withManifestFolder(async (folder) => {
+      const a = await folder.write(
         "a.toml",
         `[hub]\nnmae = 1\n[servers.x]\ncommand = "c"\nargs = ["\${X}", 2]`,
       );
-      const b = await box.write("b.json", `{"servers": {`);
+      const b = await folder.write("b.json", `{"servers": {`);
       const env = { TOOLMUX_SERVERS: `{"y": {"command": 5},\n "z": {"cmd": "secret"}}` };
-      assert.deepEqual(await box.loadProblems({ files: [a, b, `${box.root}/c.toml`], env }), [
+      assert.deepEqual(await folder.loadProblems({ files: [a, b, `${folder.root}/c.toml`], env }), [
         "c.toml: does not exist",
         "b.json:1:14: not valid JSON: close brace expected",
         `a.toml:2:1: hub.nmae: unknown key; did you mean "name"?`,
@@ -559,55 +559,55 @@ describe("a wrong manifest", () => {
   });
 
   it("is not blamed by rules whose settings are wrong themselves or cannot be read", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const text = `[hub]\nseperator = "-"\n[servers.a__b]\ncommand = "x"`;
       assert.deepEqual(await findProblems(text), [
         `t.toml:2:1: hub.seperator: unknown key; did you mean "separator"?`,
       ]);
-      const a = await box.write("a.toml", `hub.separator = -`);
-      const b = await box.write("b.toml", `[servers.a__b]\ncommand = "x"`);
-      assert.deepEqual(await box.loadProblems({ files: [a, b] }), [
+      const a = await folder.write("a.toml", `hub.separator = -`);
+      const b = await folder.write("b.toml", `[servers.a__b]\ncommand = "x"`);
+      assert.deepEqual(await folder.loadProblems({ files: [a, b] }), [
         "a.toml:1:17: not valid TOML: invalid value",
       ]);
     }));
 
   it("names both servers of one prefix when they come from two files", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", `[servers.a]\ncommand = "x"`);
-      const b = await box.write("b.toml", `[servers.b]\ncommand = "x"\nprefix = "a"`);
-      assert.deepEqual(await box.loadProblems({ files: [a, b] }), [
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", `[servers.a]\ncommand = "x"`);
+      const b = await folder.write("b.toml", `[servers.b]\ncommand = "x"\nprefix = "a"`);
+      assert.deepEqual(await folder.loadProblems({ files: [a, b] }), [
         `b.toml:3:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; give one of them another prefix = "…"`,
       ]);
     }));
 
   it("blames the file that set the last of two limits", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", `defaults.maxCallTimeout = "2m"`);
-      const b = await box.write("b.toml", `defaults.callTimeout = "3m"`);
-      const c = await box.write("c.toml", `hub.name = "c"`);
-      assert.deepEqual(await box.loadProblems({ files: [a, b, c] }), [
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", `defaults.maxCallTimeout = "2m"`);
+      const b = await folder.write("b.toml", `defaults.callTimeout = "3m"`);
+      const c = await folder.write("c.toml", `hub.name = "c"`);
+      assert.deepEqual(await folder.loadProblems({ files: [a, b, c] }), [
         "b.toml:1:24: defaults.callTimeout: callTimeout (3m) is longer than maxCallTimeout (2m); set maxCallTimeout to 3m or more",
       ]);
     }));
 
   it("blames the file that set the last of two limits in a table", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", `defaults.reconnect = { max = "2m" }`);
-      const b = await box.write("b.toml", `[defaults]\nreconnect.base = "3m"`);
-      const c = await box.write("c.toml", `defaults.reconnect.jitter = 0`);
-      assert.deepEqual(await box.loadProblems({ files: [a, b, c] }), [
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", `defaults.reconnect = { max = "2m" }`);
+      const b = await folder.write("b.toml", `[defaults]\nreconnect.base = "3m"`);
+      const c = await folder.write("c.toml", `defaults.reconnect.jitter = 0`);
+      assert.deepEqual(await folder.loadProblems({ files: [a, b, c] }), [
         "b.toml:2:18: defaults.reconnect.base: reconnect.base (3m) is longer than reconnect.max (2m); set reconnect.max to 3m or more",
       ]);
     }));
 
   it("says why a file cannot be read", () =>
-    withManifestFolder(async (box) => {
-      await box.write("dir/x", "");
-      const binary = await box.write("binary.toml", new Uint8Array([0x61, 0xff, 0xfe]));
-      const files = [`${box.root}/none.toml`, `${box.root}/dir`, binary, "/dev/null"];
-      assert.deepEqual(await box.loadProblems({ files }), [
+    withManifestFolder(async (folder) => {
+      await folder.write("dir/x", "");
+      const binary = await folder.write("binary.toml", new Uint8Array([0x61, 0xff, 0xfe]));
+      const files = [`${folder.root}/none.toml`, `${folder.root}/dir`, binary, "/dev/null"];
+      assert.deepEqual(await folder.loadProblems({ files }), [
         "none.toml: does not exist",
-        `${box.root}/dir: is a folder, not a file`.replace(`${box.root}/`, ""),
+        `${folder.root}/dir: is a folder, not a file`.replace(`${folder.root}/`, ""),
         "/dev/null: is not a regular file",
         "binary.toml: is not UTF-8 text",
       ]);
@@ -678,8 +678,8 @@ describe("the nearest key", () => {
 describe("a problem within the table of one server", () => {
   /** Whether each server can be run, in order; undefined if the manifest is refused as a whole. */
   const outcome = (text: string, name = "t.toml", env = {}): Promise<unknown> =>
-    withManifestFolder(async (box) => {
-      const loaded = await box.load({ files: [await box.write(name, text)], env });
+    withManifestFolder(async (folder) => {
+      const loaded = await folder.load({ files: [await folder.write(name, text)], env });
       if (!loaded.ok) return undefined;
       return loaded.manifest.servers.map((spec) => [spec.name, spec.kind]);
     });
@@ -722,10 +722,10 @@ describe("a problem within the table of one server", () => {
   });
 
   it("is told but costs nothing in a table that a later file replaces", () =>
-    withManifestFolder(async (box) => {
-      const a = await box.write("a.toml", "[servers.a]\ncomand = 'x'");
-      const b = await box.write("b.toml", "[servers.a]\ncommand = 'x'");
-      const loaded = await box.load({ files: [a, b] });
+    withManifestFolder(async (folder) => {
+      const a = await folder.write("a.toml", "[servers.a]\ncomand = 'x'");
+      const b = await folder.write("b.toml", "[servers.a]\ncommand = 'x'");
+      const loaded = await folder.load({ files: [a, b] });
       assert.ok(loaded.ok && loaded.problems.length > 0);
       assert.deepEqual(
         loaded.manifest.servers.map(({ kind }) => kind),
@@ -747,16 +747,16 @@ describe("a problem within the table of one server", () => {
   }
 
   it("leaves a prefix to the server that has it in force, whatever the order", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write(
+    withManifestFolder(async (folder) => {
+      const file = await folder.write(
         "t.toml",
         `[servers.a]\ncommand = "x"\nprefix = "p"\n[servers.b]\ncommand = "x"\nprefix = "p"`,
       );
       const kinds = async (inForce: ReadonlyMap<string, string>) => {
         const loaded = await loadManifest({
           files: [file],
-          env: { HOME: box.home },
-          cwd: box.cwd,
+          env: { HOME: folder.home },
+          cwd: folder.cwd,
           platform: "linux",
           runningPrefixes: () => inForce,
         });

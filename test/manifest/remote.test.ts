@@ -267,19 +267,19 @@ describe("a server over HTTP, right before it is reached,", () => {
   }
 
   it("reads its files each time, from the manifest's folder", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write(
+    withManifestFolder(async (folder) => {
+      const file = await folder.write(
         "conf/a.toml",
         `[servers.s]\n${URL_LINE}\nkeyFile = "keys/\${env:WHO}"\nca = "../ca.pem"`,
       );
-      await box.write("conf/keys/me", "token-one\n");
-      await box.write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
-      const { manifest } = await box.loadValid({ files: [file] });
+      await folder.write("conf/keys/me", "token-one\n");
+      await folder.write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
+      const { manifest } = await folder.loadValid({ files: [file] });
       const read = () => resolveRemote(getRemote(manifest, "s"), { WHO: "me" });
       const { bearerToken: key, ca, secrets } = await read();
       assert.deepEqual([key, ca], ["token-one", "-----BEGIN CERTIFICATE-----"]);
       assert.deepEqual(secrets, ["token-one"]);
-      await box.write("conf/keys/me", "token-two");
+      await folder.write("conf/keys/me", "token-two");
       assert.equal((await read()).bearerToken, "token-two");
     }));
 

@@ -144,11 +144,11 @@ describe("a manifest", () => {
     ["settings.txt", FULL.json],
   ] as const) {
     it(`means the same whatever it is written in: ${name}`, () =>
-      withManifestFolder(async (box) => {
-        const file = await box.write(`sub/${name}`, text);
-        const { manifest, notes } = await box.loadValid({ files: [file] });
+      withManifestFolder(async (folder) => {
+        const file = await folder.write(`sub/${name}`, text);
+        const { manifest, notes } = await folder.loadValid({ files: [file] });
         assert.deepEqual(plainCopy(manifest.hub), RESOLVED.hub);
-        const expected = { ...RESOLVED.files, baseDir: `${box.root}/sub` };
+        const expected = { ...RESOLVED.files, baseDir: `${folder.root}/sub` };
         assert.deepEqual(plainCopy(getServer(manifest, "files")), plainCopy(expected));
         assert.deepEqual(manifest.sources, [file]);
         assert.deepEqual(notes, []);
@@ -325,39 +325,39 @@ describe("a manifest", () => {
 
 describe("several sources", () => {
   it("merge hub and defaults by key, and servers as a whole, the later winning", () =>
-    withManifestFolder(async (box) => {
-      const one = await box.write(
+    withManifestFolder(async (folder) => {
+      const one = await folder.write(
         "one/a.toml",
         `hub.name = "one"\nhub.nameLimit = 100\ndefaults.callTimeout = "10s"\n[servers.a]\ncommand = "a1"\nargs = ["x"]\n[servers.b]\ncommand = "b1"`,
       );
-      const two = await box.write(
+      const two = await folder.write(
         "two/b.json",
         `{"hub": {"name": "two"}, "defaults": {"maxMessage": 5}, "servers": {"c": {"command": "c2"}, "a": {"command": "a2"}}}`,
       );
-      const { manifest } = await box.loadValid({ files: [one, two] });
+      const { manifest } = await folder.loadValid({ files: [one, two] });
       assert.deepEqual(manifest.hub, { ...HUB_DEFAULTS, name: "two", nameLimit: 100 });
       assert.deepEqual(
         manifest.servers.map(({ name }) => name),
         ["a", "b", "c"],
       );
       const a = getServer(manifest, "a");
-      assert.deepEqual([a.command, a.args, a.baseDir], ["a2", [], `${box.root}/two`]);
+      assert.deepEqual([a.command, a.args, a.baseDir], ["a2", [], `${folder.root}/two`]);
       assert.deepEqual([a.callTimeout, a.maxMessage], [10_000, 5]);
       assert.equal(getServer(manifest, "b").maxMessage, 5);
       assert.deepEqual(manifest.sources, [one, two]);
     }));
 
   it("merge what is said of reconnecting key by key, through the files and down to the server", () =>
-    withManifestFolder(async (box) => {
-      const one = await box.write(
+    withManifestFolder(async (folder) => {
+      const one = await folder.write(
         "a.toml",
         `[defaults]\nidleStop = "5m"\nreconnect = { policy = "immediate", maxAttempts = 5 }\n[servers.a]\ncommand = "x"`,
       );
-      const two = await box.write(
+      const two = await folder.write(
         "b.toml",
         `[defaults.reconnect]\nmaxAttempts = 6\nbase = "2s"\n[servers.b]\ncommand = "x"\nidleStop = 0\nreconnect.policy = "none"\nreconnect.jitter = 1`,
       );
-      const { manifest } = await box.loadValid({ files: [one, two] });
+      const { manifest } = await folder.loadValid({ files: [one, two] });
       const common = { policy: "immediate", base: 2000, max: 60_000, jitter: 0.2, maxAttempts: 6 };
       const [a, b] = [getServer(manifest, "a"), getServer(manifest, "b")];
       assert.deepEqual(a.reconnect, common);
@@ -371,29 +371,29 @@ describe("several sources", () => {
     ["under mcpServers", `{"mcpServers": {"b": {"command": "y", "cwd": "sub", "type": "stdio"}}}`],
   ] as const) {
     it(`end with the servers of TOOLMUX_SERVERS: ${style}`, () =>
-      withManifestFolder(async (box) => {
-        const file = await box.write(
+      withManifestFolder(async (folder) => {
+        const file = await folder.write(
           "a.toml",
           `[servers.a]\ncommand="x"\n[servers.b]\ncommand="x"`,
         );
         const env = { TOOLMUX_SERVERS: text };
-        const { manifest } = await box.loadValid({ files: [file], env });
+        const { manifest } = await folder.loadValid({ files: [file], env });
         assert.deepEqual(
           manifest.servers.map(({ name }) => name),
           ["a", "b"],
         );
         const b = getServer(manifest, "b");
-        assert.deepEqual([b.command, b.baseDir], ["y", box.cwd]);
+        assert.deepEqual([b.command, b.baseDir], ["y", folder.cwd]);
         assert.deepEqual(manifest.sources, [file]);
       }));
   }
 
   it("may be TOOLMUX_SERVERS alone, and an empty one is none", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const env = { TOOLMUX_SERVERS: `{"servers": {"command": "x"}}` };
-      const { manifest } = await box.loadValid({ env });
+      const { manifest } = await folder.loadValid({ env });
       assert.equal(getServer(manifest, "servers").command, "x");
-      const [problem] = await box.loadProblems({ env: { TOOLMUX_SERVERS: " " } });
+      const [problem] = await folder.loadProblems({ env: { TOOLMUX_SERVERS: " " } });
       assert.match(problem ?? "", /no manifest yet/);
     }));
 });

@@ -15,16 +15,16 @@ const SERVER = `[servers.s]\ncommand = "x"\n`;
 
 describe("the table of secrets", () => {
   it("says where they are looked for, the last file that says it for all servers", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const files = [
-        await box.write("a.toml", `${SERVER}[secrets]\nsources = ["file"]`),
-        await box.write(
+        await folder.write("a.toml", `${SERVER}[secrets]\nsources = ["file"]`),
+        await folder.write(
           "b.toml",
           `[servers.t]\nurl = "http://localhost"\n[secrets]\nsources = ["keychain", "file"]`,
         ),
-        await box.write("c.toml", `[secrets]\ncommands = true`),
+        await folder.write("c.toml", `[secrets]\ncommands = true`),
       ];
-      const { manifest } = await box.loadValid({ files });
+      const { manifest } = await folder.loadValid({ files });
       const sources = manifest.servers.map((spec) => "secretSources" in spec && spec.secretSources);
       assert.deepEqual(sources, [
         ["keychain", "file"],
@@ -88,21 +88,21 @@ describe("${cmd:…}", () => {
   });
 
   it("is refused in a file that does not, whatever others allow", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const files = [
-        await box.write("a.toml", `[secrets]\ncommands = true`),
-        await box.write("b.toml", `${SERVER}${USE}`),
+        await folder.write("a.toml", `[secrets]\ncommands = true`),
+        await folder.write("b.toml", `${SERVER}${USE}`),
       ];
-      assert.deepEqual(await box.loadProblems({ files }), [
+      assert.deepEqual(await folder.loadProblems({ files }), [
         `b.toml:3:9: servers.s.args[0]: ${REFUSAL}`,
       ]);
     }));
 
   it("is refused in the environment variable, which cannot allow it", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const env = { TOOLMUX_SERVERS: '{"s": {"command": "${cmd:x}"}}' };
       assert.match(
-        (await box.loadProblems({ env })).join(),
+        (await folder.loadProblems({ env })).join(),
         /servers?.*commands = true|command: found/,
       );
     }));

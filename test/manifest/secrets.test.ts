@@ -117,16 +117,16 @@ describe("interpolation", () => {
   });
 
   it("reads files relative to the manifest, without their last line end", () =>
-    withManifestFolder(async (box) => {
-      await box.write("conf/key", "s3cret-key\n");
-      await box.write("conf/sub/two", "line one\r\nline two\r\n");
-      await box.write("home/.token", "${env:TOKEN}\n\n");
-      const file = await box.write(
+    withManifestFolder(async (folder) => {
+      await folder.write("conf/key", "s3cret-key\n");
+      await folder.write("conf/sub/two", "line one\r\nline two\r\n");
+      await folder.write("home/.token", "${env:TOKEN}\n\n");
+      const file = await folder.write(
         "conf/a.toml",
-        `[servers.s]\ncommand = "x"\nargs = ["\${file:key}", "\${file:./sub/two}", "\${file:~/.token}", "\${file:${box.root}/conf/key}"]`,
+        `[servers.s]\ncommand = "x"\nargs = ["\${file:key}", "\${file:./sub/two}", "\${file:~/.token}", "\${file:${folder.root}/conf/key}"]`,
       );
-      const { manifest } = await box.loadValid({ files: [file] });
-      const resolved = await resolveServer(getServer(manifest, "s"), { HOME: box.home }, "/");
+      const { manifest } = await folder.loadValid({ files: [file] });
+      const resolved = await resolveServer(getServer(manifest, "s"), { HOME: folder.home }, "/");
       assert.deepEqual(resolved.args, [
         "s3cret-key",
         "line one\r\nline two",
@@ -136,23 +136,23 @@ describe("interpolation", () => {
     }));
 
   it("says which file cannot be used and why", () =>
-    withManifestFolder(async (box) => {
-      await box.write("big", "x".repeat(65_537));
-      await box.write("fits", "x".repeat(65_536));
-      await box.write("binary", new Uint8Array([0xff, 0xfe]));
-      await box.write("folder/x", "");
+    withManifestFolder(async (folder) => {
+      await folder.write("big", "x".repeat(65_537));
+      await folder.write("fits", "x".repeat(65_536));
+      await folder.write("binary", new Uint8Array([0xff, 0xfe]));
+      await folder.write("folder/x", "");
       const explain = async (path: string) => {
         const text = JSON.stringify({
           servers: { s: { command: "x", args: [`\${file:${path}}`] } },
         });
-        const file = await box.write("a.json", text);
-        const { manifest } = await box.loadValid({ files: [file] });
+        const file = await folder.write("a.json", text);
+        const { manifest } = await folder.loadValid({ files: [file] });
         const error: unknown = await resolveServer(getServer(manifest, "s"), {}).then(
           () => "resolved",
           (reason: unknown) => reason,
         );
         if (!(error instanceof Error)) return error;
-        return box
+        return folder
           .shorten(error.message)
           .replace('server "s" cannot be started: args[0] needs the file ', "");
       };

@@ -11,76 +11,84 @@ import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/ma
 
 const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
 const bytes = (text: string) => new TextEncoder().encode(text);
-const state = (box: ManifestFolder) => stateFolder({ HOME: box.home }, "linux");
-const worldOf = (box: ManifestFolder) => ({
-  env: { HOME: box.home },
-  cwd: box.cwd,
+const state = (manifestFolder: ManifestFolder) =>
+  stateFolder({ HOME: manifestFolder.home }, "linux");
+const worldOf = (manifestFolder: ManifestFolder) => ({
+  env: { HOME: manifestFolder.home },
+  cwd: manifestFolder.cwd,
   platform: "linux",
   signal: new AbortController().signal,
   uncaughtErrorHandlers: new Set<never>(),
   hangupHandlers: new Set<never>(),
 });
-const distrust = (path: string, box: ManifestFolder) =>
-  `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${box.root}/${path}\` if you want its commands run`;
+const distrust = (path: string, manifestFolder: ManifestFolder) =>
+  `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${manifestFolder.root}/${path}\` if you want its commands run`;
 
 /** The servers that are found, with their commands, and the notes. */
 async function search(
-  box: ManifestFolder,
+  manifestFolder: ManifestFolder,
   choice: Parameters<ManifestFolder["loadValid"]>[0] = {},
 ) {
-  const { manifest, notes } = await box.loadValid(choice);
+  const { manifest, notes } = await manifestFolder.loadValid(choice);
   const servers = manifest.servers.map(
     (spec) => `${spec.name}=${spec.kind === "stdio" ? spec.command : "-"}`,
   );
-  const shown = notes.map((note) => note.replace(`trust ${box.root}/`, "trust "));
-  return { servers, notes: shown, sources: manifest.sources.map((file) => box.shorten(file)) };
+  const shown = notes.map((note) => note.replace(`trust ${manifestFolder.root}/`, "trust "));
+  return {
+    servers,
+    notes: shown,
+    sources: manifest.sources.map((file) => manifestFolder.shorten(file)),
+  };
 }
 
 describe("trust", () => {
   it("holds for one path with one content, until either changes", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("work/toolmux.toml", "a");
-      const other = await box.write("work/.mcp.json", "a");
-      const folder = state(box);
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("work/toolmux.toml", "a");
+      const other = await manifestFolder.write("work/.mcp.json", "a");
+      const folder = state(manifestFolder);
       assert.equal(await isTrusted(file, bytes("a"), folder), false);
-      assert.equal(await box.trust(file, folder), file);
+      assert.equal(await manifestFolder.trust(file, folder), file);
       assert.equal(await isTrusted(file, bytes("a"), folder), true);
       assert.equal(await isTrusted(file, bytes("b"), folder), false);
       assert.equal(await isTrusted(other, bytes("a"), folder), false);
-      await box.trust(other, folder);
+      await manifestFolder.trust(other, folder);
       assert.equal(await isTrusted(file, bytes("a"), folder), true);
       await writeFile(file, "b");
-      await box.trust(file, folder);
+      await manifestFolder.trust(file, folder);
       assert.equal(await isTrusted(file, bytes("a"), folder), false);
       assert.equal(await isTrusted(file, bytes("b"), folder), true);
     }));
 
   it("follows the real file, not the name that a link gives it", () =>
-    withManifestFolder(async (box) => {
-      const real = await box.write("real/toolmux.toml", "a");
-      const alias = join(box.root, "alias.toml");
+    withManifestFolder(async (manifestFolder) => {
+      const real = await manifestFolder.write("real/toolmux.toml", "a");
+      const alias = join(manifestFolder.root, "alias.toml");
       await symlink(real, alias);
-      assert.equal(await box.trust(alias, state(box)), real);
-      assert.equal(await isTrusted(real, bytes("a"), state(box)), true);
-      assert.equal(await isTrusted(alias, bytes("a"), state(box)), true);
+      assert.equal(await manifestFolder.trust(alias, state(manifestFolder)), real);
+      assert.equal(await isTrusted(real, bytes("a"), state(manifestFolder)), true);
+      assert.equal(await isTrusted(alias, bytes("a"), state(manifestFolder)), true);
     }));
 
   it("is kept where only the user can read it, with nothing else left behind", () =>
-    withManifestFolder(async (box) => {
-      const folder = state(box);
+    withManifestFolder(async (manifestFolder) => {
+      const folder = state(manifestFolder);
       await mkdir(folder, { recursive: true });
       await chmod(folder, 0o755);
-      await box.trust(await box.write("work/toolmux.toml", "a"), folder);
-      await box.trust(await box.write("work/toolmux.toml", "b"), folder);
-      await box.trust(join(box.cwd, "toolmux.toml"), join(box.root, "new/state"));
-      assert.equal((await stat(join(box.root, "new"))).mode & 0o777, 0o700);
+      await manifestFolder.trust(await manifestFolder.write("work/toolmux.toml", "a"), folder);
+      await manifestFolder.trust(await manifestFolder.write("work/toolmux.toml", "b"), folder);
+      await manifestFolder.trust(
+        join(manifestFolder.cwd, "toolmux.toml"),
+        join(manifestFolder.root, "new/state"),
+      );
+      assert.equal((await stat(join(manifestFolder.root, "new"))).mode & 0o777, 0o700);
       assert.equal((await stat(folder)).mode & 0o777, 0o700);
       assert.equal((await stat(join(folder, "trusted.json"))).mode & 0o777, 0o600);
       assert.deepEqual(await readdir(folder), ["trusted.json"]);
       const store: unknown = JSON.parse(await readFile(join(folder, "trusted.json"), "utf8"));
       assert.deepEqual(store, {
         files: {
-          [`${box.root}/work/toolmux.toml`]:
+          [`${manifestFolder.root}/work/toolmux.toml`]:
             "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d",
         },
       });
@@ -88,71 +96,71 @@ describe("trust", () => {
 
   for (const damage of ["", "{", "[]", "null", '{"files": []}', '{"files": {"x": 1}}', "\xff"]) {
     it(`is in nothing when its store is damaged, and starts anew: ${JSON.stringify(damage)}`, () =>
-      withManifestFolder(async (box) => {
-        const file = await box.write("work/toolmux.toml", "a");
-        const folder = state(box);
-        await box.write("home/.local/state/toolmux/trusted.json", damage);
+      withManifestFolder(async (manifestFolder) => {
+        const file = await manifestFolder.write("work/toolmux.toml", "a");
+        const folder = state(manifestFolder);
+        await manifestFolder.write("home/.local/state/toolmux/trusted.json", damage);
         assert.equal(await isTrusted(file, bytes("a"), folder), false);
-        await box.trust(file, folder);
+        await manifestFolder.trust(file, folder);
         assert.equal(await isTrusted(file, bytes("a"), folder), true);
       }));
   }
 
   it("is refused for what is no readable file", () =>
-    withManifestFolder(async (box) => {
-      await box.write("folder/x", "");
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("folder/x", "");
       for (const path of ["none.toml", "folder"]) {
-        const file = join(box.root, path);
+        const file = join(manifestFolder.root, path);
         const refused = { name: "HubError", code: "manifestInvalid" };
-        await assert.rejects(trustFileContent(file, worldOf(box)), refused);
-        assert.deepEqual(await readdir(box.root).then((names) => names.toSorted()), [
+        await assert.rejects(trustFileContent(file, worldOf(manifestFolder)), refused);
+        assert.deepEqual(await readdir(manifestFolder.root).then((names) => names.toSorted()), [
           "folder",
           "home",
         ]);
       }
-      const gone = trust(join(box.root, "none.toml"), bytes(""), state(box));
+      const gone = trust(join(manifestFolder.root, "none.toml"), bytes(""), state(manifestFolder));
       await assert.rejects(gone, { name: "HubError", code: "usage" });
     }));
 
   it("is given to the very bytes that were shown, though the file changes meanwhile", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("work/toolmux.toml", server("a", "good"));
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("work/toolmux.toml", server("a", "good"));
       let trusting: ReturnType<typeof trustFileContent> | undefined;
       // Somebody else has the turn, and writes the file before it ends.
-      await withManifestLock(worldOf(box), async () => {
-        trusting = trustFileContent(file, worldOf(box));
+      await withManifestLock(worldOf(manifestFolder), async () => {
+        trusting = trustFileContent(file, worldOf(manifestFolder));
         // As long as it would take to read the file before waiting for the turn.
-        for (let round = 0; round < 10; round++) await box.load({ files: [file] });
+        for (let round = 0; round < 10; round++) await manifestFolder.load({ files: [file] });
         await writeFile(file, server("a", "evil"));
       });
       const shown = await trusting;
       const [spec] = shown?.manifest.servers ?? [];
       assert.ok(spec?.kind === "stdio");
       for (const command of ["good", "evil"]) {
-        const isKept = await isTrusted(file, bytes(server("a", command)), state(box));
+        const isKept = await isTrusted(file, bytes(server("a", command)), state(manifestFolder));
         assert.equal(isKept, spec.command === command, command);
       }
     }));
 
   it("stays with a file that its user changes by toolmux", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("work/toolmux.toml", server("a", "good"));
-      await box.trust(file, state(box));
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("work/toolmux.toml", server("a", "good"));
+      await manifestFolder.trust(file, state(manifestFolder));
       const change = { kind: "add", name: "b", entry: { command: "y" }, isNew: true } as const;
-      const edit = await editManifestFile(file, change, worldOf(box));
-      assert.equal(await isTrusted(file, bytes(edit.text), state(box)), true);
+      const edit = await editManifestFile(file, change, worldOf(manifestFolder));
+      assert.equal(await isTrusted(file, bytes(edit.text), state(manifestFolder)), true);
     }));
 });
 
 describe("without a named file", () => {
   it("the user's manifest is found, toolmux.toml before .json before .jsonc", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (manifestFolder) => {
       const folder = "home/.config/toolmux";
-      await box.write(`${folder}/toolmux.jsonc`, `{"servers": {"c": {"command": "x"}}}`);
-      assert.deepEqual((await search(box)).servers, ["c=x"]);
-      await box.write(`${folder}/toolmux.json`, `{"servers": {"b": {"command": "x"}}}`);
-      await box.write(`${folder}/toolmux.toml`, server("a"));
-      assert.deepEqual(await search(box), {
+      await manifestFolder.write(`${folder}/toolmux.jsonc`, `{"servers": {"c": {"command": "x"}}}`);
+      assert.deepEqual((await search(manifestFolder)).servers, ["c=x"]);
+      await manifestFolder.write(`${folder}/toolmux.json`, `{"servers": {"b": {"command": "x"}}}`);
+      await manifestFolder.write(`${folder}/toolmux.toml`, server("a"));
+      assert.deepEqual(await search(manifestFolder), {
         servers: ["a=x"],
         notes: [
           `${folder}/toolmux.json was passed over: ${folder}/toolmux.toml comes first`,
@@ -163,45 +171,51 @@ describe("without a named file", () => {
     }));
 
   it("nothing of the working directory is used unless it is trusted as it is now", () =>
-    withManifestFolder(async (box) => {
-      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
-      const file = await box.write("work/toolmux.toml", server("local"));
-      const mcp = await box.write("work/.mcp.json", `{"mcpServers": {"mcp": {"command": "x"}}}`);
-      const asked = ["work/.mcp.json", "work/toolmux.toml"].map((path) =>
-        distrust(path, box).replace(`trust ${box.root}/`, "trust "),
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("home/.config/toolmux/toolmux.toml", server("user"));
+      const file = await manifestFolder.write("work/toolmux.toml", server("local"));
+      const mcp = await manifestFolder.write(
+        "work/.mcp.json",
+        `{"mcpServers": {"mcp": {"command": "x"}}}`,
       );
-      assert.deepEqual(await search(box), {
+      const asked = ["work/.mcp.json", "work/toolmux.toml"].map((path) =>
+        distrust(path, manifestFolder).replace(`trust ${manifestFolder.root}/`, "trust "),
+      );
+      assert.deepEqual(await search(manifestFolder), {
         servers: ["user=x"],
         notes: asked,
         sources: ["home/.config/toolmux/toolmux.toml"],
       });
-      await box.trust(file, state(box));
-      await box.trust(mcp, state(box));
-      assert.deepEqual(await search(box), {
+      await manifestFolder.trust(file, state(manifestFolder));
+      await manifestFolder.trust(mcp, state(manifestFolder));
+      assert.deepEqual(await search(manifestFolder), {
         servers: ["user=x", "mcp=x", "local=x"],
         notes: [],
         sources: ["home/.config/toolmux/toolmux.toml", "work/.mcp.json", "work/toolmux.toml"],
       });
       await writeFile(file, server("local", "evil"));
-      assert.deepEqual((await search(box)).servers, ["user=x", "mcp=x"]);
-      assert.deepEqual((await search(box)).notes, asked.slice(1));
+      assert.deepEqual((await search(manifestFolder)).servers, ["user=x", "mcp=x"]);
+      assert.deepEqual((await search(manifestFolder)).notes, asked.slice(1));
     }));
 
   it("a trusted file of the working directory wins over the user's, and toolmux.* over .mcp.json", () =>
-    withManifestFolder(async (box) => {
-      await box.write(
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write(
         "home/.config/toolmux/toolmux.toml",
         `hub.name = "user"\n${server("a", "user")}${server("b", "user")}${server("c", "user")}`,
       );
       const mcp = `{"mcpServers": {"b": {"command": "mcp"}, "c": {"command": "mcp"}}}`;
-      await box.trust(await box.write("work/.mcp.json", mcp), state(box));
-      const local = await box.write(
+      await manifestFolder.trust(
+        await manifestFolder.write("work/.mcp.json", mcp),
+        state(manifestFolder),
+      );
+      const local = await manifestFolder.write(
         "work/toolmux.json",
         `{"servers": {"c": {"command": "local"}}}`,
       );
-      await box.trust(local, state(box));
+      await manifestFolder.trust(local, state(manifestFolder));
       const env = { TOOLMUX_SERVERS: `{"d": {"command": "env"}}` };
-      assert.deepEqual((await search(box, { env })).servers, [
+      assert.deepEqual((await search(manifestFolder, { env })).servers, [
         "a=user",
         "b=mcp",
         "c=local",
@@ -210,29 +224,32 @@ describe("without a named file", () => {
     }));
 
   it("an untrusted file cannot hide a trusted one behind its better name", () =>
-    withManifestFolder(async (box) => {
-      await box.write("work/toolmux.toml", server("evil"));
-      const file = await box.write("work/toolmux.json", `{"servers": {"good": {"command": "x"}}}`);
-      await box.trust(file, state(box));
-      assert.deepEqual((await search(box)).servers, ["good=x"]);
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("work/toolmux.toml", server("evil"));
+      const file = await manifestFolder.write(
+        "work/toolmux.json",
+        `{"servers": {"good": {"command": "x"}}}`,
+      );
+      await manifestFolder.trust(file, state(manifestFolder));
+      assert.deepEqual((await search(manifestFolder)).servers, ["good=x"]);
     }));
 
   it("what is no readable file in the working directory is passed over without opening it", () =>
-    withManifestFolder(async (box) => {
-      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
-      await mkdir(join(box.cwd, "toolmux.toml"), { recursive: true });
-      await symlink("/dev/zero", join(box.cwd, ".mcp.json"));
-      assert.deepEqual((await search(box)).notes, [
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("home/.config/toolmux/toolmux.toml", server("user"));
+      await mkdir(join(manifestFolder.cwd, "toolmux.toml"), { recursive: true });
+      await symlink("/dev/zero", join(manifestFolder.cwd, ".mcp.json"));
+      assert.deepEqual((await search(manifestFolder)).notes, [
         "work/.mcp.json was passed over: it is not a regular file",
         "work/toolmux.toml was passed over: it is a folder, not a file",
       ]);
     }));
 
   it("the user's own folder is no stranger when one stands in it", () =>
-    withManifestFolder(async (box) => {
-      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
-      const cwd = join(box.home, ".config", "toolmux");
-      assert.deepEqual(await search(box, { cwd }), {
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("home/.config/toolmux/toolmux.toml", server("user"));
+      const cwd = join(manifestFolder.home, ".config", "toolmux");
+      assert.deepEqual(await search(manifestFolder, { cwd }), {
         servers: ["user=x"],
         notes: [],
         sources: ["home/.config/toolmux/toolmux.toml"],
@@ -240,17 +257,17 @@ describe("without a named file", () => {
     }));
 
   it("a user's manifest that cannot be read is a problem, not an absence", () =>
-    withManifestFolder(async (box) => {
-      await mkdir(join(box.home, ".config/toolmux/toolmux.toml"), { recursive: true });
-      assert.deepEqual(await box.loadProblems(), [
+    withManifestFolder(async (manifestFolder) => {
+      await mkdir(join(manifestFolder.home, ".config/toolmux/toolmux.toml"), { recursive: true });
+      assert.deepEqual(await manifestFolder.loadProblems(), [
         "home/.config/toolmux/toolmux.toml: is a folder, not a file",
       ]);
     }));
 
   it("nothing at all is a problem that says where it looked and how to begin", () =>
-    withManifestFolder(async (box) => {
-      await box.write("work/toolmux.toml", server("local"));
-      const [problem = "", ...others] = await box.loadProblems();
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("work/toolmux.toml", server("local"));
+      const [problem = "", ...others] = await manifestFolder.loadProblems();
       assert.deepEqual(others, []);
       for (const part of [
         "home/.config/toolmux/toolmux.toml: there is no manifest yet",
@@ -262,73 +279,75 @@ describe("without a named file", () => {
       ]) {
         assert.ok(problem.includes(part), `${part} is not in\n${problem}`);
       }
-      const result = await box.load();
+      const result = await manifestFolder.load();
       assert.deepEqual(result.notes.length, 1);
     }));
 
   it("a named file is used alone and needs no trust", () =>
-    withManifestFolder(async (box) => {
-      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
-      await box.write("work/toolmux.toml", server("local"));
-      await box.write("work/.mcp.json", "{}");
-      const found = await search(box, { files: ["toolmux.toml"] });
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("home/.config/toolmux/toolmux.toml", server("user"));
+      await manifestFolder.write("work/toolmux.toml", server("local"));
+      await manifestFolder.write("work/.mcp.json", "{}");
+      const found = await search(manifestFolder, { files: ["toolmux.toml"] });
       assert.deepEqual(found, { servers: ["local=x"], notes: [], sources: ["work/toolmux.toml"] });
     }));
 
   it("a named file may stand in the home folder", () =>
-    withManifestFolder(async (box) => {
-      await box.write("home/mine.toml", server("mine"));
-      assert.deepEqual((await search(box, { files: ["~/mine.toml"] })).servers, ["mine=x"]);
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("home/mine.toml", server("mine"));
+      assert.deepEqual((await search(manifestFolder, { files: ["~/mine.toml"] })).servers, [
+        "mine=x",
+      ]);
     }));
 });
 
 describe("what was passed over for lack of trust", () => {
-  const passed = async (box: ManifestFolder, files: readonly string[] = []) =>
-    (await box.load({ files })).untrusted.map((file) => box.shorten(file));
+  const passed = async (manifestFolder: ManifestFolder, files: readonly string[] = []) =>
+    (await manifestFolder.load({ files })).untrusted.map((file) => manifestFolder.shorten(file));
 
   it("is named by path, whether or not anything else was found", () =>
-    withManifestFolder(async (box) => {
-      assert.deepEqual(await passed(box), []);
-      const file = await box.write("work/toolmux.toml", server("local"));
-      await box.write("work/.mcp.json", "{}");
+    withManifestFolder(async (manifestFolder) => {
+      assert.deepEqual(await passed(manifestFolder), []);
+      const file = await manifestFolder.write("work/toolmux.toml", server("local"));
+      await manifestFolder.write("work/.mcp.json", "{}");
       const both = ["work/.mcp.json", "work/toolmux.toml"];
-      assert.deepEqual(await passed(box), both);
-      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
-      assert.deepEqual(await passed(box), both);
-      await box.trust(file, state(box));
-      assert.deepEqual(await passed(box), ["work/.mcp.json"]);
+      assert.deepEqual(await passed(manifestFolder), both);
+      await manifestFolder.write("home/.config/toolmux/toolmux.toml", server("user"));
+      assert.deepEqual(await passed(manifestFolder), both);
+      await manifestFolder.trust(file, state(manifestFolder));
+      assert.deepEqual(await passed(manifestFolder), ["work/.mcp.json"]);
       await writeFile(file, server("local", "evil"));
-      assert.deepEqual(await passed(box), both);
+      assert.deepEqual(await passed(manifestFolder), both);
     }));
 
   it("has the very path that a manifest names as its source", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("work/toolmux.toml", server("local"));
-      await box.trust(file, state(box));
-      const { sources } = (await box.loadValid()).manifest;
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("work/toolmux.toml", server("local"));
+      await manifestFolder.trust(file, state(manifestFolder));
+      const { sources } = (await manifestFolder.loadValid()).manifest;
       await writeFile(file, server("local", "evil"));
-      assert.deepEqual((await box.load()).untrusted, sources);
+      assert.deepEqual((await manifestFolder.load()).untrusted, sources);
     }));
 
   it("holds what can no longer be read, and nothing that is gone", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("work/toolmux.toml", server("local"));
-      await box.trust(file, state(box));
+    withManifestFolder(async (manifestFolder) => {
+      const file = await manifestFolder.write("work/toolmux.toml", server("local"));
+      await manifestFolder.trust(file, state(manifestFolder));
       await rm(file);
-      assert.deepEqual(await passed(box), []);
+      assert.deepEqual(await passed(manifestFolder), []);
       await mkdir(file);
-      assert.deepEqual(await passed(box), ["work/toolmux.toml"]);
+      assert.deepEqual(await passed(manifestFolder), ["work/toolmux.toml"]);
     }));
 
   it("is nothing where files are named, and nothing in the user's own folder", () =>
-    withManifestFolder(async (box) => {
-      await box.write("work/.mcp.json", "{}");
-      const file = await box.write("work/mine.toml", server("mine"));
-      assert.deepEqual(await passed(box, [file]), []);
-      await mkdir(join(box.home, ".config/toolmux"), { recursive: true });
-      const there = join(box.home, ".config/toolmux");
-      await box.write("home/.config/toolmux/.mcp.json", "{}");
-      assert.deepEqual((await box.load({ cwd: there })).untrusted, []);
+    withManifestFolder(async (manifestFolder) => {
+      await manifestFolder.write("work/.mcp.json", "{}");
+      const file = await manifestFolder.write("work/mine.toml", server("mine"));
+      assert.deepEqual(await passed(manifestFolder, [file]), []);
+      await mkdir(join(manifestFolder.home, ".config/toolmux"), { recursive: true });
+      const there = join(manifestFolder.home, ".config/toolmux");
+      await manifestFolder.write("home/.config/toolmux/.mcp.json", "{}");
+      assert.deepEqual((await manifestFolder.load({ cwd: there })).untrusted, []);
     }));
 });
 

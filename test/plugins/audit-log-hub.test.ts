@@ -27,7 +27,7 @@ interface Line {
   readonly arguments?: unknown;
 }
 
-interface Stage {
+interface Setup {
   readonly client: Peer;
   readonly files: ScriptedServer;
   /** Closes the hub. @returns the logged lines */
@@ -37,7 +37,7 @@ interface Stage {
 /** A hub over one server, with the audit log as the first plugin. */
 async function withHub(
   options: PluginUse["options"],
-  run: (stage: Stage) => Promise<void>,
+  run: (setup: Setup) => Promise<void>,
   inner: readonly PluginUse[] = [],
   settings: { callTimeout?: number } = {},
 ): Promise<void> {
@@ -99,8 +99,8 @@ describe("in a hub, the audit log", () => {
       await callTool(client, "files__read");
       files.onCall = () => '"result":{"content":[],"isError":true}';
       await callTool(client, "files__read");
-      const told = (await end()).map(({ outcome, error }) => [outcome, error]);
-      assert.deepEqual(told, [
+      const reported = (await end()).map(({ outcome, error }) => [outcome, error]);
+      assert.deepEqual(reported, [
         ["error", "-32602"],
         ["toolError", undefined],
       ]);
@@ -143,8 +143,8 @@ describe("in a hub, the audit log", () => {
       await callTool(client, "files__read");
       files.onInitialize = () => '"error":{"code":1,"message":"no"}';
       await callTool(client, "files__read");
-      const told = (await end()).map(({ outcome, error }) => [outcome, error]);
-      assert.deepEqual(told, [
+      const reported = (await end()).map(({ outcome, error }) => [outcome, error]);
+      assert.deepEqual(reported, [
         ["lost", "connectionLost"],
         ["unavailable", "handshakeFailed"],
       ]);
@@ -171,8 +171,8 @@ describe("in a hub, the audit log", () => {
           await callTool(client, "files__read", { how });
         assert.deepEqual(files.messagesOf("tools/call"), []);
         const lines = await end();
-        const told = lines.map(({ outcome, error }) => [outcome, error]);
-        assert.deepEqual(told, [
+        const reported = lines.map(({ outcome, error }) => [outcome, error]);
+        assert.deepEqual(reported, [
           ["ok", undefined],
           ["toolError", undefined],
           ["failed", "pluginFailed"],

@@ -62,7 +62,7 @@ interface BacklogSetup {
 
 async function withBacklog(
   parts: Omit<LineQueueOptions, "log">,
-  run: (stage: BacklogSetup) => Promise<void>,
+  run: (setup: BacklogSetup) => Promise<void>,
 ): Promise<void> {
   const disk = new TestLogFile();
   const logged: string[] = [];

@@ -236,12 +236,12 @@ describe("arguments in the audit log", () => {
         await run(callOf(text), answer);
       }
       const lines = await end();
-      const told = lines.map((line) => ({
+      const reported = lines.map((line) => ({
         truncated: line["truncated"],
         size: (line["sizes"] as { arguments?: number }).arguments,
         length: JSON.stringify(line["arguments"])?.length,
       }));
-      assert.deepEqual(told, [
+      assert.deepEqual(reported, [
         { truncated: true, size: 80_008, length: undefined },
         { truncated: true, size: 5, length: undefined },
         { truncated: undefined, size: undefined, length: 64 * 1024 },

@@ -368,13 +368,13 @@ describe("the store", () => {
 
   it("lets go first what was used longest ago", () => {
     const store = new ResultCache({ ttl: 1000, maxSize: 5000 });
-    const shelf = store.groupOf("s");
-    for (const key of ["a", "b", "c", "d"]) store.put(shelf, key, answer(900));
+    const resultStore = store.groupOf("s");
+    for (const key of ["a", "b", "c", "d"]) store.put(resultStore, key, answer(900));
     assert.ok(store.get("a"));
-    store.put(shelf, "e", answer(900));
+    store.put(resultStore, "e", answer(900));
     assert.equal(store.get("b"), undefined);
     for (const key of ["a", "c", "d", "e"]) assert.ok(store.get(key), key);
-    assert.deepEqual([...shelf.keys].sort(), ["a", "c", "d", "e"]);
+    assert.deepEqual([...resultStore.keys].sort(), ["a", "c", "d", "e"]);
   });
 
   it("counts keys: many small answers to long questions do not pass its size either", () => {

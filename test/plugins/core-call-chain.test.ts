@@ -361,8 +361,8 @@ describe("a plugin on the way of a call", () => {
     const { result } = await callTool(client, "s__t");
     assert.equal(result?.["hasty"], true);
     const sent = s.messagesOf("tools/call")[0];
-    const told = await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
-    assert.deepEqual(told?.params, { requestId: sent?.id, reason: "The call was answered." });
+    const reported = await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    assert.deepEqual(reported?.params, { requestId: sent?.id, reason: "The call was answered." });
     assert.equal(s.messagesOf("notifications/cancelled").length, 1);
   });
 
@@ -410,8 +410,8 @@ describe("a plugin on the way of a call", () => {
     const { result } = await callTool(client, "s__t");
     assert.equal(result?.["isError"], true);
     assert.deepEqual(codes, ["cancelled"]);
-    const told = await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
-    assert.equal(told?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
+    const reported = await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    assert.equal(reported?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
     assert.deepEqual(callsOf(events), ["started s__t", "answered"]);
   });
 

@@ -75,9 +75,9 @@ describe("a call that plugins see, at its deadline,", () => {
       assert.deepEqual(answer.result?.["_meta"], { "toolmux/error": "callTimeout" });
       assert.equal(answer.result?.["isError"], true);
       assert.match(textOf(answer), /did not finish within 1 seconds and was cancelled\. Whether/);
-      const told = s.messagesOf("notifications/cancelled").map(({ params }) => params);
+      const reported = s.messagesOf("notifications/cancelled").map(({ params }) => params);
       const requestId = s.messagesOf("tools/call")[0]?.id;
-      assert.deepEqual(told, [{ requestId, reason: "The call took too long." }]);
+      assert.deepEqual(reported, [{ requestId, reason: "The call took too long." }]);
       assert.deepEqual(callsOf(events), ["started s__t", "cancelled by deadline"]);
       assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
     });
@@ -225,9 +225,9 @@ describe("a call that plugins see, at its deadline,", () => {
     }
     await clock.advanceAsync(300);
     assert.match(textOf(await client.find(isResponseTo(1))), /within 3 seconds in all/);
-    const told = client.messages.filter(({ method }) => method === "notifications/progress");
+    const reported = client.messages.filter(({ method }) => method === "notifications/progress");
     assert.deepEqual(
-      told.map(({ params }) => params?.["progressToken"]),
+      reported.map(({ params }) => params?.["progressToken"]),
       [7, 7, 7],
     );
   });
@@ -319,9 +319,11 @@ describe("a call that plugins see, and that its client cancels,", () => {
     client.send(CANCEL);
     await turn();
     const ids = s.messagesOf("tools/call").map(({ id }) => id);
-    const told = s.messagesOf("notifications/cancelled").map(({ params }) => params?.["requestId"]);
+    const reported = s
+      .messagesOf("notifications/cancelled")
+      .map(({ params }) => params?.["requestId"]);
     assert.equal(ids.length, 2);
-    assert.deepEqual(told, ids);
+    assert.deepEqual(reported, ids);
   });
 });
 
@@ -390,8 +392,8 @@ describe("a call that plugins see", () => {
     assert.equal(hub.cancelCall(1), true);
     const { error } = await client.find(isResponseTo(1));
     assert.match(error?.message ?? "", /operator/);
-    const [told, ...more] = s.messagesOf("notifications/cancelled");
-    assert.equal(told?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
+    const [reported, ...more] = s.messagesOf("notifications/cancelled");
+    assert.equal(reported?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
     assert.deepEqual(more, []);
     assert.equal(hub.cancelCall(1), false);
   });

@@ -212,8 +212,8 @@ describe("a plugin that keeps failing", () => {
     const { client, clock, plugins, events } = await openWithClock([counting], { s });
     for (let i = 0; i < MAX_FAILURES; i++) await callTool(client, "s__t");
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
-    const told = logsOf(events).filter((text) => text.includes("in a row"));
-    assert.deepEqual(told, [
+    const reported = logsOf(events).filter((text) => text.includes("in a row"));
+    assert.deepEqual(reported, [
       'plugin "p": failed 5 times in a row: for 30 s the calls that it is for are refused',
     ]);
     wrong.is = false;
@@ -289,11 +289,11 @@ describe("an event listener of a plugin", () => {
     rejects: () => Promise.reject(withGetter()),
   })) {
     it(`that ${what} is logged once, and left alone for a while after ${MAX_FAILURES} times in a row`, async () => {
-      let heard = 0;
+      let received = 0;
       const wrong = pluginOf("wrong", {
         events: ["callFinished"],
         event() {
-          heard++;
+          received++;
           return fail();
         },
       });
@@ -302,40 +302,40 @@ describe("an event listener of a plugin", () => {
         assert.ok((await tick(setup)).result);
         await turn();
       }
-      assert.equal(heard, MAX_FAILURES);
+      assert.equal(received, MAX_FAILURES);
       assert.deepEqual(setup.plugins.status[0]?.broken, ["event"]);
-      const told = logsOf(setup.events).filter((text) => text.startsWith('plugin "wrong"'));
-      assert.equal(told.length, 2);
+      const reported = logsOf(setup.events).filter((text) => text.startsWith('plugin "wrong"'));
+      assert.equal(reported.length, 2);
       await setup.clock.advanceAsync(OPEN_TIME);
       await tick(setup);
-      assert.equal(heard, MAX_FAILURES + 1);
+      assert.equal(received, MAX_FAILURES + 1);
     });
   }
 
   it("that fails now and then is not left alone, if it rejects or throws", async () => {
     for (const fail of [() => Promise.reject(new Error("x")), () => throwing(new Error("x"))]) {
-      let heard = 0;
+      let received = 0;
       const wrong = pluginOf("wrong", {
         events: ["callFinished"],
-        event: () => (heard++ % 2 === 0 ? fail() : Promise.resolve()),
+        event: () => (received++ % 2 === 0 ? fail() : Promise.resolve()),
       });
       const setup = await openWithClock([wrong], { s: new ScriptedServer("t") });
       for (let i = 0; i < 3 * MAX_FAILURES; i++) {
         await tick(setup);
         await turn();
       }
-      assert.equal(heard, 3 * MAX_FAILURES);
+      assert.equal(received, 3 * MAX_FAILURES);
     }
   });
 
   it("may log what it hears: neither it nor others hear that", async () => {
-    const heard: string[] = [];
+    const received: string[] = [];
     const echoing = (name: string) =>
       pluginWithHost(name, (host) => ({
         events: ["log"],
         event(event) {
           if (event.kind !== "log") return;
-          heard.push(event.text);
+          received.push(event.text);
           host.log("info", `heard ${event.text}`);
         },
       }));
@@ -345,42 +345,42 @@ describe("an event listener of a plugin", () => {
     s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     await turn();
     await callTool(client, "s__t");
-    assert.deepEqual(heard, ["hello", "hello"]);
+    assert.deepEqual(received, ["hello", "hello"]);
   });
 
   it("gets only the kinds that it names, and all if it names none", async () => {
-    const heard: string[][] = [[], []];
+    const received: string[][] = [[], []];
     const some = pluginOf("some", {
       events: ["callStarted"],
-      event: ({ kind }) => void heard[0]?.push(kind),
+      event: ({ kind }) => void received[0]?.push(kind),
     });
-    const all = pluginOf("all", { event: ({ kind }) => void heard[1]?.push(kind) });
+    const all = pluginOf("all", { event: ({ kind }) => void received[1]?.push(kind) });
     const setup = await openPluginHub([some, all], { s: new ScriptedServer("t") });
     await tick(setup);
-    assert.deepEqual(heard[0], ["callStarted"]);
-    assert.ok(heard[1]?.includes("state") && heard[1].includes("callFinished"));
+    assert.deepEqual(received[0], ["callStarted"]);
+    assert.ok(received[1]?.includes("state") && received[1].includes("callFinished"));
   });
 
   it("may subscribe while it is told something, and again and again", async () => {
-    let heard = 0;
+    let received = 0;
     const greedy = pluginWithHost("greedy", (host) => {
       const listen = (): void => {
-        heard++;
+        received++;
         host.subscribe(listen, ["callFinished"]);
       };
       return { events: ["callFinished"], event: listen };
     });
     const setup = await openPluginHub([greedy], { s: new ScriptedServer("t") });
     assert.ok((await tick(setup)).result);
-    assert.ok(heard >= 1 && heard <= 2000, `${heard}`);
+    assert.ok(received >= 1 && received <= 2000, `${received}`);
     assert.ok((await tick(setup)).result);
   });
 
   it("hears nothing any more once its subscription is undone, twice or not", async () => {
-    const heard: string[] = [];
+    const received: string[] = [];
     let undo = (): void => {};
     const quiet = pluginWithHost("quiet", (host) => {
-      undo = host.subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
+      undo = host.subscribe(({ kind }) => received.push(kind), ["callStarted"]);
       return {};
     });
     const setup = await openPluginHub([quiet], { s: new ScriptedServer("t") });
@@ -388,7 +388,7 @@ describe("an event listener of a plugin", () => {
     undo();
     undo();
     await tick(setup);
-    assert.deepEqual(heard, ["callStarted"]);
+    assert.deepEqual(received, ["callStarted"]);
   });
 });
 
@@ -403,9 +403,9 @@ describe("a plugin's mistakes", () => {
       await callTool(client, "s__t");
       await clock.advanceAsync(OPEN_TIME);
     }
-    const told = logsOf(events).filter((text) => text.includes("failed: a b"));
-    assert.equal(told.length, 100);
-    assert.ok(told.every((text) => text.length < 600));
+    const reported = logsOf(events).filter((text) => text.includes("failed: a b"));
+    assert.equal(reported.length, 100);
+    assert.ok(reported.every((text) => text.length < 600));
   });
 
   it("do not keep clients from their lists, nor a hub from its end", async () => {

@@ -273,17 +273,17 @@ describe("the host of a plugin", () => {
   });
 
   it("aborts its signal at the end, and gives it no events any more", async () => {
-    const heard: string[] = [];
+    const received: string[] = [];
     const { keeper, host } = keep();
     const { hub, client } = await openPluginHub([keeper], { s: exact("t") });
-    host().subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
+    host().subscribe(({ kind }) => received.push(kind), ["callStarted"]);
     await callTool(client, "s__t");
     assert.equal(host().signal.aborted, false);
     await hub.close();
     assert.equal(host().signal.aborted, true);
-    host().subscribe(({ kind }) => heard.push(kind));
+    host().subscribe(({ kind }) => received.push(kind));
     hub.reportRejectedManifest("nothing");
-    assert.deepEqual(heard, ["callStarted"]);
+    assert.deepEqual(received, ["callStarted"]);
   });
 
   it("lets a plugin call in the middle of a call, and answer with what came of that", async () => {

@@ -289,14 +289,14 @@ describe("a plugin that makes a mistake with a listing", () => {
     const s = new ScriptedServer("t");
     const { client, clock, hub } = await openWithClock([wrong], { s });
     assert.deepEqual(await listToolNames(client), []);
-    const told = (): number =>
+    const reported = (): number =>
       client.messages.filter(({ method }) => method?.endsWith("list_changed")).length;
-    const before = told();
+    const before = reported();
     await clock.advanceAsync(OPEN_TIME + 1000);
-    assert.equal(told(), before);
+    assert.equal(reported(), before);
     isWrong = false;
     await clock.advanceAsync(OPEN_TIME + 1000);
-    assert.equal(told(), before + 1);
+    assert.equal(reported(), before + 1);
     assert.deepEqual(await listToolNames(client), ["s__t"]);
     isWrong = true;
     s.tools.push('{"name":"u"}');

@@ -13,7 +13,7 @@ const CALLS = 400;
 const LIMITS = { servers: { s: { callTimeout: 1000, maxCallTimeout: 2000 } } };
 
 /** What a plugin may do with a call, correct or not. */
-const DEEDS: readonly ((given: ToolCall, next: Next) => unknown)[] = [
+const ACTIONS: readonly ((given: ToolCall, next: Next) => unknown)[] = [
   (given, next) => next(given),
   async (given, next) => next(given),
   (given, next) => next(given.with({ arguments: given.argumentsJson })),
@@ -58,8 +58,8 @@ describe("many calls through plugins that do what they like", () => {
     const choices = Choices.random(SEED);
     const unruly = (name: string) =>
       callPlugin(name, (given, next) => {
-        const deed = choices.once(2) ? choices.pick(DEEDS) : DEEDS[0];
-        return deed?.(given, next);
+        const action = choices.once(2) ? choices.pick(ACTIONS) : ACTIONS[0];
+        return action?.(given, next);
       });
     const s = new ScriptedServer("t");
     const answer = s.onCall;
@@ -86,9 +86,9 @@ describe("many calls through plugins that do what they like", () => {
       const { length } = responsesTo(client, id);
       assert.ok(length === 1 || (length === 0 && cancelled.has(id)), `${length} answers to ${id}`);
     }
-    const told = callsOf(events);
-    assert.equal(told.filter((text) => text.startsWith("started")).length, CALLS);
-    assert.equal(told.length, 2 * CALLS);
+    const reported = callsOf(events);
+    assert.equal(reported.filter((text) => text.startsWith("started")).length, CALLS);
+    assert.equal(reported.length, 2 * CALLS);
     assert.deepEqual(hub.snapshot().calls, []);
     assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
     assert.equal(client.isClosed, false);

@@ -152,37 +152,37 @@ describe("plugins that make place for others", () => {
   });
 
   it("hear and are asked nothing any more", async () => {
-    const heard: string[] = [];
+    const received: string[] = [];
     let host: Host | undefined;
     const old = pluginWithHost("old", (given) => {
       host = given;
-      given.subscribe(({ kind }) => heard.push(kind), ["callStarted"]);
+      given.subscribe(({ kind }) => received.push(kind), ["callStarted"]);
       return {
-        event: ({ kind }) => void heard.push(kind),
+        event: ({ kind }) => void received.push(kind),
         events: ["callStarted"],
-        list: (items) => (heard.push("list"), items),
-        call: (next) => (heard.push("call"), next),
+        list: (items) => (received.push("list"), items),
+        call: (next) => (received.push("call"), next),
       };
     });
     const { client, exchange } = await start([old], { s: new ScriptedServer("t") });
     await callTool(client, "s__t");
-    assert.deepEqual(heard.splice(0).toSorted(), ["call", "callStarted", "callStarted", "list"]);
+    assert.deepEqual(received.splice(0).toSorted(), ["call", "callStarted", "callStarted", "list"]);
     await exchange();
     await turn();
     await callTool(client, "s__t");
     assert.deepEqual(await listToolNames(client), ["s__t"]);
     const failed = await host?.call("s__t").catch(errorCodeOf);
     assert.equal(failed, "cancelled");
-    assert.deepEqual(heard, []);
+    assert.deepEqual(received, []);
   });
 
   it("and their successors do not hear what the other logs", async () => {
-    let heard = 0;
+    let received = 0;
     const echoing = pluginWithHost("echoing", (host) => ({
       events: ["log"],
       event(event) {
         // Otherwise this loops forever.
-        if (event.kind === "log" && heard++ < 100) host.log("info", event.text);
+        if (event.kind === "log" && received++ < 100) host.log("info", event.text);
       },
       call: () => () => new Promise(() => {}),
     }));
@@ -190,9 +190,9 @@ describe("plugins that make place for others", () => {
     client.send(callRequest(1, "s__t"));
     await turn();
     await exchange(echoing);
-    heard = 0;
+    received = 0;
     bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
-    assert.equal(heard, 2);
+    assert.equal(received, 2);
   });
 
   it("lose no call that they have made through the hub before it ended, nor leave one", async () => {
@@ -223,11 +223,11 @@ describe("plugins that make place for others", () => {
   });
 
   it("leave nothing behind, however often: no listener, no client, no server of theirs", async () => {
-    let heard = 0;
+    let received = 0;
     const hosts: Host[] = [];
     const busy = pluginWithHost("busy", (host) => {
       hosts.push(host);
-      host.subscribe(() => heard++, ["log"]);
+      host.subscribe(() => received++, ["log"]);
       return {
         event: () => {},
         list: (items) => items,
@@ -256,9 +256,9 @@ describe("plugins that make place for others", () => {
       assert.equal(await host.list().catch(errorCodeOf), "cancelled");
     await turn();
     assert.equal(s.openCount, 1);
-    heard = 0;
+    received = 0;
     bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
-    assert.equal(heard, 0);
+    assert.equal(received, 0);
     assert.deepEqual(hub.snapshot().calls, []);
     assert.ok((await callTool(client, "s__t")).result);
   });
@@ -273,8 +273,8 @@ describe("a client's list, when plugins are exchanged,", () => {
     await listToolNames(client);
     await exchange(...then);
     await clock.advanceAsync(1000);
-    const told = client.messages.filter(({ method }) => method === LIST_CHANGED).length;
-    return [told, [...(await listToolNames(client))]];
+    const reported = client.messages.filter(({ method }) => method === LIST_CHANGED).length;
+    return [reported, [...(await listToolNames(client))]];
   }
 
   it("is another if they make another one of it, which the client is told once", async () => {

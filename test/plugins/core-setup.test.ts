@@ -30,9 +30,14 @@ async function setUp(
   use: (environment: World) => Promise<void> | void,
   setupLimit = 30_000,
 ): Promise<void> {
-  await withManifestFolder(async (box) => {
-    const file = await box.write("t.toml", toml);
-    const loaded = await loadManifest({ files: [file], env: {}, cwd: box.cwd, platform: "linux" });
+  await withManifestFolder(async (folder) => {
+    const file = await folder.write("t.toml", toml);
+    const loaded = await loadManifest({
+      files: [file],
+      env: {},
+      cwd: folder.cwd,
+      platform: "linux",
+    });
     assert.ok(loaded.ok, JSON.stringify(loaded));
     const bus = new EventBus();
     const events: HubEvent[] = [];
@@ -49,7 +54,7 @@ async function setUp(
     const environment = {
       bus,
       env: {},
-      stateFolder: box.home,
+      stateFolder: folder.home,
       clock: systemClock,
       loaders,
       setupTimeout: setupLimit,
@@ -453,8 +458,8 @@ describe("the end of plugins", () => {
       await Promise.all([set.dispose(), set.dispose(), set.disposeWhenIdle(10)]);
       assert.ok(performance.now() - began < 1900);
       assert.deepEqual(order, ["d", "c", "b", "a"]);
-      const told = logsOf(events).filter((text) => text.includes("dispose did not end"));
-      assert.equal(told.length, 2);
+      const reported = logsOf(events).filter((text) => text.includes("dispose did not end"));
+      assert.equal(reported.length, 2);
     });
   });
 });

@@ -21,22 +21,27 @@ async function withFiles(
   run: (set: PluginSet, events: readonly HubEvent[], paths: readonly string[]) => unknown,
   link = false,
 ): Promise<void> {
-  await withManifestFolder(async (box) => {
+  await withManifestFolder(async (folder) => {
     const bus = new EventBus();
     const events: HubEvent[] = [];
     bus.subscribe((event) => void events.push(event), ["log"]);
     const paths: string[] = [];
     const plugins = [];
     for (const [at, name] of names.entries()) {
-      const path = await box.write(`${name}/plugin.js`, PLUGIN.replaceAll("NAME", name));
-      const linked = join(box.root, `${name}.js`);
+      const path = await folder.write(`${name}/plugin.js`, PLUGIN.replaceAll("NAME", name));
+      const linked = join(folder.root, `${name}.js`);
       if (link) await symlink(path, linked);
       paths.push(path);
       const origin = { file: "/nowhere/toolmux.toml", path: ["plugins", at] };
-      const entry = { options: undefined, servers: undefined, tools: undefined, baseDir: box.root };
+      const entry = {
+        options: undefined,
+        servers: undefined,
+        tools: undefined,
+        baseDir: folder.root,
+      };
       plugins.push({ ...entry, use: name, path: link ? linked : path, origin });
     }
-    const environment = { bus, env: {}, stateFolder: box.home, clock: systemClock };
+    const environment = { bus, env: {}, stateFolder: folder.home, clock: systemClock };
     const prepared = await setUpPlugins({ ...manifestOf({}), plugins }, environment);
     assert.ok(prepared.ok, JSON.stringify(prepared));
     await run(prepared.plugins, events, paths);
@@ -162,7 +167,7 @@ describe("what was thrown", () => {
   it("is told in one line, whatever it was", () => {
     const { proxy, revoke } = Proxy.revocable({}, {});
     revoke();
-    const told: readonly [unknown, string][] = [
+    const reported: readonly [unknown, string][] = [
       [new Error("a\n b"), "a b"],
       [new RangeError(""), "RangeError"],
       ["text", "text"],
@@ -171,7 +176,7 @@ describe("what was thrown", () => {
       [Object.create(null), "it threw something that cannot be described"],
       [proxy, "it threw something that cannot be described"],
     ];
-    for (const [thrown, fault] of told) {
+    for (const [thrown, fault] of reported) {
       assert.deepEqual(describePluginFault(thrown, "/p.js"), {
         message: fault,
         position: undefined,

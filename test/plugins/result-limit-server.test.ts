@@ -150,11 +150,11 @@ describe("the server of results", () => {
     const { parts } = await setUp();
     const transport = await openServer(parts);
     await transport.start();
-    const heard: unknown[] = [];
+    const received: unknown[] = [];
     const ponged = new Promise<void>((resolve) => {
       // oxlint-disable-next-line unicorn/prefer-add-event-listener
       transport.onmessage = (message) => {
-        heard.push(message);
+        received.push(message);
         resolve();
       };
     });
@@ -162,7 +162,7 @@ describe("the server of results", () => {
     await transport.send({ jsonrpc: "2.0", id: 1, result: {} });
     await transport.send({ jsonrpc: "2.0", id: 2, method: "ping" });
     await ponged;
-    assert.deepEqual(heard, [{ jsonrpc: "2.0", id: 2, result: {} }]);
+    assert.deepEqual(received, [{ jsonrpc: "2.0", id: 2, result: {} }]);
     await transport.close();
   });
 
@@ -185,66 +185,66 @@ describe("the shelf", () => {
     mimeType: "image/png",
     bytes: Buffer.alloc(size),
   });
-  const put = (shelf: ContentStore, kept: StoredContent): string =>
-    shelf.put(kept) ?? assert.fail("no room");
+  const put = (store: ContentStore, kept: StoredContent): string =>
+    store.put(kept) ?? assert.fail("no room");
 
   it("never has more than its room, and drops what was not read for the longest time", () => {
-    const shelf = new ContentStore(1000, 1000, new VirtualClock());
-    const [a, b, c] = [put(shelf, media(300)), put(shelf, media(300)), put(shelf, media(300))];
-    assert.ok(shelf.get(a));
-    const d = put(shelf, media(400));
-    assert.equal(shelf.size, 1000);
+    const store = new ContentStore(1000, 1000, new VirtualClock());
+    const [a, b, c] = [put(store, media(300)), put(store, media(300)), put(store, media(300))];
+    assert.ok(store.get(a));
+    const d = put(store, media(400));
+    assert.equal(store.size, 1000);
     assert.deepEqual(
-      [a, b, c, d].map((id) => shelf.get(id) !== undefined),
+      [a, b, c, d].map((id) => store.get(id) !== undefined),
       [true, false, true, true],
     );
   });
 
   it("counts what it takes to find the pages", () => {
-    const shelf = new ContentStore(100_000, 1000, new VirtualClock());
-    put(shelf, text(10_000));
-    assert.equal(shelf.size, 10_080);
+    const store = new ContentStore(100_000, 1000, new VirtualClock());
+    put(store, text(10_000));
+    assert.equal(store.size, 10_080);
   });
 
   it("takes what fills it, and nothing that is bigger", () => {
-    const shelf = new ContentStore(1000, 1000, new VirtualClock());
-    const id = put(shelf, media(1000));
-    assert.equal(shelf.put(media(1001)), undefined);
-    assert.ok(shelf.get(id));
+    const store = new ContentStore(1000, 1000, new VirtualClock());
+    const id = put(store, media(1000));
+    assert.equal(store.put(media(1001)), undefined);
+    assert.ok(store.get(id));
   });
 
   it("drops by itself what was not read for a while, with one timer", async () => {
     const clock = new VirtualClock();
-    const shelf = new ContentStore(1000, 100, clock);
-    const a = put(shelf, media(100));
+    const store = new ContentStore(1000, 100, clock);
+    const a = put(store, media(100));
     await clock.advanceAsync(60);
-    const b = put(shelf, media(100));
+    const b = put(store, media(100));
     assert.deepEqual(clock.pendingDelays, [40]);
-    assert.ok(shelf.get(a));
+    assert.ok(store.get(a));
     await clock.advanceAsync(99);
-    assert.ok(shelf.get(a));
-    assert.equal(shelf.size, 200);
+    assert.ok(store.get(a));
+    assert.equal(store.size, 200);
     await clock.advanceAsync(1);
-    assert.equal(shelf.get(b), undefined);
-    assert.equal(shelf.size, 100);
+    assert.equal(store.get(b), undefined);
+    assert.equal(store.size, 100);
     await clock.advanceAsync(99);
-    assert.equal(shelf.size, 0);
+    assert.equal(store.size, 0);
     assert.deepEqual(clock.pendingDelays, []);
   });
 
   it("does not give what is overdue, even if its timer is late", () => {
     let now = 0;
-    const shelf = new ContentStore(1000, 100, { now: () => now, after: () => () => {} });
-    const id = put(shelf, media(100));
+    const store = new ContentStore(1000, 100, { now: () => now, after: () => () => {} });
+    const id = put(store, media(100));
     now = 99;
-    assert.ok(shelf.get(id));
+    assert.ok(store.get(id));
     now = 199;
-    assert.equal(shelf.get(id), undefined);
+    assert.equal(store.get(id), undefined);
   });
 
   it("has another id for everything, of 128 random bits", () => {
-    const shelf = new ContentStore(1000, 1000, new VirtualClock());
-    const ids = Array.from({ length: 500 }, () => put(shelf, media(1)));
+    const store = new ContentStore(1000, 1000, new VirtualClock());
+    const ids = Array.from({ length: 500 }, () => put(store, media(1)));
     assert.equal(new Set(ids).size, 500);
     for (const id of ids) assert.match(id, /^[0-9a-f]{32}$/);
     // Each of the 128 bits occurs as 0 and as 1.
@@ -262,12 +262,12 @@ describe("the shelf", () => {
 
   it("has nothing, takes nothing and waits for nothing once it is closed", () => {
     const clock = new VirtualClock();
-    const shelf = new ContentStore(1000, 1000, clock);
-    const id = put(shelf, media(1));
-    shelf.close();
-    assert.equal(shelf.get(id), undefined);
-    assert.equal(shelf.put(media(1)), undefined);
-    assert.equal(shelf.size, 0);
+    const store = new ContentStore(1000, 1000, clock);
+    const id = put(store, media(1));
+    store.close();
+    assert.equal(store.get(id), undefined);
+    assert.equal(store.put(media(1)), undefined);
+    assert.equal(store.size, 0);
     assert.deepEqual(clock.pendingDelays, []);
   });
 });

@@ -282,9 +282,9 @@ describe("a picture", () => {
     assert.deepEqual([result.content[0], result.content[2]], [text("before"), text("after")]);
     const client = await reader();
     assert.deepEqual(await client.read(uri), [{ uri, mimeType: "image/png", blob: big["data"] }]);
-    const told = await client.call("read_more", { id: uri.slice(-32) });
-    assert.equal(told.isError, true);
-    assert.ok(told.content[0]?.text?.includes(uri));
+    const reported = await client.call("read_more", { id: uri.slice(-32) });
+    assert.equal(reported.isError, true);
+    assert.ok(reported.content[0]?.text?.includes(uri));
     await client.close();
   });
 

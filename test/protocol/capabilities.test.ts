@@ -33,7 +33,7 @@ const ALL = {
 };
 
 /** What each connection of the server was told that can be asked for, in order. */
-function toldOf(script: ScriptedServer): unknown[] {
+function reportedOf(script: ScriptedServer): unknown[] {
   return script.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
 }
 
@@ -86,7 +86,7 @@ describe("servers", () => {
     await initialize(client, { ...ALL, tasks: {}, experimental: {} });
     assert.deepEqual(await listToolNames(client), ["a__x"]);
     assert.ok((await callTool(client, "a__x")).result);
-    assert.deepEqual(toldOf(a), [ALL]);
+    assert.deepEqual(reportedOf(a), [ALL]);
   });
 
   it("are told it again when they are started again", async () => {
@@ -96,7 +96,7 @@ describe("servers", () => {
     a.disconnect();
     await turn();
     await callTool(client, "a__x");
-    assert.deepEqual(toldOf(a), [ALL, ALL]);
+    assert.deepEqual(reportedOf(a), [ALL, ALL]);
   });
 
   it("show each client what they have for what it can be asked for", async () => {
@@ -157,7 +157,7 @@ describe("servers", () => {
     await turn();
     assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
     assert.ok((await callTool(other, "a__x")).result);
-    assert.deepEqual(toldOf(a), [ALL, {}]);
+    assert.deepEqual(reportedOf(a), [ALL, {}]);
   });
 });
 
@@ -168,7 +168,7 @@ describe("a client that asks for something before it introduces itself", () => {
     assert.deepEqual(await listToolNames(client), ["a__x"]);
     await initialize(client, ALL);
     assert.ok((await callTool(client, "a__x")).result);
-    assert.deepEqual(toldOf(a), [{}, ALL]);
+    assert.deepEqual(reportedOf(a), [{}, ALL]);
     assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
   });
 
@@ -237,7 +237,7 @@ describe("who only looks", () => {
     await turn();
     await initialize(client, ALL);
     await turn();
-    assert.deepEqual(toldOf(a), [{}, ALL]);
+    assert.deepEqual(reportedOf(a), [{}, ALL]);
     assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
     assert.equal(hub.catalog.tools.routes.length, 1);
   });

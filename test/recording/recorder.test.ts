@@ -278,11 +278,11 @@ describe("reading a recording", () => {
   ] as const) {
     it(`says which line is wrong, and why: ${line.slice(0, 60)}`, () => {
       const bytes = Buffer.from(`${whole.toString()}${line}\n`);
-      const told = (error: unknown): boolean =>
+      const reported = (error: unknown): boolean =>
         error instanceof HubError &&
         error.code === "usage" &&
         error.message.startsWith(`file, line 5: ${why.slice(0, -1)}`);
-      assert.throws(() => readRecording(bytes, "file"), told);
+      assert.throws(() => readRecording(bytes, "file"), reported);
     });
   }
 

@@ -23,13 +23,13 @@ const PROGRESS = (token: string, n: number): string =>
 describe("a server that is played", () => {
   it("answers with the recorded result, to the byte, under the id of whoever asks", async () => {
     const odd = '{ "a":1.0,"a":12345678901234567890,"b":"\\u00fc" }';
-    const { client, reports: told } = startReplay(
+    const { client, reports: reported } = startReplay(
       recordingOf(...call(5, "t", '{"x":[1,{"y":2,"z":3}]}', odd)),
     );
     client.send(ask('"mine"', "t", '{ "x":[1,{"z":3,"y":2}]}', ',"_meta":{"traceparent":"x"}'));
     await client.find(({ id }) => id === "mine");
     assert.ok(client.received.join().includes(`"result":${odd}`), client.received.join());
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
   });
 
   it("answers equal requests in the order in which they were, and then with the last again", async () => {
@@ -37,15 +37,15 @@ describe("a server that is played", () => {
       ...call(1, "t", "{}", '{"n":1}'),
       ...call(2, "t", "{}", '{"n":2}', 20),
     );
-    const { client, report: review, reports: told } = startReplay(recording);
+    const { client, report: review, reports: reported } = startReplay(recording);
     for (const id of [1, 2, 3, 4]) client.send(ask(String(id), "t", "{}"));
     await client.find(({ id }) => id === 4);
     assert.deepEqual(
       client.messages.map(({ result }) => result?.["n"]),
       [1, 2, 2, 2],
     );
-    assert.equal(told.length, 1);
-    assert.match(told[0] ?? "", /s: tools\/call of t was made more often .*line 4/);
+    assert.equal(reported.length, 1);
+    assert.match(reported[0] ?? "", /s: tools\/call of t was made more often .*line 4/);
     assert.ok(!review.hasDiverged);
   });
 
@@ -133,7 +133,7 @@ describe("a server that is played", () => {
       ['{"a":1}', undefined],
       ['{"a":2}', /question of line 3, for s: tools\/call of t, .*result\.content\.a 1 and not 2/],
     ] as const) {
-      const { client, reports: told, report: review } = startReplay(recording);
+      const { client, reports: reported, report: review } = startReplay(recording);
       client.send('{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t"}}');
       const question = await client.find(({ method }) => method === "elicitation/create");
       assert.deepEqual(question.params, { message: "?" });
@@ -144,7 +144,7 @@ describe("a server that is played", () => {
       const { result } = await client.find((message) => message.id === 4 && !message.method);
       assert.deepEqual(result, { done: true });
       assert.equal(review.hasDiverged, diverged !== undefined);
-      if (diverged !== undefined) assert.match(told[0] ?? "", diverged);
+      if (diverged !== undefined) assert.match(reported[0] ?? "", diverged);
     }
   });
 
@@ -242,18 +242,18 @@ describe("a server that is played", () => {
 
   it("gives what it says to a subscription the id of whoever listens", async () => {
     const key = "io.modelcontextprotocol/subscriptionId";
-    const heard = (id: string): string =>
+    const received = (id: string): string =>
       `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"${key}":${id}}}}`;
     const { client } = startReplay(
       recordingOf(
         [0, '> {"jsonrpc":"2.0","id":3,"method":"subscriptions/listen","params":{"a":1}}'],
         ...call(4, "t", "{}", "{}"),
-        [9, `< ${heard("3")}`],
+        [9, `< ${received("3")}`],
       ),
     );
     client.send('{"jsonrpc":"2.0","id":"L","method":"subscriptions/listen","params":{"b":2}}');
     await client.until(() => client.received.length === 1);
-    assert.deepEqual(client.received, [heard('"L"')]);
+    assert.deepEqual(client.received, [received('"L"')]);
   });
 });
 
@@ -265,7 +265,7 @@ describe("a client that does something else", () => {
   );
 
   it("is told what is nearest to its request, by its line and the paths that differ", async () => {
-    const { client, reports: told, report: review } = startReplay(recording);
+    const { client, reports: reported, report: review } = startReplay(recording);
     client.send(ask("1", "read", '{"path":"/b","deep":{"list":[1,3]}}'));
     const { error } = await client.find(({ id }) => id === 1);
     assert.equal(error?.code, -31009);
@@ -274,16 +274,16 @@ describe("a client that does something else", () => {
       { path: "arguments.deep.list[1]", recorded: "2", asked: "3" },
       { path: "arguments.path", recorded: '"/a"', asked: '"/b"' },
     ]);
-    assert.match(told[0] ?? "", /^diverged: s: tools\/call of read was not recorded: .*line 2/);
+    assert.match(reported[0] ?? "", /^diverged: s: tools\/call of read was not recorded: .*line 2/);
     assert.ok(review.hasDiverged);
   });
 
   it("has no secret of its shown", async () => {
-    const { client, reports: told } = startReplay(recording);
+    const { client, reports: reported } = startReplay(recording);
     client.send(ask("1", "read", '{"path":"/a","deep":{"list":[1,2]},"api_key":"canary"}'));
     await client.find(({ id }) => id === 1);
-    assert.ok(!`${told.join()}${client.received.join()}`.includes("canary"));
-    assert.match(told.join(), /arguments\.api_key nothing and not \[not shown\]/);
+    assert.ok(!`${reported.join()}${client.received.join()}`.includes("canary"));
+    assert.match(reported.join(), /arguments\.api_key nothing and not \[not shown\]/);
   });
 
   it("is answered where only what was taken out of the recording differs", async () => {
@@ -299,13 +299,16 @@ describe("a client that does something else", () => {
   });
 
   it("is told once of what it has left out, and not of what ran at the same time", async () => {
-    const { client, reports: told } = startReplay(recording);
+    const { client, reports: reported } = startReplay(recording);
     client.send(ask("1", "write", "{}"));
     client.send(ask("2", "third", '{"token":"","n":1}'));
     client.send(ask("3", "read", '{"path":"/a","deep":{"list":[1,2]}}'));
     await client.find(({ id }) => id === 3);
-    assert.equal(told.length, 1);
-    assert.match(told[0] ?? "", /line 4, comes before .* recorded first: tools\/call of line 2/);
+    assert.equal(reported.length, 1);
+    assert.match(
+      reported[0] ?? "",
+      /line 4, comes before .* recorded first: tools\/call of line 2/,
+    );
     const params = (name: string): string => `"method":"tools/call","params":{"name":"${name}"}`;
     const together = startReplay(
       recordingOf(
@@ -340,10 +343,10 @@ describe("a client that does something else", () => {
   });
 
   it("is told so often, and then only counted", async () => {
-    const { client, reports: told, report: review, matcher: score } = startReplay(recording);
+    const { client, reports: reported, report: review, matcher: score } = startReplay(recording);
     for (let id = 1; id <= 50; id++) client.send(ask(String(id), "none", "{}"));
     await client.find(({ id }) => id === 50);
-    assert.equal(told.length, 21);
+    assert.equal(reported.length, 21);
     assert.match(
       review.summary(score.neverRequested),
       /50 not recorded.* 3 recorded and never made/,

@@ -35,9 +35,9 @@ import {
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
 
 async function begin(s: ModernScriptedServer = new ModernTaskServer()) {
-  const stage = setUpHubWithClock({ s }, { servers: AUTO });
-  await sendModernRequest(stage.client, "tools/list", {}, TASKS_DECLARED);
-  return stage;
+  const setup = setUpHubWithClock({ s }, { servers: AUTO });
+  await sendModernRequest(setup.client, "tools/list", {}, TASKS_DECLARED);
+  return setup;
 }
 
 describe("a modern client of modern servers with tasks", () => {
@@ -501,68 +501,80 @@ describe("a modern client that listens for tasks", () => {
 
 /** A modern request over HTTP. */
 async function post(
-  visitor: HttpTestClient,
+  httpClient: HttpTestClient,
   method: string,
   params: Readonly<Record<string, unknown>>,
   headers: Readonly<Record<string, string>> = {},
 ): Promise<{ status: number; json: Json }> {
   const name = params["name"] ?? params["taskId"];
-  const response = await visitor.request("POST", modernRequest(1, method, params, TASKS_DECLARED), {
-    "MCP-Protocol-Version": MODERN_VERSION,
-    "Mcp-Method": method,
-    ...(typeof name === "string" && { "Mcp-Name": name }),
-    ...headers,
-  });
+  const response = await httpClient.request(
+    "POST",
+    modernRequest(1, method, params, TASKS_DECLARED),
+    {
+      "MCP-Protocol-Version": MODERN_VERSION,
+      "Mcp-Method": method,
+      ...(typeof name === "string" && { "Mcp-Name": name }),
+      ...headers,
+    },
+  );
   return { status: response.status, json: (await response.json()) as Json };
 }
 
 describe("a modern client of tasks over HTTP", () => {
   it("repeats the task's id in a header", async () => {
     const s = new ModernTaskServer();
-    const { newClient: visit } = setUpHttp({ s }, { servers: AUTO });
-    const made = await post(visit(), "tools/call", { name: "s__x" });
+    const { newClient } = setUpHttp({ s }, { servers: AUTO });
+    const made = await post(newClient(), "tools/call", { name: "s__x" });
     const taskId = made.json.result?.["taskId"];
     assert.equal(typeof taskId, "string");
-    const found = await post(visit(), "tasks/get", { taskId });
+    const found = await post(newClient(), "tasks/get", { taskId });
     assert.equal(found.json.result?.["taskId"], taskId);
     for (const method of ["tasks/get", "tasks/update", "tasks/cancel"]) {
-      const { status, json } = await post(visit(), method, { taskId }, { "Mcp-Name": "another" });
+      const { status, json } = await post(
+        newClient(),
+        method,
+        { taskId },
+        { "Mcp-Name": "another" },
+      );
       assert.deepEqual([status, json.error?.code], [400, -32020]);
     }
     assert.deepEqual(s.taskIdsOf("tasks/cancel"), [], "a request that ends ends no task");
   });
 
   it("finds no task of a server that it has nothing to do with", async () => {
-    const { newClient: visit } = setUpHttp(
+    const { newClient } = setUpHttp(
       { s: new ModernTaskServer(), o: new ModernTaskServer() },
       { servers: { ...AUTO, o: { era: "auto" } } },
     );
-    const made = await post(visit(), "tools/call", { name: "s__x" });
+    const made = await post(newClient(), "tools/call", { name: "s__x" });
     const taskId = made.json.result?.["taskId"];
-    assert.equal((await post(visit("/mcp/o"), "tasks/get", { taskId })).json.error?.code, -32602);
-    assert.equal((await post(visit("/mcp/s"), "tasks/get", { taskId })).json.error, undefined);
+    assert.equal(
+      (await post(newClient("/mcp/o"), "tasks/get", { taskId })).json.error?.code,
+      -32602,
+    );
+    assert.equal((await post(newClient("/mcp/s"), "tasks/get", { taskId })).json.error, undefined);
   });
 
   it("is refused with 400 if it does not declare that it knows them, and 404 for what there is not", async () => {
-    const { newClient: visit } = setUpHttp({ s: new ModernTaskServer() }, { servers: AUTO });
+    const { newClient } = setUpHttp({ s: new ModernTaskServer() }, { servers: AUTO });
     const headers = {
       "MCP-Protocol-Version": MODERN_VERSION,
       "Mcp-Method": "tasks/get",
       "Mcp-Name": "t",
     };
     const body = modernRequest(1, "tasks/get", { taskId: "t" });
-    const response = await visit().request("POST", body, headers);
+    const response = await newClient().request("POST", body, headers);
     assert.equal(response.status, 400);
     assert.equal(((await response.json()) as Json).error?.code, -32021);
     for (const method of ["tasks/result", "tasks/list"]) {
-      assert.equal((await post(visit(), method, { taskId: "t" })).status, 404);
+      assert.equal((await post(newClient(), method, { taskId: "t" })).status, 404);
     }
   });
 
   it("listens for one on a stream", async () => {
     const s = new ModernTaskServer();
-    const { newClient: visit } = setUpHttp({ s }, { servers: AUTO });
-    const made = await post(visit(), "tools/call", { name: "s__x" });
+    const { newClient } = setUpHttp({ s }, { servers: AUTO });
+    const made = await post(newClient(), "tools/call", { name: "s__x" });
     const taskIds = [made.json.result?.["taskId"]];
     const body = modernRequest(
       7,
@@ -574,7 +586,7 @@ describe("a modern client of tasks over HTTP", () => {
       "MCP-Protocol-Version": MODERN_VERSION,
       "Mcp-Method": "subscriptions/listen",
     };
-    const events = new EventStreamReader(await visit().request("POST", body, headers));
+    const events = new EventStreamReader(await newClient().request("POST", body, headers));
     assert.deepEqual((await events.message()).params?.["notifications"], { taskIds });
     s.notifyStatus(s.listenRequests.at(-1)?.id, "t1", "completed", COMPLETED_MEMBERS);
     assert.equal((await events.message()).params?.["taskId"], taskIds[0]);

@@ -37,10 +37,10 @@ const read = (client: Peer, uri: string): Promise<Json> =>
   sendRequest(client, "resources/read", { uri });
 
 async function begin(...made: Parameters<typeof setUpHubWithClock>) {
-  const stage = setUpHubWithClock(...made);
-  await initialize(stage.client);
+  const setup = setUpHubWithClock(...made);
+  await initialize(setup.client);
   await turn();
-  return stage;
+  return setup;
 }
 
 /** Who was asked for what, by any of its methods. */

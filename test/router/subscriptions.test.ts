@@ -36,7 +36,7 @@ const updated = (uri: string): object => ({
 });
 
 /** What a client was told to be another. */
-const toldTo = ({ messages }: Peer): unknown[] =>
+const reportedTo = ({ messages }: Peer): unknown[] =>
   messages
     .filter(({ method }) => method === "notifications/resources/updated")
     .map(({ params }) => params?.["uri"]);
@@ -52,12 +52,12 @@ const askedOf = ({ peers }: ScriptedServer): string[] =>
   );
 
 async function begin(...made: Parameters<typeof setUpHubWithClock>) {
-  const stage = setUpHubWithClock(...made);
-  const other = stage.connect();
-  await initialize(stage.client);
+  const setup = setUpHubWithClock(...made);
+  const other = setup.connect();
+  await initialize(setup.client);
   await initialize(other);
   await turn();
-  return { ...stage, other };
+  return { ...setup, other };
 }
 
 describe("a subscription", () => {
@@ -81,12 +81,12 @@ describe("a subscription", () => {
     await subscribe(other, "x://2");
     for (const uri of ["x://1", "x://2", "x://3"]) a.newestPeer?.send(updated(uri));
     await turn();
-    assert.deepEqual(toldTo(client), ["x://1"]);
-    assert.deepEqual(toldTo(other), ["x://2"]);
+    assert.deepEqual(reportedTo(client), ["x://1"]);
+    assert.deepEqual(reportedTo(other), ["x://2"]);
     await unsubscribe(client, "x://1");
     a.newestPeer?.send(updated("x://1"));
     await turn();
-    assert.deepEqual(toldTo(client), ["x://1"]);
+    assert.deepEqual(reportedTo(client), ["x://1"]);
   });
 
   it("passes news on as they are", async () => {
@@ -108,8 +108,8 @@ describe("a subscription", () => {
     assert.deepEqual(askedOf(scripts.b), ["subscribe x://1"]);
     scripts.b.newestPeer?.send(updated("x://1"));
     await turn();
-    assert.deepEqual(toldTo(client), []);
-    assert.deepEqual(toldTo(other), [name]);
+    assert.deepEqual(reportedTo(client), []);
+    assert.deepEqual(reportedTo(other), [name]);
   });
 
   it("covers what is below its URI, once for each client", async () => {
@@ -122,8 +122,8 @@ describe("a subscription", () => {
     a.newestPeer?.send(updated("x://1/2"));
     b.newestPeer?.send(updated("x://1/2"));
     await turn();
-    assert.deepEqual(toldTo(client), ["x://1/2"]);
-    assert.deepEqual(toldTo(other), ["toolmux://b/x%3A%2F%2F1%2F2"]);
+    assert.deepEqual(reportedTo(client), ["x://1/2"]);
+    assert.deepEqual(reportedTo(other), ["toolmux://b/x%3A%2F%2F1%2F2"]);
   });
 
   it("does not cover what only begins with its URI", async () => {
@@ -134,8 +134,8 @@ describe("a subscription", () => {
     a.newestPeer?.send(updated("x://10"));
     a.newestPeer?.send(updated("x://1#part"));
     await turn();
-    assert.deepEqual(toldTo(client), ["x://1#part"]);
-    assert.deepEqual(toldTo(other), ["x://10"]);
+    assert.deepEqual(reportedTo(client), ["x://1#part"]);
+    assert.deepEqual(reportedTo(other), ["x://10"]);
   });
 
   it("that is nearest to what has changed is the one that counts", async () => {
@@ -145,7 +145,7 @@ describe("a subscription", () => {
     await subscribe(client, "toolmux://b/x%3A%2F%2F1");
     scripts.b.newestPeer?.send(updated("x://1/2"));
     await turn();
-    assert.deepEqual(toldTo(client), ["x://1/2"]);
+    assert.deepEqual(reportedTo(client), ["x://1/2"]);
   });
 
   it("that the server refuses is none, and its error is passed on", async () => {
@@ -155,7 +155,7 @@ describe("a subscription", () => {
     assert.equal((await subscribe(client, "x://1")).error?.code, 7);
     a.newestPeer?.send(updated("x://1"));
     await turn();
-    assert.deepEqual(toldTo(client), []);
+    assert.deepEqual(reportedTo(client), []);
     await unsubscribe(client, "x://1");
     assert.deepEqual(askedOf(a), ["subscribe x://1"]);
   });
@@ -201,7 +201,7 @@ describe("a subscription", () => {
       await turn();
       a.newestPeer?.send(updated("x://1"));
       await turn();
-      assert.deepEqual(toldTo(client), []);
+      assert.deepEqual(reportedTo(client), []);
       assert.deepEqual(askedOf(a), ["subscribe x://1", "unsubscribe x://1"]);
     }
   });
@@ -219,7 +219,7 @@ describe("a subscription", () => {
     await client.find(isResponseTo(1));
     a.newestPeer?.send(updated("x://1"));
     await turn();
-    assert.deepEqual([toldTo(client), toldTo(other)], [["x://1"], []]);
+    assert.deepEqual([reportedTo(client), reportedTo(other)], [["x://1"], []]);
   });
 
   it("is restored when its server is started again, and what may have been missed is told", async () => {
@@ -230,10 +230,10 @@ describe("a subscription", () => {
     scripts.b.disconnect();
     await clock.advanceAsync(10_000);
     assert.deepEqual(askedOf(scripts.b), ["subscribe x://1", "subscribe x://1"]);
-    assert.deepEqual(toldTo(client), [name]);
+    assert.deepEqual(reportedTo(client), [name]);
     scripts.b.newestPeer?.send(updated("x://1"));
     await turn();
-    assert.deepEqual(toldTo(client), [name, name]);
+    assert.deepEqual(reportedTo(client), [name, name]);
     await subscribe(other, name);
     assert.equal(askedOf(scripts.b).length, 2);
     await unsubscribe(client, name);
@@ -248,7 +248,7 @@ describe("a subscription", () => {
     a.handlers = { ...a.handlers, "resources/subscribe": () => REFUSAL };
     a.disconnect();
     await clock.advanceAsync(10_000);
-    assert.deepEqual(toldTo(client), ["x://1"]);
+    assert.deepEqual(reportedTo(client), ["x://1"]);
     const warnings = events.filter((event) => event.kind === "log" && event.level === "warn");
     assert.equal(warnings.length, 1);
     assert.equal((await subscribe(other, "x://1")).error?.code, 7);
@@ -278,7 +278,7 @@ describe("a subscription", () => {
     assert.deepEqual(askedOf(a), ["subscribe x://1", "subscribe x://1"]);
     a.newestPeer?.send(updated("x://1"));
     await turn();
-    assert.deepEqual(toldTo(client), ["x://1", "x://1"]);
+    assert.deepEqual(reportedTo(client), ["x://1", "x://1"]);
     await unsubscribe(client, "x://1");
     assert.deepEqual(askedOf(a).slice(2), ["unsubscribe x://1"]);
   });
@@ -314,6 +314,6 @@ describe("a subscription", () => {
     assert.deepEqual(askedOf(a), ["subscribe x://1", "subscribe x://1"]);
     a.peers[0]?.send(updated("x://1"));
     await turn();
-    assert.deepEqual([...toldTo(client), ...toldTo(other)], ["x://1"]);
+    assert.deepEqual([...reportedTo(client), ...reportedTo(other)], ["x://1"]);
   });
 });

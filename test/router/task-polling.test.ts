@@ -40,19 +40,19 @@ const AUTO: Servers = {
 const CAN = { sampling: {}, elicitation: { form: {} } };
 
 async function begin(s: ModernTaskServer, capabilities: object = CAN) {
-  const stage = setUpHubWithClock({ s }, { servers: AUTO });
-  await initialize(stage.client, capabilities);
-  stage.client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
-  return stage;
+  const setup = setUpHubWithClock({ s }, { servers: AUTO });
+  await initialize(setup.client, capabilities);
+  setup.client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+  return setup;
 }
 
 /** The same, after a legacy client has made a call of which the server makes a task. */
 async function beginCall(s: ModernTaskServer, capabilities?: object) {
-  const stage = await begin(s, capabilities);
-  const answer = callToolAsLegacy(stage.client);
-  await stage.clock.advanceAsync(0);
+  const setup = await begin(s, capabilities);
+  const answer = callToolAsLegacy(setup.client);
+  await setup.clock.advanceAsync(0);
   await turn();
-  return { ...stage, answer };
+  return { ...setup, answer };
 }
 
 /** Answers whatever the client is asked. */

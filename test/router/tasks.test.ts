@@ -44,14 +44,14 @@ async function begin(
   ReturnType<typeof setUpHubWithClock> & { git: LegacyTaskServer; other: Peer; hub: Hub }
 > {
   const git = new LegacyTaskServer();
-  const stage = setUpHubWithClock({ git }, settings);
-  const other = stage.connect();
-  for (const client of [stage.client, other]) {
+  const setup = setUpHubWithClock({ git }, settings);
+  const other = setup.connect();
+  for (const client of [setup.client, other]) {
     await initialize(client, SAMPLING);
     client.send(INITIALIZED);
   }
   await turn();
-  return { ...stage, git, other };
+  return { ...setup, git, other };
 }
 
 /** The ids of what a client is listed. */
@@ -149,8 +149,8 @@ describe("a task", () => {
     const { progressToken } = request?.params?.["_meta"] as { progressToken: unknown };
     assert.equal(progressToken, request?.id);
     git.sendMessage({ method: "notifications/progress", params: { progressToken, progress: 1 } });
-    const told = await client.find(({ method }) => method === "notifications/progress");
-    assert.deepEqual(told.params, { progressToken: "mine", progress: 1 });
+    const reported = await client.find(({ method }) => method === "notifications/progress");
+    assert.deepEqual(reported.params, { progressToken: "mine", progress: 1 });
   });
 
   it("may point to resources by its result", async () => {

@@ -48,7 +48,7 @@ snapshotsContract("memorySnapshots()", async (test) => {
   await test(bench);
 });
 
-snapshotsContract("diskSnapshots()", (test) => withShelf((shelf) => test(shelf)));
+snapshotsContract("diskSnapshots()", (test) => withStore((store) => test(store)));
 
 it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
   const snapshots = memorySnapshots({ now: () => START });
@@ -62,7 +62,7 @@ it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
 });
 
 /** A state folder, which does not exist at first, and the snapshots in it. */
-class Shelf implements SnapshotSetup {
+class Store implements SnapshotSetup {
   readonly root: string;
   readonly folder: string;
   readonly place: string;
@@ -119,10 +119,10 @@ const skip = skipWithout({
   remedy: "root may write everything (run as another user)",
 });
 
-async function withShelf(test: (shelf: Shelf) => Promise<void>): Promise<void> {
+async function withStore(test: (store: Store) => Promise<void>): Promise<void> {
   const root = await mkdtemp(join(tmpdir(), "toolmux-snapshots-"));
   try {
-    await test(new Shelf(root));
+    await test(new Store(root));
   } finally {
     await rm(root, { recursive: true, force: true });
   }
@@ -143,39 +143,39 @@ const nameOf = (n: number): string => n.toString(16).padStart(64, "0");
 
 describe("snapshots on disk", () => {
   it("are found by a hub that starts later", () =>
-    withShelf(async (shelf) => {
-      await shelf.snapshots.save(SNAPSHOT_KEY, ITEMS);
-      assert.deepEqual(await shelf.load(), SAVED);
+    withStore(async (store) => {
+      await store.snapshots.save(SNAPSHOT_KEY, ITEMS);
+      assert.deepEqual(await store.load(), SAVED);
     }));
 
   it("are a file each, beside a key, that only the user can read", () =>
-    withShelf(async (shelf) => {
-      await mkdir(shelf.place, { recursive: true });
-      for (const folder of [shelf.folder, shelf.place]) await chmod(folder, 0o755);
-      const file = await shelf.saveFile();
-      await shelf.saveFile(OTHER);
-      assert.equal((await shelf.tree()).length, 4);
+    withStore(async (store) => {
+      await mkdir(store.place, { recursive: true });
+      for (const folder of [store.folder, store.place]) await chmod(folder, 0o755);
+      const file = await store.saveFile();
+      await store.saveFile(OTHER);
+      assert.equal((await store.tree()).length, 4);
       assert.match(basename(file), /^[0-9a-f]{64}$/);
-      for (const folder of [shelf.folder, shelf.place]) assert.equal(await modeOf(folder), "700");
-      for (const path of [shelf.key, file]) assert.equal(await modeOf(path), "600");
+      for (const folder of [store.folder, store.place]) assert.equal(await modeOf(folder), "700");
+      for (const path of [store.key, file]) assert.equal(await modeOf(path), "600");
     }));
 
   it("become private again if others could read them", () =>
-    withShelf(async (shelf) => {
-      const file = await shelf.saveFile();
-      for (const path of [shelf.key, file]) await chmod(path, 0o644);
-      assert.deepEqual(await shelf.load(), SAVED);
-      for (const path of [shelf.key, file]) assert.equal(await modeOf(path), "600");
+    withStore(async (store) => {
+      const file = await store.saveFile();
+      for (const path of [store.key, file]) await chmod(path, 0o644);
+      assert.deepEqual(await store.load(), SAVED);
+      for (const path of [store.key, file]) assert.equal(await modeOf(path), "600");
     }));
 
   it("leave nothing behind where only was looked for them", () =>
-    withShelf(async (shelf) => {
-      assert.equal(await shelf.load(), undefined);
-      assert.deepEqual(await readdir(shelf.root), []);
+    withStore(async (store) => {
+      assert.equal(await store.load(), undefined);
+      assert.deepEqual(await readdir(store.root), []);
     }));
 
   it("have nothing of their subject in them, not in their names either", () =>
-    withShelf(async (shelf) => {
+    withStore(async (store) => {
       const secrets = ["secret-arg", "secret-env", "secret-url", "secret-cwd", "secret-principal"];
       const [arg = "", variable = "", url = "", cwd = "", principal = ""] = secrets;
       const subject: SnapshotKey = {
@@ -186,9 +186,9 @@ describe("snapshots on disk", () => {
         cwd: `/${cwd}`,
         principal,
       };
-      const file = await shelf.saveFile(subject);
-      const contents = [shelf.key, file].map((path) => readFile(path, "latin1"));
-      const all = [...(await shelf.tree()), ...(await Promise.all(contents))].join("\n");
+      const file = await store.saveFile(subject);
+      const contents = [store.key, file].map((path) => readFile(path, "latin1"));
+      const all = [...(await store.tree()), ...(await Promise.all(contents))].join("\n");
       assert.match(all, /Reads a file/);
       for (const secret of [...secrets, "TOKEN", "example.com"]) {
         for (const encoding of ["utf8", "hex", "base64"] as const) {
@@ -199,9 +199,9 @@ describe("snapshots on disk", () => {
     }));
 
   it("have other names in another installation, so that none can be guessed", () =>
-    withShelf((shelf) =>
-      withShelf(async (other) => {
-        const names = [await shelf.saveFile(), await other.saveFile()].map((file) =>
+    withStore((store) =>
+      withStore(async (other) => {
+        const names = [await store.saveFile(), await other.saveFile()].map((file) =>
           basename(file),
         );
         assert.notEqual(names[0], names[1]);
@@ -209,30 +209,30 @@ describe("snapshots on disk", () => {
     ));
 
   it("of another installation are not used", () =>
-    withShelf((shelf) =>
-      withShelf(async (other) => {
-        const [file, foreign] = [await shelf.saveFile(), await other.saveFile()];
+    withStore((store) =>
+      withStore(async (other) => {
+        const [file, foreign] = [await store.saveFile(), await other.saveFile()];
         await copyFile(foreign, file);
-        assert.equal(await shelf.load(), undefined);
+        assert.equal(await store.load(), undefined);
       }),
     ));
 
   it("are not written again by a start that finds the same listing, for a day", () =>
-    withShelf(async (shelf) => {
-      const file = await shelf.saveFile();
+    withStore(async (store) => {
+      const file = await store.saveFile();
       const { ino } = await stat(file);
-      shelf.time += DAY;
-      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
+      store.time += DAY;
+      await store.open().save(SNAPSHOT_KEY, ITEMS);
       assert.equal((await stat(file)).ino, ino);
-      shelf.time++;
-      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
+      store.time++;
+      await store.open().save(SNAPSHOT_KEY, ITEMS);
       assert.notEqual((await stat(file)).ino, ino);
     }));
 
   it("remember in the next hub how tools were described", () =>
-    withShelf(async (shelf) => {
+    withStore(async (store) => {
       const save = async (...tools: string[]) =>
-        (await shelf.open().save(SNAPSHOT_KEY, toolListingOf(...tools))).map(({ text }) => text);
+        (await store.open().save(SNAPSHOT_KEY, toolListingOf(...tools))).map(({ text }) => text);
       await save(tool("a", "Reads"), tool("gone", "Reads"));
       assert.deepEqual(await save(tool("a", "Reads and sends")), ["- Reads\n+ Reads and sends"]);
       assert.deepEqual(await save(tool("a", "Reads and sends"), tool("gone", "Sends")), [
@@ -267,12 +267,12 @@ describe("what is known of tools", () => {
 
 describe("a snapshot's file that is not what was written", () => {
   it("is ignored wherever a bit is wrong, it ends early or goes on, and is replaced by the next save", () =>
-    withShelf(async (shelf) => {
-      const file = await shelf.saveFile();
+    withStore(async (store) => {
+      const file = await store.saveFile();
       const whole = await readFile(file);
       const isIgnored = async (damaged: Uint8Array): Promise<void> => {
         await writeFile(file, damaged);
-        assert.equal(await shelf.load(), undefined);
+        assert.equal(await store.load(), undefined);
       };
       await check(
         asyncProperty(nat(whole.length - 1), nat(7), async (at, bit) => {
@@ -292,45 +292,45 @@ describe("a snapshot's file that is not what was written", () => {
           ],
         },
       );
-      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
+      await store.open().save(SNAPSHOT_KEY, ITEMS);
       assert.deepEqual(await readFile(file), whole);
     }));
 
   it("is ignored under the name of another subject, and under its own after another key was made", () =>
-    withShelf(async (shelf) => {
-      const [file, other] = [await shelf.saveFile(), await shelf.saveFile(OTHER, EMPTY_LISTING)];
+    withStore(async (store) => {
+      const [file, other] = [await store.saveFile(), await store.saveFile(OTHER, EMPTY_LISTING)];
       await rename(file, other);
-      assert.equal(await shelf.load(OTHER), undefined);
+      assert.equal(await store.load(OTHER), undefined);
       await rename(other, file);
-      assert.deepEqual(await shelf.load(), SAVED);
-      await rm(shelf.key);
-      assert.equal(await shelf.load(), undefined);
+      assert.deepEqual(await store.load(), SAVED);
+      await rm(store.key);
+      assert.equal(await store.load(), undefined);
     }));
 
   /** What else may stand in a file's place. */
   it("is ignored if it is not valid UTF-8, as what older versions kept may be", () =>
-    withShelf(async (shelf) => {
+    withStore(async (store) => {
       const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
       bytes[bytes.indexOf(0x3f)] = 0xff;
       const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
-      await shelf.open().save(SNAPSHOT_KEY, { ...EMPTY_LISTING, tools: items });
-      assert.equal((await readdir(shelf.place)).length, 1);
-      assert.equal(await shelf.load(), undefined);
+      await store.open().save(SNAPSHOT_KEY, { ...EMPTY_LISTING, tools: items });
+      assert.equal((await readdir(store.place)).length, 1);
+      assert.equal(await store.load(), undefined);
     }));
 
-  const INSTEAD: Readonly<Record<string, (file: string, shelf: Shelf) => Promise<void>>> = {
+  const INSTEAD: Readonly<Record<string, (file: string, store: Store) => Promise<void>>> = {
     "an empty file": (file) => writeFile(file, ""),
     "a file of lines": (file) => writeFile(file, "\n".repeat(500)),
     "a file of 9 MiB": (file) => truncate(file, 9 * 1024 * 1024),
     "a file of a terabyte": (file) => truncate(file, 2 ** 40),
-    "a link to a good one": async (file, shelf) => {
-      await copyFile(file, join(shelf.root, "good"));
+    "a link to a good one": async (file, store) => {
+      await copyFile(file, join(store.root, "good"));
       await rm(file);
-      await symlink(join(shelf.root, "good"), file);
+      await symlink(join(store.root, "good"), file);
     },
-    "a link to nothing": async (file, shelf) => {
+    "a link to nothing": async (file, store) => {
       await rm(file);
-      await symlink(join(shelf.root, "nothing"), file);
+      await symlink(join(store.root, "nothing"), file);
     },
     "a device that never ends": async (file) => {
       await rm(file);
@@ -347,62 +347,62 @@ describe("a snapshot's file that is not what was written", () => {
   };
   for (const [what, put] of Object.entries(INSTEAD)) {
     it(`is not read but replaced if it is ${what}`, () =>
-      withShelf(async (shelf) => {
-        const file = await shelf.saveFile();
-        await put(file, shelf);
-        const good = await readFile(join(shelf.root, "good")).catch(() => undefined);
-        assert.equal(await shelf.load(), undefined);
+      withStore(async (store) => {
+        const file = await store.saveFile();
+        await put(file, store);
+        const good = await readFile(join(store.root, "good")).catch(() => undefined);
+        assert.equal(await store.load(), undefined);
         assert.deepEqual(
-          await shelf.open().save(SNAPSHOT_KEY, toolListingOf(tool("read", "x"))),
+          await store.open().save(SNAPSHOT_KEY, toolListingOf(tool("read", "x"))),
           [],
         );
-        assert.deepEqual(await shelf.load(), plainListing(toolListingOf(tool("read", "x"))));
+        assert.deepEqual(await store.load(), plainListing(toolListingOf(tool("read", "x"))));
         assert.ok((await lstat(file)).isFile());
-        const left = await readFile(join(shelf.root, "good")).catch(() => undefined);
+        const left = await readFile(join(store.root, "good")).catch(() => undefined);
         assert.deepEqual(left, good, "what a link led to is untouched");
-        assert.deepEqual(await readdir(shelf.place), [basename(file)]);
-        assert.deepEqual(shelf.warnings, []);
+        assert.deepEqual(await readdir(store.place), [basename(file)]);
+        assert.deepEqual(store.warnings, []);
       }));
   }
 });
 
 describe("the key of an installation", () => {
   it("is the same for all hubs that make it at once, also in place of a damaged one", () =>
-    withShelf(async (shelf) => {
+    withStore(async (store) => {
       const damages = [undefined, "", "f".repeat(64), `${"g".repeat(64)}\n`];
       for (const damaged of Array.from({ length: 5 }, () => damages).flat()) {
-        await rm(shelf.folder, { recursive: true, force: true });
+        await rm(store.folder, { recursive: true, force: true });
         if (damaged !== undefined) {
-          await mkdir(shelf.folder, { recursive: true });
-          await writeFile(shelf.key, damaged);
+          await mkdir(store.folder, { recursive: true });
+          await writeFile(store.key, damaged);
         }
         const subjects = Array.from({ length: 8 }, (_, i) => ({
           ...SNAPSHOT_KEY,
           command: `c${i}`,
         }));
-        await Promise.all(subjects.map((subject) => shelf.open().save(subject, ITEMS)));
-        const found = await Promise.all(subjects.map((subject) => shelf.load(subject)));
+        await Promise.all(subjects.map((subject) => store.open().save(subject, ITEMS)));
+        const found = await Promise.all(subjects.map((subject) => store.load(subject)));
         assert.deepEqual(
           found,
           subjects.map(() => SAVED),
           `instead of ${damaged}`,
         );
-        assert.deepEqual((await readdir(shelf.folder)).toSorted(), [
+        assert.deepEqual((await readdir(store.folder)).toSorted(), [
           "installation.key",
           "snapshots",
         ]);
       }
-      assert.deepEqual(shelf.warnings, []);
+      assert.deepEqual(store.warnings, []);
     }));
 
-  const DAMAGE: Readonly<Record<string, (key: string, shelf: Shelf) => Promise<void>>> = {
+  const DAMAGE: Readonly<Record<string, (key: string, store: Store) => Promise<void>>> = {
     "is cut": (key) => truncate(key, 30),
     "lost its line end": (key) => truncate(key, 64),
     "is full of zeros": async (key) => writeFile(key, Buffer.alloc(65)),
     "is a terabyte long": (key) => truncate(key, 2 ** 40),
-    "is a link": async (key, shelf) => {
-      await rename(key, join(shelf.root, "key"));
-      await symlink(join(shelf.root, "key"), key);
+    "is a link": async (key, store) => {
+      await rename(key, join(store.root, "key"));
+      await symlink(join(store.root, "key"), key);
     },
     "is a folder": async (key) => {
       await rm(key);
@@ -411,14 +411,14 @@ describe("the key of an installation", () => {
   };
   for (const [what, damage] of Object.entries(DAMAGE)) {
     it(`is replaced if it ${what}`, () =>
-      withShelf(async (shelf) => {
-        await shelf.saveFile();
-        await damage(shelf.key, shelf);
-        assert.equal(await shelf.load(), undefined);
-        await shelf.open().save(SNAPSHOT_KEY, ITEMS);
-        assert.deepEqual(await shelf.load(), SAVED);
-        assert.match(await readFile(shelf.key, "utf8"), /^[0-9a-f]{64}\n$/);
-        assert.deepEqual((await readdir(shelf.folder)).toSorted(), [
+      withStore(async (store) => {
+        await store.saveFile();
+        await damage(store.key, store);
+        assert.equal(await store.load(), undefined);
+        await store.open().save(SNAPSHOT_KEY, ITEMS);
+        assert.deepEqual(await store.load(), SAVED);
+        assert.match(await readFile(store.key, "utf8"), /^[0-9a-f]{64}\n$/);
+        assert.deepEqual((await readdir(store.folder)).toSorted(), [
           "installation.key",
           "snapshots",
         ]);
@@ -426,24 +426,24 @@ describe("the key of an installation", () => {
   }
 
   it("is made although a hub left its draft behind when it ended", () =>
-    withShelf(async (shelf) => {
-      await mkdir(shelf.folder, { recursive: true });
-      await writeFile(`${shelf.key}.draft`, "0");
-      await shelf.snapshots.save(SNAPSHOT_KEY, ITEMS);
-      assert.deepEqual(await shelf.load(), SAVED);
-      assert.deepEqual(shelf.warnings, []);
-      assert.deepEqual((await readdir(shelf.folder)).toSorted(), ["installation.key", "snapshots"]);
+    withStore(async (store) => {
+      await mkdir(store.folder, { recursive: true });
+      await writeFile(`${store.key}.draft`, "0");
+      await store.snapshots.save(SNAPSHOT_KEY, ITEMS);
+      assert.deepEqual(await store.load(), SAVED);
+      assert.deepEqual(store.warnings, []);
+      assert.deepEqual((await readdir(store.folder)).toSorted(), ["installation.key", "snapshots"]);
     }));
 
   it("is made again, and used, by a hub that runs when the state folder is removed", () =>
-    withShelf(async (shelf) => {
-      const hub = shelf.snapshots;
+    withStore(async (store) => {
+      const hub = store.snapshots;
       await hub.save(SNAPSHOT_KEY, ITEMS);
       assert.ok(await hub.load(SNAPSHOT_KEY));
-      await rm(shelf.folder, { recursive: true });
+      await rm(store.folder, { recursive: true });
       await hub.save(SNAPSHOT_KEY, ITEMS);
       for (const found of [
-        await shelf.load(),
+        await store.load(),
         plainListing((await hub.load(SNAPSHOT_KEY))?.listing),
       ]) {
         assert.deepEqual(found, SAVED);
@@ -453,46 +453,46 @@ describe("the key of an installation", () => {
 
 describe("hubs that share a folder", () => {
   it("find what another one kept since they started", () =>
-    withShelf(async (shelf) => {
-      assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
-      await shelf.open().save(SNAPSHOT_KEY, ITEMS);
-      assert.deepEqual(plainListing((await shelf.snapshots.load(SNAPSHOT_KEY))?.listing), SAVED);
+    withStore(async (store) => {
+      assert.equal(await store.snapshots.load(SNAPSHOT_KEY), undefined);
+      await store.open().save(SNAPSHOT_KEY, ITEMS);
+      assert.deepEqual(plainListing((await store.snapshots.load(SNAPSHOT_KEY))?.listing), SAVED);
     }));
 
   it("see all of one listing, never a part, while two write it", () =>
-    withShelf(async (shelf) => {
+    withStore(async (store) => {
       const versions = ["a", "b"].map((text) => toolListingOf(tool(text, text.repeat(300_000))));
-      await shelf.snapshots.save(SNAPSHOT_KEY, versions[0] ?? EMPTY_LISTING);
+      await store.snapshots.save(SNAPSHOT_KEY, versions[0] ?? EMPTY_LISTING);
       let isWriting = true;
       const write = async (first: number): Promise<void> => {
-        const hub = shelf.open();
+        const hub = store.open();
         for (let i = first; i < first + 20; i++)
           await hub.save(SNAPSHOT_KEY, versions[i % 2] ?? EMPTY_LISTING);
       };
       const writers = Promise.all([write(0), write(1)]).then(() => (isWriting = false));
       const whole = versions.map((items) => JSON.stringify(plainListing(items)));
       const seen = new Set<number>();
-      while (isWriting) seen.add(whole.indexOf(JSON.stringify(await shelf.load())));
+      while (isWriting) seen.add(whole.indexOf(JSON.stringify(await store.load())));
       await writers;
       assert.ok(seen.size > 0 && !seen.has(-1), "each time one of them was found");
-      assert.equal((await readdir(shelf.place)).length, 1);
-      assert.deepEqual(shelf.warnings, []);
+      assert.equal((await readdir(store.place)).length, 1);
+      assert.deepEqual(store.warnings, []);
     }));
 
   it("remove the drafts of writers that ended, and leave those that may still be written", () =>
-    withShelf(async (shelf) => {
-      await mkdir(shelf.place, { recursive: true });
+    withStore(async (store) => {
+      await mkdir(store.place, { recursive: true });
       const draftOf = (path: string): string => `${path}.${crypto.randomUUID()}.draft`;
       const MINUTE = 60_000;
       const [old, young] = [START - 11 * MINUTE, START - 9 * MINUTE];
-      const files = [join(shelf.place, nameOf(1)), shelf.key];
+      const files = [join(store.place, nameOf(1)), store.key];
       for (const file of files) await plant(draftOf(file), 10, old);
       const live = files.map(draftOf);
       for (const draft of live) await plant(draft, 10, young);
-      await shelf.saveFile();
-      const left = (await shelf.tree()).filter((path) => path.endsWith(".draft"));
+      await store.saveFile();
+      const left = (await store.tree()).filter((path) => path.endsWith(".draft"));
       assert.deepEqual(
-        left.map((path) => join(shelf.folder, path)),
+        left.map((path) => join(store.folder, path)),
         live.toSorted(),
       );
     }));
@@ -501,60 +501,60 @@ describe("hubs that share a folder", () => {
 describe("the folder of snapshots", () => {
   const MIB = 1024 * 1024;
   /** Files of so many bytes each, the first one the oldest, and what is left of them after a save. */
-  async function surviving(shelf: Shelf, count: number, size: number): Promise<readonly number[]> {
-    await mkdir(shelf.place, { recursive: true });
+  async function surviving(store: Store, count: number, size: number): Promise<readonly number[]> {
+    await mkdir(store.place, { recursive: true });
     for (let n = 0; n < count; n++) {
-      await plant(join(shelf.place, nameOf(n)), size, START - (count - n) * 1000);
+      await plant(join(store.place, nameOf(n)), size, START - (count - n) * 1000);
     }
-    await shelf.open().save(SNAPSHOT_KEY, ITEMS);
-    assert.deepEqual(await shelf.load(), SAVED);
-    const names = new Set(await readdir(shelf.place));
+    await store.open().save(SNAPSHOT_KEY, ITEMS);
+    assert.deepEqual(await store.load(), SAVED);
+    const names = new Set(await readdir(store.place));
     return Array.from({ length: count }, (_, n) => n).filter((n) => names.has(nameOf(n)));
   }
 
   it("holds 64 MiB at most: the oldest go", () =>
-    withShelf(async (shelf) => {
-      assert.deepEqual(await surviving(shelf, 10, 8 * MIB), [3, 4, 5, 6, 7, 8, 9]);
+    withStore(async (store) => {
+      assert.deepEqual(await surviving(store, 10, 8 * MIB), [3, 4, 5, 6, 7, 8, 9]);
     }));
 
   it("holds 500 snapshots at most: the oldest go", () =>
-    withShelf(async (shelf) => {
-      const left = await surviving(shelf, 503, 1);
+    withStore(async (store) => {
+      const left = await surviving(store, 503, 1);
       assert.deepEqual([left.length, left[0]], [499, 4]);
     }));
 
   it("holds none for longer than 30 days, and whatever else is in it", () =>
-    withShelf(async (shelf) => {
-      await mkdir(join(shelf.place, "folder"), { recursive: true });
-      await plant(join(shelf.place, nameOf(1)), 10, START - 30 * DAY - 1000);
-      await plant(join(shelf.place, nameOf(2)), 10, START - 30 * DAY + 1000);
-      await plant(join(shelf.place, "notes"), 10, START - 90 * DAY);
-      const file = await shelf.saveFile();
+    withStore(async (store) => {
+      await mkdir(join(store.place, "folder"), { recursive: true });
+      await plant(join(store.place, nameOf(1)), 10, START - 30 * DAY - 1000);
+      await plant(join(store.place, nameOf(2)), 10, START - 30 * DAY + 1000);
+      await plant(join(store.place, "notes"), 10, START - 90 * DAY);
+      const file = await store.saveFile();
       const left = [nameOf(2), basename(file), "folder", "notes"];
-      assert.deepEqual((await readdir(shelf.place)).toSorted(), left.toSorted());
+      assert.deepEqual((await readdir(store.place)).toSorted(), left.toSorted());
     }));
 
   it("loses a snapshot that is too old as soon as somebody looks for it", () =>
-    withShelf(async (shelf) => {
-      await shelf.saveFile();
-      shelf.time += 30 * DAY + 1;
-      assert.equal(await shelf.load(), undefined);
-      assert.deepEqual(await readdir(shelf.place), []);
+    withStore(async (store) => {
+      await store.saveFile();
+      store.time += 30 * DAY + 1;
+      assert.equal(await store.load(), undefined);
+      assert.deepEqual(await readdir(store.place), []);
     }));
 
   it("takes no file of more than 8 MiB, marks and all, and says so once", () =>
-    withShelf(async (shelf) => {
+    withStore(async (store) => {
       const long = toolListingOf(tool("a".repeat(3 * MIB), "x"));
-      for (const items of [long, long]) await shelf.snapshots.save(SNAPSHOT_KEY, items);
-      assert.equal(await shelf.load(), undefined);
-      assert.deepEqual(shelf.warnings, [
+      for (const items of [long, long]) await store.snapshots.save(SNAPSHOT_KEY, items);
+      assert.equal(await store.load(), undefined);
+      assert.deepEqual(store.warnings, [
         "What a server lists is not kept if it is longer than 8388608 bytes; the first list after a start is complete only when every server has connected.",
       ]);
     }));
 });
 
 describe("a folder that cannot be written", () => {
-  const ways: Readonly<Record<string, (shelf: Shelf) => Promise<void>>> = {
+  const ways: Readonly<Record<string, (store: Store) => Promise<void>>> = {
     "because it is a file": async ({ folder }) => {
       await mkdir(join(folder, ".."), { recursive: true });
       await writeFile(folder, "");
@@ -571,18 +571,18 @@ describe("a folder that cannot be written", () => {
   };
   for (const [why, prevent] of Object.entries(ways)) {
     it(`${why}, leads to one warning, and to nothing else`, () =>
-      withShelf(async (shelf) => {
-        await prevent(shelf);
-        assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
+      withStore(async (store) => {
+        await prevent(store);
+        assert.equal(await store.snapshots.load(SNAPSHOT_KEY), undefined);
         for (const subject of [SNAPSHOT_KEY, OTHER, SNAPSHOT_KEY]) {
-          assert.deepEqual(await shelf.snapshots.save(subject, ITEMS), []);
+          assert.deepEqual(await store.snapshots.save(subject, ITEMS), []);
         }
-        await shelf.snapshots.flush();
-        assert.equal(await shelf.snapshots.load(SNAPSHOT_KEY), undefined);
-        const [warning = "", ...more] = shelf.warnings;
+        await store.snapshots.flush();
+        assert.equal(await store.snapshots.load(SNAPSHOT_KEY), undefined);
+        const [warning = "", ...more] = store.warnings;
         assert.deepEqual(more, []);
         assert.ok(
-          warning.startsWith(`What servers list cannot be kept in ${shelf.place} (E`),
+          warning.startsWith(`What servers list cannot be kept in ${store.place} (E`),
           warning,
         );
         assert.ok(!/in-an?-/.test(warning), "no argument, variable or address is in it");
@@ -591,15 +591,15 @@ describe("a folder that cannot be written", () => {
 
   // Permissions bind everybody but root.
   it("because it may not be, still gives what is in it, and leads to one warning", { skip }, () =>
-    withShelf(async (shelf) => {
-      await shelf.saveFile();
-      await chmod(shelf.place, 0o500);
+    withStore(async (store) => {
+      await store.saveFile();
+      await chmod(store.place, 0o500);
       for (const text of ["one", "two"]) {
-        await shelf.snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("read", text)));
+        await store.snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("read", text)));
       }
-      assert.deepEqual(await shelf.load(), SAVED);
-      assert.equal(shelf.warnings.length, 1);
-      await chmod(shelf.place, 0o700);
+      assert.deepEqual(await store.load(), SAVED);
+      assert.equal(store.warnings.length, 1);
+      await chmod(store.place, 0o700);
     }),
   );
 });

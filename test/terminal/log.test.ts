@@ -376,7 +376,7 @@ describe("an error that ends a command", () => {
 });
 
 /** A journal that prints into a list, and whose library comes when the test says so. */
-class Desk {
+class Capture {
   readonly printed: string[] = [];
   readonly journal: LogTapeLogger;
   loads = 0;
@@ -417,62 +417,62 @@ function settle(): Promise<void> {
 
 describe("a journal", () => {
   it("loads the library once it is open and there is something to tell, and only once", async () => {
-    const desk = new Desk();
-    desk.tell("one");
+    const capture = new Capture();
+    capture.tell("one");
     await settle();
-    assert.equal(desk.loads, 0);
-    desk.journal.open();
-    desk.journal.open();
-    desk.tell("two");
-    assert.equal(desk.loads, 1);
-    await desk.arrive();
-    desk.tell("three");
-    assert.equal(desk.loads, 1);
-    assert.deepEqual(desk.printed, ["<one>", "<two>", "<three>"]);
+    assert.equal(capture.loads, 0);
+    capture.journal.open();
+    capture.journal.open();
+    capture.tell("two");
+    assert.equal(capture.loads, 1);
+    await capture.arrive();
+    capture.tell("three");
+    assert.equal(capture.loads, 1);
+    assert.deepEqual(capture.printed, ["<one>", "<two>", "<three>"]);
   });
 
   it("loads nothing when nothing is told", async () => {
-    const desk = new Desk();
-    desk.journal.open();
-    desk.journal.flush();
+    const capture = new Capture();
+    capture.journal.open();
+    capture.journal.flush();
     await settle();
-    assert.equal(desk.loads, 0);
-    desk.tell("late");
-    assert.equal(desk.loads, 1);
+    assert.equal(capture.loads, 0);
+    capture.tell("late");
+    assert.equal(capture.loads, 1);
   });
 
   it("tells at the end what the library has not come for, in order and once", async () => {
-    const desk = new Desk();
-    desk.journal.open();
-    desk.tell("one", "two");
-    desk.journal.flush();
-    assert.deepEqual(desk.printed, ["one", "two"]);
-    desk.tell("three");
-    await desk.arrive();
-    desk.journal.flush();
-    assert.deepEqual(desk.printed, ["one", "two", "<three>"]);
+    const capture = new Capture();
+    capture.journal.open();
+    capture.tell("one", "two");
+    capture.journal.flush();
+    assert.deepEqual(capture.printed, ["one", "two"]);
+    capture.tell("three");
+    await capture.arrive();
+    capture.journal.flush();
+    assert.deepEqual(capture.printed, ["one", "two", "<three>"]);
   });
 
   it("loses nothing and holds little, however much is told before the library is there", async () => {
-    const desk = new Desk();
+    const capture = new Capture();
     const all = Array.from({ length: 5500 }, (_, i) => String(i));
-    desk.tell(...all);
-    assert.deepEqual(desk.printed, all.slice(0, 5000));
-    desk.journal.open();
-    await desk.arrive();
+    capture.tell(...all);
+    assert.deepEqual(capture.printed, all.slice(0, 5000));
+    capture.journal.open();
+    await capture.arrive();
     assert.deepEqual(
-      desk.printed.map((text) => text.replaceAll(/[<>]/g, "")),
+      capture.printed.map((text) => text.replaceAll(/[<>]/g, "")),
       all,
     );
   });
 
   it("does without a library that cannot be loaded", async () => {
-    const desk = new Desk();
-    desk.journal.open();
-    desk.tell("one");
-    await desk.fail();
-    desk.tell("two");
-    assert.deepEqual(desk.printed, ["one", "two"]);
+    const capture = new Capture();
+    capture.journal.open();
+    capture.tell("one");
+    await capture.fail();
+    capture.tell("two");
+    assert.deepEqual(capture.printed, ["one", "two"]);
   });
 
   it("gives each record back from LogTape as it was, whatever its texts and servers are called", async () => {
@@ -485,15 +485,15 @@ describe("a journal", () => {
     });
     const texts = ["{error} {*} {{ }}", "100% %s %o", "\u001b[31mred", ""];
     const servers = ["files", "constructor", "__proto__", "toString", "a.b"];
-    const told = [
+    const reported = [
       ...texts.map((text, i) => makeLogRecord(LEVELS[i] ?? "info", text, { time: NOW, n: 1.5 })),
       ...servers.map((server) => makeLogRecord("debug", "x", { server, time: NOW, error: LOST })),
       makeLogRecord("error", "last"),
     ];
     journal.open();
-    for (const record of told) journal.write(record);
+    for (const record of reported) journal.write(record);
     await done;
-    assert.deepEqual(printed, told);
+    assert.deepEqual(printed, reported);
     assert.equal(printed[5]?.properties.error, LOST);
   });
 });

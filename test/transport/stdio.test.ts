@@ -49,7 +49,7 @@ function file(name: string, content: string, mode = 0o644): string {
   return path;
 }
 
-interface Stage {
+interface Setup {
   readonly link: Transport;
   readonly events: TransportRecorder;
   /** The pids of the child and all that descends from it. */
@@ -62,7 +62,7 @@ interface Stage {
 /** A link to `sh -c script`; afterwards nothing that it started may run. */
 async function withScript(
   script: string,
-  run: (stage: Stage) => Promise<void>,
+  run: (setup: Setup) => Promise<void>,
   changes: Partial<StdioTarget> = {},
 ): Promise<void> {
   const mark = randomUUID();
@@ -282,10 +282,10 @@ describe("close", () => {
   it("ends whatever ignores SIGTERM too, wherever it is, within two seconds", () =>
     withScript(
       `trap '' TERM; (setsid ${FOREVER}) & ${FOREVER} & echo ready >&2; while :; do sleep 0.05; done`,
-      async (stage) => {
-        const { link, events } = stage;
+      async (setup) => {
+        const { link, events } = setup;
         await events.until("ready", () => events.logs.length === 1);
-        await become(FOREVER, stage, 2);
+        await become(FOREVER, setup, 2);
         const took = await milliseconds(() => link.close());
         assert.ok(took < 2000, `${took} ms`);
         assert.equal(events.causes[0]?.message, 'Server "x" was stopped.');
@@ -342,7 +342,7 @@ describe("close", () => {
 });
 
 /** Waits until so many processes of a stage have become this very command; returns their pids. */
-function become(line: string, { pids }: Stage, size = 1): Promise<number[]> {
+function become(line: string, { pids }: Setup, size = 1): Promise<number[]> {
   return poll(
     5000,
     () => `${size} of "${line}"`,
@@ -355,25 +355,25 @@ function become(line: string, { pids }: Stage, size = 1): Promise<number[]> {
 
 describe("vitals", () => {
   it("are of the child with all that descends from it, wherever that is, as long as the child runs", () =>
-    withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (stage) => {
-      const [leader = 0] = await become("cat", stage);
-      const others = await become(FOREVER, stage, 2);
-      const vitals = await stage.link.vitals();
+    withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (setup) => {
+      const [leader = 0] = await become("cat", setup);
+      const others = await become(FOREVER, setup, 2);
+      const vitals = await setup.link.vitals();
       assert.deepEqual([vitals?.pid, vitals?.processes], [leader, 3]);
       const resident = [leader, ...others].map(residentOf).reduce((sum, bytes) => sum + bytes);
       assert.ok(resident > 2 * MEGABYTE);
       // Both are looked at while pages still come and go.
       const difference = Math.abs((vitals?.memory ?? 0) - resident);
       assert.ok(difference < MEGABYTE / 2, `${difference} bytes`);
-      await stage.link.close();
-      assert.equal(await stage.link.vitals(), undefined);
+      await setup.link.close();
+      assert.equal(await setup.link.vitals(), undefined);
     }));
 
   it("are those of one child, not of another one's of the same hub", () =>
-    withScript("exec cat", (stage) =>
+    withScript("exec cat", (setup) =>
       withScript(`${FOREVER} & exec cat`, async (other) => {
-        const [[pid]] = [await become("cat", stage), await become(FOREVER, other)];
-        const vitals = await stage.link.vitals();
+        const [[pid]] = [await become("cat", setup), await become(FOREVER, other)];
+        const vitals = await setup.link.vitals();
         assert.deepEqual([vitals?.pid, vitals?.processes], [pid, 1]);
       }),
     ));
@@ -554,8 +554,8 @@ describe("a server's environment", () => {
     const outer = "1/a/b/c/d,2/a/b/c/d";
     return withScript(
       "exec cat",
-      async (stage) => {
-        const [pid = 0] = await become("cat", stage);
+      async (setup) => {
+        const [pid = 0] = await become("cat", setup);
         const [own, ...others] = ownersOf(pid);
         assert.match(own ?? "", new RegExp(`^${process.pid}/`));
         assert.deepEqual(others, outer.split(","));

@@ -100,7 +100,7 @@ async function connect(face: RunningHttpServer, name: string): Promise<Session> 
 
 /** Two sessions over HTTP at a hub with one server that they share. */
 async function withTwo(
-  run: (stage: { git: Waiting; one: Session; two: Session; clock: VirtualClock }) => Promise<void>,
+  run: (setup: { git: Waiting; one: Session; two: Session; clock: VirtualClock }) => Promise<void>,
 ): Promise<void> {
   const git = new Waiting("t");
   const clock = new VirtualClock();
@@ -287,27 +287,35 @@ describe("such a log line, while a cancelled call of the other is not answered,"
 
 /** Modern requests over HTTP, which nothing tells apart. */
 describe("a question for the sake of a modern request over HTTP", () => {
-  const post = (visitor: HttpTestClient, id: unknown): Promise<Response> =>
-    visitor.request("POST", modernRequest(id, "tools/call", { name: "s__t" }, { sampling: {} }), {
-      "MCP-Protocol-Version": MODERN_VERSION,
-      "Mcp-Method": "tools/call",
-      "Mcp-Name": "s__t",
-    });
+  const post = (httpClient: HttpTestClient, id: unknown): Promise<Response> =>
+    httpClient.request(
+      "POST",
+      modernRequest(id, "tools/call", { name: "s__t" }, { sampling: {} }),
+      {
+        "MCP-Protocol-Version": MODERN_VERSION,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "s__t",
+      },
+    );
 
-  async function begin(): Promise<{ git: Waiting; visitor: HttpTestClient; clock: VirtualClock }> {
+  async function begin(): Promise<{
+    git: Waiting;
+    httpClient: HttpTestClient;
+    clock: VirtualClock;
+  }> {
     const git = new Waiting("t");
     const clock = new VirtualClock();
-    const { newClient: visit } = setUpHttp({ s: git }, { clock });
-    const visitor = visit();
-    const answer = post(visitor, 0);
+    const { newClient: received } = setUpHttp({ s: git }, { clock });
+    const httpClient = received();
+    const answer = post(httpClient, 0);
     git.answer(await git.called(1));
     await answer;
-    return { git, visitor, clock };
+    return { git, httpClient, clock };
   }
 
   it("reaches it while no other is open, and one that was answered does not count", async () => {
-    const { git, visitor, clock } = await begin();
-    const answer = post(visitor, 1);
+    const { git, httpClient, clock } = await begin();
+    const answer = post(httpClient, 1);
     await git.called(2);
     git.ask();
     await clock.advanceAsync(10);
@@ -316,13 +324,13 @@ describe("a question for the sake of a modern request over HTTP", () => {
   });
 
   it("reaches none while one that was given up is not answered, as that may be another client's", async () => {
-    const { git, visitor, clock } = await begin();
-    const answer = post(visitor, 1);
+    const { git, httpClient, clock } = await begin();
+    const answer = post(httpClient, 1);
     const lost = await git.called(2);
     await clock.advanceAsync(1000);
     await new EventStreamReader(await answer).cancel();
     await git.cancelled();
-    const next = post(visitor, 2);
+    const next = post(httpClient, 2);
     await git.called(3);
     assert.equal(await git.sample(), REFUSED);
     git.answer(lost);

@@ -20,50 +20,51 @@ function begin(...outcomes: Outcome[]) {
       return outcomes[at] ?? "same";
     },
   });
-  const told: string[] = [];
-  const announce = (who: string): void => void refresh.request().then(() => void told.push(who));
-  return { refresh, clock, latches, told, announce, count: () => count };
+  const reported: string[] = [];
+  const announce = (who: string): void =>
+    void refresh.request().then(() => void reported.push(who));
+  return { refresh, clock, latches, told: reported, announce, count: () => count };
 }
 
 describe("listing again", () => {
   it("ends for all who asked for it before it began, and not for those who came later", async () => {
-    const { latches, told, announce, clock, count } = begin("same", "same");
+    const { latches, told: reported, announce, clock, count } = begin("same", "same");
     announce("a");
     announce("b");
     await turn();
     announce("late");
     latches[0]?.open();
     await turn();
-    assert.deepEqual(told, ["a", "b"]);
+    assert.deepEqual(reported, ["a", "b"]);
     await clock.advanceAsync(1000);
     latches[1]?.open();
     await turn();
-    assert.deepEqual([told, count()], [["a", "b", "late"], 2]);
+    assert.deepEqual([reported, count()], [["a", "b", "late"], 2]);
   });
 
   it("that has to be done once more ends for all when that is done", async () => {
     for (const isMore of [true, false]) {
-      const { latches, told, announce } = begin("again", "same");
+      const { latches, told: reported, announce } = begin("again", "same");
       announce("a");
       await turn();
       if (isMore) announce("b");
       latches[0]?.open();
       await turn();
-      assert.deepEqual(told, []);
+      assert.deepEqual(reported, []);
       latches[1]?.open();
       await turn();
-      assert.deepEqual(told, isMore ? ["a", "b"] : ["a"]);
+      assert.deepEqual(reported, isMore ? ["a", "b"] : ["a"]);
     }
   });
 
   it("ends for all when the connection does", async () => {
-    const { refresh, latches, told, announce } = begin("again");
+    const { refresh, latches, told: reported, announce } = begin("again");
     announce("a");
     await turn();
     announce("b");
     refresh.end();
     latches[0]?.open();
     await turn();
-    assert.deepEqual(told.toSorted(), ["a", "b"]);
+    assert.deepEqual(reported.toSorted(), ["a", "b"]);
   });
 });

@@ -30,10 +30,10 @@ async function begin<S extends ScriptedServer>(
   s: S,
   { servers = AUTO, snapshots }: { servers?: Servers; snapshots?: Snapshots } = {},
 ) {
-  const stage = setUpHubWithClock({ s }, { servers, ...(snapshots && { snapshots }) });
-  await initialize(stage.client);
+  const setup = setUpHubWithClock({ s }, { servers, ...(snapshots && { snapshots }) });
+  await initialize(setup.client);
   await turn();
-  return { ...stage, s };
+  return { ...setup, s };
 }
 
 const methods = (peer: Peer | undefined): (string | undefined)[] =>
@@ -337,11 +337,11 @@ describe("what is remembered of what a server speaks", () => {
         flush: () => Promise.resolve(),
       };
       const s = era === "modern" ? new ModernScriptedServer("x") : new ScriptedServer("x");
-      const stage = setUpHubWithClock({ s }, { servers: AUTO, snapshots });
-      if (client === "legacy") await initialize(stage.client);
-      else await listModern(stage.client);
+      const setup = setUpHubWithClock({ s }, { servers: AUTO, snapshots });
+      if (client === "legacy") await initialize(setup.client);
+      else await listModern(setup.client);
       await turn();
-      await stage.hub.close();
+      await setup.hub.close();
       assert.deepEqual(
         kept.map((each) => [each?.era, each?.askedAt !== verdict.askedAt]),
         [[era, isRenewed]],

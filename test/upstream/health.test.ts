@@ -44,17 +44,17 @@ class Watched {
 interface Watch {
   readonly clock: VirtualClock;
   readonly session: Watched;
-  readonly vigil: HealthMonitor;
+  readonly monitor: HealthMonitor;
   /** What was told, with the time. */
-  readonly told: string[];
+  readonly reported: string[];
 }
 
 function watch(settings: { healthInterval?: number; idleStop?: number }): Watch {
   const clock = new VirtualClock();
   const session = new Watched();
-  const told: string[] = [];
-  const tell = (what: string): number => told.push(`${what} at ${clock.now()}`);
-  const vigil = new HealthMonitor({
+  const reported: string[] = [];
+  const tell = (what: string): number => reported.push(`${what} at ${clock.now()}`);
+  const monitor = new HealthMonitor({
     session,
     clock,
     healthInterval: 0,
@@ -62,12 +62,12 @@ function watch(settings: { healthInterval?: number; idleStop?: number }): Watch 
     ...settings,
     onLost: (cause) => {
       tell(cause.code);
-      vigil.end();
+      monitor.end();
     },
     setResponsive: (responsive) => tell(responsive ? "responsive" : "unresponsive"),
     onIdle: () => tell("idle"),
   });
-  return { clock, session, vigil, told };
+  return { clock, session, monitor, reported };
 }
 
 describe("a server that is watched", () => {
@@ -81,111 +81,111 @@ describe("a server that is watched", () => {
   });
 
   it("is asked once an interval while it is silent, and is lost after two misses in a row", async () => {
-    const { clock, session, told } = watch({ healthInterval: 1000 });
+    const { clock, session, reported } = watch({ healthInterval: 1000 });
     await clock.advanceAsync(2999);
-    assert.deepEqual([session.pings, told], [2, []]);
+    assert.deepEqual([session.pings, reported], [2, []]);
     await clock.advanceAsync(1);
-    assert.deepEqual(told, ["notResponding at 3000"]);
+    assert.deepEqual(reported, ["notResponding at 3000"]);
     assert.deepEqual(clock.pendingDelays, []);
   });
 
   it("that answers every second ping only is not lost", async () => {
-    const { clock, session, told } = watch({ healthInterval: 1000 });
+    const { clock, session, reported } = watch({ healthInterval: 1000 });
     session.onPing = () => {
       if (session.pings % 2 === 0) session.messageCount++;
     };
     await clock.advanceAsync(100_000);
     assert.ok(session.pings > 50);
-    assert.ok(told.every((what) => what.startsWith("responsive")));
+    assert.ok(reported.every((what) => what.startsWith("responsive")));
   });
 
   it("with calls in flight is never lost, but unresponsive until it is heard", async () => {
-    const { clock, session, told } = watch({ healthInterval: 1000 });
+    const { clock, session, reported } = watch({ healthInterval: 1000 });
     session.inFlight = 1;
     await clock.advanceAsync(100_000);
-    assert.equal(told[0], "unresponsive at 3000");
-    assert.ok(told.every((what) => what.startsWith("unresponsive")));
+    assert.equal(reported[0], "unresponsive at 3000");
+    assert.ok(reported.every((what) => what.startsWith("unresponsive")));
     session.messageCount++;
     await clock.advanceAsync(1000);
-    assert.equal(told.at(-1), "responsive at 101000");
+    assert.equal(reported.at(-1), "responsive at 101000");
   });
 
   it("that was busy and silent is lost when its last call has ended without an answer", async () => {
-    const { clock, session, told } = watch({ healthInterval: 1000 });
+    const { clock, session, reported } = watch({ healthInterval: 1000 });
     session.inFlight = 1;
     await clock.advanceAsync(5000);
     session.inFlight = 0;
     await clock.advanceAsync(1000);
-    assert.equal(told.at(-1), "notResponding at 6000");
+    assert.equal(reported.at(-1), "notResponding at 6000");
   });
 
   it("is not asked, nor lost, without an interval", async () => {
-    const { clock, session, told } = watch({});
+    const { clock, session, reported } = watch({});
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([session.pings, told, clock.pendingDelays], [0, [], []]);
+    assert.deepEqual([session.pings, reported, clock.pendingDelays], [0, [], []]);
   });
 
   it("on a machine that slept is asked anew, and gets its two intervals", async () => {
-    const { clock, session, told } = watch({ healthInterval: 1000 });
+    const { clock, session, reported } = watch({ healthInterval: 1000 });
     await clock.advanceAsync(2500);
     await clock.wakeAfterSleep(HOUR);
-    assert.deepEqual([session.pings, told], [3, []]);
+    assert.deepEqual([session.pings, reported], [3, []]);
     await clock.advanceAsync(1999);
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
     await clock.advanceAsync(1);
-    assert.deepEqual(told, [`notResponding at ${2500 + HOUR + 2000}`]);
+    assert.deepEqual(reported, [`notResponding at ${2500 + HOUR + 2000}`]);
   });
 
   it("is not lost for what it could not say while nothing was read from it", async () => {
-    const { clock, session, vigil, told } = watch({ healthInterval: 1000 });
+    const { clock, session, monitor, reported } = watch({ healthInterval: 1000 });
     await clock.advanceAsync(2000);
-    vigil.setPaused(true);
+    monitor.setPaused(true);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([session.pings, told], [2, []]);
-    vigil.setPaused(false);
+    assert.deepEqual([session.pings, reported], [2, []]);
+    monitor.setPaused(false);
     await clock.advanceAsync(2999);
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
     await clock.advanceAsync(1);
-    assert.equal(told.length, 1);
+    assert.equal(reported.length, 1);
   });
 
   it("is watched no more after the end", async () => {
-    const { clock, vigil, told } = watch({ healthInterval: 1000, idleStop: 1000 });
-    vigil.end();
+    const { clock, monitor, reported } = watch({ healthInterval: 1000, idleStop: 1000 });
+    monitor.end();
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([told, clock.pendingDelays], [[], []]);
+    assert.deepEqual([reported, clock.pendingDelays], [[], []]);
   });
 });
 
 describe("a server that nobody uses", () => {
   it("is idle after its time, not before, and not much later", async () => {
-    const { clock, told } = watch({ idleStop: 1000 });
+    const { clock, reported } = watch({ idleStop: 1000 });
     await clock.advanceAsync(999);
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
     await clock.advanceAsync(1);
-    assert.deepEqual(told, ["idle at 1000"]);
+    assert.deepEqual(reported, ["idle at 1000"]);
   });
 
   it("counts its time from its last call, however short that was", async () => {
-    const { clock, session, told } = watch({ idleStop: 1000 });
+    const { clock, session, reported } = watch({ idleStop: 1000 });
     await clock.advanceAsync(700);
     session.callCount++;
     await clock.advanceAsync(999);
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
     await clock.advanceAsync(251);
-    assert.equal(told.length, 1);
+    assert.equal(reported.length, 1);
   });
 
   it("is not idle while a call is in flight", async () => {
-    const { clock, session, told } = watch({ idleStop: 1000 });
+    const { clock, session, reported } = watch({ idleStop: 1000 });
     session.inFlight = 1;
     await clock.advanceAsync(HOUR);
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
     session.inFlight = 0;
     await clock.advanceAsync(999);
-    assert.deepEqual(told, []);
+    assert.deepEqual(reported, []);
     await clock.advanceAsync(1);
-    assert.equal(told.length, 1);
+    assert.equal(reported.length, 1);
   });
 });
 

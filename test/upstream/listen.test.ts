@@ -23,7 +23,7 @@ function listen(client: Peer, id: unknown, notifications: object): void {
 }
 
 /** What the client was told, beside answers. */
-function toldTo(client: Peer): Json[] {
+function reportedTo(client: Peer): Json[] {
   return client.messages.filter(({ method }) => method !== undefined);
 }
 
@@ -90,9 +90,13 @@ describe("a modern client that listens", () => {
     await arrive();
     await clock.advanceAsync(100);
     await arrive();
-    const rest = toldTo(client).filter((message) => !isAcknowledgement(message));
-    const told = rest.map((message) => [idOf(message), message.method, message.params?.["uri"]]);
-    assert.deepEqual(told, [
+    const rest = reportedTo(client).filter((message) => !isAcknowledgement(message));
+    const reported = rest.map((message) => [
+      idOf(message),
+      message.method,
+      message.params?.["uri"],
+    ]);
+    assert.deepEqual(reported, [
       ["one", "notifications/resources/updated", "u:1"],
       ["tools", "notifications/tools/list_changed", undefined],
     ]);
@@ -106,8 +110,10 @@ describe("a modern client that listens", () => {
     await client.until(() => client.messages.filter(isAcknowledgement).length === 2);
     change(git, "u:1");
     await arrive();
-    const told = toldTo(client).filter(({ method }) => method?.endsWith("updated") === true);
-    assert.deepEqual(told.map(idOf), [1, 2]);
+    const reported = reportedTo(client).filter(
+      ({ method }) => method?.endsWith("updated") === true,
+    );
+    assert.deepEqual(reported.map(idOf), [1, 2]);
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
     await arrive();
     assert.equal(git.messagesOf("resources/unsubscribe").length, 0);
@@ -116,7 +122,7 @@ describe("a modern client that listens", () => {
     change(git, "u:1");
     await arrive();
     assert.equal(
-      toldTo(client).filter(({ method }) => method?.endsWith("updated") === true).length,
+      reportedTo(client).filter(({ method }) => method?.endsWith("updated") === true).length,
       2,
     );
     assert.equal(
@@ -132,7 +138,7 @@ describe("a modern client that listens", () => {
     const { result } = await sendModernWithId(client, 1, "subscriptions/listen", {
       notifications: { resourceSubscriptions: ["u:2"] },
     });
-    assert.deepEqual(toldTo(client)[0]?.params?.["notifications"], {});
+    assert.deepEqual(reportedTo(client)[0]?.params?.["notifications"], {});
     assert.equal(result?.["resultType"], "complete");
   });
 
@@ -163,11 +169,11 @@ describe("a modern client that listens", () => {
     await arrive();
     change(git, "u:1");
     await arrive();
-    assert.deepEqual(toldTo(client), []);
+    assert.deepEqual(reportedTo(client), []);
     await clock.advanceAsync(3000);
     await arrive();
     assert.deepEqual(
-      toldTo(client).map(({ method }) => method),
+      reportedTo(client).map(({ method }) => method),
       ["notifications/subscriptions/acknowledged", "notifications/resources/updated"],
     );
   });
@@ -187,8 +193,8 @@ describe("a modern client that listens", () => {
     await announce("tools");
     git.listings = { ...git.listings, prompts: [] };
     await announce("prompts");
-    const told = toldTo(client).filter((message) => !isAcknowledgement(message));
-    assert.equal(told.length, 1);
+    const reported = reportedTo(client).filter((message) => !isAcknowledgement(message));
+    assert.equal(reported.length, 1);
   });
 
   it("is told of the hub's end", async () => {
@@ -243,8 +249,8 @@ describe("a modern client that listens", () => {
     const params = { requestId: 3 };
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
     listen(client, 3, { promptsListChanged: true });
-    await client.find(({ params: told }) => {
-      const { promptsListChanged } = (told?.["notifications"] ?? {}) as Record<string, unknown>;
+    await client.find(({ params: reported }) => {
+      const { promptsListChanged } = (reported?.["notifications"] ?? {}) as Record<string, unknown>;
       return promptsListChanged === true;
     });
   });

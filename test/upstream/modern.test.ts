@@ -44,17 +44,17 @@ const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never
 const ABLE = { roots: { listChanged: true }, sampling: {}, elicitation: { form: {}, url: {} } };
 
 async function begin<S extends ScriptedServer>(s: S, capabilities: object = {}, servers = AUTO) {
-  const stage = setUpHubWithClock({ s }, { servers });
-  await initialize(stage.client, capabilities);
-  return { ...stage, s };
+  const setup = setUpHubWithClock({ s }, { servers });
+  await initialize(setup.client, capabilities);
+  return { ...setup, s };
 }
 
 /** The same for a modern client, which has asked what there is. */
 async function meet<S extends ScriptedServer>(s: S, capabilities: object = {}, servers = AUTO) {
-  const stage = setUpHubWithClock({ s }, { servers });
-  stage.client.send(modernRequest("met", "tools/list", {}, capabilities));
+  const setup = setUpHubWithClock({ s }, { servers });
+  setup.client.send(modernRequest("met", "tools/list", {}, capabilities));
   await turn();
-  return { ...stage, s };
+  return { ...setup, s };
 }
 
 async function listModern(client: Peer): Promise<readonly string[]> {
@@ -293,17 +293,17 @@ describe("a server that is met for a modern client", () => {
       const s = new ScriptedServer("x");
       s.handlers = { "server/discover": () => undefined };
       const kept = { ...snapshots, load: (of: SnapshotKey) => snapshots.load(of), save };
-      const stage = setUpHubWithClock({ s }, { servers: AUTO, snapshots: kept });
-      stage.client.send(modernRequest("met", "tools/list"));
-      await stage.clock.advanceAsync(3000);
-      assert.deepEqual(await listModern(stage.client), ["s__x"]);
+      const setup = setUpHubWithClock({ s }, { servers: AUTO, snapshots: kept });
+      setup.client.send(modernRequest("met", "tools/list"));
+      await setup.clock.advanceAsync(3000);
+      assert.deepEqual(await listModern(setup.client), ["s__x"]);
       const [probe] = s.messagesOf("server/discover");
       const text = `{"jsonrpc":"2.0","id":${String(probe?.id)},${late}}`;
       if (late !== undefined) s.newestPeer?.send(text);
       await turn();
       const last = verdicts.at(-1);
       assert.deepEqual([last?.isGuess, last?.era], [true, "legacy"]);
-      stage.hub.reconnect("s");
+      setup.hub.reconnect("s");
       await turn();
       await turn();
       assert.equal(s.newestPeer?.messages[0]?.method, "initialize");
@@ -483,7 +483,7 @@ describe("a modern server that wants more", () => {
       ...URL_ELICITATION,
       params: { ...URL_ELICITATION.params, elicitationId: "own" },
     };
-    for (const [last, action, isPlugged, isTold] of [
+    for (const [last, action, isPlugged, isReported] of [
       [undefined, "accept", false, true],
       [undefined, "accept", true, true],
       ['"error":{"code":-1,"message":"no"}', "accept", false, false],
@@ -510,7 +510,7 @@ describe("a modern server that wants more", () => {
       const done = messages.filter(isDone).map(({ params }) => params?.["elicitationId"]);
       const ids = asked.flatMap(({ params }) => params?.["elicitationId"] ?? []);
       assert.equal(ids.length, 2);
-      assert.deepEqual(done, isTold ? ids : []);
+      assert.deepEqual(done, isReported ? ids : []);
       assert.ok(messages.findLastIndex(isDone) < messages.findIndex(isResponseTo(7)));
     }
   });
@@ -1086,7 +1086,7 @@ describe("what a modern server tells", () => {
       const params = { level: "warning", logger: "l", data };
       s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     };
-    const heard = (peer: Peer): unknown[] =>
+    const received = (peer: Peer): unknown[] =>
       peer.messages
         .filter(({ method }) => method === "notifications/message")
         .map(({ params }) => params?.["data"]);
@@ -1100,7 +1100,7 @@ describe("what a modern server tells", () => {
     await turn();
     log("either");
     await turn();
-    assert.deepEqual([heard(client), heard(other)], [["one"], []]);
+    assert.deepEqual([received(client), received(other)], [["one"], []]);
   });
 
   it("in its log goes to nobody if several may have led to it who say the same of themselves", async () => {
@@ -1119,12 +1119,12 @@ describe("what a modern server tells", () => {
       for (const id of [1, 2]) each.send(modernRequest(id, "tools/call", { name: "s__x", _meta }));
       await log(`${at}`);
     }
-    const heard = clients.map(({ messages }) =>
+    const received = clients.map(({ messages }) =>
       messages.flatMap(({ method, params }) =>
         method === "notifications/message" ? [params?.["data"]] : [],
       ),
     );
-    assert.deepEqual(heard, [["0"], []]);
+    assert.deepEqual(received, [["0"], []]);
   });
 
   it("in its log goes to nobody while another client's call is not answered that was given up", async () => {
@@ -1134,7 +1134,7 @@ describe("what a modern server tells", () => {
     const other = connect();
     await initialize(other);
     const _meta = { [MetaKey.level]: "debug" };
-    const heard = async (data: string): Promise<boolean> => {
+    const received = async (data: string): Promise<boolean> => {
       const params = { level: "warning", data };
       s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
       await turn();
@@ -1146,11 +1146,11 @@ describe("what a modern server tells", () => {
     other.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: cancel });
     client.send(modernRequest(1, "tools/call", { name: "s__x", _meta }));
     await turn();
-    assert.equal(await heard("either"), false);
+    assert.equal(await received("either"), false);
     await clock.advanceAsync(10 * 60_000);
     client.send(modernRequest(2, "tools/call", { name: "s__x", _meta }));
     await turn();
-    assert.equal(await heard("its own"), true);
+    assert.equal(await received("its own"), true);
   });
 
   it("that is a request is answered at once that there is no such method", async () => {

@@ -1058,8 +1058,8 @@ describe("cancelling a call by its number", () => {
     assert.equal(hub.cancelCall(running[0]?.call ?? 0), true);
     assert.equal((await answer).error?.data?.["code"], "cancelled");
     await turn();
-    const [told, ...more] = a.messagesOf("notifications/cancelled");
-    assert.equal(told?.params?.["requestId"], a.messagesOf("tools/call")[0]?.id);
+    const [reported, ...more] = a.messagesOf("notifications/cancelled");
+    assert.equal(reported?.params?.["requestId"], a.messagesOf("tools/call")[0]?.id);
     assert.equal(more.length, 0);
     assert.equal(client.messages.filter(isResponseTo("other")).length, 0);
     assert.equal(hub.snapshot().calls.length, 1);
@@ -1260,19 +1260,19 @@ describe("a ping of a client", () => {
 });
 
 /** How an attempt turns out, and how long opening and closing take, in ms. */
-interface Fate {
+interface Outcome {
   readonly outcome: "opens" | "fails" | "hangs" | "dies";
   readonly opening: number;
   readonly closing: number;
 }
 
 /** Makes the server live as these say, one after the other, and well after them. */
-function foreordain(a: ScriptedServer, fates: Fate[], clock: VirtualClock): void {
-  let present: Fate | undefined;
+function foreordain(a: ScriptedServer, outcomes: Outcome[], clock: VirtualClock): void {
+  let present: Outcome | undefined;
   const wait = (ms = 0): Promise<void> => new Promise((resolve) => void clock.after(ms, resolve));
   const { onInitialize } = a;
   a.onOpen = () => {
-    present = fates.shift();
+    present = outcomes.shift();
     return wait(present?.opening);
   };
   a.onClose = () => wait(present?.closing);
@@ -1292,7 +1292,7 @@ describe("a hub that is told many things in any order", () => {
     constantFrom("call", "call", "die", "come", "leave"),
     nat(3000),
   );
-  const fate = record({
+  const outcome = record({
     outcome: constantFrom(...(["opens", "fails", "hangs", "dies"] as const)),
     opening: nat(500),
     closing: nat(500),
@@ -1300,7 +1300,7 @@ describe("a hub that is told many things in any order", () => {
 
   /** Does all that, and says the last word; everything that was promised has to be kept. */
   async function run(
-    fates: Fate[],
+    outcomes: Outcome[],
     acts: readonly (string | number)[],
     word: string,
   ): Promise<void> {
@@ -1325,7 +1325,7 @@ describe("a hub that is told many things in any order", () => {
       },
     );
     const { hub, client, connect, clock } = made;
-    foreordain(a, fates, clock);
+    foreordain(a, outcomes, clock);
     client.send(INITIALIZE_REQUEST);
     // It is answered when that is found, or takes too long.
     await clock.advanceAsync(500);
@@ -1358,7 +1358,7 @@ describe("a hub that is told many things in any order", () => {
       if (typeof each === "number") await clock.advanceAsync(each);
       else does[each]?.();
     }
-    fates.length = 0;
+    outcomes.length = 0;
     hub.add(spec(args));
     hub.start("a");
     does[word]?.();
@@ -1385,7 +1385,7 @@ describe("a hub that is told many things in any order", () => {
 
   it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", async () => {
     const word = constantFrom("start", "stop", "reconnect");
-    await check(asyncProperty(array(fate), array(act), word, run), { numRuns: 300 });
+    await check(asyncProperty(array(outcome), array(act), word, run), { numRuns: 300 });
   });
 
   it("does so for twenty starts, stops and reconnects that come at a time", async () => {
@@ -1394,6 +1394,6 @@ describe("a hub that is told many things in any order", () => {
       maxLength: 20,
     });
     const word = constantFrom("start", "stop", "reconnect");
-    await check(asyncProperty(array(fate), verbs, word, run), { numRuns: 100 });
+    await check(asyncProperty(array(outcome), verbs, word, run), { numRuns: 100 });
   });
 });

@@ -37,7 +37,7 @@ const SAMPLING = "sampling/createMessage";
 const SAMPLE = { messages: [], maxTokens: 7 };
 const CALL = "tools/call";
 
-interface Stage<S extends ScriptedServer> extends ReturnType<typeof setUpHubWithClock> {
+interface Setup<S extends ScriptedServer> extends ReturnType<typeof setUpHubWithClock> {
   readonly s: S;
   readonly links: StreamedTransport[];
 }
@@ -46,14 +46,14 @@ async function begin<S extends ScriptedServer>(
   s: S,
   settings: Partial<RemoteServer> = {},
   authorize?: HubOptions["authorize"],
-): Promise<Stage<S>> {
+): Promise<Setup<S>> {
   const links = overStreamedTransports(s);
   const manifest = remoteManifest({ s: settings });
-  const stage = setUpHubWithClock({ s }, { manifest, ...(authorize && { authorize }) });
-  await initialize(stage.client, ALL_CAPABILITIES);
-  stage.client.send(INITIALIZED);
+  const setup = setUpHubWithClock({ s }, { manifest, ...(authorize && { authorize }) });
+  await initialize(setup.client, ALL_CAPABILITIES);
+  setup.client.send(INITIALIZED);
   await turn();
-  return { ...stage, s, links };
+  return { ...setup, s, links };
 }
 
 /** Another client of the same hub. */
@@ -416,9 +416,9 @@ describe("a call that plugins see, to a server over HTTP", () => {
     const links = overStreamedTransports(s);
     const era = s instanceof ModernScriptedServer ? "modern" : "legacy";
     const manifest = remoteManifest({ s: { era } });
-    const realm = await setUpPluginHub([callPlugin("p", run)], { s }, { manifest, clock });
-    await initialize(realm.client, ALL_CAPABILITIES);
-    return { ...realm, links, clock };
+    const harness = await setUpPluginHub([callPlugin("p", run)], { s }, { manifest, clock });
+    await initialize(harness.client, ALL_CAPABILITIES);
+    return { ...harness, links, clock };
   }
 
   for (const [what, run] of [
@@ -571,13 +571,13 @@ describe("a server over HTTP that wants an authorization", () => {
   /** It challenges whoever calls it, until it is satisfied. */
   async function challenged(authority: ReturnType<typeof makeAuthority>) {
     const s = hanging(new ScriptedServer("x"));
-    const stage = await begin(s, {}, authority.authorize);
-    stage.client.send(callRequest(1, "s__x"));
+    const setup = await begin(s, {}, authority.authorize);
+    setup.client.send(callRequest(1, "s__x"));
     await turn();
-    stage.links[0]?.loseRequest(lastRequest(stage.links, CALL), "unauthorized");
-    stage.links[0]?.challenge(CHALLENGE);
+    setup.links[0]?.loseRequest(lastRequest(setup.links, CALL), "unauthorized");
+    setup.links[0]?.challenge(CHALLENGE);
     await turn();
-    return stage;
+    return setup;
   }
 
   it("is authorized while calls wait, which are then sent", async () => {
@@ -639,8 +639,8 @@ describe("a server over HTTP that wants an authorization", () => {
     await turn();
     const progress = { step: "openingBrowser", url: "https://a.example/" };
     assert.deepEqual(connectionStatusOf(hub, "s").progress, progress);
-    const told = events.findLast(({ kind }) => kind === "state");
-    assert.deepEqual(told?.kind === "state" && told.progress, progress);
+    const reported = events.findLast(({ kind }) => kind === "state");
+    assert.deepEqual(reported?.kind === "state" && reported.progress, progress);
     assert.match(hub.snapshot().alerts[0]?.text ?? "", /open https:\/\/a\.example\//);
   });
 

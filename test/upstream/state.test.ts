@@ -476,7 +476,7 @@ describe("twenty starts at a time", () => {
 });
 
 /** How an attempt that the machine asks for turns out, and how long opening and closing take, in ms. */
-interface Fate {
+interface Outcome {
   readonly outcome: "opens" | "fails" | "fails for good" | "is challenged" | "hangs";
   readonly opening: number;
   readonly closing: number;
@@ -490,7 +490,7 @@ type Act =
   /** ms */
   | { readonly wait: number };
 
-const WILLING: Fate = { outcome: "opens", opening: 10, closing: 10 };
+const WILLING: Outcome = { outcome: "opens", opening: 10, closing: 10 };
 
 /**
  * All that is around the machine, made simple: carries out its effects under a virtual clock, and complains as soon as
@@ -502,17 +502,17 @@ class World {
   state: State<number> = { at: "idle" };
   #goal: Goal = "up";
   /** What the next attempts turn out to be; after them all go well. */
-  readonly fates: Fate[];
+  readonly outcomes: Outcome[];
   /** The server that there is: it opens, is open, or is being closed. */
-  #server: { readonly epoch: number; readonly fate: Fate; closing: boolean } | undefined;
+  #server: { readonly epoch: number; readonly outcome: Outcome; closing: boolean } | undefined;
   #epoch = 0;
   #timer: { readonly kind: "due" | "stable"; readonly undo: () => void } | undefined;
   /** Somebody stopped it, and nobody has wanted it since. */
   #forbidden = false;
 
-  constructor(policy: Reconnect, fates: readonly Fate[]) {
+  constructor(policy: Reconnect, outcomes: readonly Outcome[]) {
     this.policy = policy;
-    this.fates = [...fates];
+    this.outcomes = [...outcomes];
   }
 
   signal(signal: Signal<number>): void {
@@ -575,18 +575,18 @@ class World {
 
   #open(): void {
     // One that wanted an authorization has ended by itself.
-    if (this.#server?.fate.outcome === "is challenged") this.#server = undefined;
+    if (this.#server?.outcome.outcome === "is challenged") this.#server = undefined;
     assert.equal(this.#server, undefined, "a server is opened while there is another");
     assert.equal(this.#forbidden, false, "a stopped server is opened");
-    const fate = this.fates.shift() ?? WILLING;
+    const outcome = this.outcomes.shift() ?? WILLING;
     const epoch = ++this.#epoch;
-    this.#server = { epoch, fate, closing: false };
-    if (fate.outcome === "hangs") return;
-    this.clock.after(fate.opening, () => {
+    this.#server = { epoch, outcome, closing: false };
+    if (outcome.outcome === "hangs") return;
+    this.clock.after(outcome.opening, () => {
       if (this.#server?.epoch !== epoch || this.#server.closing) return;
-      if (fate.outcome === "opens") this.signal({ kind: "opened", session: epoch });
-      else if (fate.outcome === "is challenged") this.signal({ kind: "challenged" });
-      else this.signal({ kind: "lost", cause: fate.outcome === "fails" ? retryable : fatal });
+      if (outcome.outcome === "opens") this.signal({ kind: "opened", session: epoch });
+      else if (outcome.outcome === "is challenged") this.signal({ kind: "challenged" });
+      else this.signal({ kind: "lost", cause: outcome.outcome === "fails" ? retryable : fatal });
     });
   }
 
@@ -595,7 +595,7 @@ class World {
     assert.ok(server !== undefined && !server.closing, "what is not there is closed");
     server.closing = true;
     this.#epoch++;
-    this.clock.after(server.fate.closing, () => {
+    this.clock.after(server.outcome.closing, () => {
       assert.equal(this.state.at, "stopping", "what was closed was not waited for");
       this.#server = undefined;
       this.signal({ kind: "drained" });
@@ -622,7 +622,7 @@ describe("the machine in any world", () => {
     jitter: constantFrom(0, 0.2, 1),
     maxAttempts: nat(4),
   });
-  const fate = record({
+  const outcome = record({
     outcome: constantFrom(
       "opens" as const,
       "fails" as const,
@@ -653,43 +653,58 @@ describe("the machine in any world", () => {
 
   it("has one server at most, closes what it leaves, and keeps to its timers, attempts and stops", () => {
     check(
-      property(policy, array(fate), array(act, { maxLength: 60 }), (reconnect, fates, acts) => {
-        const world = new World(reconnect, fates);
-        for (const each of acts) world.live(each);
-        world.live({ wait: 100_000 });
-        assert.notEqual(world.state.at, "stopping");
-      }),
+      property(
+        policy,
+        array(outcome),
+        array(act, { maxLength: 60 }),
+        (reconnect, outcomes, acts) => {
+          const world = new World(reconnect, outcomes);
+          for (const each of acts) world.live(each);
+          world.live({ wait: 100_000 });
+          assert.notEqual(world.state.at, "stopping");
+        },
+      ),
       runs,
     );
   });
 
   it("is connected after a start, whatever it was before, if the server is willing", () => {
     check(
-      property(policy, array(fate), array(act, { maxLength: 30 }), (reconnect, fates, acts) => {
-        const world = new World(reconnect, fates);
-        for (const each of acts) world.live(each);
-        // An attempt that hangs is not what a start ends: it is given up first.
-        world.signal({ kind: "cancel" });
-        world.fates.length = 0;
-        world.live({ goal: "up" });
-        world.signal({ kind: "start" });
-        world.live({ wait: 100_000 });
-        assert.equal(world.state.at, "connected");
-      }),
+      property(
+        policy,
+        array(outcome),
+        array(act, { maxLength: 30 }),
+        (reconnect, outcomes, acts) => {
+          const world = new World(reconnect, outcomes);
+          for (const each of acts) world.live(each);
+          // An attempt that hangs is not what a start ends: it is given up first.
+          world.signal({ kind: "cancel" });
+          world.outcomes.length = 0;
+          world.live({ goal: "up" });
+          world.signal({ kind: "start" });
+          world.live({ wait: 100_000 });
+          assert.equal(world.state.at, "connected");
+        },
+      ),
       runs,
     );
   });
 
   it("is at rest after a stop, and opens nothing until it is started", () => {
     check(
-      property(policy, array(fate), array(act, { maxLength: 30 }), (reconnect, fates, acts) => {
-        const world = new World(reconnect, fates);
-        for (const each of acts) world.live(each);
-        world.signal({ kind: "stop" });
-        world.live({ wait: 1_000_000 });
-        assert.equal(world.state.at, "disconnected");
-        assert.deepEqual(world.clock.pendingDelays, []);
-      }),
+      property(
+        policy,
+        array(outcome),
+        array(act, { maxLength: 30 }),
+        (reconnect, outcomes, acts) => {
+          const world = new World(reconnect, outcomes);
+          for (const each of acts) world.live(each);
+          world.signal({ kind: "stop" });
+          world.live({ wait: 1_000_000 });
+          assert.equal(world.state.at, "disconnected");
+          assert.deepEqual(world.clock.pendingDelays, []);
+        },
+      ),
       runs,
     );
   });

@@ -379,7 +379,7 @@ describe("a flood of listening", () => {
     const {
       hub,
       server: face,
-      newClient: visit,
+      newClient: received,
     } = setUpHttp({ s }, { servers: { s: { era: "modern" } } });
     const headers = {
       "MCP-Protocol-Version": MODERN_VERSION,
@@ -387,16 +387,16 @@ describe("a flood of listening", () => {
     };
     const body = (id: number) =>
       modernRequest(id, "subscriptions/listen", { notifications: { toolsListChanged: true } });
-    const visitor = visit();
+    const httpClient = received();
     const responses = await Promise.all(
-      Array.from({ length: 1100 }, (_, at) => visitor.post(body(at), headers)),
+      Array.from({ length: 1100 }, (_, at) => httpClient.post(body(at), headers)),
     );
     const streams = responses.filter((response) =>
       response.headers.get("Content-Type")?.startsWith("text/event-stream"),
     );
     assert.equal(streams.length, 1024);
     for (const stream of streams) await stream.body?.cancel();
-    const again = await visitor.post(body(5000), headers);
+    const again = await httpClient.post(body(5000), headers);
     assert.match(again.headers.get("Content-Type") ?? "", /^text\/event-stream/);
     await again.body?.cancel();
     await face.close();

@@ -23,9 +23,9 @@ const REFUSAL = '"error":{"code":1,"message":"out of order"}';
 const SILENCE = (): undefined => undefined;
 const CHANGED = { jsonrpc: "2.0", method: "notifications/tools/list_changed" };
 
-type Stage = ReturnType<typeof setUpHubWithClock>;
+type Setup = ReturnType<typeof setUpHubWithClock>;
 
-async function begin(...made: Parameters<typeof setUpHubWithClock>): Promise<Stage> {
+async function begin(...made: Parameters<typeof setUpHubWithClock>): Promise<Setup> {
   const staged = setUpHubWithClock(...made);
   await initialize(staged.client);
   return staged;
@@ -44,11 +44,11 @@ async function remember(
 }
 
 /** The notifications that a client was sent. */
-const toldTo = ({ client }: Stage): readonly Json[] =>
+const reportedTo = ({ client }: Setup): readonly Json[] =>
   client.messages.filter(({ method }) => method !== undefined);
 
 /** Asks for a list, without waiting for it. */
-function askForList({ client }: Stage, id = "list"): () => readonly Json[] {
+function askForList({ client }: Setup, id = "list"): () => readonly Json[] {
   client.send({ jsonrpc: "2.0", id, method: "tools/list" });
   return () => client.messages.filter(isResponseTo(id));
 }
@@ -126,7 +126,7 @@ describe("the first list", () => {
     assert.deepEqual(await listToolNames(made.client), ["b__y"]);
     latch.open();
     await made.clock.advanceAsync(HOUR);
-    assert.equal(toldTo(made).length, 1);
+    assert.equal(reportedTo(made).length, 1);
     assert.deepEqual(await listToolNames(made.client), ["a__x", "b__y"]);
   });
 
@@ -140,7 +140,7 @@ describe("the first list", () => {
     assert.deepEqual(await listToolNames(made.client), []);
     latch.open();
     await made.clock.advanceAsync(HOUR);
-    assert.equal(toldTo(made).length, 1);
+    assert.equal(reportedTo(made).length, 1);
   });
 });
 
@@ -150,7 +150,7 @@ describe("a client that has asked for no list", () => {
     const made = await begin({ a });
     made.hub.remove("a");
     await made.clock.advanceAsync(HOUR);
-    assert.deepEqual(toldTo(made), []);
+    assert.deepEqual(reportedTo(made), []);
   });
 });
 
@@ -161,11 +161,11 @@ describe("a server that announces a change", () => {
     await listToolNames(made.client);
     a.newestPeer?.send(CHANGED);
     await made.clock.advanceAsync(1000);
-    assert.deepEqual([a.messagesOf("tools/list").length, toldTo(made).length], [2, 0]);
+    assert.deepEqual([a.messagesOf("tools/list").length, reportedTo(made).length], [2, 0]);
     a.tools.push('{"name":"y"}');
     a.newestPeer?.send(CHANGED);
     await made.clock.advanceAsync(1000);
-    assert.equal(toldTo(made).length, 1);
+    assert.equal(reportedTo(made).length, 1);
     assert.deepEqual(await listToolNames(made.client), ["a__x", "a__y"]);
   });
 
@@ -197,7 +197,7 @@ describe("a server that announces a change", () => {
     await made.clock.advanceAsync(HOUR);
     const count = a.messagesOf("tools/list").length;
     assert.ok(count > 100 && count < 140, `asked ${count} times in an hour`);
-    assert.deepEqual(toldTo(made), []);
+    assert.deepEqual(reportedTo(made), []);
   });
 
   it("with a new list each time is heard every 2 s, and costs clients a word each time at most", async () => {
@@ -211,7 +211,7 @@ describe("a server that announces a change", () => {
     await listToolNames(made.client);
     await made.clock.advanceAsync(60_000);
     assert.ok(count > 25 && count < 40, `asked ${count} times in a minute`);
-    assert.ok(toldTo(made).length <= count);
+    assert.ok(reportedTo(made).length <= count);
   });
 
   it("but does not list within connectTimeout keeps the list that it has, and the log says so", async () => {
@@ -291,7 +291,7 @@ describe("a list from what is remembered", () => {
     await listToolNames(made.client);
     latch.open();
     await made.clock.advanceAsync(HOUR);
-    assert.deepEqual(toldTo(made), []);
+    assert.deepEqual(reportedTo(made), []);
     assert.equal(connectionStatusOf(made.hub, "a").listing, "server");
   });
 
@@ -305,7 +305,7 @@ describe("a list from what is remembered", () => {
     a.tools = ['{"name":"y"}'];
     latch.open();
     await made.clock.advanceAsync(HOUR);
-    assert.equal(toldTo(made).length, 1);
+    assert.equal(reportedTo(made).length, 1);
     assert.deepEqual(await listToolNames(made.client), ["a__y"]);
   });
 
@@ -346,7 +346,7 @@ describe("a list from what is remembered", () => {
     latch.open();
     assert.deepEqual(await listToolNames(made.client), ["a__y"]);
     await made.clock.advanceAsync(HOUR);
-    assert.deepEqual(toldTo(made), []);
+    assert.deepEqual(reportedTo(made), []);
   });
 
   it("does not let a lazy server start before it is called", async () => {
@@ -442,7 +442,7 @@ describe("a call of a tool that is only remembered", () => {
     assert.match(error?.message ?? "", /no tool "a__x" any more/);
     assert.equal(a.messagesOf("tools/call").length, 0);
     await made.clock.advanceAsync(100);
-    assert.equal(toldTo(made).length, 1);
+    assert.equal(reportedTo(made).length, 1);
     assert.deepEqual(await listToolNames(made.client), ["a__y"]);
   });
 

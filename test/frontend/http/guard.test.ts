@@ -13,8 +13,8 @@ const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
 type Headers = Readonly<Record<string, string | null>>;
 
 /** A POST of `initialize` with these headers. */
-async function knock(visitor: HttpTestClient, headers: Headers): Promise<number> {
-  const response = await visitor.request("POST", INITIALIZE_REQUEST, headers);
+async function postInitialize(httpClient: HttpTestClient, headers: Headers): Promise<number> {
+  const response = await httpClient.request("POST", INITIALIZE_REQUEST, headers);
   await response.text();
   return response.status;
 }
@@ -31,7 +31,7 @@ async function refused(response: Response, status: number, code = -32600): Promi
 describe("an HTTP face on this machine alone", () => {
   for (const host of ["localhost", "localhost:8700", "127.0.0.1:1", "127.1.2.3", "[::1]:8700"])
     it(`serves who calls it ${host}`, async () => {
-      assert.equal(await knock(setUpHttp({}).newClient(), { Host: host }), 200);
+      assert.equal(await postInitialize(setUpHttp({}).newClient(), { Host: host }), 200);
     });
 
   for (const host of [
@@ -46,10 +46,10 @@ describe("an HTTP face on this machine alone", () => {
     "localhost@evil.example",
   ])
     it(`refuses who calls it ${host}, whatever is asked for`, async () => {
-      const visitor = setUpHttp({}).newClient();
-      assert.equal(await knock(visitor, { Host: host }), 403);
+      const httpClient = setUpHttp({}).newClient();
+      assert.equal(await postInitialize(httpClient, { Host: host }), 403);
       for (const path of ["/healthz", "/readyz", "/mcp", "/"])
-        assert.equal((await visitor.fetch(path, { headers: { Host: host } })).status, 403, path);
+        assert.equal((await httpClient.fetch(path, { headers: { Host: host } })).status, 403, path);
     });
 
   for (const [origin, status] of [
@@ -63,8 +63,8 @@ describe("an HTTP face on this machine alone", () => {
     ["file://", 403],
   ] as const)
     it(`answers ${status} to a page of "${origin}"`, async () => {
-      const visitor = setUpHttp({}).newClient();
-      const response = await visitor.request("POST", INITIALIZE_REQUEST, { Origin: origin });
+      const httpClient = setUpHttp({}).newClient();
+      const response = await httpClient.request("POST", INITIALIZE_REQUEST, { Origin: origin });
       assert.equal(response.status, status);
       assert.equal(response.headers.get("Access-Control-Allow-Origin"), null);
     });
@@ -88,10 +88,10 @@ describe("an HTTP face for other machines", () => {
   const bearer = (token: string): Headers => ({ Authorization: `Bearer ${token}` });
 
   it("serves who has the token, by whatever name it is called", async () => {
-    const visitor = setUpHttp({}, { server: face }).newClient();
+    const httpClient = setUpHttp({}, { server: face }).newClient();
     for (const scheme of ["Bearer", "bearer"])
       assert.equal(
-        await knock(visitor, {
+        await postInitialize(httpClient, {
           Authorization: `${scheme} s3cret-token`,
           Host: "hub.example:8700",
         }),
@@ -109,22 +109,22 @@ describe("an HTTP face for other machines", () => {
     ["the bare one", { Authorization: "s3cret-token" }],
   ] as const)
     it(`refuses who has ${what}, on every way and path of MCP`, async () => {
-      const { newClient: visit } = setUpHttp({}, { server: face });
+      const { newClient } = setUpHttp({}, { server: face });
       for (const method of ["POST", "GET", "DELETE", "PUT"]) {
         const body = method === "POST" ? PING : undefined;
-        const response = await visit().request(method, body, headers);
+        const response = await newClient().request(method, body, headers);
         await refused(response, 401);
         assert.match(response.headers.get("WWW-Authenticate") ?? "", /^Bearer realm="toolmux"/);
       }
-      assert.equal((await visit().fetch("/other", { headers: { Host: "x" } })).status, 401);
+      assert.equal((await newClient().fetch("/other", { headers: { Host: "x" } })).status, 401);
     });
 
   it("tells who has no token that it lives, and nothing of servers", async () => {
-    const visitor = setUpHttp({ s: new ScriptedServer("t") }, { server: face }).newClient();
-    assert.equal((await visitor.fetch("/healthz")).status, 200);
-    assert.deepEqual(await (await visitor.fetch("/readyz")).json(), { ready: true });
+    const httpClient = setUpHttp({ s: new ScriptedServer("t") }, { server: face }).newClient();
+    assert.equal((await httpClient.fetch("/healthz")).status, 200);
+    assert.deepEqual(await (await httpClient.fetch("/readyz")).json(), { ready: true });
     const headers = { Authorization: "Bearer s3cret-token" };
-    const known = (await (await visitor.fetch("/readyz", { headers })).json()) as object;
+    const known = (await (await httpClient.fetch("/readyz", { headers })).json()) as object;
     assert.ok("servers" in known);
   });
 
@@ -139,20 +139,27 @@ describe("an HTTP face for other machines", () => {
     ["is a page of nowhere", { Host: "hub.example", Origin: "" }],
   ] as const)
     it(`refuses who ${what}, though it has the token`, async () => {
-      const { newClient: visit } = setUpHttp({}, { server: face });
+      const { newClient } = setUpHttp({}, { server: face });
       for (const hostname of ["0.0.0.0", "hub.example", "127.0.0.1"]) {
-        const visitor = setUpHttp({}, { server: { ...face, hostname } }).newClient();
-        assert.equal(await knock(visitor, { ...bearer("s3cret-token"), ...headers }), 403);
+        const httpClient = setUpHttp({}, { server: { ...face, hostname } }).newClient();
+        assert.equal(
+          await postInitialize(httpClient, { ...bearer("s3cret-token"), ...headers }),
+          403,
+        );
       }
       const given = { ...bearer("s3cret-token"), ...headers };
       for (const path of ["/healthz", "/readyz", "/mcp", "/"])
-        assert.equal((await visit().fetch(path, { headers: given })).status, 403, path);
+        assert.equal((await newClient().fetch(path, { headers: given })).status, 403, path);
     });
 
   it("serves pages of its own origin only", async () => {
-    const visitor = setUpHttp({}, { server: face }).newClient();
+    const httpClient = setUpHttp({}, { server: face }).newClient();
     const from = (origin: string): Promise<number> =>
-      knock(visitor, { ...bearer("s3cret-token"), Host: "hub.example:8700", Origin: origin });
+      postInitialize(httpClient, {
+        ...bearer("s3cret-token"),
+        Host: "hub.example:8700",
+        Origin: origin,
+      });
     assert.equal(await from("https://hub.example"), 200);
     assert.equal(await from("https://evil.example"), 403);
     assert.equal(await from("http://localhost"), 403);
@@ -161,80 +168,83 @@ describe("an HTTP face for other machines", () => {
 
 describe("a request over HTTP", () => {
   it("that names no session is 400, of one that there is not 404", async () => {
-    const { newClient: visit } = setUpHttp({});
+    const { newClient } = setUpHttp({});
     for (const method of ["POST", "GET", "DELETE"]) {
       const body = method === "POST" ? PING : undefined;
-      await refused(await visit().request(method, body), 400);
+      await refused(await newClient().request(method, body), 400);
       const unknown = { "Mcp-Session-Id": "e0b8a1b4-0000-4000-8000-000000000000" };
-      await refused(await visit().request(method, body, unknown), 404);
+      await refused(await newClient().request(method, body, unknown), 404);
     }
   });
 
   it("of a revision that is not spoken here is 400", async () => {
-    const visitor = setUpHttp({}).newClient();
-    await visitor.initialize();
+    const httpClient = setUpHttp({}).newClient();
+    await httpClient.initialize();
     for (const version of ["2027-01-01", "1.0", ""]) {
       const headers = { "MCP-Protocol-Version": version };
-      await refused(await visitor.request("POST", PING, headers), 400);
-      await refused(await visitor.request("GET", undefined, headers), 400);
-      await refused(await visitor.request("DELETE", undefined, headers), 400);
+      await refused(await httpClient.request("POST", PING, headers), 400);
+      await refused(await httpClient.request("GET", undefined, headers), 400);
+      await refused(await httpClient.request("DELETE", undefined, headers), 400);
     }
-    const silent = await visitor.request("POST", PING, { "MCP-Protocol-Version": null });
+    const silent = await httpClient.request("POST", PING, { "MCP-Protocol-Version": null });
     assert.equal(silent.status, 200, "older clients do not say it");
   });
 
   it("that is no JSON is 400 with the code of JSON-RPC, in a session or not", async () => {
-    const visitor = setUpHttp({}).newClient();
-    await refused(await visitor.post("{"), 400, -32700);
-    await visitor.initialize();
+    const httpClient = setUpHttp({}).newClient();
+    await refused(await httpClient.post("{"), 400, -32700);
+    await httpClient.initialize();
     for (const body of ["", "{", '{"a":1}x', "[1", "\u0000"])
-      await refused(await visitor.post(body), 400, -32700);
+      await refused(await httpClient.post(body), 400, -32700);
     for (const body of ["1", "[]", '{"jsonrpc":"2.0"}'])
-      await refused(await visitor.post(body), 400);
-    const { id } = await refused(await visitor.post('{"jsonrpc":"1.0","id":3,"method":"a"}'), 400);
+      await refused(await httpClient.post(body), 400);
+    const { id } = await refused(
+      await httpClient.post('{"jsonrpc":"1.0","id":3,"method":"a"}'),
+      400,
+    );
     assert.equal(id, 3);
   });
 
   it("that is not said to be JSON is 415", async () => {
-    const visitor = setUpHttp({}).newClient();
+    const httpClient = setUpHttp({}).newClient();
     for (const type of [
       "text/plain",
       "application/jsonx",
       "application/x-www-form-urlencoded",
       null,
     ])
-      assert.equal(await knock(visitor, { "Content-Type": type }), 415, String(type));
+      assert.equal(await postInitialize(httpClient, { "Content-Type": type }), 415, String(type));
     for (const type of ["application/json; charset=utf-8", "Application/JSON"])
-      assert.equal(await knock(visitor, { "Content-Type": type }), 200, type);
+      assert.equal(await postInitialize(httpClient, { "Content-Type": type }), 200, type);
   });
 
   it("that takes no answer that there is is 406", async () => {
-    const visitor = setUpHttp({}).newClient();
+    const httpClient = setUpHttp({}).newClient();
     for (const accept of ["text/html", "", "image/*"])
-      assert.equal(await knock(visitor, { Accept: accept }), 406, accept);
+      assert.equal(await postInitialize(httpClient, { Accept: accept }), 406, accept);
     for (const accept of [ACCEPT_BOTH, "*/*", null, "application/*", "application/json;q=0.9"])
-      assert.equal(await knock(visitor, { Accept: accept }), 200, String(accept));
-    await visitor.initialize();
+      assert.equal(await postInitialize(httpClient, { Accept: accept }), 200, String(accept));
+    await httpClient.initialize();
     for (const accept of ["application/json", "text/html"])
-      await refused(await visitor.request("GET", undefined, { Accept: accept }), 406);
+      await refused(await httpClient.request("GET", undefined, { Accept: accept }), 406);
   });
 
   it("of another method is 405, and of another path 404", async () => {
-    const visitor = setUpHttp({}).newClient();
-    await visitor.initialize();
+    const httpClient = setUpHttp({}).newClient();
+    await httpClient.initialize();
     for (const method of ["PUT", "PATCH", "OPTIONS", "HEAD"]) {
-      const response = await visitor.request(method, undefined);
+      const response = await httpClient.request(method, undefined);
       assert.equal(response.status, 405, method);
       assert.equal(response.headers.get("Allow"), "GET, POST, DELETE");
     }
-    await refused(await visitor.fetch("/"), 404);
-    await refused(await visitor.fetch("/mcp/x", { method: "POST" }), 404);
+    await refused(await httpClient.fetch("/"), 404);
+    await refused(await httpClient.fetch("/mcp/x", { method: "POST" }), 404);
   });
 
   it("is a message at /mcp alone, with a query or without", async () => {
-    const visitor = setUpHttp({}).newClient();
-    await visitor.initialize();
-    const { sessionId: session } = visitor;
+    const httpClient = setUpHttp({}).newClient();
+    await httpClient.initialize();
+    const { sessionId: session } = httpClient;
     assert.ok(session);
     for (const [path, status] of [
       ["/mcp", 200],
@@ -249,35 +259,35 @@ describe("a request over HTTP", () => {
         "Mcp-Session-Id": session,
       };
       const init: RequestInit = { method: "POST", headers, body: JSON.stringify(PING) };
-      assert.equal((await visitor.fetch(path, init)).status, status, path);
+      assert.equal((await httpClient.fetch(path, init)).status, status, path);
     }
   });
 
   it("over the limit is 413, whether it says so or not", async () => {
-    const visitor = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
-    await visitor.initialize();
+    const httpClient = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
+    await httpClient.initialize();
     const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
-    await refused(await visitor.post(big), 413, -31004);
-    await refused(await visitor.post(PING, { "Content-Length": "5000" }), 413, -31004);
+    await refused(await httpClient.post(big), 413, -31004);
+    await refused(await httpClient.post(PING, { "Content-Length": "5000" }), 413, -31004);
     const fits = JSON.stringify({ ...PING, params: { x: "x".repeat(900) } });
-    assert.equal((await visitor.post(fits)).status, 200);
+    assert.equal((await httpClient.post(fits)).status, 200);
   });
 
   it("without a session may say little", async () => {
-    const { newClient: visit } = setUpHttp({}, { server: { maxMessage: 8 * 1024 * 1024 } });
+    const { newClient } = setUpHttp({}, { server: { maxMessage: 8 * 1024 * 1024 } });
     const big = { ...PING, params: { x: "x".repeat(1024 * 1024) } };
-    await refused(await visit().post(big), 413, -31004);
-    const known = visit();
+    await refused(await newClient().post(big), 413, -31004);
+    const known = newClient();
     await known.initialize();
     assert.equal((await known.post(big)).status, 200);
   });
 
   it("over the limit is 413 also if it comes in chunks and says that it is short", async () => {
-    const visitor = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
-    await visitor.initialize();
+    const httpClient = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
+    await httpClient.initialize();
     const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
     const headers = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
-    await refused(await visitor.post(big, headers), 413, -31004);
+    await refused(await httpClient.post(big, headers), 413, -31004);
   });
 });
 

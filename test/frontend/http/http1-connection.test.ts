@@ -30,7 +30,7 @@ async function echo(query: HttpServerRequest): Promise<HttpAnswer> {
 
 async function withListener(
   options: Pick<ListenOptions, "handle"> & Partial<ListenOptions>,
-  run: (visit: (first?: string) => RawHttpClient, listener: HttpListener) => Promise<void>,
+  run: (openClient: (first?: string) => RawHttpClient, listener: HttpListener) => Promise<void>,
 ): Promise<void> {
   const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, ...options });
   const wires: RawHttpClient[] = [];
@@ -105,8 +105,8 @@ describe("a connection over HTTP", () => {
     ["headers without end", `GET / HTTP/1.1\r\nA: ${"x".repeat(MAX_REQUEST_HEAD)}`, 431],
   ] as const)
     it(`answers ${status} to ${what}, reads nothing behind it, and ends`, () =>
-      withListener({ handle: echo }, async (visit) => {
-        const wire = visit(`${request}GET /hidden HTTP/1.1\r\n${HOST}\r\n`);
+      withListener({ handle: echo }, async (openClient) => {
+        const wire = openClient(`${request}GET /hidden HTTP/1.1\r\n${HOST}\r\n`);
         await wire.waitForEnd();
         assert.match(wire.text, new RegExp(`^HTTP/1\\.1 ${status} `));
         assert.equal(wire.text.match(/^HTTP\/1\.1 /gm)?.length, 1);
@@ -123,8 +123,8 @@ describe("a connection over HTTP", () => {
   });
 
   it("takes a request in whatever pieces it comes", () =>
-    withListener({ handle: echo }, async (visit) => {
-      const wire = visit();
+    withListener({ handle: echo }, async (openClient) => {
+      const wire = openClient();
       wire.socket.setNoDelay(true);
       for (const byte of post("abc")) {
         wire.socket.write(byte);
@@ -134,24 +134,24 @@ describe("a connection over HTTP", () => {
     }));
 
   it("answers requests that come together one after the other, as they came", () =>
-    withListener({ handle: echo }, async (visit) => {
-      const wire = visit(
+    withListener({ handle: echo }, async (openClient) => {
+      const wire = openClient(
         `${post("abc")}\r\n${post("de")}GET /g HTTP/1.1\r\n${HOST}\r\n${post("f")}`,
       );
       await wire.until(/3:abc>.*2:de>.*<GET \/g 0:>.*1:f>$/s);
     }));
 
   it("takes no request out of a body", () =>
-    withListener({ handle: echo }, async (visit) => {
+    withListener({ handle: echo }, async (openClient) => {
       const hidden = `GET /hidden HTTP/1.1\r\n${HOST}\r\n`;
-      const wire = visit(post(hidden) + post("next"));
+      const wire = openClient(post(hidden) + post("next"));
       await wire.until(/4:next>$/);
       assert.equal(wire.text.match(/HTTP\/1\.1 200/g)?.length, 2);
     }));
 
   it("notices that a head is not the one before, however alike", () =>
-    withListener({ handle: echo }, async (visit) => {
-      const wire = visit();
+    withListener({ handle: echo }, async (openClient) => {
+      const wire = openClient();
       for (const [path, body] of [
         ["/a", "1"],
         ["/a", "2"],
@@ -165,9 +165,9 @@ describe("a connection over HTTP", () => {
     }));
 
   it("joins the chunks of a body, without what is said beside them", () =>
-    withListener({ handle: echo }, async (visit) => {
+    withListener({ handle: echo }, async (openClient) => {
       const head = post("").replace("Content-Length: 0", "Transfer-Encoding: Chunked");
-      const wire = visit(head);
+      const wire = openClient(head);
       for (const piece of ["3;a=b\r\nab", "c\r\n2\r", "\nde\r\n0\r\nX: y\r\n\r", "\n"]) {
         wire.socket.write(piece);
         await new Promise((resolve) => setImmediate(resolve));
@@ -189,17 +189,17 @@ describe("a connection over HTTP", () => {
     ["end with a line that ends otherwise", "3\r\nabc\r\n0\r\n\n"],
   ] as const)
     it(`ends after chunks that ${what}`, () =>
-      withListener({ handle: echo }, async (visit) => {
+      withListener({ handle: echo }, async (openClient) => {
         const head = post("").replace("Content-Length: 0", "Transfer-Encoding: chunked");
-        const wire = visit(`${head}${body}${post("hidden")}`);
+        const wire = openClient(`${head}${body}${post("hidden")}`);
         await wire.waitForEnd();
         assert.match(wire.text, /<POST \/x broken>$/);
       }));
 
   it("joins as many chunks as come, however small", () =>
-    withListener({ handle: echo }, async (visit) => {
+    withListener({ handle: echo }, async (openClient) => {
       const head = post("").replace("Content-Length: 0", "Transfer-Encoding: chunked");
-      const wire = visit(`${head}${"1\r\na\r\n".repeat(3000)}0\r\n\r\n`);
+      const wire = openClient(`${head}${"1\r\na\r\n".repeat(3000)}0\r\n\r\n`);
       await wire.until(/3000:a{40}>$/);
     }));
 
@@ -209,8 +209,8 @@ describe("a connection over HTTP", () => {
       asked.resolve(query);
       return { status: 200, headers: [], body: new ReadableStream() };
     };
-    await withListener({ handle: answer }, async (visit) => {
-      const wire = visit(post("x".repeat(1000)).slice(0, -500));
+    await withListener({ handle: answer }, async (openClient) => {
+      const wire = openClient(post("x".repeat(1000)).slice(0, -500));
       await wire.until(/\r\n\r\n/);
       assert.equal(await (await asked.promise).read(LIMIT), "broken");
     });
@@ -219,13 +219,13 @@ describe("a connection over HTTP", () => {
   it("says that a body is wanted to who waits for that, unless it is not", async () => {
     const refuse = async (query: HttpServerRequest): Promise<HttpAnswer> =>
       query.head.target === "/x" ? echo(query) : { status: 401, headers: [], body: undefined };
-    await withListener({ handle: refuse }, async (visit) => {
+    await withListener({ handle: refuse }, async (openClient) => {
       const [head = "", body = ""] = post("abc", "Expect: 100-continue\r\n").split("\r\n\r\n");
-      const wanted = visit(`${head}\r\n\r\n`);
+      const wanted = openClient(`${head}\r\n\r\n`);
       await wanted.until(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
       wanted.socket.write(body);
       await wanted.until(/3:abc>$/);
-      const unwanted = visit(`${head.replace("/x", "/y")}\r\n\r\n`);
+      const unwanted = openClient(`${head.replace("/x", "/y")}\r\n\r\n`);
       await unwanted.waitForEnd();
       assert.match(unwanted.text, /^HTTP\/1\.1 401 .*\r\nConnection: close\r\n\r\n$/s);
     });
@@ -234,8 +234,8 @@ describe("a connection over HTTP", () => {
   it("gives no body to HEAD, and none to a status that has none", async () => {
     const answer = async (query: HttpServerRequest): Promise<HttpAnswer> =>
       query.head.target === "/none" ? { status: 204, headers: [], body: undefined } : echo(query);
-    await withListener({ handle: answer }, async (visit) => {
-      const wire = visit(
+    await withListener({ handle: answer }, async (openClient) => {
+      const wire = openClient(
         `HEAD /h HTTP/1.1\r\n${HOST}\r\nGET /none HTTP/1.1\r\n${HOST}\r\n${post("abc")}`,
       );
       await wire.until(/3:abc>$/);
@@ -248,17 +248,17 @@ describe("a connection over HTTP", () => {
 
   it("says of no answer to HEAD that it is empty", async () => {
     const answer = (): HttpAnswer => ({ status: 200, headers: [], body: undefined });
-    await withListener({ handle: answer }, async (visit) => {
-      const wire = visit(`HEAD /h HTTP/1.1\r\n${HOST}\r\n`);
+    await withListener({ handle: answer }, async (openClient) => {
+      const wire = openClient(`HEAD /h HTTP/1.1\r\n${HOST}\r\n`);
       await wire.until(/\r\n\r\n$/);
       assert.ok(!/Content-Length/.test(wire.text));
     });
   });
 
   it("is closed behind the answer for who wants that, or knows nothing else", () =>
-    withListener({ handle: echo }, async (visit) => {
+    withListener({ handle: echo }, async (openClient) => {
       for (const request of [post("a", "Connection: close\r\n"), "GET / HTTP/1.0\r\n\r\n"]) {
-        const wire = visit(request);
+        const wire = openClient(request);
         await wire.waitForEnd();
         assert.match(wire.text, /^HTTP\/1\.1 200 .*\r\nConnection: close\r\n.*>$/s);
       }
@@ -268,8 +268,8 @@ describe("a connection over HTTP", () => {
     const answer = ({ head }: HttpServerRequest): HttpAnswer => {
       return { status: 200, headers: [], body: [`<${head.target} ${head.headers.get("HOST")}>`] };
     };
-    await withListener({ handle: answer }, async (visit) => {
-      const wire = visit(`GET http://other.example/a?b HTTP/1.1\r\n${HOST}\r\n`);
+    await withListener({ handle: answer }, async (openClient) => {
+      const wire = openClient(`GET http://other.example/a?b HTTP/1.1\r\n${HOST}\r\n`);
       await wire.until(/<\/a\?b other\.example>$/);
     });
   });
@@ -284,9 +284,9 @@ describe("a connection over HTTP", () => {
       });
       return { status: 200, headers: [], body };
     };
-    await withListener({ handle: answer }, async (visit) => {
-      await visit(post("")).until(/\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n$/);
-      const old = visit("GET / HTTP/1.0\r\n\r\n");
+    await withListener({ handle: answer }, async (openClient) => {
+      await openClient(post("")).until(/\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n$/);
+      const old = openClient("GET / HTTP/1.0\r\n\r\n");
       await old.waitForEnd();
       assert.match(old.text, /\r\n\r\nabcde$/);
     });
@@ -298,8 +298,8 @@ describe("a connection over HTTP", () => {
         controller.error(new Error("x"));
       return { status: 200, headers: [], body: new ReadableStream({ pull }) };
     };
-    await withListener({ handle: answer }, async (visit) => {
-      const wire = visit(post(""));
+    await withListener({ handle: answer }, async (openClient) => {
+      const wire = openClient(post(""));
       await wire.waitForEnd();
       assert.ok(!wire.text.endsWith("0\r\n\r\n"));
     });
@@ -309,8 +309,8 @@ describe("a connection over HTTP", () => {
     const body = Buffer.alloc(16 * 1024 * 1024, "x");
     await withListener(
       { handle: () => ({ status: 200, headers: [], body: ["<", body, ">"] }) },
-      async (visit) => {
-        const wire = visit(post(""));
+      async (openClient) => {
+        const wire = openClient(post(""));
         await wire.until(/\r\n\r\n</);
         wire.socket.pause();
         await new Promise((resolve) => setImmediate(resolve));
@@ -329,8 +329,8 @@ describe("a connection over HTTP", () => {
       query.onDisconnect(() => gone++);
       return new Promise(() => {});
     };
-    await withListener({ handle: answer }, async (visit) => {
-      const [lost, ended] = [visit(post("")), visit(post(""))];
+    await withListener({ handle: answer }, async (openClient) => {
+      const [lost, ended] = [openClient(post("")), openClient(post(""))];
       await poll(
         5000,
         () => "the requests",
@@ -352,8 +352,8 @@ describe("a connection over HTTP", () => {
       const cancel = (): void => void (isCancelled = true);
       return { status: 200, headers: [], body: new ReadableStream({ cancel }) };
     };
-    await withListener({ handle: answer }, async (visit) => {
-      const wire = visit(post(""));
+    await withListener({ handle: answer }, async (openClient) => {
+      const wire = openClient(post(""));
       await wire.until(/\r\n\r\n/);
       wire.socket.destroy();
       await poll(
@@ -369,25 +369,25 @@ describe("a connection over HTTP on which nothing moves", () => {
   const pause = 5;
 
   it("is ended while it rests", () =>
-    withListener({ handle: echo, checkInterval: pause }, async (visit) => {
-      const fresh = visit();
-      const used = visit(post("abc"));
+    withListener({ handle: echo, checkInterval: pause }, async (openClient) => {
+      const fresh = openClient();
+      const used = openClient(post("abc"));
       await Promise.all([fresh.waitForEnd(), used.waitForEnd()]);
       assert.equal(fresh.text, "");
       assert.match(used.text, /3:abc>$/);
     }));
 
   it("is ended in the middle of a head, however slowly that goes on", () =>
-    withListener({ handle: echo, checkInterval: pause }, async (visit) => {
-      const wire = visit(`GET / HTTP/1.1\r\n${HOST}`);
+    withListener({ handle: echo, checkInterval: pause }, async (openClient) => {
+      const wire = openClient(`GET / HTTP/1.1\r\n${HOST}`);
       const drip = setInterval(() => wire.socket.write("A: b\r\n"), 1);
       await wire.until(/^HTTP\/1\.1 408 /);
       clearInterval(drip);
     }));
 
   it("has its request given up in the middle of a body, however slowly that goes on", () =>
-    withListener({ handle: echo, checkInterval: pause }, async (visit) => {
-      const wire = visit(post("x".repeat(100_000)).slice(0, -50_000));
+    withListener({ handle: echo, checkInterval: pause }, async (openClient) => {
+      const wire = openClient(post("x".repeat(100_000)).slice(0, -50_000));
       const drip = setInterval(() => wire.socket.write("x"), 1);
       await wire.until(/<POST \/x tooSlow>/);
       clearInterval(drip);
@@ -422,12 +422,12 @@ describe("a connection over HTTP on which nothing moves", () => {
     const body = Buffer.alloc(32 * 1024 * 1024, "x");
     await withListener(
       { handle: () => ({ status: 200, headers: [], body: [body] }), checkInterval: pause },
-      async (visit) => {
-        const wire = visit();
+      async (openClient) => {
+        const wire = openClient();
         wire.socket.pause();
         wire.socket.write(post(""));
         // Those that rest are given as many looks.
-        for (let count = 0; count < 2; count++) await visit().waitForEnd();
+        for (let count = 0; count < 2; count++) await openClient().waitForEnd();
         wire.socket.resume();
         await wire.waitForEnd();
         assert.ok(wire.text.length < body.length);
@@ -441,9 +441,9 @@ describe("a connection over HTTP on which nothing moves", () => {
       new Promise((resolve) => {
         answered = () => resolve({ status: 200, headers: [], body: ["<late>"] });
       });
-    await withListener({ handle: answer, checkInterval: pause }, async (visit) => {
-      const wire = visit(post(""));
-      const other = visit();
+    await withListener({ handle: answer, checkInterval: pause }, async (openClient) => {
+      const wire = openClient(post(""));
+      const other = openClient();
       // Another one that rests has been ended for it meanwhile.
       await other.waitForEnd();
       answered();
@@ -456,9 +456,9 @@ describe("a connection over HTTP of a face that closes", () => {
   it("takes no request any more, but gives the answer to the one that it has", async () => {
     const asked = Promise.withResolvers<(answer: HttpAnswer) => void>();
     const answer = (): Promise<HttpAnswer> => new Promise((resolve) => asked.resolve(resolve));
-    await withListener({ handle: answer }, async (visit, listener) => {
-      const resting = visit();
-      const busy = visit(post(""));
+    await withListener({ handle: answer }, async (openClient, listener) => {
+      const resting = openClient();
+      const busy = openClient(post(""));
       const respond = await asked.promise;
       const closed = listener.close(5000);
       await resting.waitForEnd();

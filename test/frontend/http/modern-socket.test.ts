@@ -53,7 +53,7 @@ describe("a modern client of an HTTP face that listens", () => {
     }
   }
 
-  function told(script: ScriptedServer, method: string): Promise<Json> {
+  function reported(script: ScriptedServer, method: string): Promise<Json> {
     return poll(
       5000,
       () => method,
@@ -74,19 +74,19 @@ describe("a modern client of an HTTP face that listens", () => {
     withPlace(async ({ git, post }) => {
       const abort = new AbortController();
       const pending = post("tools/call", { name: "git__x" }, { signal: abort.signal });
-      await told(git, "tools/call");
+      await reported(git, "tools/call");
       abort.abort();
       await assert.rejects(pending);
-      await told(git, "notifications/cancelled");
+      await reported(git, "notifications/cancelled");
     }));
 
   it("cancels a call by closing the stream that it got for an answer", () =>
     withPlace(async ({ git, post }) => {
       const accept = "text/event-stream";
       const response = await post("tools/call", { name: "git__x" }, { accept });
-      await told(git, "tools/call");
+      await reported(git, "tools/call");
       await response.body?.cancel();
-      await told(git, "notifications/cancelled");
+      await reported(git, "notifications/cancelled");
     }));
 
   it("listens until it goes", () =>
@@ -97,7 +97,7 @@ describe("a modern client of an HTTP face that listens", () => {
       const { params } = await events.message();
       assert.deepEqual(params?.["notifications"], notifications);
       await events.cancel();
-      await told(git, "resources/unsubscribe");
+      await reported(git, "resources/unsubscribe");
     }));
 
   it("listens until the hub ends", () =>

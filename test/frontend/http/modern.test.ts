@@ -34,13 +34,13 @@ interface Extra {
 }
 
 function post(
-  visitor: HttpTestClient,
+  httpClient: HttpTestClient,
   method: string,
   params: Params = {},
   { capabilities = {}, headers = {}, id = 1 }: Extra = {},
 ): Promise<Response> {
   const body = modernRequest(id, method, params, capabilities);
-  return visitor.request("POST", body, { ...headersOf(method, params), ...headers });
+  return httpClient.request("POST", body, { ...headersOf(method, params), ...headers });
 }
 
 async function tell(response: Response, status = 200): Promise<Json> {
@@ -101,8 +101,8 @@ describe("a request over HTTP that names no servers", () => {
 
 describe("a modern client over HTTP", () => {
   it("needs no session, and gets none", async () => {
-    const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
-    const response = await post(visit(), "server/discover");
+    const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
+    const response = await post(newClient(), "server/discover");
     assert.equal(response.headers.get("Mcp-Session-Id"), null);
     const { result } = await tell(response);
     assert.deepEqual(result?.["supportedVersions"], [MODERN_VERSION]);
@@ -112,13 +112,13 @@ describe("a modern client over HTTP", () => {
     const git = new ScriptedServer("x");
     git.listings = { resources: [{ uri: "u:1", name: "r" }] };
     git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
-    const { newClient: visit } = setUpHttp({ git });
-    const visitor = visit();
-    const { result } = await tell(await post(visitor, "tools/list"));
+    const { newClient } = setUpHttp({ git });
+    const httpClient = newClient();
+    const { result } = await tell(await post(httpClient, "tools/list"));
     assert.equal((result?.["tools"] as object[]).length, 1);
-    const called = await tell(await post(visitor, "tools/call", { name: "git__x" }));
+    const called = await tell(await post(httpClient, "tools/call", { name: "git__x" }));
     assert.equal(called.result?.["resultType"], "complete");
-    const read = await tell(await post(visitor, "resources/read", { uri: "u:1" }));
+    const read = await tell(await post(httpClient, "resources/read", { uri: "u:1" }));
     assert.equal(read.result?.["cacheScope"], "private");
   });
 
@@ -133,8 +133,13 @@ describe("a modern client over HTTP", () => {
   ];
   for (const [what, headers] of wrong) {
     it(`is refused if its headers say ${what} than its message`, async () => {
-      const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
-      const response = await post(visit(), "tools/call", { name: "git__x" }, { headers, id: 7 });
+      const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
+      const response = await post(
+        newClient(),
+        "tools/call",
+        { name: "git__x" },
+        { headers, id: 7 },
+      );
       const { error, id } = await tell(response, 400);
       assert.equal(error?.code, -32020);
       assert.equal(id, 7);
@@ -153,12 +158,12 @@ describe("a modern client over HTTP", () => {
       for (const script of Object.values(scripts)) {
         script.handlers = { "resources/read": () => '"result":{"contents":[]}' };
       }
-      const { newClient: visit } = setUpHttp(
+      const { newClient } = setUpHttp(
         Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
       );
       const read = async (uri: string): Promise<Json> =>
-        tell(await post(visit(), "resources/read", { uri }));
-      await post(visit(), "tools/call", { name: "good__find" });
+        tell(await post(newClient(), "resources/read", { uri }));
+      await post(newClient(), "tools/call", { name: "good__find" });
       assert.equal((await read("x://5")).error?.code, -32602);
       assert.deepEqual((await read("x://6")).result?.["contents"], []);
       assert.equal(good.messagesOf("resources/read").length, 0);
@@ -170,27 +175,27 @@ describe("a modern client over HTTP", () => {
     const git = new ScriptedServer();
     git.listings = { resources: [{ uri: "u:ü", name: "r" }] };
     git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
-    const { newClient: visit } = setUpHttp({ git });
-    const visitor = visit();
-    await post(visitor, "tools/list");
+    const { newClient } = setUpHttp({ git });
+    const httpClient = newClient();
+    await post(httpClient, "tools/list");
     const headers = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}?=` };
-    const read = await post(visitor, "resources/read", { uri: "u:ü" }, { headers });
+    const read = await post(httpClient, "resources/read", { uri: "u:ü" }, { headers });
     assert.deepEqual((await tell(read)).result?.["contents"], []);
     const broken = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}!?=` };
-    const refused = await post(visitor, "resources/read", { uri: "u:ü" }, { headers: broken });
+    const refused = await post(httpClient, "resources/read", { uri: "u:ü" }, { headers: broken });
     assert.equal((await tell(refused, 400)).error?.code, -32020);
   });
 
   it("repeats in headers what a tool's schema says", async () => {
     const git = new ScriptedServer();
     git.tools = [TOOL];
-    const { newClient: visit } = setUpHttp({ git });
-    const visitor = visit();
-    await post(visitor, "tools/list");
+    const { newClient } = setUpHttp({ git });
+    const httpClient = newClient();
+    await post(httpClient, "tools/list");
     const args = { region: "eu", deep: { count: 7 }, sure: false };
     const all = { "Mcp-Param-Region": "eu", "mcp-param-count": "7.0", "Mcp-Param-Sure": "false" };
     const send = (given: object, headers: Record<string, string>): Promise<Response> =>
-      post(visitor, "tools/call", { name: "git__x", arguments: given }, { headers });
+      post(httpClient, "tools/call", { name: "git__x", arguments: given }, { headers });
     await tell(await send(args, all));
     await tell(await send({ region: null }, {}));
     await tell(await send({}, { "Mcp-Param-Other": "passes" }));
@@ -211,27 +216,29 @@ describe("a modern client over HTTP", () => {
   });
 
   it("is told by the status what is wrong with a request as such", async () => {
-    const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
-    const visitor = visit();
+    const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
+    const httpClient = newClient();
     for (const method of ["initialize", "ping", "resources/subscribe", "what/ever"]) {
-      const { error, id } = await tell(await post(visitor, method, {}, { id: "m" }), 404);
+      const { error, id } = await tell(await post(httpClient, method, {}, { id: "m" }), 404);
       assert.equal(error?.code, -32601);
       assert.equal(id, "m");
     }
     const bare = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
-    const response = await visitor.request("POST", bare, headersOf("tools/list"));
+    const response = await httpClient.request("POST", bare, headersOf("tools/list"));
     assert.equal((await tell(response, 400)).error?.code, -32602);
     const old = { ...modernMetaOf(), [MetaKey.version]: "v999" };
     const other = { ...bare, params: { _meta: old } };
     const headers = { ...headersOf("tools/list"), "MCP-Protocol-Version": "v999" };
-    const { error } = await tell(await visitor.request("POST", other, headers), 400);
+    const { error } = await tell(await httpClient.request("POST", other, headers), 400);
     assert.equal(error?.code, -32022);
-    const unknown = await tell(await post(visitor, "tools/call", { name: "nobody" }));
+    const unknown = await tell(await post(httpClient, "tools/call", { name: "nobody" }));
     assert.equal(unknown.error?.code, -32602);
-    const batch = await visitor.request("POST", [bare], headersOf("tools/list"));
+    const batch = await httpClient.request("POST", [bare], headersOf("tools/list"));
     assert.equal(batch.status, 400);
     const note = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
-    const noted = await visitor.request("POST", note, { "MCP-Protocol-Version": MODERN_VERSION });
+    const noted = await httpClient.request("POST", note, {
+      "MCP-Protocol-Version": MODERN_VERSION,
+    });
     assert.equal(noted.status, 202);
   });
 
@@ -240,10 +247,10 @@ describe("a modern client over HTTP", () => {
     git.tools = [TOOL];
     const latch = new Latch();
     git.onMake = latch.wait;
-    const { newClient: visit } = setUpHttp({ git });
+    const { newClient } = setUpHttp({ git });
     const send = (said: string): Promise<Response> => {
       const params = { name: "git__x", arguments: { region: "eu" } };
-      return post(visit(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
+      return post(newClient(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
     };
     const [good, bad] = [send("eu"), send("us")];
     await turn();
@@ -256,9 +263,9 @@ describe("a modern client over HTTP", () => {
 
   it("gets a stream without ids if something comes before the answer", async () => {
     const git = makeProgressServer();
-    const { newClient: visit } = setUpHttp({ git });
+    const { newClient } = setUpHttp({ git });
     const _meta = { progressToken: 5 };
-    const response = await post(visit(), "tools/call", { name: "git__x", _meta });
+    const response = await post(newClient(), "tools/call", { name: "git__x", _meta });
     assert.equal(response.headers.get("X-Accel-Buffering"), "no");
     const events = new EventStreamReader(response);
     const first = await events.next();
@@ -273,10 +280,10 @@ describe("a modern client over HTTP", () => {
     const git = new ScriptedServer("x");
     git.onCall = () => undefined;
     const clock = new VirtualClock();
-    const { newClient: visit } = setUpHttp({ git }, { clock });
-    const visitor = visit();
-    await post(visitor, "tools/list");
-    const pending = post(visitor, "tools/call", { name: "git__x" });
+    const { newClient } = setUpHttp({ git }, { clock });
+    const httpClient = newClient();
+    await post(httpClient, "tools/list");
+    const pending = post(httpClient, "tools/call", { name: "git__x" });
     await git.newestPeer?.find(({ method }) => method === "tools/call");
     await clock.advanceAsync(1000);
     const events = new EventStreamReader(await pending);
@@ -288,9 +295,9 @@ describe("a modern client over HTTP", () => {
   it("cancels a call by going before there is a stream", async () => {
     const git = new ScriptedServer("x");
     git.onCall = () => undefined;
-    const { newClient: visit } = setUpHttp({ git });
-    const visitor = visit();
-    await post(visitor, "tools/list");
+    const { newClient } = setUpHttp({ git });
+    const httpClient = newClient();
+    await post(httpClient, "tools/list");
     const abort = new AbortController();
     const params = { name: "git__x" };
     const body = JSON.stringify(modernRequest(2, "tools/call", params));
@@ -300,7 +307,7 @@ describe("a modern client over HTTP", () => {
       ...headersOf("tools/call", params),
     };
     const init = { method: "POST", body, headers, signal: abort.signal };
-    const second = visitor.fetch("/mcp", init);
+    const second = httpClient.fetch("/mcp", init);
     await git.newestPeer?.until(() => git.messagesOf("tools/call").length === 1);
     abort.abort();
     await git.newestPeer?.until(() => git.messagesOf("notifications/cancelled").length === 1);
@@ -309,11 +316,11 @@ describe("a modern client over HTTP", () => {
 
   it("is one of many that may use the same ids", async () => {
     const git = new ScriptedServer("x");
-    const { newClient: visit } = setUpHttp({ git });
-    await post(visit(), "tools/list");
+    const { newClient } = setUpHttp({ git });
+    await post(newClient(), "tools/list");
     const answers = await Promise.all(
       [1, 2, 3].map(async (n) =>
-        tell(await post(visit(), "tools/call", { name: "git__x", arguments: { n } })),
+        tell(await post(newClient(), "tools/call", { name: "git__x", arguments: { n } })),
       ),
     );
     const echoes = answers.map(({ result }) => (result?.["echo"] as Params)["arguments"]);
@@ -323,12 +330,12 @@ describe("a modern client over HTTP", () => {
   it("listens: it is told so first, and of the hub's end last", async () => {
     const git = new ScriptedServer("x");
     const clock = new VirtualClock();
-    const { newClient: visit, server: face } = setUpHttp({ git }, { clock });
-    const visitor = visit();
-    await post(visitor, "tools/list");
+    const { newClient, server: face } = setUpHttp({ git }, { clock });
+    const httpClient = newClient();
+    await post(httpClient, "tools/list");
     const notifications = { toolsListChanged: true };
     const events = new EventStreamReader(
-      await post(visitor, "subscriptions/listen", { notifications }, { id: "L" }),
+      await post(httpClient, "subscriptions/listen", { notifications }, { id: "L" }),
     );
     const first = await events.message();
     assert.equal(first.method, "notifications/subscriptions/acknowledged");
@@ -352,10 +359,10 @@ describe("a modern client over HTTP", () => {
 
   it("that takes no events hears of nothing but the answer", async () => {
     const git = makeProgressServer();
-    const { newClient: visit } = setUpHttp({ git });
+    const { newClient } = setUpHttp({ git });
     const params = { name: "git__x", _meta: { progressToken: 5 } };
     const headers = { Accept: "application/json" };
-    const { result } = await tell(await post(visit(), "tools/call", params, { headers }));
+    const { result } = await tell(await post(newClient(), "tools/call", params, { headers }));
     assert.equal(result?.["resultType"], "complete");
   });
 
@@ -364,16 +371,16 @@ describe("a modern client over HTTP", () => {
     const elicitations = [{ mode: "url", elicitationId: "e", url: "https://x.test", message: "m" }];
     git.onCall = () =>
       `"error":{"code":-32042,"message":"m","data":${JSON.stringify({ elicitations })}}`;
-    const { newClient: visit } = setUpHttp({ git });
-    const { error } = await tell(await post(visit(), "tools/call", { name: "git__x" }), 400);
+    const { newClient } = setUpHttp({ git });
+    const { error } = await tell(await post(newClient(), "tools/call", { name: "git__x" }), 400);
     assert.equal(error?.code, -32021);
   });
 
   it("cannot listen without taking events", async () => {
-    const { newClient: visit } = setUpHttp({ git: new ScriptedServer("x") });
+    const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
     const params = { notifications: { toolsListChanged: true } };
     const headers = { Accept: "application/json" };
-    const response = await post(visit(), "subscriptions/listen", params, { headers });
+    const response = await post(newClient(), "subscriptions/listen", params, { headers });
     assert.equal(response.status, 406);
   });
 
@@ -387,10 +394,10 @@ describe("a modern client over HTTP", () => {
       git.newestPeer?.send({ jsonrpc: "2.0", id: "q", method: "elicitation/create", params });
       return undefined;
     };
-    const { newClient: visit } = setUpHttp({ git }, { clock });
+    const { newClient } = setUpHttp({ git }, { clock });
     const params = { name: "git__x" };
     const capabilities = ALL_MODERN_CAPABILITIES;
-    const first = post(visit(), "tools/call", params, { capabilities });
+    const first = post(newClient(), "tools/call", params, { capabilities });
     await turn();
     await clock.advanceAsync(10);
     const asked = await tell(await first);
@@ -400,7 +407,7 @@ describe("a modern client over HTTP", () => {
     assert.equal(requests[key]?.params["message"], "[git] Who?");
     const inputResponses = { [key]: { action: "accept", content: { name: "A" } } };
     const back = { ...params, inputResponses, requestState: state };
-    const again = post(visit(), "tools/call", back, { capabilities, id: 2 });
+    const again = post(newClient(), "tools/call", back, { capabilities, id: 2 });
     const answer = await git.newestPeer?.find(
       ({ id, method }) => id === "q" && method === undefined,
     );
@@ -413,14 +420,14 @@ describe("a modern client over HTTP", () => {
 
   it("has a part of the servers to do with, if its address says so", async () => {
     const [git, web] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { newClient: visit } = setUpHttp({ git, web });
-    const { result } = await tell(await post(visit("/mcp/web"), "tools/list"));
+    const { newClient } = setUpHttp({ git, web });
+    const { result } = await tell(await post(newClient("/mcp/web"), "tools/list"));
     assert.deepEqual(
       (result?.["tools"] as { name: string }[]).map(({ name }) => name),
       ["y"],
     );
     assert.equal(git.transportCount, 0);
-    assert.equal((await post(visit("/mcp/none"), "tools/list")).status, 404);
+    assert.equal((await post(newClient("/mcp/none"), "tools/list")).status, 404);
   });
 
   it("is refused by servers that are one for each client, unless it is known by a token", async () => {
@@ -442,63 +449,63 @@ describe("a modern client over HTTP", () => {
     ["hears of no log that may be another's, as nobody can tell who is who", undefined, [0, 0]],
     ["hears of a log on each of its requests if it is known by a token", "secret", [1, 1]],
   ];
-  for (const [what, token, heard] of lines) {
+  for (const [what, token, received] of lines) {
     it(what, async () => {
       const git = new ScriptedServer("x");
       git.onCall = () => undefined;
-      const { newClient: visit } = setUpHttp({ git }, { server: { token } });
+      const { newClient } = setUpHttp({ git }, { server: { token } });
       const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
-      await post(visit(), "tools/list", {}, { headers });
+      await post(newClient(), "tools/list", {}, { headers });
       const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
-      const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
-      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === heard.length);
+      const pending = received.map(() => post(newClient(), "tools/call", params, { headers }));
+      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === received.length);
       const line = { level: "info", data: "d" };
       git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
       for (const { id } of git.messagesOf("tools/call")) {
         git.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
       }
-      const told = (await Promise.all(pending)).map(countEvents);
+      const reported = (await Promise.all(pending)).map(countEvents);
       assert.deepEqual(
-        await Promise.all(told),
-        heard.map((count) => (count === 0 ? 0 : count + 1)),
+        await Promise.all(reported),
+        received.map((count) => (count === 0 ? 0 : count + 1)),
       );
     });
   }
 
   it("hears of no log of a modern server that may be another's either", async () => {
-    for (const [token, heard] of [
+    for (const [token, received] of [
       [undefined, [0, 0]],
       ["secret", [0, 1]],
     ] as const) {
       const git = new ModernScriptedServer("x");
       git.onCall = () => undefined;
       const servers = { git: { era: "modern" } } as const;
-      const { newClient: visit } = setUpHttp({ git }, { server: { token }, servers });
+      const { newClient } = setUpHttp({ git }, { server: { token }, servers });
       const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
-      await post(visit(), "tools/list", {}, { headers });
+      await post(newClient(), "tools/list", {}, { headers });
       const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
-      const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
-      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === heard.length);
+      const pending = received.map(() => post(newClient(), "tools/call", params, { headers }));
+      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === received.length);
       const line = { level: "info", data: "d" };
       git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
       for (const { id } of git.messagesOf("tools/call")) {
         const result = { content: [], resultType: "complete" };
         git.newestPeer?.send({ jsonrpc: "2.0", id, result });
       }
-      const told = await Promise.all((await Promise.all(pending)).map(countEvents));
-      const expected = heard.map((count) => (count === 0 ? 0 : count + 1));
-      assert.deepEqual(told, expected);
+      const reported = await Promise.all((await Promise.all(pending)).map(countEvents));
+      const expected = received.map((count) => (count === 0 ? 0 : count + 1));
+      assert.deepEqual(reported, expected);
     }
   });
 
   it("does not hold anything for who does not read", async () => {
     const git = new ScriptedServer("x");
     git.onCall = () => undefined;
-    const { newClient: visit } = setUpHttp({ git });
-    const visitor = visit();
-    await post(visitor, "tools/list");
+    const { newClient } = setUpHttp({ git });
+    const httpClient = newClient();
+    await post(httpClient, "tools/list");
     const _meta = { progressToken: 1 };
-    const pending = post(visitor, "tools/call", { name: "git__x", _meta });
+    const pending = post(httpClient, "tools/call", { name: "git__x", _meta });
     const call = await git.newestPeer?.find(({ method }) => method === "tools/call");
     const { progressToken } = call?.params?.["_meta"] as { progressToken: unknown };
     const params = { progressToken, progress: 1, message: "x".repeat(1024 * 1024) };

@@ -20,7 +20,7 @@ function query(method: string, target: string, body = ""): HttpServerRequest {
   };
 }
 
-type Visit = (path: string, init?: RequestInit, token?: string) => Promise<Response>;
+type NewClient = (path: string, init?: RequestInit, token?: string) => Promise<Response>;
 
 /** A face over a hub with that plugin, which only who has the token may use. */
 async function makeFace(plugin: Plugin): Promise<HttpServer> {
@@ -28,7 +28,7 @@ async function makeFace(plugin: Plugin): Promise<HttpServer> {
   return new HttpServer(hub, { maxMessage: 1000, hostname: "127.0.0.1", token: TOKEN });
 }
 
-async function openFace(plugin: Plugin): Promise<Visit> {
+async function openFace(plugin: Plugin): Promise<NewClient> {
   const face = await makeFace(plugin);
   return async (path, init = {}, token = TOKEN) => {
     const headers = { Host: "localhost", Authorization: `Bearer ${token}` };
@@ -48,12 +48,12 @@ describe("a plugin's web application", () => {
   );
 
   it("is at /plugins/ and its name, and sees its own paths, queries and bodies", async () => {
-    const visit = await openFace(withRoutes(app));
-    assert.equal(await (await visit("/plugins/pages")).text(), "home");
-    assert.equal(await (await visit("/plugins/pages/")).text(), "home");
-    const said = await visit("/plugins/pages/say/a%2Fb?x=1", { method: "POST", body: "you" });
+    const newClient = await openFace(withRoutes(app));
+    assert.equal(await (await newClient("/plugins/pages")).text(), "home");
+    assert.equal(await (await newClient("/plugins/pages/")).text(), "home");
+    const said = await newClient("/plugins/pages/say/a%2Fb?x=1", { method: "POST", body: "you" });
     assert.equal(await said.text(), "a/b you?x=1");
-    assert.equal((await visit("/plugins/pages/else")).status, 404);
+    assert.equal((await newClient("/plugins/pages/else")).status, 404);
   });
 
   it("is asked nothing with a method that a runtime might take for another", async () => {
@@ -76,22 +76,24 @@ describe("a plugin's web application", () => {
   });
 
   it("is for nobody whom the hub does not know", async () => {
-    const visit = await openFace(withRoutes(app));
-    const { status } = await visit("/plugins/pages", {}, "other");
+    const newClient = await openFace(withRoutes(app));
+    const { status } = await newClient("/plugins/pages", {}, "other");
     assert.equal(status, 401);
   });
 
   it("is nowhere if a plugin has none", async () => {
-    const visit = await openFace({ name: "pages", setup: () => ({}) });
-    assert.equal((await visit("/plugins/pages")).status, 404);
-    assert.equal((await visit("/plugins/other")).status, 404);
+    const newClient = await openFace({ name: "pages", setup: () => ({}) });
+    assert.equal((await newClient("/plugins/pages")).status, 404);
+    assert.equal((await newClient("/plugins/other")).status, 404);
   });
 
   it("that fails answers with 500 and costs nothing else", async () => {
-    const visit = await openFace(withRoutes({ fetch: () => Promise.reject(new Error("no page")) }));
-    const response = await visit("/plugins/pages");
+    const newClient = await openFace(
+      withRoutes({ fetch: () => Promise.reject(new Error("no page")) }),
+    );
+    const response = await newClient("/plugins/pages");
     assert.equal(response.status, 500);
     assert.match(await response.text(), /Plugin \\"pages\\" failed: no page/);
-    assert.equal((await visit("/healthz")).status, 200);
+    assert.equal((await newClient("/healthz")).status, 200);
   });
 });

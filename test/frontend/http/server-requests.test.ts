@@ -34,35 +34,35 @@ describe("the way that nearly all messages go", () => {
       ["what is allowed", 200, PING, known],
     ] as const)
       it(`answers ${status} to ${what}, at ${path}`, async () => {
-        const visitor = setUpHttp({}, { server: rules }).newClient();
-        const first = await visitor.request("POST", INITIALIZE_REQUEST, known);
-        visitor.sessionId = first.headers.get("Mcp-Session-Id") ?? undefined;
-        assert.ok(visitor.sessionId);
-        visitor.path = path;
-        const response = await visitor.request("POST", body, headers);
+        const httpClient = setUpHttp({}, { server: rules }).newClient();
+        const first = await httpClient.request("POST", INITIALIZE_REQUEST, known);
+        httpClient.sessionId = first.headers.get("Mcp-Session-Id") ?? undefined;
+        assert.ok(httpClient.sessionId);
+        httpClient.path = path;
+        const response = await httpClient.request("POST", body, headers);
         assert.equal(response.status, status);
       });
 
   it("costs no timer for each", async () => {
     const clock = new VirtualClock();
-    const visitor = setUpHttp({ s: new ScriptedServer("t") }, { clock }).newClient();
-    await visitor.initialize();
-    assert.equal((await visitor.post(callRequest(0, "s__t"))).status, 200);
+    const httpClient = setUpHttp({ s: new ScriptedServer("t") }, { clock }).newClient();
+    await httpClient.initialize();
+    assert.equal((await httpClient.post(callRequest(0, "s__t"))).status, 200);
     const { timerCount: count } = clock;
     for (let id = 1; id < 10; id++)
-      assert.equal((await visitor.post(callRequest(id, "s__t"))).status, 200);
+      assert.equal((await httpClient.post(callRequest(id, "s__t"))).status, 200);
     assert.equal(clock.timerCount, count);
   });
 
   it("keeps no time for what has come in and was answered", async () => {
     const clock = new VirtualClock();
-    const visitor = setUpHttp({}, { clock }).newClient();
-    await visitor.initialize();
+    const httpClient = setUpHttp({}, { clock }).newClient();
+    await httpClient.initialize();
     await clock.advanceAsync(60_000);
     const { pendingDelays: armed } = clock;
     const declared = { "Content-Length": String(JSON.stringify(PING).length) };
     for (const headers of [{}, declared])
-      assert.equal((await visitor.post(PING, headers)).status, 200);
+      assert.equal((await httpClient.post(PING, headers)).status, 200);
     await clock.advanceAsync(JSON_WAIT);
     assert.deepEqual(
       clock.pendingDelays,
@@ -89,13 +89,13 @@ describe("the way that nearly all messages go", () => {
       activePlugins: { serve: () => undefined },
     };
     const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage: 1000 });
-    const visitor = new HttpTestClient(face);
-    await visitor.initialize();
+    const httpClient = new HttpTestClient(face);
+    await httpClient.initialize();
     order.length = 0;
     for (const id of [1, 3]) {
-      const first = visitor.post({ ...PING, id });
+      const first = httpClient.post({ ...PING, id });
       await Promise.resolve();
-      await Promise.all([first, visitor.post({ ...PING, id: id + 1 })]);
+      await Promise.all([first, httpClient.post({ ...PING, id: id + 1 })]);
     }
     assert.deepEqual(order, ["1", "2", "written", "written", "3", "4", "written", "written"]);
     await face.close();

@@ -30,7 +30,7 @@ async function json(response: Response): Promise<Json> {
 }
 
 /** A stage under a clock that the test moves, with a client that has introduced itself. */
-async function stage(
+async function setup(
   script = new ScriptedServer("t"),
   settings: Parameters<typeof setUpHttp>[1] = {},
 ): Promise<
@@ -69,7 +69,7 @@ async function begin(
 
 describe("a session over HTTP", () => {
   it("begins with initialize, lists and calls, and every answer comes as JSON", async () => {
-    const { one } = await stage();
+    const { one } = await setup();
     assert.match(one.sessionId ?? "", /^[0-9a-f-]{36}$/);
     const list = await json(await one.post({ jsonrpc: "2.0", id: 1, method: "tools/list" }));
     assert.deepEqual(
@@ -82,15 +82,15 @@ describe("a session over HTTP", () => {
   });
 
   it("is not begun by an initialize that is refused", async () => {
-    const { server: face, newClient: visit } = setUpHttp({});
-    const response = await visit().post({ jsonrpc: "2.0", id: 1, method: "initialize" });
+    const { server: face, newClient } = setUpHttp({});
+    const response = await newClient().post({ jsonrpc: "2.0", id: 1, method: "initialize" });
     assert.equal(response.headers.get("Mcp-Session-Id"), null);
     assert.equal((await json(response)).error?.code, -32602);
     assert.equal(face.sessions, 0);
   });
 
   it("sends progress before the answer on the stream of its own POST", async () => {
-    const { one, script } = await stage(silent());
+    const { one, script } = await setup(silent());
     const posted = one.post(callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } }));
     const { response, say, answer } = await begin(script, posted);
     const token = (
@@ -107,7 +107,7 @@ describe("a session over HTTP", () => {
   });
 
   it("answers with a stream what takes long", async () => {
-    const { one, script, clock } = await stage(silent());
+    const { one, script, clock } = await setup(silent());
     const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     await clock.advanceAsync(JSON_WAIT);
     const events = new EventStreamReader(await response);
@@ -118,8 +118,8 @@ describe("a session over HTTP", () => {
   });
 
   it("names no event without data to clients of older revisions", async () => {
-    const { script, newClient: visit, clock } = await stage(silent());
-    const old = visit();
+    const { script, newClient, clock } = await setup(silent());
+    const old = newClient();
     await old.initialize("2025-06-18");
     const { response, answer } = await begin(script, old.post(callRequest(1, "s__t")));
     await clock.advanceAsync(JSON_WAIT);
@@ -129,7 +129,7 @@ describe("a session over HTTP", () => {
   });
 
   it("tells a client that takes only JSON aside of what comes before the answer", async () => {
-    const { one, script } = await stage(silent());
+    const { one, script } = await setup(silent());
     const own = await one.openStream();
     const message = callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } });
     const posted = one.post(message, { Accept: "application/json" });
@@ -144,14 +144,14 @@ describe("a session over HTTP", () => {
   });
 
   it("answers with a stream whom JSON does not suit", async () => {
-    const { one } = await stage();
+    const { one } = await setup();
     const events = new EventStreamReader(await one.post(PING, { Accept: "text/event-stream" }));
     assert.equal((await events.message()).id, 7);
     assert.equal(await events.next(), undefined);
   });
 
   it("answers with a stream who names that before JSON, and nobody else whom JSON suits too", async () => {
-    const { one } = await stage();
+    const { one } = await setup();
     const events = "text/event-stream, */*;q=0.1, application/json;q=0.9";
     assert.equal(
       (await new EventStreamReader(await one.post(PING, { Accept: events })).message()).id,
@@ -163,7 +163,7 @@ describe("a session over HTTP", () => {
   });
 
   it("gets what belongs to no request on the stream that it GETs, also what came before that", async () => {
-    const { one, script, clock } = await stage();
+    const { one, script, clock } = await setup();
     await one.post({ jsonrpc: "2.0", id: 1, method: "tools/list" });
     const change = async (name: string): Promise<void> => {
       script.tools = [`{"name":"${name}","inputSchema":{"type":"object"}}`];
@@ -178,7 +178,7 @@ describe("a session over HTTP", () => {
   });
 
   it("has its GET stream moved to whoever asks for it last", async () => {
-    const { one } = await stage();
+    const { one } = await setup();
     const first = await one.openStream();
     const second = await one.openStream();
     assert.equal(await first.next(), undefined);
@@ -186,8 +186,8 @@ describe("a session over HTTP", () => {
   });
 
   it("is asked by a server on the stream of its call, and answers with a POST of its own", async () => {
-    const { script, newClient: visit } = await stage(silent());
-    const one = visit();
+    const { script, newClient } = await setup(silent());
+    const one = newClient();
     await one.initialize("2025-11-25", { sampling: {} });
     await messagesHandled();
     const { response, say, answer } = await begin(script, one.post(callRequest(1, "s__t")));
@@ -205,7 +205,7 @@ describe("a session over HTTP", () => {
   });
 
   it("takes what cancels a call, and the call's POST ends without an answer", async () => {
-    const { one, script } = await stage(silent());
+    const { one, script } = await setup(silent());
     const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     const cancel = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
     assert.equal((await one.post(cancel)).status, 202);
@@ -215,7 +215,7 @@ describe("a session over HTTP", () => {
   });
 
   it("loses nothing with a stream: nothing is cancelled, and the client comes back for the rest", async () => {
-    const { one, script, clock } = await stage(silent());
+    const { one, script, clock } = await setup(silent());
     const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     await clock.advanceAsync(JSON_WAIT);
     const events = new EventStreamReader(await response);
@@ -235,7 +235,7 @@ describe("a session over HTTP", () => {
   });
 
   it("can hear again what it may have missed", async () => {
-    const { one, script, clock } = await stage(silent());
+    const { one, script, clock } = await setup(silent());
     const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     await clock.advanceAsync(JSON_WAIT);
     const events = new EventStreamReader(await response);
@@ -247,7 +247,7 @@ describe("a session over HTTP", () => {
   });
 
   it("cannot come back for ever", async () => {
-    const { one, script, clock } = await stage(silent());
+    const { one, script, clock } = await setup(silent());
     const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     await clock.advanceAsync(JSON_WAIT);
     const events = new EventStreamReader(await response);
@@ -260,7 +260,7 @@ describe("a session over HTTP", () => {
   });
 
   it("is told when nothing is known of the event that it comes back with", async () => {
-    const { one } = await stage();
+    const { one } = await setup();
     for (const id of ["9-9", "no", "", "1", "0-0-0"]) {
       const response = await one.request("GET", undefined, { "Last-Event-ID": id });
       assert.equal(response.status, 400, id);
@@ -268,7 +268,7 @@ describe("a session over HTTP", () => {
   });
 
   it("ends with DELETE, which cancels what runs", async () => {
-    const { one, script, server: face } = await stage(silent());
+    const { one, script, server: face } = await setup(silent());
     const own = await one.openStream();
     const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     assert.equal((await one.request("DELETE", undefined)).status, 204);
@@ -283,8 +283,8 @@ describe("a session over HTTP", () => {
   });
 
   it("is kept from another: equal ids, tokens and lists of changes do not meet", async () => {
-    const { one, newClient: visit, script } = await stage(silent());
-    const two = visit();
+    const { one, newClient, script } = await setup(silent());
+    const two = newClient();
     await two.initialize();
     assert.notEqual(one.sessionId, two.sessionId);
     const meta = { _meta: { progressToken: "p" } };
@@ -316,20 +316,17 @@ describe("a session over HTTP", () => {
 
   it("has servers that are marked perClient to itself", async () => {
     const script = new ScriptedServer("t");
-    const { newClient: visit } = setUpHttp(
-      { s: script },
-      { servers: { s: { isolation: "perClient" } } },
-    );
-    for (const visitor of [visit(), visit()]) {
-      await visitor.initialize();
-      await visitor.post(callRequest(1, "s__t"));
+    const { newClient } = setUpHttp({ s: script }, { servers: { s: { isolation: "perClient" } } });
+    for (const httpClient of [newClient(), newClient()]) {
+      await httpClient.initialize();
+      await httpClient.post(callRequest(1, "s__t"));
     }
     assert.equal(script.transportCount, 2);
   });
 
   it("may send batches where its revision has them, and nowhere else", async () => {
-    const { newClient: visit } = setUpHttp({ s: new ScriptedServer("t") });
-    const one = visit();
+    const { newClient } = setUpHttp({ s: new ScriptedServer("t") });
+    const one = newClient();
     await one.initialize("2025-03-26");
     const both = [PING, { jsonrpc: "2.0", method: "x" }, { ...PING, id: 8 }];
     const answers = (await (await one.post(both)).json()) as Json[];
@@ -338,11 +335,11 @@ describe("a session over HTTP", () => {
       [7, 8],
     );
     assert.equal((await one.post([{ jsonrpc: "2.0", method: "x" }])).status, 202);
-    const two = visit();
+    const two = newClient();
     await two.initialize("2025-06-18");
     assert.equal((await two.post(both)).status, 400);
     assert.equal(
-      (await visit().post([INITIALIZE_REQUEST])).status,
+      (await newClient().post([INITIALIZE_REQUEST])).status,
       400,
       "no session begins with one",
     );
@@ -351,13 +348,13 @@ describe("a session over HTTP", () => {
   it("passes results byte for byte, except for line ends between values", async () => {
     const script = new ScriptedServer("t");
     script.onCall = () => '"result":{"n":1.0,"big":12345678901234567890,"u":"\\u00e9é"}';
-    const { one } = await stage(script);
+    const { one } = await setup(script);
     const text = await (await one.post(callRequest(1, "s__t"))).text();
     assert.ok(text.includes('"result":{"n":1.0,"big":12345678901234567890,"u":"\\u00e9é"}'), text);
   });
 
   it("shows that silent streams live", async () => {
-    const { one, clock } = await stage();
+    const { one, clock } = await setup();
     const events = await one.openStream();
     const next = events.next();
     await clock.advanceAsync(2 * KEEP_ALIVE_INTERVAL);
@@ -368,8 +365,8 @@ describe("a session over HTTP", () => {
   });
 
   it("is over when nobody has used it for long, but not while a stream is open", async () => {
-    const { one, clock, server: face, newClient: visit } = await stage();
-    const two = visit();
+    const { one, clock, server: face, newClient } = await setup();
+    const two = newClient();
     await two.initialize();
     const events = await two.openStream();
     await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
@@ -387,7 +384,7 @@ describe("a session over HTTP", () => {
       clock,
       script,
       server: face,
-    } = await stage(silent(), {
+    } = await setup(silent(), {
       servers: { s: { callTimeout: 10 * IDLE_LIMITS.limit, healthInterval: 0 } },
     });
     const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
@@ -404,8 +401,8 @@ describe("a session over HTTP", () => {
 
 describe("a client over HTTP that does not read", () => {
   it("loses its stream, not what was said on it, and holds up nobody", async () => {
-    const { one, script, newClient: visit } = await stage(silent());
-    const other = visit();
+    const { one, script, newClient } = await setup(silent());
+    const other = newClient();
     await other.initialize();
     const meta = { _meta: { progressToken: "p" } };
     const posted = one.post(callRequest(1, "s__t", {}, meta));
@@ -433,7 +430,7 @@ describe("a client over HTTP that does not read", () => {
 
   it("is refused further requests when too much is unread, until it has read", async () => {
     const script = silent();
-    const { one } = await stage(script);
+    const { one } = await setup(script);
     const meta = { _meta: { progressToken: "p" } };
     const message = "x".repeat(1024 * 1024);
     const streams: Response[] = [];
@@ -460,13 +457,13 @@ describe("a client over HTTP that does not read", () => {
 
 describe("an HTTP face that closes", () => {
   it("takes no more requests, lets those finish that run, and ends all streams", async () => {
-    const { one, script, server: face, newClient: visit } = await stage(silent());
+    const { one, script, server: face, newClient } = await setup(silent());
     const own = await one.openStream();
     const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     const closed = face.close();
     for (const refused of [
       await one.post(PING),
-      await visit().post(INITIALIZE_REQUEST),
+      await newClient().post(INITIALIZE_REQUEST),
       await one.request("GET", undefined),
     ]) {
       assert.equal(refused.status, 503);
@@ -484,7 +481,7 @@ describe("an HTTP face that closes", () => {
   });
 
   it("does not wait for what takes longer than it has", async () => {
-    const { one, script, server: face } = await stage(silent());
+    const { one, script, server: face } = await setup(silent());
     const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     const began = performance.now();
     await face.close();
@@ -500,11 +497,11 @@ describe("the readiness of an HTTP face", () => {
     script.onMake = latch.wait;
     const broken = new ScriptedServer("t");
     broken.onMake = () => Promise.reject(new Error("no"));
-    const { newClient: visit, hub } = setUpHttp(
+    const { newClient, hub } = setUpHttp(
       { s: script, b: broken, l: new ScriptedServer("t") },
       { servers: { l: { lazy: true }, b: { reconnect: { policy: "none" } as never } } },
     );
-    const one = visit();
+    const one = newClient();
     const look = async (): Promise<unknown> => {
       const response = await one.fetch("/readyz");
       assert.equal(response.status, 200);
@@ -524,8 +521,8 @@ describe("the readiness of an HTTP face", () => {
   });
 
   it("ends when there are as many sessions as there can be, and so do new sessions", async () => {
-    const { newClient: visit } = setUpHttp({}, { server: { maxSessions: 2 } });
-    const [one, two, three] = [visit(), visit(), visit()];
+    const { newClient } = setUpHttp({}, { server: { maxSessions: 2 } });
+    const [one, two, three] = [newClient(), newClient(), newClient()];
     await one.initialize();
     await two.initialize();
     const refused = await three.post(INITIALIZE_REQUEST);

@@ -33,7 +33,7 @@ class Ways extends TransportRecorder {
 }
 
 /** A session, and what it tells. */
-class Stage {
+class Setup {
   readonly clock = new VirtualClock();
   readonly events = new Ways();
   readonly ways = this.events.ways;
@@ -73,52 +73,52 @@ class Stage {
 
 describe("what a session over HTTP holds", () => {
   it("is there for those who come back, for a while", async () => {
-    const stage = new Stage();
-    const event = await stage.stream(1);
-    await stage.clock.advanceAsync(SESSION_LIMITS.maxFinishedAge - 1);
-    stage.session.prune();
-    assert.equal(stage.knows(event), true);
-    await stage.clock.advanceAsync(1);
-    stage.session.prune();
-    assert.equal(stage.knows(event), false);
+    const setup = new Setup();
+    const event = await setup.stream(1);
+    await setup.clock.advanceAsync(SESSION_LIMITS.maxFinishedAge - 1);
+    setup.session.prune();
+    assert.equal(setup.knows(event), true);
+    await setup.clock.advanceAsync(1);
+    setup.session.prune();
+    assert.equal(setup.knows(event), false);
   });
 
   it("is so many streams at most, the newest of them", async () => {
-    const stage = new Stage();
+    const setup = new Setup();
     const events: string[] = [];
     for (let id = 1; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++)
-      events.push(await stage.stream(id));
+      events.push(await setup.stream(id));
     assert.deepEqual(
-      events.slice(0, 4).map((event) => stage.knows(event)),
+      events.slice(0, 4).map((event) => setup.knows(event)),
       [false, false, true, true],
     );
-    assert.equal(stage.knows(events.at(-1) ?? ""), true);
+    assert.equal(setup.knows(events.at(-1) ?? ""), true);
   });
 
   it("is so many bytes at most, the newest of them", async () => {
-    const stage = new Stage();
+    const setup = new Setup();
     const size = EVENT_BUFFER_LIMITS.maxTotal / 2;
     const events: string[] = [];
     const count = SESSION_LIMITS.maxBytes / size + 2;
-    for (let id = 1; id <= count; id++) events.push(await stage.stream(id, size));
-    const known = events.map((event) => stage.knows(event));
+    for (let id = 1; id <= count; id++) events.push(await setup.stream(id, size));
+    const known = events.map((event) => setup.knows(event));
     assert.equal(known.at(-1), true);
     assert.equal(known[0], false);
     assert.ok(known.filter(Boolean).length * size <= SESSION_LIMITS.maxBytes);
   });
 
   it("is never what still runs", async () => {
-    const stage = new Stage();
-    const events = new EventStreamReader(await stage.session.receive(frame(1), "events"));
-    const [way] = stage.ways;
+    const setup = new Setup();
+    const events = new EventStreamReader(await setup.session.receive(frame(1), "events"));
+    const [way] = setup.ways;
     way?.notify(note(1));
     const first = await events.next();
     await events.cancel();
-    for (let id = 2; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++) await stage.stream(id);
-    await stage.clock.advanceAsync(2 * SESSION_LIMITS.maxFinishedAge);
-    stage.session.prune();
+    for (let id = 2; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++) await setup.stream(id);
+    await setup.clock.advanceAsync(2 * SESSION_LIMITS.maxFinishedAge);
+    setup.session.prune();
     way?.respond(answer(1));
-    const again = new EventStreamReader(stage.session.openEventStream(first?.id));
+    const again = new EventStreamReader(setup.session.openEventStream(first?.id));
     assert.deepEqual(
       (await again.remainingMessages()).map(({ id }) => id),
       [1],
@@ -128,7 +128,7 @@ describe("what a session over HTTP holds", () => {
 
 describe("a session over HTTP", () => {
   it("is in use while a request runs or a stream is read, and since then", async () => {
-    const { session, clock, ways } = new Stage();
+    const { session, clock, ways } = new Setup();
     const response = session.receive(frame(1), "json");
     assert.equal(session.idleSince, undefined);
     await clock.advanceAsync(10);
@@ -146,8 +146,8 @@ describe("a session over HTTP", () => {
   });
 
   it("takes one answer to each request, and nothing after it", async () => {
-    const stage = new Stage();
-    const { session, ways } = stage;
+    const setup = new Setup();
+    const { session, ways } = setup;
     const events = new EventStreamReader(await session.receive(frame(1), "events"));
     const alone = session.receive(frame(2), "json");
     for (const [at, way] of ways.entries()) {
@@ -168,7 +168,7 @@ describe("a session over HTTP", () => {
   });
 
   it("reads one message more if it is paused again at the next", async () => {
-    const { session, events } = new Stage();
+    const { session, events } = new Setup();
     events.onMessage = () => session.pause();
     session.pause();
     const posts = [1, 2, 3].map((n) =>
@@ -183,21 +183,21 @@ describe("a session over HTTP", () => {
   });
 
   it("lets who waits with a message know that it has ended", async () => {
-    const stage = new Stage();
-    const { session } = stage;
+    const setup = new Setup();
+    const { session } = setup;
     session.pause();
     const post = session.receive(frame(1), "either");
     await session.close();
     assert.equal((await post).status, 404);
     assert.equal((await session.receive(frame(2), "either")).status, 404);
     await session.close();
-    assert.equal(stage.ended, 1);
-    assert.deepEqual(stage.events.messages, []);
+    assert.equal(setup.ended, 1);
+    assert.deepEqual(setup.events.messages, []);
   });
 
   it("ends the answers that run, before whoever runs them hears of it", async () => {
-    const stage = new Stage();
-    const { session, ways, events } = stage;
+    const setup = new Setup();
+    const { session, ways, events } = setup;
     const streamed = new EventStreamReader(await session.receive(frame(1), "events"));
     const alone = session.receive(frame(2), "either");
     events.closed = () => {
@@ -206,16 +206,16 @@ describe("a session over HTTP", () => {
     await session.close();
     assert.equal((await alone).status, 404);
     assert.deepEqual(await streamed.remainingMessages(), []);
-    await stage.clock.advanceAsync(JSON_WAIT);
-    assert.deepEqual(stage.clock.pendingDelays, []);
+    await setup.clock.advanceAsync(JSON_WAIT);
+    assert.deepEqual(setup.clock.pendingDelays, []);
   });
 
   it("says when a request was answered", async () => {
-    const stage = new Stage();
-    const response = stage.session.receive(frame(1), "json");
-    assert.equal(stage.session.inFlight, 1);
-    stage.ways[0]?.respond(undefined);
+    const setup = new Setup();
+    const response = setup.session.receive(frame(1), "json");
+    assert.equal(setup.session.inFlight, 1);
+    setup.ways[0]?.respond(undefined);
     assert.equal((await response).status, 202);
-    assert.deepEqual([stage.answered, stage.session.inFlight], [1, 0]);
+    assert.deepEqual([setup.answered, setup.session.inFlight], [1, 0]);
   });
 });

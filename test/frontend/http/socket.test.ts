@@ -190,13 +190,13 @@ describe("an HTTP face that listens", () => {
 
   it("answers a body over the limit with 413, whether its size was told or not", () =>
     withPlace(async ({ port }) => {
-      const told = new RawHttpClient(port);
-      told.request("POST", "/mcp", {
+      const reported = new RawHttpClient(port);
+      reported.request("POST", "/mcp", {
         "Content-Type": "application/json",
         "Content-Length": String(1024 * 1024 + 1),
       });
-      await told.until(/^HTTP\/1\.1 413/);
-      told.socket.destroy();
+      await reported.until(/^HTTP\/1\.1 413/);
+      reported.socket.destroy();
       const chunked = new RawHttpClient(port);
       const headers = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
       chunked.request("POST", "/mcp", headers);

@@ -49,15 +49,15 @@ function makeServer(name: string): ScriptedServer {
 function begin(settings: HubSetupOptions = {}) {
   const scripts = { a: makeServer("a"), b: makeServer("b"), c: makeServer("c") };
   const clock = new VirtualClock();
-  const stage = setUpHttp(scripts, { ...settings, clock, random: () => 0 });
+  const setup = setUpHttp(scripts, { ...settings, clock, random: () => 0 });
   /** Whoever speaks at that path, and has introduced itself. */
   const open = async (path: string, capabilities: object = {}): Promise<HttpTestClient> => {
-    const one = stage.newClient(path);
+    const one = setup.newClient(path);
     await one.initialize(INITIALIZE_REQUEST.params.protocolVersion, capabilities);
     await turn();
     return one;
   };
-  return { ...stage, scripts, clock, open };
+  return { ...setup, scripts, clock, open };
 }
 
 async function ask(one: HttpTestClient, method: string, params: object = {}): Promise<Json> {
@@ -100,17 +100,17 @@ describe("one server's address", () => {
   });
 
   it("starts that server alone", async () => {
-    const stage = begin();
-    await listAll(await stage.open("/mcp/b"));
-    assert.deepEqual(starts(stage), [0, 1, 0]);
+    const setup = begin();
+    await listAll(await setup.open("/mcp/b"));
+    assert.deepEqual(starts(setup), [0, 1, 0]);
   });
 
   it("shares the server's process with who uses all", async () => {
-    const stage = begin();
-    await stage.open("/mcp/a");
-    await stage.open("/mcp");
-    await stage.open("/mcp?servers=c,a");
-    assert.deepEqual(starts(stage), [1, 1, 1]);
+    const setup = begin();
+    await setup.open("/mcp/a");
+    await setup.open("/mcp");
+    await setup.open("/mcp?servers=c,a");
+    assert.deepEqual(starts(setup), [1, 1, 1]);
   });
 
   it("has calls, prompts and reads routed to that server", async () => {
@@ -125,9 +125,9 @@ describe("one server's address", () => {
   });
 
   it("reaches nothing of other servers, however it is named", async () => {
-    const stage = begin();
-    const all = await stage.open("/mcp");
-    const one = await stage.open("/mcp/b");
+    const setup = begin();
+    const all = await setup.open("/mcp");
+    const one = await setup.open("/mcp/b");
     const resources = ["a://one", "a://other", "toolmux://a/a%3A%2F%2Fone"];
     for (const uri of resources) {
       assert.ok((await ask(all, "resources/read", { uri })).result, uri);
@@ -140,18 +140,18 @@ describe("one server's address", () => {
   });
 
   it("tells what that server wants models to know, and no other", async () => {
-    const stage = begin();
-    await stage.hub.startAllAndSettle();
-    const one = stage.newClient("/mcp/b");
+    const setup = begin();
+    await setup.hub.startAllAndSettle();
+    const one = setup.newClient("/mcp/b");
     const { result } = (await (await one.post(INITIALIZE_REQUEST)).json()) as Json;
     assert.equal(result?.["instructions"], "# b\n\nUse b.");
   });
 
   it("has its lists as soon as that server has", async () => {
-    const stage = begin();
-    stage.scripts.a.onOpen = () => new Promise(() => {});
-    await stage.open("/mcp");
-    assert.deepEqual((await listAll(await stage.open("/mcp/b")))["tools"], ["t"]);
+    const setup = begin();
+    setup.scripts.a.onOpen = () => new Promise(() => {});
+    await setup.open("/mcp");
+    assert.deepEqual((await listAll(await setup.open("/mcp/b")))["tools"], ["t"]);
   });
 
   it("says so when that server was stopped, whatever its prefix elsewhere", async () => {
@@ -187,28 +187,28 @@ describe("one server's address", () => {
   });
 
   it("starts nothing of others when one of them is asked for by a person", async () => {
-    const stage = begin();
-    await stage.open("/mcp/b");
-    stage.hub.start("a");
+    const setup = begin();
+    await setup.open("/mcp/b");
+    setup.hub.start("a");
     await turn();
-    assert.deepEqual(starts(stage), [1, 1, 0]);
-    assert.deepEqual((await listAll(await stage.open("/mcp/a")))["tools"], ["t"]);
-    assert.equal(stage.scripts.a.openCount, 1);
+    assert.deepEqual(starts(setup), [1, 1, 0]);
+    assert.deepEqual((await listAll(await setup.open("/mcp/a")))["tools"], ["t"]);
+    assert.equal(setup.scripts.a.openCount, 1);
   });
 });
 
 describe("an address of several servers", () => {
   it("shows these under their usual names, in whatever order they are named", async () => {
-    const stage = begin();
+    const setup = begin();
     const expected = {
       tools: ["b__t", "c__t"],
       prompts: ["b__p", "c__p"],
       resources: ["b://one", "c://one", "toolmux://c/x%3A%2F%2Fboth", BOTH_HAVE],
       templates: ["b://{x}", "c://{x}"],
     };
-    assert.deepEqual(await listAll(await stage.open("/mcp?servers=c,b")), expected);
-    assert.deepEqual(await listAll(await stage.open("/mcp?servers=b&servers=c")), expected);
-    assert.deepEqual(starts(stage), [0, 1, 1]);
+    assert.deepEqual(await listAll(await setup.open("/mcp?servers=c,b")), expected);
+    assert.deepEqual(await listAll(await setup.open("/mcp?servers=b&servers=c")), expected);
+    assert.deepEqual(starts(setup), [0, 1, 1]);
   });
 
   it("has nothing remarked on that was not remarked on of the whole", async () => {
@@ -224,11 +224,11 @@ describe("an address of several servers", () => {
   });
 
   it("keeps the process of a server that each client has for itself to those who want it", async () => {
-    const stage = begin({ servers: { a: { isolation: "perClient" } } });
-    await stage.open("/mcp/a");
-    await stage.open("/mcp?servers=a,b");
-    await stage.open("/mcp/b");
-    assert.deepEqual(starts(stage), [2, 1, 0]);
+    const setup = begin({ servers: { a: { isolation: "perClient" } } });
+    await setup.open("/mcp/a");
+    await setup.open("/mcp?servers=a,b");
+    await setup.open("/mcp/b");
+    assert.deepEqual(starts(setup), [2, 1, 0]);
   });
 });
 
@@ -238,9 +238,9 @@ describe("what servers say", () => {
     const capabilities = { sampling: {} };
     const one = await open("/mcp/a", capabilities);
     const other = await open("/mcp/b", capabilities);
-    const [heard, missed] = [await one.openStream(), await other.openStream()];
+    const [received, missed] = [await one.openStream(), await other.openStream()];
     const answer = sendServerRequest(scripts.a, "s", SAMPLING, SAMPLING_PARAMS);
-    const asked = await heard.message();
+    const asked = await received.message();
     assert.equal(asked.method, SAMPLING);
     const result = { role: "assistant" };
     assert.equal((await one.post({ jsonrpc: "2.0", id: asked.id, result })).status, 202);
@@ -248,7 +248,7 @@ describe("what servers say", () => {
     const params = { level: "error", data: "of b" };
     scripts.a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     scripts.b.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
-    assert.equal((await heard.message()).params?.["logger"], "a");
+    assert.equal((await received.message()).params?.["logger"], "a");
     assert.equal((await missed.message()).params?.["logger"], "b");
   });
 
@@ -265,7 +265,7 @@ describe("what servers say", () => {
   it("changes the lists of those alone who have to do with that server", async () => {
     const { open, scripts, clock } = begin();
     const [all, one, other] = [await open("/mcp"), await open("/mcp/a"), await open("/mcp/b")];
-    for (const visitor of [all, one, other]) await listAll(visitor);
+    for (const httpClient of [all, one, other]) await listAll(httpClient);
     const own = await other.openStream();
     const change = async (script: ScriptedServer, name: string): Promise<void> => {
       script.tools = [JSON.stringify({ name, inputSchema: { type: "object" } })];
@@ -283,15 +283,15 @@ describe("what servers say", () => {
 
 describe("an address", () => {
   it("of a server that there is not is refused, and says which there are", async () => {
-    const { newClient: visit, server: face } = begin();
+    const { newClient, server: face } = begin();
     for (const path of ["/mcp/x", "/mcp?servers=a,x", "/mcp?servers=x"]) {
-      const response = await visit(path).post(INITIALIZE_REQUEST);
+      const response = await newClient(path).post(INITIALIZE_REQUEST);
       assert.equal(response.status, 404, path);
       const { error } = (await response.json()) as Json;
       assert.equal(error?.message, 'There is no server "x". There are: "a", "b", "c".');
     }
-    assert.equal((await visit("/mcp?servers=").post(INITIALIZE_REQUEST)).status, 404);
-    assert.equal((await visit("/mcp/a/b").post(INITIALIZE_REQUEST)).status, 404);
+    assert.equal((await newClient("/mcp?servers=").post(INITIALIZE_REQUEST)).status, 404);
+    assert.equal((await newClient("/mcp/a/b").post(INITIALIZE_REQUEST)).status, 404);
     assert.equal(face.sessions, 0);
   });
 
@@ -318,8 +318,8 @@ describe("an address", () => {
   });
 
   it("may spell a server's name as addresses do", async () => {
-    const stage = setUpHttp({ "my server": new ScriptedServer("t"), b: new ScriptedServer("t") });
-    const one = stage.newClient("/mcp/my%20server");
+    const setup = setUpHttp({ "my server": new ScriptedServer("t"), b: new ScriptedServer("t") });
+    const one = setup.newClient("/mcp/my%20server");
     await one.initialize();
     assert.deepEqual((await ask(one, "tools/list")).result?.["tools"], [
       { name: "t", inputSchema: { type: "object" } },
@@ -327,14 +327,14 @@ describe("an address", () => {
   });
 
   it("takes no other methods than the whole does", async () => {
-    const { newClient: visit } = begin();
-    assert.equal((await visit("/mcp/a").request("PUT", undefined)).status, 405);
+    const { newClient } = begin();
+    assert.equal((await newClient("/mcp/a").request("PUT", undefined)).status, 405);
   });
 });
 
 describe("a manifest that changes", () => {
   it("takes a server from those who had it alone, and gives it back to them", async () => {
-    const { open, newClient: visit, hub, scripts, clock } = begin();
+    const { open, newClient, hub, scripts, clock } = begin();
     const one = await open("/mcp/b");
     const events = await one.openStream();
     assert.deepEqual((await listAll(one))["tools"], ["t"]);
@@ -343,30 +343,30 @@ describe("a manifest that changes", () => {
     await clock.advanceAsync(100);
     assert.equal((await events.message()).method, TOOLS_CHANGED);
     assert.deepEqual((await listAll(one))["tools"], []);
-    assert.equal((await visit("/mcp/b").post(INITIALIZE_REQUEST)).status, 404);
+    assert.equal((await newClient("/mcp/b").post(INITIALIZE_REQUEST)).status, 404);
     hub.reload(manifestFor({ a, b }, {}));
     await clock.advanceAsync(100);
     assert.deepEqual((await listAll(one))["tools"], ["t"]);
   });
 
   it("adds a server only for those who want it", async () => {
-    const stage = begin();
-    const { hub, scripts } = stage;
+    const setup = begin();
+    const { hub, scripts } = setup;
     hub.remove("a");
-    await stage.open("/mcp/b");
+    await setup.open("/mcp/b");
     hub.reload(manifestFor(scripts, {}));
     await turn();
-    assert.deepEqual(starts(stage), [0, 1, 0]);
+    assert.deepEqual(starts(setup), [0, 1, 0]);
   });
 });
 
 describe("catalogs of parts", () => {
   it("are kept, but not for as many parts as there may be", async () => {
     const names = ["a", "b", "c", "d", "e", "f", "g"];
-    const stage = setUpHub(
+    const setup = setUpHub(
       Object.fromEntries(names.map((name) => [name, new ScriptedServer("t")])),
     );
-    const { hub, client } = stage;
+    const { hub, client } = setup;
     await initialize(client);
     await listToolNames(client);
     const whole = hub.catalog;

@@ -35,10 +35,10 @@ describe("the token in a manifest", () => {
     });
 
   it("may stand in a file beside the manifest", () =>
-    withManifestFolder(async (box) => {
-      await box.write("etc/token", `${SECRET}\n`);
-      const file = await box.write("etc/t.toml", '[hub]\nhttpToken = "${file:token}"');
-      const { manifest } = await box.loadValid({ files: [file] });
+    withManifestFolder(async (folder) => {
+      await folder.write("etc/token", `${SECRET}\n`);
+      const file = await folder.write("etc/t.toml", '[hub]\nhttpToken = "${file:token}"');
+      const { manifest } = await folder.loadValid({ files: [file] });
       assert.ok(manifest.httpToken);
       assert.equal(await resolveHttpToken(manifest.httpToken, ENV), SECRET);
     }));
@@ -51,16 +51,16 @@ describe("the token in a manifest", () => {
   });
 
   it("is that of the last file that has one, and is no setting that others see", () =>
-    withManifestFolder(async (box) => {
+    withManifestFolder(async (folder) => {
       const files = [
-        await box.write("a.toml", '[hub]\nname = "a"\nhttpToken = "${env:A}"'),
-        await box.write("b/b.toml", '[hub]\nhttpToken = "${env:B}"'),
-        await box.write("c.toml", "[hub]\nnameLimit = 100"),
+        await folder.write("a.toml", '[hub]\nname = "a"\nhttpToken = "${env:A}"'),
+        await folder.write("b/b.toml", '[hub]\nhttpToken = "${env:B}"'),
+        await folder.write("c.toml", "[hub]\nnameLimit = 100"),
       ];
-      const { manifest } = await box.loadValid({ files });
+      const { manifest } = await folder.loadValid({ files });
       const { text, file, baseDir } = manifest.httpToken ?? saying("");
       assert.equal(text, "${env:B}");
-      assert.deepEqual([file, baseDir].map(box.shorten.bind(box)), ["b/b.toml", "b"]);
+      assert.deepEqual([file, baseDir].map(folder.shorten.bind(folder)), ["b/b.toml", "b"]);
       assert.equal(manifest.hub.name, "a");
       assert.ok(!("httpToken" in manifest.hub));
     }));
@@ -72,9 +72,9 @@ describe("the token in a manifest", () => {
     ["87654321", /^t\.toml:2:13: hub\.httpToken: expected a string, found a number$/],
   ] as const)
     it(`is no ${value}`, () =>
-      withManifestFolder(async (box) => {
-        const file = await box.write("t.toml", `[hub]\nhttpToken = ${value}`);
-        const [problem = ""] = await box.loadProblems({ files: [file] });
+      withManifestFolder(async (folder) => {
+        const file = await folder.write("t.toml", `[hub]\nhttpToken = ${value}`);
+        const [problem = ""] = await folder.loadProblems({ files: [file] });
         assert.match(problem, message);
       }));
 
@@ -91,8 +91,8 @@ describe("the token in a manifest", () => {
   });
 
   it("has a word said about it if it stands as it is in a file that others can read", () =>
-    withManifestFolder(async (box) => {
-      const file = await box.write("t.toml", `[hub]\nhttpToken = "${SECRET}"`);
+    withManifestFolder(async (folder) => {
+      const file = await folder.write("t.toml", `[hub]\nhttpToken = "${SECRET}"`);
       const note = /^t\.toml: hub\.httpToken stands there as it is, and others can read the file/;
       for (const [mode, isSaid] of [
         [0o644, true],
@@ -100,7 +100,7 @@ describe("the token in a manifest", () => {
         [0o600, false],
       ] as const) {
         await chmod(file, mode);
-        const { notes } = await box.loadValid({ files: [file] });
+        const { notes } = await folder.loadValid({ files: [file] });
         assert.equal(
           notes.some((text) => note.test(text)),
           isSaid,
@@ -108,8 +108,8 @@ describe("the token in a manifest", () => {
         );
         assert.ok(!notes.join().includes(SECRET));
       }
-      const other = await box.write("o.toml", '[hub]\nhttpToken = "${env:TOKEN}"');
-      const { notes } = await box.loadValid({ files: [other] });
+      const other = await folder.write("o.toml", '[hub]\nhttpToken = "${env:TOKEN}"');
+      const { notes } = await folder.loadValid({ files: [other] });
       assert.ok(!notes.join().includes("httpToken"));
     }));
 });

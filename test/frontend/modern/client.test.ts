@@ -215,9 +215,11 @@ describe("a modern client", () => {
     client.send(modernRequest(1, "tools/call", { name: "git__x" }));
     await git.newestPeer?.find(({ method }) => method === "tools/call");
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
-    const told = await git.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    const reported = await git.newestPeer?.find(
+      ({ method }) => method === "notifications/cancelled",
+    );
     const [sent] = git.messagesOf("tools/call");
-    assert.equal(told?.params?.["requestId"], sent?.id);
+    assert.equal(reported?.params?.["requestId"], sent?.id);
   });
 
   it("cancels what runs by leaving", async () => {
@@ -239,8 +241,8 @@ describe("a modern client", () => {
       name: "git__x",
       _meta: { progressToken: "mine" },
     });
-    const told = client.messages.find(({ method }) => method === "notifications/progress");
-    assert.deepEqual(told?.params, { progressToken: "mine", progress: 1 });
+    const reported = client.messages.find(({ method }) => method === "notifications/progress");
+    assert.deepEqual(reported?.params, { progressToken: "mine", progress: 1 });
   });
 
   it("gets what the hub says when a call is late as a complete result", async () => {
@@ -291,9 +293,9 @@ describe("a modern client", () => {
     assert.equal(client.messages.filter(({ method }) => method !== undefined).length, 0);
     const _meta = { [MetaKey.level]: "info" };
     await sendModernRequest(client, "tools/call", { name: "git__x", _meta });
-    const told = client.messages.filter(({ method }) => method === "notifications/message");
+    const reported = client.messages.filter(({ method }) => method === "notifications/message");
     assert.deepEqual(
-      told.map(({ params }) => params?.["data"]),
+      reported.map(({ params }) => params?.["data"]),
       ["error"],
     );
   });
@@ -311,8 +313,8 @@ describe("a modern client", () => {
     git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
     await client.find(({ method }) => method === "notifications/message");
     await sendModernRequest(client, "tools/list");
-    const told = client.messages.filter(({ method }) => method === "notifications/message");
-    assert.equal(told.length, 1);
+    const reported = client.messages.filter(({ method }) => method === "notifications/message");
+    assert.equal(reported.length, 1);
   });
 
   it("has the lowest level that it ever wanted told to servers, once", async () => {

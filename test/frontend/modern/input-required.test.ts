@@ -46,7 +46,7 @@ class Asking extends ScriptedServer {
   }
 
   /** What became of a question. */
-  heard(id: string): Promise<Json> {
+  received(id: string): Promise<Json> {
     assert.ok(this.newestPeer);
     return this.newestPeer.find((message) => message.id === id && message.method === undefined);
   }
@@ -64,9 +64,9 @@ async function setAsking(
   capabilities: object = ALL_MODERN_CAPABILITIES,
 ): Promise<ReturnType<typeof setUpHubWithClock> & { git: Asking }> {
   const git = new Asking("x");
-  const stage = setUpHubWithClock({ git });
-  await sendModernRequest(stage.client, "tools/list", {}, capabilities);
-  return { ...stage, git };
+  const setup = setUpHubWithClock({ git });
+  await sendModernRequest(setup.client, "tools/list", {}, capabilities);
+  return { ...setup, git };
 }
 
 /** Makes a request that is answered with what the server asks. */
@@ -111,7 +111,7 @@ describe("a legacy server that asks a modern client", () => {
     assert.deepEqual(params, { ...FORM, message: "[git] Who?" });
     assert.match(state, /^toolmux-[\w-]{8}\.[\w-]{43}$/);
     const second = sendModernWithId(client, 2, "tools/call", bring(first), ALL_MODERN_CAPABILITIES);
-    assert.deepEqual((await git.heard("q")).result, ACCEPT);
+    assert.deepEqual((await git.received("q")).result, ACCEPT);
     git.answer({ content: [], n: 1 });
     assert.equal((await second).result?.["n"], 1);
     assert.equal((await second).result?.["resultType"], "complete");
@@ -164,7 +164,7 @@ describe("a legacy server that asks a modern client", () => {
       ),
     );
     for (const [n, id] of ["a", "b", "c", "d"].entries()) {
-      assert.deepEqual((await git.heard(id)).result, { n });
+      assert.deepEqual((await git.received(id)).result, { n });
     }
   });
 
@@ -209,14 +209,14 @@ describe("a legacy server that asks a modern client", () => {
     const inputResponses = { [keys[0] ?? ""]: { roots: [] }, other: {} };
     const again = { ...CALL, inputResponses, requestState: state };
     const second = await ask(client, clock, 2, again);
-    assert.deepEqual((await git.heard("a")).result, { roots: [] });
+    assert.deepEqual((await git.received("a")).result, { roots: [] });
     assert.deepEqual(inputRoundOf(second).keys, [keys[1]]);
     assert.notEqual(inputRoundOf(second).state, state);
     const { requestState } = bring(second);
     const third = await ask(client, clock, 3, { ...CALL, requestState });
     assert.deepEqual(inputRoundOf(third).keys, [keys[1]], "it brought nothing");
     const last = sendModernWithId(client, 4, "tools/call", bring(third), ALL_MODERN_CAPABILITIES);
-    await git.heard("b");
+    await git.received("b");
     git.answer();
     assert.equal((await last).result?.["resultType"], "complete");
   });
@@ -224,7 +224,7 @@ describe("a legacy server that asks a modern client", () => {
   it("is refused what the client cannot be asked for", async () => {
     const { client, git } = await setAsking({ sampling: {} });
     const answer = sendModernWithId(client, 1, "tools/call", CALL, { sampling: {} });
-    assert.equal((await git.heard("q")).error?.code, -32601);
+    assert.equal((await git.received("q")).error?.code, -32601);
     git.answer();
     assert.equal((await answer).result?.["resultType"], "complete");
   });
@@ -232,7 +232,7 @@ describe("a legacy server that asks a modern client", () => {
   it("and cannot do without that has the client told what it would have to be able to do", async () => {
     const { client, git } = await setAsking({ sampling: {} });
     const answer = sendModernWithId(client, 1, "tools/call", CALL, { sampling: {} });
-    await git.heard("q");
+    await git.received("q");
     git.answer({ content: [{ type: "text", text: "I need a form." }], isError: true });
     const { error } = await answer;
     assert.equal(error?.code, -32021);
@@ -248,7 +248,7 @@ describe("a legacy server that asks a modern client", () => {
     await git.newestPeer?.until(() => git.calls.length === 2);
     git.questions = [{ id: "q", method: "roots/list" }];
     git.pose();
-    const { error } = await git.heard("q");
+    const { error } = await git.received("q");
     assert.match(error?.message ?? "", /one after another/);
     git.answer({ content: [] }, 0);
     await client.find(isResponseTo(1));
@@ -257,7 +257,7 @@ describe("a legacy server that asks a modern client", () => {
   it("is refused if it works for nobody", async () => {
     const { git } = await setAsking();
     git.pose();
-    assert.match((await git.heard("q")).error?.message ?? "", /no request running/);
+    assert.match((await git.received("q")).error?.message ?? "", /no request running/);
   });
 
   it("that asks for one call while another waits for its client asks for the one that it is at work for", async () => {
@@ -270,7 +270,7 @@ describe("a legacy server that asks a modern client", () => {
       ["roots/list"],
     );
     const back = sendModernWithId(client, 3, "tools/call", bring(first), ALL_MODERN_CAPABILITIES);
-    await git.heard("q");
+    await git.received("q");
     git.answer({ content: [], first: true }, 0);
     assert.equal((await back).result?.["first"], true);
   });
@@ -315,13 +315,13 @@ describe("a legacy server that asks a modern client", () => {
       { ...bring(first), _meta },
       ALL_MODERN_CAPABILITIES,
     );
-    await git.heard("q");
+    await git.received("q");
     tell(2);
     git.answer();
     await back;
-    const told = client.messages.filter(({ method }) => method === "notifications/progress");
+    const reported = client.messages.filter(({ method }) => method === "notifications/progress");
     assert.deepEqual(
-      told.map(({ params }) => params),
+      reported.map(({ params }) => params),
       [{ progressToken: "two", progress: 2 }],
     );
   });
@@ -334,8 +334,8 @@ describe("a legacy server that asks a modern client", () => {
     ];
     const first = await ask(client, clock, 1);
     await clock.advanceAsync(INPUT_TIMEOUT);
-    assert.deepEqual((await git.heard("a")).result, { action: "cancel" });
-    assert.equal((await git.heard("b")).error?.code, -31007);
+    assert.deepEqual((await git.received("a")).result, { action: "cancel" });
+    assert.equal((await git.received("b")).error?.code, -31007);
     assert.equal(git.cancelled()[0]?.params?.["requestId"], git.calls[0]?.id);
     await isRefused(
       sendModernWithId(client, 2, "tools/call", bring(first), ALL_MODERN_CAPABILITIES),
@@ -347,7 +347,7 @@ describe("a legacy server that asks a modern client", () => {
     const first = await ask(client, clock, 1);
     await clock.advanceAsync(INPUT_TIMEOUT - 1000);
     const back = sendModernWithId(client, 2, "tools/call", bring(first), ALL_MODERN_CAPABILITIES);
-    await git.heard("q");
+    await git.received("q");
     await clock.advanceAsync(2000);
     git.answer();
     assert.equal((await back).result?.["resultType"], "complete");
@@ -371,14 +371,14 @@ describe("a legacy server that asks a modern client", () => {
       { ...CALL, requestState },
       ALL_MODERN_CAPABILITIES,
     );
-    assert.equal((await git.heard("q")).error?.code, -31007);
+    assert.equal((await git.received("q")).error?.code, -31007);
   });
 
   it("is told when the client has left", async () => {
     const { client, clock, git } = await setAsking();
     await ask(client, clock, 1);
     await client.transport.close();
-    assert.equal((await git.heard("q")).error?.code, -31007);
+    assert.equal((await git.received("q")).error?.code, -31007);
     await git.newestPeer?.until(() => git.cancelled().length === 1);
   });
 
@@ -417,7 +417,7 @@ describe("a legacy server that asks a modern client", () => {
     const { client, clock, git } = await setAsking();
     const first = await ask(client, clock, 1);
     client.send(modernRequest(2, "tools/call", bring(first), ALL_MODERN_CAPABILITIES));
-    await git.heard("q");
+    await git.received("q");
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 2 } });
     await git.newestPeer?.until(() => git.cancelled().length === 1);
     assert.equal(git.cancelled()[0]?.params?.["requestId"], git.calls[0]?.id);
@@ -429,7 +429,7 @@ describe("a state", () => {
     const { client, clock, git } = await setAsking();
     const first = await ask(client, clock, 1);
     client.send(modernRequest(2, "tools/call", bring(first), ALL_MODERN_CAPABILITIES));
-    await git.heard("q");
+    await git.received("q");
     await isRefused(
       sendModernWithId(client, 3, "tools/call", bring(first), ALL_MODERN_CAPABILITIES),
     );
@@ -458,7 +458,7 @@ describe("a state", () => {
       -32602,
     );
     client.send(modernRequest(6, "tools/call", bring(first), ALL_MODERN_CAPABILITIES));
-    await git.heard("q");
+    await git.received("q");
   });
 
   it("cannot be guessed, and is good for no other client, nor for who can be asked for something else", async () => {
@@ -496,7 +496,7 @@ describe("a state", () => {
     git.onCall = asking;
     const answer = sendModernWithId(client, 1, "tools/call", CALL, ALL_MODERN_CAPABILITIES);
     // They share the server, so that it cannot be told whom it asks.
-    assert.match((await git.heard("q")).error?.message ?? "", /perClient/);
+    assert.match((await git.received("q")).error?.message ?? "", /perClient/);
     git.answer();
     await answer;
     await clock.advanceAsync(10);
@@ -632,7 +632,7 @@ describe("a hub behind a hub", () => {
     assert.equal(first.result?.["resultType"], "input_required");
     const back = { ...bring(first), name: params.name };
     const second = sendModernWithId(client, 2, "tools/call", back, ALL_MODERN_CAPABILITIES);
-    assert.deepEqual((await git.heard("q")).result, ACCEPT);
+    assert.deepEqual((await git.received("q")).result, ACCEPT);
     git.answer({ content: [], far: true });
     assert.equal((await second).result?.["far"], true);
   });

@@ -18,7 +18,7 @@ import { targetOf } from "../../fixtures/http-transport-pair.ts";
 
 /** Runs with a server of the legacy era that was met, and looks afterwards that nothing is left. */
 async function facing(
-  other: (visit: RawHttpRequest) => void,
+  other: (received: RawHttpRequest) => void,
   run: (witness: HttpTransportRecorder, server: RawHttpServer) => Promise<void>,
   more: Partial<HttpTarget> = {},
 ): Promise<void> {
@@ -45,10 +45,10 @@ describe("over HTTP", () => {
   it("a connection that is reset fails its own call at once, and no other", async () => {
     const held: RawHttpRequest[] = [];
     await facing(
-      (visit) => {
-        if (requestMethodOf(visit) === "hold") held.push(visit);
-        else if (requestMethodOf(visit) === "reset") visit.socket.resetAndDestroy();
-        else respondJson(visit);
+      (received) => {
+        if (requestMethodOf(received) === "hold") held.push(received);
+        else if (requestMethodOf(received) === "reset") received.socket.resetAndDestroy();
+        else respondJson(received);
       },
       async (witness) => {
         const other = witness.sendRequest("hold");
@@ -63,12 +63,12 @@ describe("over HTTP", () => {
 
   it("half a body is no answer", async () => {
     await facing(
-      (visit) => {
-        const body = responseTextFor(visit);
-        visit.write(
+      (received) => {
+        const body = responseTextFor(received);
+        received.write(
           `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n${body}`,
         );
-        visit.socket.end();
+        received.socket.end();
       },
       async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
@@ -77,8 +77,8 @@ describe("over HTTP", () => {
   for (const kind of ["application/json", "text/event-stream"]) {
     it(`an answer in ${kind} may come byte by byte`, async () => {
       await facing(
-        (visit) => {
-          const result = responseTextFor(visit, "ü".repeat(20));
+        (received) => {
+          const result = responseTextFor(received, "ü".repeat(20));
           const body =
             kind === "application/json" ? result : `: hi\r\nid: 1\r\ndata: ${result}\r\n\r\n`;
           const bytes = Buffer.from(
@@ -86,7 +86,7 @@ describe("over HTTP", () => {
           );
           let at = 0;
           const step = (): void => {
-            visit.socket.write(bytes.subarray(at, ++at));
+            received.socket.write(bytes.subarray(at, ++at));
             if (at < bytes.length) setImmediate(step);
           };
           step();
@@ -99,10 +99,10 @@ describe("over HTTP", () => {
   it("chunks may be cut anywhere", async () => {
     let cut = 1;
     await facing(
-      (visit) => {
-        const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+      (received) => {
+        const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
         const noted = `data: {"jsonrpc":"2.0",\ndata: "method":"n"}\n\n`;
-        stream.write(`${noted}data: ${responseTextFor(visit)}\n\n`, cut++);
+        stream.write(`${noted}data: ${responseTextFor(received)}\n\n`, cut++);
         stream.end();
       },
       async (witness) => {
@@ -119,7 +119,7 @@ describe("over HTTP", () => {
   it("an answer that is a page says what it is, in words, and without secrets", async () => {
     const page = "<html><head><style>x{}</style></head><h1>Log in,\n s3cret-key!</h1></html>";
     await facing(
-      (visit) => visit.respond(200, { "Content-Type": "text/html" }, page),
+      (received) => received.respond(200, { "Content-Type": "text/html" }, page),
       async (witness) => {
         const outcome = await witness.sendRequest("a").outcome;
         assert.equal(codeOf(outcome), "answerLost");
@@ -131,25 +131,25 @@ describe("over HTTP", () => {
 
   it("JSON that is none is no answer", async () => {
     await facing(
-      (visit) => visit.respond(200, JSON_HEADERS, `{"jsonrpc":"2.0","id":2,`),
+      (received) => received.respond(200, JSON_HEADERS, `{"jsonrpc":"2.0","id":2,`),
       async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
   it("a request that is answered with nothing has no answer", async () => {
     await facing(
-      (visit) => visit.respond(202),
+      (received) => received.respond(202),
       async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
 
   it("a stream that is cut in the middle of an event fails its call at once", async () => {
     await facing(
-      (visit) => {
-        visit
+      (received) => {
+        received
           .beginResponse(200, EVENT_STREAM_HEADERS)
-          .write(`data: ${responseTextFor(visit).slice(0, 20)}`);
-        setImmediate(() => visit.socket.destroy());
+          .write(`data: ${responseTextFor(received).slice(0, 20)}`);
+        setImmediate(() => received.socket.destroy());
       },
       async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
@@ -157,7 +157,7 @@ describe("over HTTP", () => {
 
   it("a stream that ends without an answer fails its call at once", async () => {
     await facing(
-      (visit) => visit.beginResponse(200, EVENT_STREAM_HEADERS).end(),
+      (received) => received.beginResponse(200, EVENT_STREAM_HEADERS).end(),
       async (witness) => assert.equal(codeOf(await witness.sendRequest("a").outcome), "answerLost"),
     );
   });
@@ -165,18 +165,18 @@ describe("over HTTP", () => {
   it("a stream whose events have ids is gone on with where it was lost", async () => {
     let asked = 0;
     await facing(
-      (visit) => {
-        if (visit.method === "POST") {
-          asked = requestIdOf(visit);
+      (received) => {
+        if (received.method === "POST") {
+          asked = requestIdOf(received);
           const note = `{"jsonrpc":"2.0","method":"n"}`;
-          visit
+          received
             .beginResponse(200, EVENT_STREAM_HEADERS)
             .write(`id: e1\nretry: 30\ndata:\n\nid: e2\ndata: ${note}\n\n`);
-          setImmediate(() => visit.socket.destroy());
+          setImmediate(() => received.socket.destroy());
         } else {
-          assert.equal(visit.headers.get("last-event-id"), "e2");
-          assert.equal(visit.headers.get("mcp-session-id"), "session-1");
-          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+          assert.equal(received.headers.get("last-event-id"), "e2");
+          assert.equal(received.headers.get("mcp-session-id"), "session-1");
+          const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write(
             `id: e3\ndata: {"jsonrpc":"2.0","id":${asked},"result":{"text":"late"}}\n\n`,
           );
@@ -197,10 +197,10 @@ describe("over HTTP", () => {
 
   it("a stream that the server does not go on with fails its call", async () => {
     await facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(400);
+      (received) => {
+        if (received.method === "GET") received.respond(400);
         else {
-          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+          const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write("id: e1\nretry: 1\ndata:\n\n");
           stream.end();
         }
@@ -211,9 +211,9 @@ describe("over HTTP", () => {
 
   it("a session that is forgotten ends the link: what was refused did nothing, what ran may have", async () => {
     await facing(
-      (visit) => {
-        if (requestMethodOf(visit) !== "hold")
-          visit.respond(
+      (received) => {
+        if (requestMethodOf(received) !== "hold")
+          received.respond(
             404,
             JSON_HEADERS,
             `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`,
@@ -221,7 +221,7 @@ describe("over HTTP", () => {
       },
       async (witness, server) => {
         const running = witness.sendRequest("hold");
-        while (!server.requests.some((visit) => requestMethodOf(visit) === "hold")) {
+        while (!server.requests.some((received) => requestMethodOf(received) === "hold")) {
           await new Promise((resolve) => setImmediate(resolve));
         }
         assert.equal(codeOf(await witness.sendRequest("a").outcome), "notDelivered");
@@ -243,9 +243,9 @@ describe("over HTTP", () => {
 
   it("an event over the limit is told of, and its call with it", async () => {
     await facing(
-      (visit) => {
-        const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
-        stream.write(`data: ${responseTextFor(visit, "x".repeat(300_000))}\n\n`);
+      (received) => {
+        const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
+        stream.write(`data: ${responseTextFor(received, "x".repeat(300_000))}\n\n`);
         stream.end();
       },
       async (witness) => {
@@ -260,7 +260,7 @@ describe("over HTTP", () => {
 
   it("a body over the limit whose id cannot be found fails its call", async () => {
     await facing(
-      (visit) => visit.respond(200, JSON_HEADERS, `{"x":"${"x".repeat(300_000)}"}`),
+      (received) => received.respond(200, JSON_HEADERS, `{"x":"${"x".repeat(300_000)}"}`),
       async (witness) =>
         assert.equal(codeOf(await witness.sendRequest("a").outcome), "messageTooLarge"),
       { maxMessage: 100_000 },
@@ -283,7 +283,7 @@ describe("over HTTP", () => {
   it("what is given up closes its connection", async () => {
     const { promise: closed, resolve: close } = Promise.withResolvers<void>();
     await facing(
-      (visit) => visit.socket.on("close", () => close()),
+      (received) => received.socket.on("close", () => close()),
       async (witness, server) => {
         const asked = witness.sendRequest("a");
         while (server.requests.length < 3) await new Promise((resolve) => setImmediate(resolve));
@@ -297,9 +297,9 @@ describe("over HTTP", () => {
   it("no request is ever sent twice because its connection was closed", async () => {
     let count = 0;
     await facing(
-      (visit) => {
-        if (visit.isReused && ++count > 0) visit.socket.destroy();
-        else respondJson(visit);
+      (received) => {
+        if (received.isReused && ++count > 0) received.socket.destroy();
+        else respondJson(received);
       },
       async (witness, server) => {
         const outcomes: ResponseOutcome[] = [];
@@ -307,16 +307,19 @@ describe("over HTTP", () => {
         const lost = outcomes.filter((outcome) => codeOf(outcome) === "answerLost").length;
         assert.equal(lost, count);
         assert.ok(count > 0);
-        assert.equal(server.requests.filter((visit) => requestMethodOf(visit) === "a").length, 10);
+        assert.equal(
+          server.requests.filter((received) => requestMethodOf(received) === "a").length,
+          10,
+        );
       },
     );
   });
 
   it("a connection that the server has closed meanwhile is not used", async () => {
     await facing(
-      (visit) => {
-        respondJson(visit);
-        visit.socket.end();
+      (received) => {
+        respondJson(received);
+        received.socket.end();
       },
       async (witness, server) => {
         for (let n = 0; n < 5; n++) {
@@ -360,8 +363,8 @@ describe("over HTTP", () => {
       ["SSH-2.0-OpenSSH_9.2\r\n", /not HTTP/],
       ["\x15\x03\x01\x00\x02\x02\x46", /speaks TLS/],
     ] as const) {
-      const server = await RawHttpServer.start((visit) => {
-        visit.socket.end(Buffer.from(bytes, "latin1"));
+      const server = await RawHttpServer.start((received) => {
+        received.socket.end(Buffer.from(bytes, "latin1"));
       });
       const witness = await HttpTransportRecorder.open(server);
       const outcome = await witness.sendRequest("initialize").outcome;

@@ -67,10 +67,10 @@ function tokens(
   };
 }
 
-function answerIf(token: string): (visit: RawHttpRequest) => void {
-  return (visit) => {
-    if (visit.headers.get("authorization") === `Bearer ${token}`) respondJson(visit);
-    else visit.respond(401, { "WWW-Authenticate": `Bearer error="invalid_token"` });
+function answerIf(token: string): (received: RawHttpRequest) => void {
+  return (received) => {
+    if (received.headers.get("authorization") === `Bearer ${token}`) respondJson(received);
+    else received.respond(401, { "WWW-Authenticate": `Bearer error="invalid_token"` });
   };
 }
 
@@ -87,13 +87,13 @@ describe("text that is not valid UTF-8 over HTTP", () => {
   ] as const) {
     for (const way of ["JSON", "events"]) {
       it(`comes with U+FFFD in its place as ${way}: ${name}`, async () => {
-        const server = await RawHttpServer.start((visit) => {
-          const body = bodyOf(requestIdOf(visit), bytes);
+        const server = await RawHttpServer.start((received) => {
+          const body = bodyOf(requestIdOf(received), bytes);
           if (way === "JSON") {
-            visit.respond(200, JSON_HEADERS, body);
+            received.respond(200, JSON_HEADERS, body);
             return;
           }
-          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+          const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
           // A note that belongs to the request comes first; every byte comes alone.
           const note = joinPieces([
             utf8('data: {"jsonrpc":"2.0","method":"n","params":{"x":"'),
@@ -109,8 +109,8 @@ describe("text that is not valid UTF-8 over HTTP", () => {
         const outcome = await witness.sendRequest("initialize").outcome;
         assert.equal(text(outcome), `{"jsonrpc":"2.0","id":1,"result":{"x":"${shown}"}}`);
         const notes = witness.events.filter((event) => event.startsWith("notification"));
-        const told = `notification own {"jsonrpc":"2.0","method":"n","params":{"x":"${shown}"}}`;
-        assert.deepEqual(notes, way === "JSON" ? [] : [told]);
+        const reported = `notification own {"jsonrpc":"2.0","method":"n","params":{"x":"${shown}"}}`;
+        assert.deepEqual(notes, way === "JSON" ? [] : [reported]);
         assert.equal(witness.events.includes("flaw invalidText"), isFlaw);
         await end(witness, server);
       });
@@ -118,10 +118,10 @@ describe("text that is not valid UTF-8 over HTTP", () => {
   }
 
   it("is no part of a message that begins with a byte order mark, as JSON or as an event", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      const body = `\ufeff{"jsonrpc":"2.0","id":${requestIdOf(visit)},"result":{}}`;
-      if (requestIdOf(visit) === 1) visit.respond(200, JSON_HEADERS, body);
-      else visit.beginResponse(200, EVENT_STREAM_HEADERS).write(`data: ${body}\n\n`);
+    const server = await RawHttpServer.start((received) => {
+      const body = `\ufeff{"jsonrpc":"2.0","id":${requestIdOf(received)},"result":{}}`;
+      if (requestIdOf(received) === 1) received.respond(200, JSON_HEADERS, body);
+      else received.beginResponse(200, EVENT_STREAM_HEADERS).write(`data: ${body}\n\n`);
     });
     const witness = await HttpTransportRecorder.open(server, { transport: "http" });
     for (const id of [1, 2]) {
@@ -176,9 +176,9 @@ describe("who is let in over HTTP", () => {
 
   it("a scope that does not suffice is a challenge, any other prohibition is none", async () => {
     const scope = `Bearer error="insufficient_scope", scope="files:write"`;
-    const server = await RawHttpServer.start((visit) => {
-      if (requestMethodOf(visit) === "a") visit.respond(403, { "WWW-Authenticate": scope });
-      else visit.respond(403, {}, "Not from here.");
+    const server = await RawHttpServer.start((received) => {
+      if (requestMethodOf(received) === "a") received.respond(403, { "WWW-Authenticate": scope });
+      else received.respond(403, {}, "Not from here.");
     });
     const witness = await HttpTransportRecorder.open(server);
     assert.equal(codeOf(await witness.sendRequest("a").outcome), "unauthorized");
@@ -227,9 +227,9 @@ describe("credentials", () => {
 
 describe("redirects", () => {
   it("within a server are followed, and remembered", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      if (visit.path === "/mcp") visit.respond(308, { Location: "/v2/mcp" });
-      else respondJson(visit);
+    const server = await RawHttpServer.start((received) => {
+      if (received.path === "/mcp") received.respond(308, { Location: "/v2/mcp" });
+      else respondJson(received);
     });
     const witness = await HttpTransportRecorder.open(server, {
       headers: { Authorization: "Bearer x" },
@@ -248,8 +248,8 @@ describe("redirects", () => {
   ] as const) {
     it(`to another server are not followed with ${what}`, async () => {
       const other = await RawHttpServer.start(respondJson);
-      const server = await RawHttpServer.start((visit) =>
-        visit.respond(307, { Location: other.url.href }),
+      const server = await RawHttpServer.start((received) =>
+        received.respond(307, { Location: other.url.href }),
       );
       const witness = await HttpTransportRecorder.open(server, more);
       const outcome = await witness.sendRequest("a").outcome;
@@ -262,8 +262,8 @@ describe("redirects", () => {
 
   it("to another server are followed where nothing is confided", async () => {
     const other = await RawHttpServer.start(respondJson);
-    const server = await RawHttpServer.start((visit) =>
-      visit.respond(307, { Location: other.url.href }),
+    const server = await RawHttpServer.start((received) =>
+      received.respond(307, { Location: other.url.href }),
     );
     const witness = await HttpTransportRecorder.open(server);
     assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
@@ -280,14 +280,14 @@ describe("redirects", () => {
       const SECRET = "Bearer for-the-first-server-alone";
       const challenge = `Bearer error="${what.includes("scope") ? "insufficient_scope" : "invalid_token"}", resource_metadata="http://127.0.0.1:1/"`;
       const other = await RawHttpServer.start(
-        withHandshake((visit) =>
-          visit.respond(what.includes("scope") ? 403 : 401, { "WWW-Authenticate": challenge }),
+        withHandshake((received) =>
+          received.respond(what.includes("scope") ? 403 : 401, { "WWW-Authenticate": challenge }),
         ),
       );
       let isMoved = true;
-      const server = await RawHttpServer.start((visit) => {
-        if (isMoved) visit.respond(status, { Location: other.url.href });
-        else withHandshake(respondJson)(visit);
+      const server = await RawHttpServer.start((received) => {
+        if (isMoved) received.respond(status, { Location: other.url.href });
+        else withHandshake(respondJson)(received);
       });
       let worn = "";
       const renewals: AuthChallenge[] = [];
@@ -313,7 +313,7 @@ describe("redirects", () => {
       }
       isMoved = false;
       assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
-      const last = server.requests.findLast((visit) => requestMethodOf(visit) === "a");
+      const last = server.requests.findLast((received) => requestMethodOf(received) === "a");
       assert.equal(last?.headers.get("authorization"), SECRET);
       await end(witness, server, other);
       assert.ok(other.requests.length > 3);
@@ -323,19 +323,19 @@ describe("redirects", () => {
 
   it("to another server with a stream of events (HTTP+SSE) take no credentials there", async () => {
     let stream: ChunkedResponse | undefined;
-    const other = await RawHttpServer.start((visit) => {
-      if (visit.method === "GET") {
-        stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+    const other = await RawHttpServer.start((received) => {
+      if (received.method === "GET") {
+        stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
         stream.write("event: endpoint\ndata: /messages\n\n");
       } else {
-        visit.respond(202);
-        if (requestMethodOf(visit) === "initialize") {
-          stream?.write(`event: message\ndata: ${responseTextFor(visit)}\n\n`);
+        received.respond(202);
+        if (requestMethodOf(received) === "initialize") {
+          stream?.write(`event: message\ndata: ${responseTextFor(received)}\n\n`);
         }
       }
     });
-    const server = await RawHttpServer.start((visit) =>
-      visit.respond(308, { Location: new URL("/sse", other.url).href }),
+    const server = await RawHttpServer.start((received) =>
+      received.respond(308, { Location: new URL("/sse", other.url).href }),
     );
     let worn = {};
     const credentials: RequestCredentials = {
@@ -355,9 +355,9 @@ describe("redirects", () => {
   });
 
   it("within a server are remembered also when credentials come later", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      if (visit.path === "/mcp") visit.respond(308, { Location: "/v2/mcp" });
-      else withHandshake(answerIf("late"))(visit);
+    const server = await RawHttpServer.start((received) => {
+      if (received.path === "/mcp") received.respond(308, { Location: "/v2/mcp" });
+      else withHandshake(answerIf("late"))(received);
     });
     let worn = {};
     const credentials: RequestCredentials = {
@@ -374,8 +374,8 @@ describe("redirects", () => {
   });
 
   it("that go on and on, or may only be read, are not followed", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      visit.respond(requestMethodOf(visit) === "a" ? 307 : 302, { Location: visit.path });
+    const server = await RawHttpServer.start((received) => {
+      received.respond(requestMethodOf(received) === "a" ? 307 : 302, { Location: received.path });
     });
     const witness = await HttpTransportRecorder.open(server);
     assert.match(text(await witness.sendRequest("a").outcome), /on and on/);
@@ -387,8 +387,8 @@ describe("redirects", () => {
 
 describe("an answer that is compressed unasked", () => {
   it("is refused by its name", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      visit.respond(200, { ...JSON_HEADERS, "Content-Encoding": "gzip" }, "x");
+    const server = await RawHttpServer.start((received) => {
+      received.respond(200, { ...JSON_HEADERS, "Content-Encoding": "gzip" }, "x");
     });
     const witness = await HttpTransportRecorder.open(server);
     assert.match(text(await witness.sendRequest("a").outcome), /compressed \(gzip\)/);
@@ -398,8 +398,8 @@ describe("an answer that is compressed unasked", () => {
 
 describe("a server that has no time", () => {
   it("keeps nobody from closing the link", async () => {
-    const server = await RawHttpServer.start((visit) =>
-      visit.respond(429, { "Retry-After": "20" }),
+    const server = await RawHttpServer.start((received) =>
+      received.respond(429, { "Retry-After": "20" }),
     );
     const witness = await HttpTransportRecorder.open(server);
     void witness.sendRequest("a");
@@ -411,9 +411,9 @@ describe("a server that has no time", () => {
   for (const status of [429, 503]) {
     it(`and says when it will (HTTP ${status}) is asked again then`, async () => {
       let count = 0;
-      const server = await RawHttpServer.start((visit) => {
-        if (++count < 3) visit.respond(status, { "Retry-After": "0" });
-        else respondJson(visit);
+      const server = await RawHttpServer.start((received) => {
+        if (++count < 3) received.respond(status, { "Retry-After": "0" });
+        else respondJson(received);
       });
       const witness = await HttpTransportRecorder.open(server);
       assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
@@ -423,7 +423,7 @@ describe("a server that has no time", () => {
 
   it("for long has done nothing, and says so", async () => {
     const server = await RawHttpServer.start(
-      withHandshake((visit) => visit.respond(429, { "Retry-After": "3600" }, "Slow down.")),
+      withHandshake((received) => received.respond(429, { "Retry-After": "3600" }, "Slow down.")),
     );
     const witness = await HttpTransportRecorder.openInitialized(server);
     const outcome = await witness.sendRequest("a").outcome;
@@ -434,11 +434,11 @@ describe("a server that has no time", () => {
 
   it("is not asked for ever", async () => {
     const server = await RawHttpServer.start(
-      withHandshake((visit) => visit.respond(503, { "Retry-After": "0" })),
+      withHandshake((received) => received.respond(503, { "Retry-After": "0" })),
     );
     const witness = await HttpTransportRecorder.openInitialized(server);
     assert.equal(codeOf(await witness.sendRequest("a").outcome), "serverFailed");
-    assert.equal(server.requests.filter((visit) => requestMethodOf(visit) === "a").length, 4);
+    assert.equal(server.requests.filter((received) => requestMethodOf(received) === "a").length, 4);
     await end(witness, server);
   });
 
@@ -450,7 +450,9 @@ describe("a server that has no time", () => {
     [410, "serverRefused"],
   ] as const) {
     it(`is ${code} with HTTP ${status} of a call`, async () => {
-      const server = await RawHttpServer.start(withHandshake((visit) => visit.respond(status)));
+      const server = await RawHttpServer.start(
+        withHandshake((received) => received.respond(status)),
+      );
       const witness = await HttpTransportRecorder.openInitialized(server);
       assert.equal(codeOf(await witness.sendRequest("a").outcome), code);
       await end(witness, server);
@@ -467,10 +469,10 @@ describe("an error in JSON-RPC", () => {
   ] as const) {
     it(`is the answer under HTTP ${status} with the id ${id}`, async () => {
       const server = await RawHttpServer.start(
-        withHandshake((visit) => {
-          const shown = id === "own" ? requestIdOf(visit) : "null";
+        withHandshake((received) => {
+          const shown = id === "own" ? requestIdOf(received) : "null";
           const error = `{"jsonrpc":"2.0","error":{"code":-32601,"message":"x", "data":1.0},"id":${shown}}`;
-          visit.respond(status, JSON_HEADERS, error);
+          received.respond(status, JSON_HEADERS, error);
         }, ""),
       );
       const witness = await HttpTransportRecorder.openInitialized(server);
@@ -484,11 +486,11 @@ describe("an error in JSON-RPC", () => {
 
   it("may come with others in one array", async () => {
     const server = await RawHttpServer.start(
-      withHandshake((visit) => {
-        visit.respond(
+      withHandshake((received) => {
+        received.respond(
           200,
           JSON_HEADERS,
-          `[{"jsonrpc":"2.0","method":"n"},${responseTextFor(visit)}]`,
+          `[{"jsonrpc":"2.0","method":"n"},${responseTextFor(received)}]`,
         );
       }),
     );
@@ -522,16 +524,16 @@ describe("a session", () => {
 
   it("is not asked for anything before it has heard what it was told first", async () => {
     let release = (): void => {};
-    const server = await RawHttpServer.start((visit) => {
-      if (requestMethodOf(visit) === "notifications/initialized")
-        release = () => visit.respond(202);
-      else withHandshake(respondJson)(visit);
+    const server = await RawHttpServer.start((received) => {
+      if (requestMethodOf(received) === "notifications/initialized")
+        release = () => received.respond(202);
+      else withHandshake(respondJson)(received);
     });
     const witness = await HttpTransportRecorder.openInitialized(server);
     const asked = witness.sendRequest("a");
     await until(() => server.requests.length === 2);
     assert.equal(
-      server.requests.some((visit) => requestMethodOf(visit) === "a"),
+      server.requests.some((received) => requestMethodOf(received) === "a"),
       false,
     );
     release();
@@ -540,11 +542,11 @@ describe("a session", () => {
   });
 
   it("has a stream for what the server says unasked, which is asked for again from where it ended", async () => {
-    const streams: { stream: ChunkedResponse; visit: RawHttpRequest }[] = [];
-    const server = await RawHttpServer.start((visit) => {
-      if (visit.method === "GET")
-        streams.push({ stream: visit.beginResponse(200, EVENT_STREAM_HEADERS), visit });
-      else withHandshake(respondJson)(visit);
+    const streams: { stream: ChunkedResponse; received: RawHttpRequest }[] = [];
+    const server = await RawHttpServer.start((received) => {
+      if (received.method === "GET")
+        streams.push({ stream: received.beginResponse(200, EVENT_STREAM_HEADERS), received });
+      else withHandshake(respondJson)(received);
     });
     const witness = await HttpTransportRecorder.openInitialized(server);
     await until(() => streams.length === 1);
@@ -552,7 +554,7 @@ describe("a session", () => {
     await witness.until(/^notification shared/);
     streams[0]?.stream.end();
     await until(() => streams.length === 2);
-    assert.equal(streams[1]?.visit.headers.get("last-event-id"), "7");
+    assert.equal(streams[1]?.received.headers.get("last-event-id"), "7");
     assert.deepEqual(witness.causes, []);
     await end(witness, server);
   });
@@ -560,10 +562,11 @@ describe("a session", () => {
   it("that a server refuses like any bad request is asked after: forgotten, it ends the link", async () => {
     let isForgotten = false;
     const refusal = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}`;
-    const server = await RawHttpServer.start((visit) => {
-      const isKnown = visit.headers.get("mcp-session-id") !== "session-1" || !isForgotten;
-      if (!isKnown || requestMethodOf(visit) === "bad") visit.respond(400, JSON_HEADERS, refusal);
-      else withHandshake(respondJson)(visit);
+    const server = await RawHttpServer.start((received) => {
+      const isKnown = received.headers.get("mcp-session-id") !== "session-1" || !isForgotten;
+      if (!isKnown || requestMethodOf(received) === "bad")
+        received.respond(400, JSON_HEADERS, refusal);
+      else withHandshake(respondJson)(received);
     });
     const witness = await HttpTransportRecorder.openInitialized(server);
     assert.match(text(await witness.sendRequest("bad").outcome), /Bad Request/);
@@ -609,10 +612,10 @@ describe("the modern era over HTTP", () => {
 
 describe("connections", () => {
   it("are not used again after an answer in chunks that also says its length", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      const body = responseTextFor(visit);
+    const server = await RawHttpServer.start((received) => {
+      const body = responseTextFor(received);
       const size = body.length.toString(16);
-      visit.write(
+      received.write(
         `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nTransfer-Encoding: chunked\r\n\r\n${size}\r\n${body}\r\n0\r\n\r\n`,
       );
     });
@@ -624,8 +627,8 @@ describe("connections", () => {
 
   it("are as many as there are calls in flight, and are used again", async () => {
     const held: RawHttpRequest[] = [];
-    const server = await RawHttpServer.start((visit) => {
-      held.push(visit);
+    const server = await RawHttpServer.start((received) => {
+      held.push(received);
       if (held.length >= 400) held.splice(0).forEach(respondJson);
     });
     const witness = await HttpTransportRecorder.open(server);
@@ -641,8 +644,12 @@ describe("connections", () => {
     "that are not needed any more are closed after some seconds",
     { timeout: 15_000 },
     async () => {
-      const server = await RawHttpServer.start((visit) => {
-        visit.respond(200, { ...JSON_HEADERS, "Keep-Alive": "timeout=1" }, responseTextFor(visit));
+      const server = await RawHttpServer.start((received) => {
+        received.respond(
+          200,
+          { ...JSON_HEADERS, "Keep-Alive": "timeout=1" },
+          responseTextFor(received),
+        );
       });
       const witness = await HttpTransportRecorder.open(server);
       assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
@@ -657,8 +664,8 @@ describe("connections", () => {
 
 describe("single requests", () => {
   it("bear what they are given, and yield what is answered", async () => {
-    const server = await RawHttpServer.start((visit) =>
-      visit.respond(418, { "X-A": "b" }, visit.body),
+    const server = await RawHttpServer.start((received) =>
+      received.respond(418, { "X-A": "b" }, received.body),
     );
     const dial = makeFetch({ ca: undefined, env: {} });
     const body = new URLSearchParams({ grant: "ü" });
@@ -666,15 +673,20 @@ describe("single requests", () => {
     assert.equal(response.status, 418);
     assert.equal(response.headers.get("x-a"), "b");
     assert.equal(await response.text(), "grant=%C3%BC");
-    const [visit] = server.requests;
-    assert.equal(visit?.method, "POST");
-    assert.equal(visit?.headers.get("x-b"), "c");
-    assert.match(visit?.headers.get("content-type") ?? "", /^application\/x-www-form-urlencoded/);
+    const [received] = server.requests;
+    assert.equal(received?.method, "POST");
+    assert.equal(received?.headers.get("x-b"), "c");
+    assert.match(
+      received?.headers.get("content-type") ?? "",
+      /^application\/x-www-form-urlencoded/,
+    );
     await server.allClosed();
   });
 
   it("end when they are given up, also in the middle of the answer", async () => {
-    const server = await RawHttpServer.start((visit) => visit.beginResponse(200, {}).write("half"));
+    const server = await RawHttpServer.start((received) =>
+      received.beginResponse(200, {}).write("half"),
+    );
     const abort = new AbortController();
     const { signal } = abort;
     const response = await makeFetch({ ca: undefined, env: {} })(server.url, { signal });
@@ -685,9 +697,9 @@ describe("single requests", () => {
   });
 
   it("say that there is no answer where there is only half of one", async () => {
-    const server = await RawHttpServer.start((visit) => {
-      visit.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
-      visit.socket.end();
+    const server = await RawHttpServer.start((received) => {
+      received.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+      received.socket.end();
     });
     const response = await makeFetch({ ca: undefined, env: {} })(server.url);
     await assert.rejects(response.text(), { code: "answerLost" });
@@ -697,17 +709,18 @@ describe("single requests", () => {
 
 describe("the way over HTTP", () => {
   /** A server of the time before Streamable HTTP. */
-  function old(): (visit: RawHttpRequest) => void {
+  function old(): (received: RawHttpRequest) => void {
     let stream: ChunkedResponse | undefined;
-    return (visit) => {
-      if (visit.path === "/mcp" && visit.method === "GET") {
-        stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+    return (received) => {
+      if (received.path === "/mcp" && received.method === "GET") {
+        stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
         stream.write("event: endpoint\ndata: /post\n\n");
-      } else if (visit.path === "/post") {
-        visit.respond(202);
-        if (!Number.isNaN(requestIdOf(visit))) stream?.write(`data: ${responseTextFor(visit)}\n\n`);
+      } else if (received.path === "/post") {
+        received.respond(202);
+        if (!Number.isNaN(requestIdOf(received)))
+          stream?.write(`data: ${responseTextFor(received)}\n\n`);
       } else {
-        visit.respond(405);
+        received.respond(405);
       }
     };
   }
@@ -761,7 +774,9 @@ describe("the way over HTTP", () => {
   });
 
   it("that leads nowhere says what the server has said", async () => {
-    const server = await RawHttpServer.start((visit) => visit.respond(404, {}, "No such page."));
+    const server = await RawHttpServer.start((received) =>
+      received.respond(404, {}, "No such page."),
+    );
     const witness = await HttpTransportRecorder.open(server);
     assert.match(text(await witness.sendRequest("server/discover").outcome), /-32601/);
     const outcome = await witness.sendRequest("initialize").outcome;
@@ -772,8 +787,8 @@ describe("the way over HTTP", () => {
 
   it("of old leads to no other server", async () => {
     const other = await RawHttpServer.start(respondJson);
-    const server = await RawHttpServer.start((visit) => {
-      visit
+    const server = await RawHttpServer.start((received) => {
+      received
         .beginResponse(200, EVENT_STREAM_HEADERS)
         .write(`event: endpoint\ndata: ${other.url.href}\n\n`);
     });
@@ -786,9 +801,9 @@ describe("the way over HTTP", () => {
 
   it("of old ends with its stream", async () => {
     let stream: ChunkedResponse | undefined;
-    const server = await RawHttpServer.start((visit) => {
-      if (visit.method !== "GET") return visit.respond(202);
-      stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+    const server = await RawHttpServer.start((received) => {
+      if (received.method !== "GET") return received.respond(202);
+      stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
       stream.write("event: endpoint\ndata: /post\n\n");
     });
     const witness = await HttpTransportRecorder.open(server, { transport: "sse" });

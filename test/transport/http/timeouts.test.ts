@@ -21,11 +21,11 @@ import { skipWithout } from "../../harness/requirements.ts";
 
 /** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
 async function facing(
-  other: (visit: RawHttpRequest) => void,
+  other: (received: RawHttpRequest) => void,
   run: (witness: HttpTransportRecorder, server: RawHttpServer) => Promise<void>,
 ): Promise<void> {
-  const server = await RawHttpServer.start((visit) =>
-    visit.method === "GET" ? other(visit) : withHandshake(other)(visit),
+  const server = await RawHttpServer.start((received) =>
+    received.method === "GET" ? other(received) : withHandshake(other)(received),
   );
   const witness = await HttpTransportRecorder.openInitialized(server);
   try {
@@ -57,17 +57,17 @@ describe("an answer over HTTP", () => {
   for (const [what, write] of forms) {
     it(`counts although there is something behind it (${what}), and its connection does not`, () =>
       facing(
-        (visit) => {
-          if (visit.method === "GET") visit.respond(405);
+        (received) => {
+          if (received.method === "GET") received.respond(405);
           else
-            visit.write(
-              `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${write(responseTextFor(visit))}`,
+            received.write(
+              `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${write(responseTextFor(received))}`,
             );
         },
         async (witness, { requests: visits }) => {
           for (let n = 0; n < 2; n++)
             assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
-          const asked = visits.filter((visit) => requestMethodOf(visit) === "a");
+          const asked = visits.filter((received) => requestMethodOf(received) === "a");
           assert.equal(asked[1]?.isReused, false);
         },
       ));
@@ -75,9 +75,9 @@ describe("an answer over HTTP", () => {
 
   it("may begin with a byte order mark", () =>
     facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(405);
-        else visit.respond(200, JSON_HEADERS, `\ufeff${responseTextFor(visit)}`);
+      (received) => {
+        if (received.method === "GET") received.respond(405);
+        else received.respond(200, JSON_HEADERS, `\ufeff${responseTextFor(received)}`);
       },
       async (witness) => {
         assert.match(text(await witness.sendRequest("a").outcome), /^\{.*"ok"/);
@@ -86,11 +86,11 @@ describe("an answer over HTTP", () => {
 
   it("whose lines end as none of HTTP do fails its call at once", () =>
     facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(405);
+      (received) => {
+        if (received.method === "GET") received.respond(405);
         else
-          visit.write(
-            `HTTP/1.1 200 OK\nContent-Type: application/json\n\n${responseTextFor(visit)}`,
+          received.write(
+            `HTTP/1.1 200 OK\nContent-Type: application/json\n\n${responseTextFor(received)}`,
           );
       },
       async (witness) => {
@@ -102,10 +102,10 @@ describe("an answer over HTTP", () => {
 describe("what a server of the legacy era says unasked", () => {
   it("may be elsewhere, and calls go where they went", () =>
     facing(
-      (visit) => {
-        if (visit.path !== "/mcp") visit.respond(404);
-        else if (visit.method === "GET") visit.respond(302, { Location: "/docs" });
-        else respondJson(visit);
+      (received) => {
+        if (received.path !== "/mcp") received.respond(404);
+        else if (received.method === "GET") received.respond(302, { Location: "/docs" });
+        else respondJson(received);
       },
       async (witness, { requests: visits }) => {
         await poll(
@@ -120,11 +120,11 @@ describe("what a server of the legacy era says unasked", () => {
   it("is asked for again where the server still has the stream that was lost", () => {
     let count = 0;
     return facing(
-      (visit) => {
-        if (visit.method !== "GET") respondJson(visit);
-        else if (++count === 1) visit.respond(409);
+      (received) => {
+        if (received.method !== "GET") respondJson(received);
+        else if (++count === 1) received.respond(409);
         else
-          visit
+          received
             .beginResponse(200, EVENT_STREAM_HEADERS)
             .write(`data: {"jsonrpc":"2.0","method":"n"}\n\n`);
       },
@@ -142,7 +142,7 @@ describe("a session over HTTP", () => {
     const server = await RawHttpServer.start(withHandshake(respondJson, name));
     const witness = await HttpTransportRecorder.openInitialized(server);
     await witness.sendRequest("a").outcome;
-    const asked = server.requests.find((visit) => requestMethodOf(visit) === "a");
+    const asked = server.requests.find((received) => requestMethodOf(received) === "a");
     await witness.transport.close();
     await server.allClosed();
     // Heads are read byte by byte here, and written as UTF-8.
@@ -152,10 +152,10 @@ describe("a session over HTTP", () => {
 
   it("keeps few connections open to a server that never ends what it says to words that want no answer", () =>
     facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(405);
-        else if (requestMethodOf(visit) === "word") visit.beginResponse(202, {});
-        else respondJson(visit);
+      (received) => {
+        if (received.method === "GET") received.respond(405);
+        else if (requestMethodOf(received) === "word") received.beginResponse(202, {});
+        else respondJson(received);
       },
       async (witness, server) => {
         for (let n = 0; n < 40; n++) witness.sendNotification("word");
@@ -178,10 +178,10 @@ describe("a session over HTTP", () => {
   it("is asked for the next thing although the server has not taken the last word yet", () => {
     const held: RawHttpRequest[] = [];
     return facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(405);
-        else if (requestMethodOf(visit) === "notifications/cancelled") held.push(visit);
-        else respondJson(visit);
+      (received) => {
+        if (received.method === "GET") received.respond(405);
+        else if (requestMethodOf(received) === "notifications/cancelled") held.push(received);
+        else respondJson(received);
       },
       async (witness, { requests: visits }) => {
         await witness.sendRequest("a").outcome;
@@ -209,12 +209,12 @@ describe("a session over HTTP", () => {
   it("is forgotten also where a server says so as an answer to the request", () => {
     let isForgotten = false;
     return facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(405);
-        else if (!isForgotten) respondJson(visit);
+      (received) => {
+        if (received.method === "GET") received.respond(405);
+        else if (!isForgotten) respondJson(received);
         else {
-          const error = `{"jsonrpc":"2.0","id":${requestIdOf(visit)},"error":{"code":-32001,"message":"Session not found"}}`;
-          visit.respond(404, JSON_HEADERS, error);
+          const error = `{"jsonrpc":"2.0","id":${requestIdOf(received)},"error":{"code":-32001,"message":"Session not found"}}`;
+          received.respond(404, JSON_HEADERS, error);
         }
       },
       async (witness) => {
@@ -228,12 +228,12 @@ describe("a session over HTTP", () => {
 
   it("goes on where only one request is answered so", () =>
     facing(
-      (visit) => {
-        if (visit.method === "GET") visit.respond(405);
-        else if (requestMethodOf(visit) !== "b") respondJson(visit);
+      (received) => {
+        if (received.method === "GET") received.respond(405);
+        else if (requestMethodOf(received) !== "b") respondJson(received);
         else {
-          const error = `{"jsonrpc":"2.0","id":${requestIdOf(visit)},"error":{"code":-32601,"message":"none"}}`;
-          visit.respond(404, JSON_HEADERS, error);
+          const error = `{"jsonrpc":"2.0","id":${requestIdOf(received)},"error":{"code":-32601,"message":"none"}}`;
+          received.respond(404, JSON_HEADERS, error);
         }
       },
       async (witness) => {
@@ -255,9 +255,9 @@ describe("a connection over HTTP", () => {
 
   it("is asked by the system whether it is still there", { skip }, () =>
     facing(
-      (visit) => {
-        if (visit.method === "GET") visit.beginResponse(200, EVENT_STREAM_HEADERS);
-        else respondJson(visit);
+      (received) => {
+        if (received.method === "GET") received.beginResponse(200, EVENT_STREAM_HEADERS);
+        else respondJson(received);
       },
       async (_, server) => {
         await poll(
@@ -284,18 +284,19 @@ describe("a stream that was gone on with", () => {
   it("is asked for no more once it has brought the answer", async () => {
     let asked: RawHttpRequest | undefined;
     await facing(
-      (visit) => {
-        if (visit.method === "GET" && !visit.headers.has("last-event-id")) visit.respond(405);
-        else if (visit.method === "GET" && asked !== undefined) {
-          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+      (received) => {
+        if (received.method === "GET" && !received.headers.has("last-event-id"))
+          received.respond(405);
+        else if (received.method === "GET" && asked !== undefined) {
+          const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write(`id: 2\ndata: ${responseTextFor(asked)}\n\n`);
           stream.end();
-        } else if (requestMethodOf(visit) === "a") {
-          asked = visit;
-          const stream = visit.beginResponse(200, EVENT_STREAM_HEADERS);
+        } else if (requestMethodOf(received) === "a") {
+          asked = received;
+          const stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
           stream.write("id: 1\nretry: 0\ndata:\n\n");
           stream.end();
-        } else respondJson(visit);
+        } else respondJson(received);
       },
       async (witness, server) => {
         assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
@@ -310,7 +311,7 @@ describe("a stream that was gone on with", () => {
 
 describe("a proxy", () => {
   it("may have a password with a percent sign in it", async () => {
-    const server = await RawHttpServer.start((visit) => visit.respond(200));
+    const server = await RawHttpServer.start((received) => received.respond(200));
     const env = { HTTP_PROXY: `http://me:100%@127.0.0.1:${server.port}` };
     const parts = { ca: undefined, env };
     const opened = await openSocket(

@@ -36,7 +36,7 @@ const alone = makeCertificate({ name: "alone", hosts: HERE });
 const NOTHING: ConnectOptions = { ca: undefined, env: {} };
 
 function serve({ cert, key }: typeof good): Promise<RawHttpServer> {
-  return RawHttpServer.start((visit) => visit.respond(200, {}, "hello"), { cert, key });
+  return RawHttpServer.start((received) => received.respond(200, {}, "hello"), { cert, key });
 }
 
 function urlOf({ port }: RawHttpServer, host = "localhost"): string {
@@ -164,14 +164,14 @@ describe("certificates in files", () => {
 
 describe("a proxy", () => {
   /** Connects where it is told to, or answers plain requests itself. */
-  function relay(port: () => number, status = 200): (visit: RawHttpRequest) => void {
-    return (visit) => {
-      if (visit.method !== "CONNECT") return visit.respond(200, {}, `via ${visit.path}`);
-      if (status !== 200) return visit.respond(status);
+  function relay(port: () => number, status = 200): (received: RawHttpRequest) => void {
+    return (received) => {
+      if (received.method !== "CONNECT") return received.respond(200, {}, `via ${received.path}`);
+      if (status !== 200) return received.respond(status);
       const far = connect(port(), "127.0.0.1", () => {
-        visit.write("HTTP/1.1 200 Connection established\r\n\r\n");
-        visit.socket.removeAllListeners("data");
-        visit.socket.pipe(far).pipe(visit.socket);
+        received.write("HTTP/1.1 200 Connection established\r\n\r\n");
+        received.socket.removeAllListeners("data");
+        received.socket.pipe(far).pipe(received.socket);
       });
       far.on("error", () => {});
     };
@@ -182,9 +182,9 @@ describe("a proxy", () => {
     const env = { http_proxy: `http://me:p%40ss@127.0.0.1:${proxy.port}` };
     const response = await makeFetch({ ca: undefined, env })("http://far.invalid/x?y=1");
     assert.equal(await response.text(), "via http://far.invalid/x?y=1");
-    const [visit] = proxy.requests;
-    assert.equal(visit?.headers.get("host"), "far.invalid");
-    assert.equal(visit?.headers.get("proxy-authorization"), `Basic ${btoa("me:p@ss")}`);
+    const [received] = proxy.requests;
+    assert.equal(received?.headers.get("host"), "far.invalid");
+    assert.equal(received?.headers.get("proxy-authorization"), `Basic ${btoa("me:p@ss")}`);
     await proxy.allClosed();
   });
 
@@ -194,7 +194,7 @@ describe("a proxy", () => {
       hosts: ["far.invalid"],
       issuer: authority,
     });
-    const server = await RawHttpServer.start((visit) => visit.respond(200, {}, "hello"), {
+    const server = await RawHttpServer.start((received) => received.respond(200, {}, "hello"), {
       cert,
       key,
     });
