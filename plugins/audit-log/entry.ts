@@ -31,7 +31,7 @@ export interface CallTiming {
   readonly duration: number;
 }
 
-/** The outcomes of the hub's error codes; of every other code, the outcome is `failed`. */
+/** The outcome for each of the hub's error codes; for every other code it is `failed`. */
 const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
   ["cancelled", "cancelled"],
   ["callTimeout", "timedOut"],
@@ -70,7 +70,7 @@ export function describeFailure(error: unknown): CallEnding {
 
 /**
  * The log line of a call: one JSON object, without a line end.
- * @param redaction masks arguments; undefined: the arguments are omitted
+ * @param redaction masks values in the arguments; if it is undefined, the arguments are omitted
  */
 export function formatCall(
   call: ToolCall,
@@ -106,7 +106,7 @@ type LoggedArguments =
 function redactArguments(json: string, redaction: Redaction): LoggedArguments {
   const size = Buffer.byteLength(json);
   if (size > MAX_ARGUMENTS_SIZE || !isJson(json)) return { kind: "omitted", size };
-  // In valid JSON, line breaks occur only between tokens.
+  // In valid JSON, line breaks occur only between tokens, so replacing them changes no value.
   return { kind: "text", text: redaction.apply(json).replace(/[\r\n]/g, " ") };
 }
 

@@ -17,22 +17,22 @@ const FLAGS =
 /** Age in ms above which a lock is stale: no rotation takes that long, so its hub was killed. */
 const STALE_LOCK_AGE = 10_000;
 
-/** Longest pause between two parts of one write, in ms. */
+/** Longest pause, in ms, between two parts of a line that another hub is writing. */
 const MAX_WRITE_GAP = 10;
 
 const NEWLINE = 0x0a;
 const SYMLINK_ERROR = "it is a symbolic link, which is not followed";
 
 export interface FileLimits {
-  /** In bytes; exceeded only by a file with a single line. */
+  /** Maximum size of the file, in bytes. A file with a single line may be larger. */
   readonly maxSize: number;
   /** Maximum number of rotated files; `PATH.1` is the newest. */
   readonly keep: number;
 }
 
 /**
- * A log file with rotation. It is opened for each write, so that it may be moved or removed at any time, and an error
- * may be gone at the next write.
+ * A log file with rotation. It is opened anew for each write: it may be moved or removed at any time, and after an
+ * error the next write may succeed.
  */
 export class LogFile {
   readonly path: string;
@@ -46,7 +46,7 @@ export class LogFile {
   /**
    * Appends lines, given without line ends, in one write: as many as fit, at least one.
    * @returns how many lines, from the first one on, were written completely
-   * @throws {Error} of the file system; lines that were written in part do not count
+   * @throws {Error} the file system's error
    */
   async append(lines: readonly string[]): Promise<number> {
     const [first] = lines;
@@ -96,7 +96,7 @@ export class LogFile {
     return whole;
   }
 
-  /** Whether the file is too large for the line; an empty file never is. */
+  /** Whether the line would make the file too large; an empty file has room for any line. */
   async #isFull(line: string): Promise<boolean> {
     try {
       const stats = await lstat(this.path);
@@ -132,7 +132,7 @@ export class LogFile {
 }
 
 /**
- * @param end of the file before the write, in bytes; undefined if it is not a regular file
+ * @param end end of the file before the write, in bytes; undefined if it is not a regular file
  * @returns how many bytes were written. Deno does not report a partial write, so the file is read back: if other hubs
  * write at the same time, a line may be written twice, but none is lost.
  */

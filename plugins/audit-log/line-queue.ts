@@ -3,7 +3,7 @@ import { clearTimeout, setTimeout } from "node:timers";
 
 /** The destination of the log lines. */
 export interface Sink {
-  /** Shown in log messages. */
+  /** The file's path, for log messages. */
   readonly path: string;
   /**
    * @returns how many lines, from the first one on, are written durably; at least one
@@ -39,7 +39,7 @@ export class LineQueue {
   #lines: string[] = [];
   /** Size of all lines, in bytes. */
   #size = 0;
-  /** Number of dropped lines that are not yet recorded in the file. */
+  /** Number of dropped lines that the file does not mention yet. */
   #dropped = 0;
   /** Number of consecutive failed writes. */
   #failures = 0;

@@ -12,7 +12,7 @@ interface PathStep {
   readonly next: PathStep | "end";
 }
 
-/** The current steps of all paths, as in a nondeterministic automaton. */
+/** How far each path has matched: the steps that the next key is compared with, as in a nondeterministic automaton. */
 type PathState = ReadonlySet<PathStep | "end">;
 
 /**
@@ -31,7 +31,7 @@ export function parsePath(path: string): PathStep | undefined {
 /** Masks values in JSON texts by their paths. All other text is unchanged. */
 export class Redaction {
   readonly #start: PathState;
-  /** The maximum depth of all paths. */
+  /** The number of keys of the longest path, at most MAX_DEPTH: values are searched no deeper. */
   readonly #maxDepth: number;
 
   constructor(paths: readonly string[]) {
@@ -48,7 +48,7 @@ export class Redaction {
   }
 }
 
-/** The text of a value with the matches of `start` masked. */
+/** The text of a value, with everything masked that the paths in `start` match. */
 function mask(whole: Part, start: PathState): string {
   const { source } = whole;
   const pieces: string[] = [];
@@ -68,7 +68,7 @@ function mask(whole: Part, start: PathState): string {
   return pieces.join("") + source.slice(copiedTo);
 }
 
-/** The steps after a key. */
+/** The state after a key has been matched. */
 function advance(state: PathState, key: string): PathState {
   const name = key.toLowerCase();
   const steps: (PathStep | "end")[] = [];
@@ -80,7 +80,7 @@ function advance(state: PathState, key: string): PathState {
   return stateOf(steps);
 }
 
-/** The state with these steps. Because `**` also matches no key, the step after a `**` is included. */
+/** The state with these steps. `**` also matches zero keys, so the step after a `**` is included. */
 function stateOf(steps: readonly (PathStep | "end")[]): PathState {
   const state = new Set<PathStep | "end">();
   for (const first of steps) {

@@ -28,7 +28,7 @@ const options = v.strictObject({
   ttl: v.optional(limit, "5m"),
   /** Maximum size of the cache in bytes, keys included. */
   maxSize: v.optional(size, "32MiB"),
-  /** Globs of servers' own tool names that are cached whatever the tools declare. */
+  /** Globs of tools whose results are cached whatever the tools declare. They match the servers' own tool names. */
   tools: v.optional(globs, []),
   /** Whether tools that declare `readOnlyHint` are cached. */
   readOnly: v.optional(v.boolean("true or false"), true),

@@ -44,7 +44,8 @@ export default definePlugin({
     };
     host.signal.addEventListener("abort", () => void end(), { once: true });
     return {
-      // With an output schema, structured content would be required; but it may be too large, and cannot be cut.
+      // A tool with an output schema must return structured content, which may be too large and cannot be cut: clients
+      // see the tools without their output schemas.
       list: (items, server) => (server === SERVER ? items : items.map(withoutOutputSchema)),
       call(next, tool) {
         if (tool.server === SERVER) return next;

@@ -68,7 +68,8 @@ function isTooLarge(item: ContentItem, { maxMedia }: ResultLimits): item is Medi
 /** The structured content as a text entry, unless the entries repeat it. */
 function lostStructuredContent(items: readonly ContentItem[], structured: string): TextItem[] {
   if (repeatsStructured(items, structured)) return [];
-  // Too long to be shown as a whole, so this entry's own JSON is never part of the result.
+  // This entry is too long to be shown as a whole, so its `json` is never used: only a part of its text gets into the
+  // result.
   return [{ kind: "text", json: structured, isText: false, text: structured }];
 }
 
@@ -93,7 +94,7 @@ function cutItems(items: readonly ContentItem[], max: number, store: OverflowSto
       continue;
     }
     const end = start + sizeOf(item.text);
-    // Replaces unpaired surrogates, which some clients cannot serialize.
+    // A text with unpaired surrogates is encoded anew, which replaces them: some clients cannot serialize them.
     if (end <= shown && item.text.isWellFormed()) content.push(item);
     else if (start < shown) {
       content.push(withText(item, bytes.toString("utf8", start, Math.min(end, shown))));
@@ -117,7 +118,7 @@ function replaceMedia(
   return writeText(describeMedia({ label: what, mimeType, size: data.length }, maxMedia, id));
 }
 
-/** The item with another text; an item other than a text becomes one. */
+/** The item with another text; a readable item that is no text entry becomes one. */
 function withText(item: TextItem, text: string): TextItem {
   if (!item.isText) return writeText(text);
   const json = rewrite(item.part ?? item.json, { text: JSON.stringify(text) });

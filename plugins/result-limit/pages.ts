@@ -16,7 +16,7 @@ const BREAK_POINTS: readonly { readonly share: number; readonly ends: readonly s
 /** Minimum page size in bytes: any character fits, usually with all its combining marks. */
 export const MIN_PAGE_SIZE = 256;
 
-/** How far around a cut graphemes are searched, in bytes. */
+/** How far around a cut a grapheme boundary is searched, in bytes. */
 const GRAPHEME_WINDOW = MIN_PAGE_SIZE / 2;
 
 /**

@@ -12,7 +12,7 @@ export interface TextItem {
   /** Whether it is a text entry, which can be cut and remain one. */
   readonly isText: boolean;
   readonly text: string;
-  /** Its part of the result's JSON; undefined for an entry that was made here. */
+  /** Its place in the result's JSON; undefined for an entry that the plugin made. */
   readonly part?: Part;
 }
 

@@ -54,7 +54,7 @@ export function serve(transport: Transport, store: ContentStore, tool: () => str
   // oxlint-disable-next-line unicorn/prefer-add-event-listener
   transport.onmessage = (message: unknown): void => {
     const { id, method, params } = (message ?? {}) as Params;
-    // Notifications need no answer, and there are no requests whose responses could arrive.
+    // Notifications need no answer; and this server sends no requests, so it receives no responses.
     if (id === undefined || typeof method !== "string") return;
     const reply = handleRequest(method, (params ?? {}) as Params, store, tool);
     void transport.send({ jsonrpc: "2.0", id, ...reply });

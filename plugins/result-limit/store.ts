@@ -58,7 +58,7 @@ export class ContentStore {
 
   /**
    * @param maxSize maximum total size, in bytes
-   * @param ttl ms since the last `put` or `get`
+   * @param ttl how long an entry is kept after its last `put` or `get`, in ms
    */
   constructor(maxSize: number, ttl: number, clock: Clock) {
     this.#maxSize = maxSize;
@@ -110,7 +110,10 @@ export class ContentStore {
     this.#size -= entry.size;
   }
 
-  /** One timer, for the entry that expires next; if that was read in the meantime, the timer just fires early. */
+  /**
+   * There is one timer, for the entry that expires next. If that entry was read in the meantime, the timer finds
+   * nothing to remove.
+   */
   #setTimer(): void {
     if (this.#cancelTimer !== undefined) return;
     const [next] = this.#entries.values();

@@ -3,7 +3,7 @@ import type { Schema } from "./keywords.ts";
 /** A repaired schema. */
 export interface RepairedSchema {
   readonly schema: unknown;
-  /** Whether it may accept values that it did not accept before. It never accepts fewer. */
+  /** Whether it may accept values that the original rejects. It accepts every value that the original accepts. */
   readonly isWider: boolean;
 }
 

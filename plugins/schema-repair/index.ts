@@ -100,7 +100,8 @@ function repairTool(tool: Tool): RepairedTool {
     changes["outputSchema"] = output.schema;
     isMinor &&= output.isMinor;
   }
-  // Without an output schema, results may still be structured.
+  // An output schema is optional: a tool without one may still return structured results, so an output schema that
+  // cannot be repaired is dropped.
   const isDropped = output?.kind === "unrepairable";
   if (isDropped) descriptions.push(`its outputSchema was left out: ${output.fault}`);
   const done = descriptions.join("; ");

@@ -49,7 +49,7 @@ export const SCHEMA_MAP_KEYWORDS = [
   "properties",
 ] as const;
 
-/** Keywords whose schemas are used by references only. */
+/** Keywords that only define schemas: these have no effect unless a reference names them. */
 export const DEFINITION_KEYWORDS: readonly string[] = ["$defs", "definitions"];
 
 /** Keywords without influence on what a schema accepts. */
@@ -148,7 +148,7 @@ function hasNoDuplicates(list: readonly unknown[]): boolean {
   return new Set(list).size === list.length;
 }
 
-/** An array of different names. */
+/** Whether the value is an array of different names. */
 function isNameList(value: unknown): boolean {
   return Array.isArray(value) && value.every(isString) && hasNoDuplicates(value);
 }

@@ -60,7 +60,7 @@ export function rewriteOlderKeywords(draft: EditableSchema, dialect: DialectOpti
     const rest = draft.get("additionalItems");
     draft.delete("additionalItems");
     draft.delete("items");
-    // With `prefixItems` beside an array-valued `items`, the meaning is ambiguous.
+    // Beside `prefixItems`, the meaning of an array-valued `items` is ambiguous, so `prefixItems` is dropped.
     if (draft.has("prefixItems")) draft.widen("prefixItems");
     else if (items.length > 0) draft.set("prefixItems", items);
     if (isSchema(rest)) draft.set("items", rest);
@@ -80,7 +80,7 @@ function splitDependencies(
   const dependencies = draft.get("dependencies");
   if (dependencies === undefined) return;
   note();
-  // Whether 2020-12 validators apply `dependencies` depends on the implementation.
+  // Only some 2020-12 validators apply `dependencies`, so it is dropped.
   draft.widen("dependencies");
   if (!ignoresRefSiblings || !isObject(dependencies)) return;
   for (const keyword of ["dependentRequired", "dependentSchemas"]) {

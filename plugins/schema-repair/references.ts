@@ -16,7 +16,10 @@ const MAX_VALUES = 200_000;
 /** Maximum number of schemas after resolving all references in place, as some clients and providers do. */
 const MAX_UNFOLDED = 100_000;
 
-/** A reference that has to be removed, and its target; for a cycle with the target's `type`, if that is known. */
+/**
+ * Why a reference has to be removed: it has no target, or it closes a cycle. `type`: the `type` of the target, if
+ * known.
+ */
 export type InvalidReference =
   { readonly to: "missing" } | { readonly to: "cycle"; readonly type: string | undefined };
 
@@ -73,7 +76,7 @@ export function analyze(root: Schema): SchemaAnalysis | string {
   };
 }
 
-/** The direct subschemas; those of `$defs` and `definitions` are separate. */
+/** The direct subschemas: `defined` are those in `$defs` and `definitions`, `used` all others. */
 function subschemasOf(schema: Schema): { readonly used: Schema[]; readonly defined: Schema[] } {
   const used: Schema[] = [];
   const defined: Schema[] = [];

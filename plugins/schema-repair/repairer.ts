@@ -77,7 +77,8 @@ export class SchemaRepairer {
   ): void {
     if (!draft.has("$ref")) return;
     const { invalidReferences, ignoresRefSiblings } = this.#options;
-    // Implementations differ on whether the siblings count: the result has the same meaning for both.
+    // Implementations differ on whether keywords beside a `$ref` apply. Without these keywords, the schema means the
+    // same to all of them.
     const ignored = ignoresRefSiblings ? draft.keywords().filter(isIgnored) : [];
     if (ignored.length > 0) {
       this.#note(OLDER_KEYWORDS_REWRITTEN, place);
@@ -119,7 +120,8 @@ export class SchemaRepairer {
       const map = draft.get(keyword);
       const isValid =
         isObject(map) && (keyword !== "patternProperties" || Object.keys(map).every(isPattern));
-      // `additionalProperties` applies to all names that these do not match.
+      // `additionalProperties` applies to the names that this keyword does not match, so it cannot stay without the
+      // keyword.
       if (draft.has(keyword) && !isValid) drop(keyword, "additionalProperties");
     }
   }
@@ -179,7 +181,7 @@ export class SchemaRepairer {
     else draft.set("allOf", [...((draft.get("allOf") as unknown[] | undefined) ?? []), either]);
   }
 
-  /** Adds keywords that are implied but required by some providers. */
+  /** Adds keywords that the standard implies, but that some providers require. */
   #addImplied(draft: EditableSchema, place: SchemaLocation | undefined): void {
     const values = draft.get("enum");
     if (!draft.has("type") && (values !== undefined || draft.has("const"))) {
@@ -206,7 +208,8 @@ export class SchemaRepairer {
     this.#note("required properties added that were not described", place);
     const added = Object.fromEntries(absent.map((name) => [name, {}]));
     draft.set("properties", { ...properties, ...added });
-    // `additionalProperties` does not apply to the added properties.
+    // `additionalProperties` and `unevaluatedProperties` no longer apply to the properties added here, so the schema
+    // may accept more.
     if (draft.has("additionalProperties") || this.#options.hasUnevaluated) draft.isWider = true;
   }
 

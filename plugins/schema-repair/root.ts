@@ -120,7 +120,7 @@ const SHAPE_KEYWORDS = [
 /** @returns undefined if the schema accepts no object */
 function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   let schema = part;
-  // Cyclic references have been removed before.
+  // The loop ends: cyclic references have been removed before.
   while (isObject(schema) && Object.hasOwn(schema, "$ref") && !isObject(schema["properties"])) {
     schema = resolveReference(root, schema["$ref"]);
   }
@@ -137,7 +137,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   };
 }
 
-/** The schemas of one argument in several shapes. */
+/** The schemas that several shapes have for the same argument. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
   /** How many of these shapes are open to other arguments. */

@@ -11,7 +11,7 @@ import type { BenchConnection } from "./target.ts";
 const TIMER_LATENESS = 2;
 
 /**
- * Timers exact to the microsecond: a system timer until 2 ms before, then one turn of the event loop after
+ * Timers exact to the microsecond: a system timer until 2 ms before the due time, then one turn of the event loop after
  * the other, each of which also reads input. Costs one CPU core only during those 2 ms.
  */
 export const preciseClock: Clock = {
@@ -154,7 +154,8 @@ export class Chaos implements LoadChaos {
     for (let attempts = 0, before = -1; ;) {
       const arrivals = await proxies.cancels();
       const seen = [...this.#cancels].filter(([mark]) => arrivals.has(mark));
-      // Not every cancellation reaches the server: a hub that already has the response does not forward it.
+      // Some cancellations never reach the server, because a hub that already has the response does not forward them:
+      // polling ends when no further one arrives.
       attempts = seen.length > before ? 0 : attempts + 1;
       before = seen.length;
       if (seen.length < this.#cancels.size && attempts < ARRIVAL_POLL.attempts) {

@@ -80,7 +80,7 @@ export function respond(request: Request): EncodedMessage {
   return [RESPONSE_START, id, RESULT_MEMBER, ...body, RESPONSE_END];
 }
 
-/** The id comes first, as most MCP libraries write responses. */
+/** The id comes first, as in the responses of most MCP libraries. */
 const RESPONSE_START = Buffer.from('{"jsonrpc":"2.0","id":');
 const RESPONSE_END = Buffer.from("}");
 

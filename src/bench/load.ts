@@ -19,7 +19,7 @@ export type RequestChannel = Pick<Session, "relay" | "cancel">;
 
 /** The options of a load run. */
 export interface LoadGeneratorOptions {
-  /** The subject; it has no session while its connection is lost. */
+  /** The measured hub or server; it has no session while its connection is lost. */
   readonly target: {
     readonly session: RequestChannel | undefined;
     readonly failure: HubError | undefined;
@@ -31,21 +31,21 @@ export interface LoadGeneratorOptions {
   readonly schedule: Schedule;
   readonly stats: LevelStats;
   readonly clock: Clock;
-  /** The same time as `clock`, with timers exact to the microsecond. */
+  /** A clock that shows the same time as `clock`, with timers exact to the microsecond. */
   readonly preciseClock: Clock;
   /** Timeout of a call, in ms. */
   readonly timeout: number;
-  /** Fault injection; absent: no calls are cancelled. */
+  /** Fault injection; if absent, no calls are cancelled. */
   readonly chaos?: LoadChaos | undefined;
 }
 
 /** Fault injection: decides which calls are cancelled, and observes the outcome of each. */
 export interface LoadChaos {
-  /** A call was sent. @returns after how many ms to cancel it; undefined: not at all */
+  /** A call was sent. @returns the delay in ms after which to cancel it; undefined if it is not to be cancelled */
   onSent(): number | undefined;
   /** A call is cancelled now. @param mark its `CALL_MARK` value, as the server sees it */
   onCancelled(mark: number): void;
-  /** A call sent at `sent` was answered. */
+  /** A call was answered. `onSent`: when the call was sent, in ms. */
   onAnswered(onSent: number, now: number, isResult: boolean): void;
   /** A call will not be answered. */
   onLost(): void;
@@ -55,7 +55,7 @@ export interface LoadChaos {
 const CHECK_INTERVAL = 50;
 /** Pause before the next call after a failed one, in ms; calls that fail at once would otherwise form a busy loop. */
 const FAILURE_PAUSE = 1;
-/** How long overdue calls are still sent after the last was due, in ms, at least. */
+/** Minimum time for which overdue calls are still sent after the last call was due, in ms. */
 const MIN_OVERTIME = 1000;
 
 /** Unique among the calls of this process. */
@@ -164,7 +164,7 @@ export class LoadGenerator {
     caller.mark = nextMark++;
     caller.clearCancelTimer = undefined;
     caller.session = session;
-    // A failed send is reported in a later turn of the event loop.
+    // This call returns before a failed send is reported: that happens in a later turn of the event loop.
     caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
     const cancelDelay = chaos?.onSent();
     if (cancelDelay === undefined) return;
@@ -229,7 +229,7 @@ export class LoadGenerator {
   }
 }
 
-/** One simulated caller with at most one call in flight: also the pending record of that call. */
+/** One simulated caller. It has at most one call in flight, and is itself the pending record of that call. */
 class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
   readonly name: string;
@@ -274,7 +274,7 @@ const EPSILON = 1e-6;
 export class Schedule {
   readonly #loop: Loop;
   readonly #start: number;
-  /** In ms. Infinity: ended by the number of calls only. */
+  /** When the schedule ends, in ms; Infinity if only the number of calls ends it. */
   readonly #end: number;
   readonly #maxCalls: number;
   #taken = 0;
@@ -317,7 +317,7 @@ export class Schedule {
     return Math.min(due, this.#maxCalls) - this.#taken;
   }
 
-  /** Due time of the last call, in ms, at the latest. Infinity: unknown. */
+  /** The latest time at which the last call is due, in ms; Infinity if unknown. */
   get end(): number {
     return this.#end;
   }
@@ -336,8 +336,8 @@ export class Schedule {
 }
 
 /**
- * Key in the `_meta` of a call whose value identifies it at the server, although request ids are rewritten on
- * the way.
+ * Key in the `_meta` of a call. Its value identifies the call at the server, where the request id differs because a hub
+ * rewrites it.
  */
 export const CALL_MARK = "toolmux.bench/call";
 
@@ -347,7 +347,7 @@ export interface CallTemplate {
   readonly request: Request;
   /** The `Mcp-Param-*` headers for its arguments. */
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
-  /** The edits to a copy, apart from its id. */
+  /** The changes that make a copy the call with this mark, apart from its id. */
   rewrite(mark: number): RequestRewrite;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The result of a measurement, as `toolmux bench --json` prints it. Latencies are in µs, other times in ms
- * unless said, sizes in bytes; null: unknown.
+ * The result of a measurement, as `toolmux bench --json` prints it. Latencies are in µs, other times in ms unless
+ * stated otherwise, sizes in bytes; null means unknown.
  */
 export interface BenchResult {
   /** Version of this document's format. */
@@ -54,8 +54,8 @@ export interface SubjectResult {
   /** Display name: `toolmux, 3 servers`, `npx -y server-everything`. Contains no secret. */
   readonly name: string;
   /**
-   * Time from the start of the process, or of the connection, to the end of the handshake and to the list of
-   * tools.
+   * Time from the start of the process, or of the connection, until the handshake was complete (`handshake`) and until
+   * the tools were listed (`listed`).
    */
   readonly ready: { readonly handshake: number; readonly listed: number };
   readonly tools: number;
@@ -75,7 +75,7 @@ export interface LevelResult {
   /** Open loop only: latency from the time the call was sent. */
   readonly service?: LatencyResult | undefined;
   /**
-   * Calls without a result, except cancelled ones: kind of error → count, and the message of the first.
+   * Calls without a result, except cancelled ones: for each kind of error the number of calls and the first message.
    * `never made`: open-loop calls that could not be sent in time.
    */
   readonly errors: Readonly<Record<string, { readonly count: number; readonly example: string }>>;
@@ -83,7 +83,10 @@ export interface LevelResult {
   readonly kills?: KillResult | undefined;
   /** Calls over time, in equal intervals. */
   readonly timeline: readonly SpanResult[];
-  /** Usage of the hub's own process, and of all processes below it or, without a hub, of the server. */
+  /**
+   * Usage of the hub's own process (`hub`), and of all processes that it started or, if no hub is measured, of the
+   * server (`server`).
+   */
   readonly hub?: CostResult | undefined;
   readonly server?: CostResult | undefined;
 }
@@ -103,18 +106,18 @@ export interface LatencyResult {
 export interface CancelResult {
   readonly count: number;
   /**
-   * How many of them were seen to reach the server, and how long after the client's cancel; null if not
-   * observable.
+   * How many cancellations were seen to reach the server, and how long after the client sent them; null if that cannot
+   * be observed.
    */
   readonly seen: number | null;
   readonly latency: LatencyResult | null;
-  /** Calls that were cancelled, but answered all the same. */
+  /** Calls that were answered although they were cancelled. */
   readonly late: number;
 }
 
 export interface KillResult {
   readonly count: number;
-  /** Calls that were never answered; responses that matched no pending call. */
+  /** `lost`: calls that were never answered. `strays`: responses that matched no pending call. */
   readonly lost: number;
   readonly strays: number;
   /** Time from a kill to the first result of a call sent after it. */

@@ -167,11 +167,11 @@ export class LevelRun {
 
 /** What is measured, and how. Times are in ms. */
 export interface BenchPlan {
-  /** Maximum number of calls in flight, one for each level. */
+  /** For each level, the maximum number of calls in flight. */
   readonly levels: readonly number[];
   readonly loop: Loop;
   readonly extent: LevelLength;
-  /** Uncounted load before each level; undefined: none. */
+  /** Load before each level that is not measured; undefined if there is none. */
   readonly warmUp: LevelLength | undefined;
   readonly chaos: ChaosResult;
   /** The tool to call; undefined: a read-only one is chosen. */
@@ -195,12 +195,12 @@ export interface DirectServer {
 }
 
 /**
- * Number of rounds per level if two subjects take turns; with an even number, the first one has the first and
- * the last turn.
+ * Number of rounds per level if two subjects are compared. Every other round has them in reverse order; as the number
+ * is even, the first subject has both the first and the last turn.
  */
 export const ROUNDS = 4;
 
-/** The extent of part `part` (from 0) of `parts` nearly equal ones. */
+/** The length of one of `parts` nearly equal parts of a level; `part` counts from 0. */
 export function divideLevelLength(extent: LevelLength, parts: number, part: number): LevelLength {
   if ("duration" in extent) return { duration: extent.duration / parts };
   const { calls } = extent;

@@ -10,7 +10,7 @@ import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
 
 /** Histogram units per ms: tenths of a µs, well below the latency of a call over a pipe. */
 const UNITS_PER_MS = 10_000;
-/** One hour; longer latencies are recorded as that. */
+/** One hour; a longer latency is recorded as one hour. */
 const MAX_LATENCY = 3_600_000 * UNITS_PER_MS;
 
 /** Percentiles of the result's curve, denser towards 100. */
@@ -157,7 +157,7 @@ export class LevelStats {
     else this.#errors.set(kind, { count, example: this.#redact(example) });
   }
 
-  /** Ends the current interval of the timeline if it is over. To be called more often than intervals end. */
+  /** Ends the current interval of the timeline if it is over. Must be called more often than intervals end. */
   roll(now: number): void {
     if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }

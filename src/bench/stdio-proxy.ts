@@ -23,7 +23,7 @@ export interface StdioProxyOptions {
   readonly args: readonly string[];
 }
 
-/** Longer messages are forwarded without parsing, in bytes; no cancellation is that long. */
+/** Size in bytes above which a message is forwarded without parsing: no cancellation is that long. */
 const MAX_MESSAGE = 64 * 1024 * 1024;
 /** Maximum number of calls remembered to match their cancellations. */
 const MAX_MARKS = 65_536;
@@ -57,7 +57,7 @@ export async function runStdioProxy({
   const toServer = outputOfChild(child.stdin);
   input.read(
     (chunk) => {
-      // First, because the time of arrival is reported, not that of the write.
+      // The chunk is parsed before it is written, so that a cancellation is reported with the time it arrives here.
       reader.push(chunk);
       const drained = toServer.write(chunk);
       if (drained === undefined) return;
@@ -74,7 +74,7 @@ export async function runStdioProxy({
     source.pause();
     void drained.then(() => source.resume());
   };
-  // Timers of equal length fire in order.
+  // Timers of equal length fire in order, so the chunks stay in order.
   source.read(
     (chunk) => void (delay > 0 ? setTimeout(write, delay, chunk) : write(chunk)),
     () => {},

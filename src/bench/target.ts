@@ -42,12 +42,12 @@ export class BenchConnection {
   /** undefined while the connection is lost. */
   #session: CountingSession | undefined;
   readonly #closing = new AbortController();
-  /** Pending while reconnecting. */
+  /** Pending while reconnecting; undefined otherwise. */
   #reconnecting: Promise<void> | undefined;
-  /** Why reconnecting was given up; undefined: it was not. */
+  /** Why reconnecting was given up; undefined if it was not. */
   failure: HubError | undefined;
   #redact: (text: string) => string = (text) => text;
-  /** Responses received over previous sessions, whether or not they were awaited. */
+  /** Number of responses received in previous sessions, whether or not a call waited for them. */
   #earlierResponses = 0;
   /** Receives events during a load run. */
   events: BenchConnectionEvents | undefined;
@@ -247,13 +247,15 @@ export interface BenchSubject {
   readonly kind: "hub" | "server";
   /** Display name; contains no secret. */
   readonly name: string;
-  /** The stdio proxies in front of its servers, which report received cancellations; absent: there are none. */
+  /**
+   * The stdio proxies in front of the subject's servers, which report received cancellations; absent if there are none.
+   */
   readonly proxies?: ProxyFolder | undefined;
-  /** Of a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
+  /** Only for a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
   readonly listWait?: number | undefined;
   /**
-   * Creates an unopened transport to the subject; a started one runs in a process of its own. @throws
-   * {HubError} valueMissing
+   * Creates a transport to the subject and does not open it yet. A subject that is started runs in a process of its
+   * own. @throws {HubError} valueMissing
    */
   makeTransport(): Promise<ServerTransport>;
 }

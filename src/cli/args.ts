@@ -87,7 +87,10 @@ export function parseCommandLine(
   };
 }
 
-/** The command at `at`. An unknown word there may be the value of a misspelled option. */
+/**
+ * The command at index `at`. If the word there is no command and follows an unknown option, it is probably that
+ * option's value: the error then names the option.
+ */
 function readCommand(argv: readonly string[], at: number, commands: readonly Command[]): Command {
   const word = argv[at] ?? "";
   const option = argv[at - 1] ?? "";

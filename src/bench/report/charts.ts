@@ -15,7 +15,7 @@ export interface Chart {
 export interface Axis {
   readonly label: string;
   readonly unit: Unit;
-  /** A log2 axis has ticks at the existing values only. */
+  /** A log2 axis has ticks only at the x values that occur. */
   readonly scale: "linear" | "log2" | "log10";
 }
 
@@ -61,8 +61,8 @@ function drawPercentiles(result: BenchResult): Chart {
 }
 
 /**
- * A latency curve over nines (-log10 of the remaining part). The slowest of n calls is at log10(n): beyond
- * that there is no data.
+ * A latency curve over the number of nines: x = 2 is the 99th percentile. The slowest of n calls is at x = log10(n),
+ * and there is no data beyond.
  */
 export function ninesCurve({ count: total, curve }: LatencyResult): [number, number][] {
   const end = Math.log10(Math.max(total, 1));
@@ -128,7 +128,7 @@ function drawLatenciesOverTime(result: BenchResult): Chart {
 
 interface Span {
   readonly at: number;
-  /** In s. */
+  /** Length of the interval, in s. */
   readonly length: number;
   readonly calls: number;
   readonly p99: number;
@@ -195,7 +195,9 @@ function drawLevels(
   );
 }
 
-/** Curves over the levels, by name, for each subject; the second and later ones are dashed. */
+/**
+ * A curve over the levels for each subject and each named plot; the curves of the second and further plots are dashed.
+ */
 function drawRoutes(
   { subjects }: BenchResult,
   plots: Readonly<Record<string, (level: LevelResult) => number | undefined>>,
@@ -215,7 +217,10 @@ function drawRoutes(
   );
 }
 
-/** Curves of the cost of the hub, and of the server behind it or measured directly, over the levels. */
+/**
+ * Curves of the cost of each process group over the levels: of the hub, and of the server, behind the hub or measured
+ * directly.
+ */
 function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number): Curve[] {
   return subjects.flatMap(({ kind, levels }) => {
     const isBehind = kind === "hub";
@@ -265,7 +270,8 @@ export function chartTable(
     ]);
     return { columns, rows: rows.filter((row) => row.slice(1).some((it) => it !== "–")) };
   }
-  // x values that are formatted alike share a row: the intervals of different levels start slightly apart.
+  // x values that are formatted alike share a row: the intervals of different levels do not start at exactly the same
+  // times.
   const xByLabel = new Map(
     curves
       .flatMap(({ points }) => points.map(([at]) => at))
@@ -282,7 +288,7 @@ export function chartTable(
   return { columns, rows };
 }
 
-/** The y value of an ascending curve: of the first point at or after `place`. */
+/** The y value of an ascending curve at `x`: that of the first point at or after it. */
 function valueAt({ points }: Curve, x: number): number | undefined {
   return points.find(([at]) => at >= x - 1e-9)?.[1];
 }

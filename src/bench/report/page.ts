@@ -15,7 +15,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
   const isDark = matchMedia("(prefers-color-scheme: dark)");
 
   const colorOf = ({ role, shade }: Curve): string => {
-    // From close to the background's brightness to strong contrast.
+    // Lightness in percent: a shade of 0 is close to the background, 1 contrasts strongly.
     const light = isDark.matches ? 38 + 32 * shade : 78 - 36 * shade;
     return role === "hub" ? `hsl(217 85% ${light}%)` : `hsl(28 90% ${light - 4}%)`;
   };
@@ -58,7 +58,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
         splits: (plot: uPlot) => {
           const { max = 2 } = plot.scales["x"] ?? {};
           const whole = Array.from({ length: Math.floor(max ?? 2) }, (_, at) => at + 1);
-          // Narrow screens have no room for the first tick.
+          // A narrow chart has no room for a tick at 0.
           return [...(plot.width > 500 ? [0] : []), Math.log10(2), ...whole];
         },
       }),

@@ -17,7 +17,7 @@ const BLOCKS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const
 /** The level being measured, according to the events so far. */
 interface RunningLevel {
   readonly title: string;
-  /** Time of its first event, in ms of the clock, and the completed part then. */
+  /** Time of the level's first event, in ms of the clock, and the completed part at that time. */
   readonly began: number;
   readonly done: number;
   readonly spans: readonly Span["span"][];
@@ -83,7 +83,7 @@ function describeTimeLeft(
   return [`${formatDuration(((now - began) / (done - first)) * Math.max(0, 1 - done))} left`];
 }
 
-/** The rate of the last but one interval: its length is known by the start of the last. */
+/** The rate of the last but one interval, which is complete: it ends where the last one starts. */
 function describeRate(spans: readonly Span["span"][]): string[] {
   const [before, last] = spans.slice(-2);
   return before && last && last.at > before.at
