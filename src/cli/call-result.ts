@@ -80,7 +80,10 @@ function describeLink(text: (key: string) => string | undefined): string {
   return `[link: ${text("uri") ?? ""}${about && ` (${about})`}${more === undefined ? "" : `: ${more}`}]`;
 }
 
-/** JSON nested deeper than this stays on one line: each level is scanned again, so cost grows with depth. */
+/**
+ * JSON nested deeper than this stays on one line: indenting scans the text once per level, so the time grows with the
+ * depth.
+ */
 const MAX_INDENT = 32;
 
 /** Indented JSON. Spelling of values and order of members are kept. */
@@ -171,7 +174,7 @@ function errorPropertiesOf(code: unknown): ErrorCodeProperties | undefined {
   return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
 }
 
-/** Extensions of media types whose subtype is not a usable extension. */
+/** File extensions for media types whose subtype is not a usable extension. */
 const EXTENSIONS: Readonly<Record<string, string>> = {
   "image/jpeg": ".jpg",
   "image/svg+xml": ".svg",

@@ -120,7 +120,7 @@ function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[]
   ];
 }
 
-/** The part of a line around the caret that fits, in characters. */
+/** The part of a line around the caret that fits into `width` characters. */
 function cutAround(text: string, caret: number, width: number): { text: string; caret: number } {
   const minWidth = 20;
   const size = Math.max(width, minWidth);

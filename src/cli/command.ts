@@ -31,7 +31,10 @@ export interface CommandContext extends SystemEnvironment {
   readonly hangupHandlers: Set<() => void>;
   /** Cached `initialize` answers for this command line; absent: nothing is cached. */
   readonly initializeCache?: InitializeCache | undefined;
-  /** Own stdin and stdout, if `initialize` was, or may be, answered there early. */
+  /**
+   * The process's stdin and stdout as a client's streams; set if `initialize` was, or may still be, answered there
+   * before the hub is loaded.
+   */
   readonly earlyInitialize?: EarlyInitialize | undefined;
 }
 
@@ -64,7 +67,7 @@ export interface Command {
   readonly summary: string;
   /** The arguments after the command's name, without options; may be empty. */
   readonly usage: string;
-  /** Minimum and maximum number of arguments. */
+  /** Minimum and maximum number of arguments after the command's name. */
   readonly words: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;

@@ -9,7 +9,7 @@ import { parseArgs as parse } from "deno-std/cli/parse_args.js";
 export interface ParseOptions {
   /** Flags whose values stay strings; `"_"` among them keeps numeric-looking positionals strings too. */
   readonly string?: string | readonly string[];
-  /** Flags without a value (false when not given); `true` makes every `--flag` without `=` one. */
+  /** Flags without a value (false when not given). If `true`, every `--flag` without `=` is one. */
   readonly boolean?: boolean | string | readonly string[];
   /** Flags that may be given several times; their values become an array. */
   readonly collect?: string | readonly string[];

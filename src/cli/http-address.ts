@@ -122,7 +122,7 @@ async function obtainToken(
   };
   const found = await find();
   if (found !== undefined) return found;
-  // Read again under the lock, so that two simultaneous starts agree on one token.
+  // The token is read again under the lock, so that two simultaneous starts agree on one.
   const lock = `${secrets.folder}/http-token.lock`;
   return withFileLock(lock, new AbortController().signal, async () => (await find()) ?? make());
 }

@@ -9,9 +9,9 @@ export interface CachedInitialize {
   readonly name: string;
   /** Merged instructions of the servers; absent if they have none. */
   readonly instructions?: string | undefined;
-  /** Server capabilities other than lists; absent if unknown. */
+  /** The combined capabilities of the servers, apart from those of their lists; absent if unknown. */
   readonly offered?: CombinedCapabilities | undefined;
-  /** The capability class of the clients for which the instructions hold; absent if there are none. */
+  /** The capability class of the clients that the instructions are for; absent if there are no instructions. */
   readonly capabilities?: string | undefined;
 }
 
@@ -28,7 +28,7 @@ interface CacheEntry {
 const MAX_ENTRIES = 16;
 const MAX_FILE_SIZE = 256 * 1024;
 /**
- * In ms. Two changes within this time may leave the same timestamps; the second value is for file systems whose
+ * Time in ms within which two changes may leave the same timestamps. The second value is for file systems whose
  * timestamps have a resolution of seconds or worse.
  */
 const TIMESTAMP_RESOLUTION = 100;
@@ -95,7 +95,7 @@ export class InitializeCache {
       await ensurePrivateFolder(path.slice(0, path.lastIndexOf("/")));
       await replacePrivate(path, bytes);
     } catch {
-      // Without the cache, the next start is only slower.
+      // An error is ignored: without the cache, the next start is only slower.
     }
   }
 }
@@ -107,8 +107,8 @@ function cacheFilePath(
   { XDG_STATE_HOME: state = "", HOME: home = "", TOOLMUX_SERVERS: servers = "" }: Env,
   platform: string,
 ): string | undefined {
-  // Servers in an environment variable may contain secrets, and there is no file whose change could be
-  // detected.
+  // Servers in an environment variable may contain secrets, and there is no file that would show a change: nothing is
+  // cached.
   if (servers.trim() !== "") return undefined;
   const name = "toolmux/greetings.json";
   if (state.startsWith("/")) return `${state}/${name}`;

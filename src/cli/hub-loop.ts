@@ -45,15 +45,15 @@ export async function hubListFor(manifest: Manifest, env: Env): Promise<string |
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
 }
 
-/** How long to wait for a first request, and for the client to leave after the answer, in ms. */
+/** Maximum wait for the first request, and then for the client to leave after the answer, in ms. */
 const REQUEST_TIMEOUT = 5000;
 const LEAVE_TIMEOUT = 1000;
 /** Longest message read, in bytes. */
 const MAX_MESSAGE = 1024 * 1024;
 
 /**
- * Answers every request on stdin with this error until the client leaves, so that it shows why the hub did
- * not start.
+ * Answers every request on stdin with this error until the client leaves, so that the client shows why the hub did not
+ * start.
  */
 export async function answerWithError(
   startError: HubError,

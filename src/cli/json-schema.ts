@@ -122,7 +122,7 @@ function resolveRef(ref: string, root: unknown): unknown {
   return value;
 }
 
-/** The text after "expected". */
+/** Describes what a value has to be: the text after "expected" in a message. */
 export function describeForms(forms: readonly ValueForm[]): string {
   return forms.length === 0 ? "nothing" : [...new Set(forms.map(describeForm))].join(" or ");
 }

@@ -19,7 +19,7 @@ export async function withManifestLock<T>(
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
-    // `storeBroken` would end the command with the exit code of a server failure; no server is involved.
+    // No server is involved, but `storeBroken` would end the command with the exit code of a server failure.
     const isBroken = error instanceof HubError && error.code === "storeBroken";
     throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
   }
@@ -52,7 +52,7 @@ export async function readExistingServers(
   const options = loadOptions(invocation, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
-  // A named file may not be among the discovered ones.
+  // The file may be none of those that are loaded with these options: then only its own servers count.
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;

@@ -18,13 +18,14 @@ import { hubListFor, checkHubLoop } from "./hub-loop.ts";
 import type { CommandLog } from "./load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
 
-/** Delay, in ms, so that the hub starts its servers first. */
+/** Delay before orphaned processes are looked for, in ms, so that the hub starts its servers first. */
 const SWEEP_DELAY = 100;
 
 /**
  * Ends orphaned processes of killed hubs in the background.
  * @param onEnded receives the number of ended processes, if there were any
- * @returns a function that closes the hub and waits for both, at most STOP_LIMIT ms
+ * @returns a function that closes the hub, and waits at most STOP_LIMIT ms for that and for the end of the orphaned
+ * processes
  */
 export function sweepOrphansInBackground(
   hub: Hub,
@@ -36,13 +37,13 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // Anything still running afterwards ends with this process.
+    // Whatever still runs after that time ends with this process.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }
 
 async function sweep(onEnded: (count: number) => void): Promise<void> {
-  // Process modules are loaded after the client's first response.
+  // Modules for processes are loaded here, after the client's first response, so that they do not delay it.
   const { sweepOrphans } = await import("../process/orphans.ts");
   const count = await sweepOrphans();
   if (count > 0) onEnded(count);
@@ -53,7 +54,7 @@ export interface OpenHubOptions {
   readonly kinds?: readonly EventKind[];
   /** Stored listings; by default none, because commands print what servers list at present. */
   readonly snapshots?: Snapshots;
-  /** Selects from the manifest, including servers of its plugins; by default all. May throw. */
+  /** Selects the servers to use from the manifest, which includes those of its plugins; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
   /** Whether servers may be authorized, with the user's help if need be; default true. */
   readonly authorizes?: boolean;
@@ -79,7 +80,10 @@ export interface OpenedHub {
   readonly close: () => Promise<void>;
 }
 
-/** Sets up a manifest's plugins; with `stay`, keeps that set. Without plugins there is no set. Never rejects. */
+/**
+ * Sets up a manifest's plugins; if `current` is given, those plugins are kept. Without plugins, `plugins` is undefined
+ * in the result. Never rejects.
+ */
 export type PluginSetup = (
   manifest: Manifest,
   current?: PluginSet,
@@ -176,7 +180,7 @@ export async function openHub(
   return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
 }
 
-/** Snapshots in the state folder. Disk access is loaded after the client's first response. */
+/** Snapshots in the state folder. The code that accesses the disk is loaded after the client's first response. */
 export function openSnapshots({ env, platform }: CommandContext, log: CommandLog): Snapshots {
   let disk: Promise<Snapshots> | undefined;
   const open = async (): Promise<Snapshots> => {

@@ -8,7 +8,7 @@ import { usageError } from "./args.ts";
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
 const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
-/** How long to collect the rest of a paste, in ms, so that the shell does not get it. */
+/** How long the rest of a paste is collected, in ms, so that it does not get to the shell. */
 const PASTE_TIME = 50;
 
 /** Whether the user can be asked: stdin is a terminal. (The terminal echoes input wherever the prompt is printed.) */

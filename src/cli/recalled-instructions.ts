@@ -7,12 +7,12 @@ import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";
 
 /**
- * @param capabilities the client's capability class; @returns the servers' instructions and capabilities from
- * snapshots of earlier starts
+ * Finds the servers' instructions and capabilities in snapshots of earlier starts.
+ * @param capabilities the client's capability class
  */
 export type InstructionsRecall = (capabilities: string) => Promise<InitializeAnswer>;
 
-/** Reads instructions from snapshots; undefined if they depend on more than snapshots. */
+/** Reads instructions from snapshots; undefined if snapshots alone do not determine them. */
 export function openInstructionsRecall(
   { servers }: Manifest,
   context: CommandContext,
@@ -22,7 +22,7 @@ export function openInstructionsRecall(
   const { resolveIdentity: identify } = openTransportFactory(context, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
-  // The hub itself reports problems with snapshots.
+  // Problems with snapshots are not logged here, because the hub itself reports them.
   const snapshots = diskSnapshots({
     folder: stateFolder(env, platform),
     now: Date.now,

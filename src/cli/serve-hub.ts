@@ -65,7 +65,8 @@ export async function serveHub({
   });
   const { hub, bus, close } = opened;
   recording?.manifest(opened.manifest);
-  // The first state event of a server comes after the first client's first response, so LogTape is loaded late enough.
+  // LogTape is loaded at the first state event of a server: that comes after the first client's first response, so
+  // loading does not delay it.
   const unsubscribe = bus.subscribe(() => {
     unsubscribe();
     setImmediate(() => logger.open());
@@ -83,7 +84,8 @@ export async function serveHub({
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const checkManifest = (): void => watcher?.check();
-  // A client's process ends with its terminal; a hub that serves over HTTP continues, and SIGHUP reloads its manifest.
+  // If a terminal is closed, a hub on stdio ends like its client; a hub that serves only HTTP continues, and SIGHUP
+  // reloads its manifest.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
     logger.open();
@@ -142,7 +144,10 @@ async function openRequestedRecording(
   return open(path, invocation, context, secrets, (text) => log("warn", text));
 }
 
-/** Collects the client capability classes for which snapshots are loaded. */
+/**
+ * Passes calls on to `snapshots`, and adds to `classes` the capability class of each legacy client for which a snapshot
+ * is loaded.
+ */
 function collectCapabilityClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
   return {
     load(key) {
@@ -163,7 +168,7 @@ async function saveInitializeCache(
   classes: ReadonlySet<string>,
   { initializeCache }: CommandContext,
 ): Promise<void> {
-  // With an invalid entry the instructions depend on the problem.
+  // The instructions may report the problem of an invalid entry, so they are not cached.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) {
     await initializeCache?.save(undefined);
     return;

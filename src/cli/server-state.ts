@@ -19,7 +19,7 @@ export type ServerState =
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
   | { readonly at: "disabled"; readonly server: string };
 
-/** The part of a hub that is needed. */
+/** The part of a hub that these functions need. */
 type HubStatus = Pick<Hub, "status" | "catalog">;
 
 /** In the order of the manifest. */
@@ -46,7 +46,10 @@ export function serverStateOf(spec: ServerSpec, hub: HubStatus): ServerState {
   return { at: "failed", server, cause: unavailableReasonOf(server, connections) };
 }
 
-/** An idle server may have failed earlier; that no longer counts if its listing came from the server itself. */
+/**
+ * Whether a server is idle and can be called. An earlier failure no longer counts if the listing came from the server
+ * itself and not from a snapshot.
+ */
 function isIdle({ state, cause, lastError, listing }: ConnectionStatus): boolean {
   if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
   return listing === "server" || (listing === "snapshot" && lastError === undefined);

@@ -156,7 +156,10 @@ export function openTransportFactory(
   }
 }
 
-/** Resolves entries: each time for a start ("start"), or cached from the last resolution ("identify"). */
+/**
+ * Resolves `${…}` in entries. "start" resolves an entry anew, unless it was just resolved by "identify"; "identify"
+ * reuses the last result.
+ */
 interface EntryResolver {
   server(
     spec: StdioServer,
@@ -174,7 +177,7 @@ interface EntryResolver {
 class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
-  /** The latest transport of each server, which knows its current credentials. */
+  /** The latest transport of each server. It knows the server's current credentials. */
   readonly #transports = new Map<string, ServerTransport>();
 
   addTransport(server: string, transport: ServerTransport): void {
@@ -215,7 +218,7 @@ function openEntryResolver(
   };
 }
 
-/** A resolved entry, for the current plugins' resolvers. */
+/** A resolved entry. It is reused only while the plugins' resolvers (`schemes`) are the same. */
 interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
@@ -244,7 +247,7 @@ function cached<Spec extends ExternalServer, Resolved>(
     const resolved = resolve(spec, schemes);
     const freshUntil = purpose === "identify" ? performance.now() + REUSE_TIME : 0;
     entries.set(spec, { schemes, resolved, freshUntil });
-    // The missing value may be available next time.
+    // A failed resolution is not kept: the missing value may be available next time.
     resolved.catch(() => entries.get(spec)?.resolved === resolved && entries.delete(spec));
     return resolved;
   };

@@ -48,7 +48,7 @@ export type ServerArguments =
 
 const MAIN_OPTIONS = ["url", "package", "command"] as const;
 
-/** Parses it. @throws {HubError} usage */
+/** Reads from the command line what to add. @throws {HubError} usage */
 export function readServerArguments({ words, values }: Invocation): ServerArguments {
   const [, ...rest] = words;
   const given = MAIN_OPTIONS.filter((option) => values.has(option)).map((option) => `--${option}`);
@@ -111,7 +111,7 @@ export function readHeaders(values: Values): Readonly<Record<string, string>> {
   return readPairs(values.get("header") ?? [], /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
 }
 
-/** @throws {HubError} usage, without the value */
+/** Reads pairs of a name and a value. @throws {HubError} usage; the message does not contain the value */
 function readPairs(
   texts: readonly string[],
   pattern: RegExp,
@@ -151,8 +151,8 @@ export type TrialResult =
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
 /**
- * Starts a server once, alone, lists its tools and stops it. A late server is waited for as long as the
- * manifest allows. Does not authorize.
+ * Starts a server once, alone, lists its tools and stops it. A late server is waited for as long as the manifest
+ * allows. Never starts a login.
  */
 export async function tryServer(
   spec: RunnableServer,
@@ -179,7 +179,7 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // A server that requires authorization counts as settled.
+    // Waiting ends when a server asks for authorization, so this state is possible here.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);
@@ -256,7 +256,7 @@ export async function add(invocation: Invocation, context: CommandContext): Prom
 }
 
 /**
- * Sets a valid prefix if the key is not one.
+ * Sets a valid prefix if the key cannot be used as one.
  * @throws {HubError} usage if the prefix is used already, or not allowed with the separator of another manifest
  */
 function withPrefix(entry: Table, key: string, { separators, servers }: ExistingServers): Table {
@@ -270,7 +270,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
       `"${prefix}" cannot be a prefix beside the separator ${separatorList}: use --prefix.`,
     );
   }
-  // Servers from clients' files get a free prefix, so they are no obstacle.
+  // Servers from clients' files are given another prefix if theirs is taken, so they do not count.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&

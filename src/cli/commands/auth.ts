@@ -43,7 +43,7 @@ export function describeAuthStatus(
   }
 }
 
-/** The same as JSON: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
+/** The authorization status as JSON: `{server, state, by?, issuer?, expires?: ISO, refreshable?, scopes?}`. */
 export function authStatusToJson(
   { name }: Pick<RemoteServer, "name">,
   status: AuthorizationStatus,

@@ -26,8 +26,8 @@ import { readHeaders } from "./add.ts";
 import type { BenchOptions } from "./bench-options.ts";
 
 /**
- * Minimum age of a folder to be removed, in ms: with a shared file system but separate process ids, its owner
- * may be alive.
+ * Minimum age of a folder to be removed, in ms. Containers may share a file system but not process ids: the process
+ * that uses the folder may be alive although its id is not found here.
  */
 const MIN_STALE_AGE = 3_600_000;
 
@@ -37,7 +37,7 @@ export async function makeBenchFolder(parent: string): Promise<string> {
   return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
 }
 
-/** Folders that cannot be removed belong to other users. */
+/** A folder that cannot be removed belongs to another user and is left alone. */
 async function removeStaleFolders(parent: string): Promise<void> {
   for (const name of await readdir(parent).catch(() => [])) {
     const [, pid] = /^toolmux-bench-(\d+)-\w+$/.exec(name) ?? [];
@@ -193,7 +193,7 @@ async function hasManifest({ config }: Invocation, context: CommandContext): Pro
   return found.length + problems.length > 0;
 }
 
-/** @throws {HubError} usage */
+/** Kills and delays are possible only for servers that are started. @throws {HubError} usage */
 function rejectChaosForUrl({ chaos }: BenchOptions): void {
   if (chaos.killEvery !== null)
     throw usageError("--kill-every is for what is started, not for --url.");
@@ -305,7 +305,7 @@ function makeHubSubject(
   };
 }
 
-/** Higher than the limit of hubs, in bytes. */
+/** Maximum message size of the connection to a measured hub, in bytes: higher than the hub's own limit. */
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
 /** A server as a hub would start or reach it, but without a hub. Opens no login page. */

@@ -69,7 +69,8 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
     const client = await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
-    // Waits for a late server, too: this process makes no later call.
+    // Also waits for a late server: this process makes only one call, so there is no later one that could find it
+    // ready.
     if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);
     endProgress?.();
     const items = await client.listTools();

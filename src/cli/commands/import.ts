@@ -63,7 +63,7 @@ export async function readTakenNames(
 
 /**
  * Adds servers to a manifest, all or none, and changes nothing else in it.
- * @param beforeWrite runs first, once the edit is known to be possible
+ * @param beforeWrite runs before the file is written, once the edit is known to be possible
  * @throws {HubError} usage, manifestInvalid
  */
 export async function addServers(
@@ -273,7 +273,7 @@ function describeEntryStart(entry: PlannedServer["entry"]): string {
   });
 }
 
-/** For programs. Values that look like secrets are replaced by the placeholders that would replace them. */
+/** The plan as JSON. Values that look like secrets are replaced by the placeholders that an import would write. */
 function toJson(
   { files, planned, skipped, manifest }: ImportSources,
   isDone: boolean,

@@ -145,7 +145,10 @@ async function findServerTable(
   throw usageError(`${client.title} has no file for the folder of a project.`);
 }
 
-/** @throws {HubError} usage if the client does not support a URL, or no token with it */
+/**
+ * The entry for toolmux in the client's file. @throws {HubError} usage if the client supports no URLs, or no token with
+ * a URL
+ */
 function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: CommandContext): Table {
   const { http, httpTokenEnv, config } = invocation;
   if (http === undefined) {
@@ -169,8 +172,8 @@ function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: Comm
 }
 
 /**
- * The servers of this file that are to be added to the manifest, and the names of all servers that the manifest has
- * afterwards.
+ * The servers of this file that are to be added to the manifest. `names`: the names, in this file, of all its servers
+ * that the manifest then has.
  */
 async function readReplacedServers(
   client: ClientApp,

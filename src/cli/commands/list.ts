@@ -85,7 +85,7 @@ async function printEntries(
   { env }: CommandContext,
 ): Promise<void> {
   const { kinds, noun } = LIST_KINDS[what];
-  // The in-process client speaks the legacy era, which has no list of skills.
+  // The in-process client speaks the legacy era, which has no list of skills: those are read from the hub's catalog.
   const lists = await Promise.all(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );

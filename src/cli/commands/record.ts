@@ -48,7 +48,7 @@ export async function openHubRecording(
     warn,
   });
   const flush = (): void => recorder.flushNow();
-  // If a bug ends the process, the last log lines explain it: write them at exit.
+  // Log lines are written at exit, too: if a bug ends the process, the last ones explain it.
   process.once("exit", flush);
   return {
     makeTransportWrapper: (redact) => {

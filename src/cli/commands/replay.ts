@@ -120,7 +120,8 @@ async function serveReplayHub(
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
         const [serverEnd, hubEnd] = memoryTransportPair();
-        // The hub closes this transport, which ends the replay; its errors have no receiver.
+        // The replay ends when the hub closes this transport. Its errors are ignored, because nobody could receive
+        // them.
         replayServer(hubEnd, options, context.signal).catch(() => {});
         return Promise.resolve(serverEnd);
       },

@@ -72,7 +72,7 @@ function describeResults(
   return [...blocks, colors.dim(countNoun(listings.length, "server") + hint)].join("\n");
 }
 
-/** The ways to run or reach it, or why it cannot be added by name. */
+/** The ways to run or reach a server, or why it cannot be added by name. */
 function describeOptions({ options: offers, omissions }: RegistryEntry): string {
   return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }

@@ -133,9 +133,9 @@ async function removeSecret(
 
 interface SecretRow {
   readonly name: string;
-  /** Stores that have it. */
+  /** The stores that contain the secret. */
   readonly places: readonly string[];
-  /** Servers that refer to it. */
+  /** The servers that refer to the secret. */
   readonly servers: readonly string[];
 }
 

@@ -31,7 +31,7 @@ export async function serve(invocation: Invocation, context: CommandContext): Pr
   const logger = new LogTapeLogger((record) =>
     stderrWriter.print(formatLogRecord(record, logFormat)),
   );
-  // If a bug ends the process, the last log lines explain it: write them at exit.
+  // Log lines are written at exit, too: if a bug ends the process, the last ones explain it.
   process.once("exit", () => logger.flush());
   const log = openLog(invocation, (record) => logger.write(record));
   try {
@@ -52,7 +52,7 @@ async function serveWithOutput(
   output: HostOutput,
 ): Promise<number> {
   const requestedAddress = readHttpAddress(invocation, context);
-  // Recording options are validated only when the hub is opened, so nothing is answered early with them.
+  // Recording options are validated only when the hub is opened: with them, `initialize` is not answered before that.
   const isPlainStdio =
     requestedAddress === undefined && !RECORDING_OPTIONS.some((it) => invocation.values.has(it));
   if (isPlainStdio)
@@ -73,8 +73,9 @@ async function serveWithOutput(
 }
 
 /**
- * @param isOnStdio whether there is a client to answer @throws {HubError} hubLoop, after the client has received it as
- * an answer
+ * Refuses to start if hubs start each other in an endless loop.
+ * @param isOnStdio whether a client on stdio has to be told
+ * @throws {HubError} hubLoop, after that client's requests were answered with it
  */
 async function rejectHubLoop(
   manifest: Manifest,
@@ -104,7 +105,7 @@ async function answerInitializeEarly(
   context: CommandContext,
 ): Promise<EarlyInitialize | undefined> {
   if (manifest.plugins.length > 0) return undefined;
-  // With an invalid entry the instructions depend on the problem.
+  // The instructions may report the problem of an invalid entry, which snapshots do not contain.
   if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
   let answers: InitializeAnswers | undefined = {};
   if (mayHaveSnapshots(context)) {
@@ -124,7 +125,7 @@ function mayHaveSnapshots({ env, platform }: CommandContext): boolean {
       .getBuiltinModule("node:fs")
       .existsSync(installationKeyPath(stateFolder(env, platform)));
   } catch {
-    // There may be no home folder; then nothing is known.
+    // Without a home folder, the path of the key file is unknown: snapshots are assumed.
     return true;
   }
 }

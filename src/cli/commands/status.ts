@@ -34,9 +34,9 @@ export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | Di
 
 interface ServerSubject {
   readonly server: string;
-  /** undefined: an entry that toolmux cannot use. */
+  /** undefined for an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
-  /** Its URL or command line, and its package, with secrets masked. */
+  /** Its URL or command line, and its package; values that look like secrets are masked. */
   readonly start?: string;
   readonly package?: string;
 }
@@ -164,7 +164,7 @@ function drawTable(rows: readonly (readonly string[])[], style: TerminalStyle): 
   return parts.join("\n\n");
 }
 
-/** "-": the server has none of it; empty: unknown. */
+/** "-" means that the server has none; an empty cell means that the number is unknown. */
 function toRow(diagnosis: ServerDiagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") {
@@ -284,7 +284,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
 /** Redraw interval, in ms. */
 const REDRAW_INTERVAL = 100;
 
-/** The state of a server being started; `since`: when that state began, in ms of the clock. */
+/** The state of a server that is being started. `since`: when that state began, in ms of the clock. */
 export interface StartProgress {
   readonly server: string;
   readonly state: StateName;
@@ -348,7 +348,7 @@ function isStarting(state: StateName): boolean {
   return state === "connecting" || state === "authenticating";
 }
 
-/** While servers start, a server is stopped only after a failure. */
+/** Whether a start has failed. While servers start, a server is stopped (`stopping`) only after a failure. */
 function hasFailed(state: StateName): boolean {
   return state === "failed" || state === "reconnecting" || state === "stopping";
 }

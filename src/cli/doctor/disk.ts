@@ -116,7 +116,7 @@ function findTempFiles(entries: readonly FileEntry[], now: number): readonly Fin
   ];
 }
 
-/** A lock file contains its owner's tag, in the same form as processes carry it. */
+/** Finds locks of dead processes. A lock file contains the owner tag of the process that holds the lock. */
 async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly Finding[]> {
   const small = entries.filter(
     ({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK_BYTES,

@@ -32,8 +32,8 @@ import { checkPorts } from "./ports.ts";
 import { checkServers } from "./servers.ts";
 
 /**
- * Applies the fixes of those findings. A fix that fails is skipped, so that its finding remains. @returns
- * what was done, as sentences
+ * Applies the fixes of these findings. A fix that fails is skipped, so that its finding remains. @returns what was
+ * done, as sentences
  */
 export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {
   const fixes = findings.flatMap((finding) => finding.fixes ?? []);
@@ -176,7 +176,7 @@ export async function collectFindings(
     ...ports,
     ...disk,
     ...snapshotFindings,
-    // A server that cannot be started already has a finding.
+    // A server that cannot be started is reported by another check already.
     ...(isLive ? listing.findings : []).filter(
       ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
     ),

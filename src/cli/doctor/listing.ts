@@ -145,8 +145,8 @@ const ELICITATION_CAPABILITIES = [
 const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 
 /**
- * The snapshot keys of a server for every combination of client capabilities, because snapshots are keyed by
- * a hash.
+ * The snapshot keys of a server for every combination of client capabilities. All are tried: a snapshot is found by a
+ * hash of its key, so stored keys cannot be listed.
  */
 function* possibleSnapshotKeys(
   identity: Omit<SnapshotKey, "era" | "capabilities">,
@@ -219,7 +219,7 @@ function checkStrayOutput(hub: Hub): readonly Finding[] {
   });
 }
 
-/** Whether a server waits for authorization, which the doctor does not. */
+/** Whether a server waits for the user to log in. The doctor does not wait for that. */
 function isAuthenticating(hub: Hub, server: string): boolean {
   const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
   return connections.some(({ state }) => state === "authenticating");
@@ -281,7 +281,7 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
   TM905: "Look for a newer version of the server; toolmux list --all says why.",
 };
 
-/** Notes that are reported for every list; others only for tools and prompts. */
+/** Kinds of notes that are reported for every list; other kinds are reported for tools and prompts only. */
 const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set(["conformed", "unreadable"]);
 
 function checkExposureNotes(notes: readonly ExposureNote[]): readonly Finding[] {

@@ -42,7 +42,7 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   const whole = [path, message].filter((part) => part !== "").join(": ");
-  // The path, a key, keeps its spelling even at the start of the sentence.
+  // The sentence may begin with a key (`path`), so its first letter is not capitalized.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
 }
@@ -63,7 +63,7 @@ function findDuplicates(servers: readonly ServerSpec[]): readonly Finding[] {
       const keys = identifySpec(spec);
       const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
       for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
-      // Two entries with different environment or settings are intended.
+      // Entries that differ in environment or settings are meant to be two servers.
       if (other === undefined || hasOtherSettings(servers, other, spec)) return [];
       const text = `It is started just as "${other}" is: models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];

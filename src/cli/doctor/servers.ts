@@ -15,7 +15,7 @@ import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 
 /**
- * Resolvers for the `${…}` of a server's entry without running commands or plugins, whose values count as
+ * Resolvers for the `${…}` of a server's entry that run no command and no plugin: values from those are assumed to be
  * present.
  */
 export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
@@ -78,8 +78,8 @@ const FINDING_CODE_OF_ERROR: Readonly<Record<string, FindingCode>> = {
 };
 
 /**
- * Paths of the programs that a server needs: its command or the runtime of that. @throws {HubError} why it
- * cannot be started
+ * Paths of the programs that a server needs: its command, or the runtime that executes the command. @throws {HubError}
+ * why the server cannot be started
  */
 async function resolvePrograms(
   spec: StdioServer,
@@ -106,7 +106,7 @@ async function resolvePrograms(
     extraPath: async () => loginShellPath(env, await newOwnerTag()),
   };
   const { file } = await resolveFirstCommand({ ...resolved, server }, query);
-  // npm and npx run on the `node` in their own folder, or else in PATH.
+  // npm and npx are scripts: they run on the `node` in their own folder, or else on the one in PATH.
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
 
