@@ -9,8 +9,8 @@ import type { Table } from "../manifest/table.ts";
 import type { ClientName } from "./client-names.ts";
 
 /*
- * All supported clients. Goose and Continue are missing: their files are YAML, which cannot be edited here without
- * losing comments and formatting.
+ * All supported clients. Goose and Continue are missing: their files are YAML, which toolmux cannot edit without losing
+ * comments and formatting.
  */
 
 type ClientDefinition = Pick<ClientApp, "name" | "title" | "user"> & Partial<ClientApp>;
@@ -27,7 +27,7 @@ const limitInSeconds = (key: string, manifestLimit: ClientLimit["manifestLimit"]
   manifestLimit,
 });
 
-/** Fills in what most clients have in common. */
+/** Completes a definition with what most clients have in common. */
 function defineClient(entry: ClientDefinition): ClientApp {
   return {
     format: "json",
@@ -316,7 +316,7 @@ export interface ClientApp {
   readonly placeholders: PlaceholderStyle;
   /** The files of this user. toolmux is installed into the first that exists, or else into the first. */
   readonly user: (home: ClientFolders) => readonly ServerTable[];
-  /** The files in a project's folder, in the same order. */
+  /** The files in a project's folder; the first is preferred here, too. */
   readonly project: readonly ServerTable[];
   readonly limits: readonly ClientLimit[];
   /** The entry that makes the client start a program. */

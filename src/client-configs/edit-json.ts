@@ -47,8 +47,8 @@ function removeRange(text: string, start: number, end: number): string {
   const after = /^[ \t]*\r?\n/.exec(text.slice(end))?.[0];
   if (before === undefined) return text.slice(0, start) + text.slice(end);
   if (after === undefined) {
-    // The member starts its line but does not end it. Its line end is removed too, unless the line above ends in a
-    // comment.
+    // The member starts its line but does not end it: the rest of the line is joined to the line above, unless that
+    // contains a `//` comment.
     const [above = ""] = text
       .slice(0, start - before.length)
       .split("\n")

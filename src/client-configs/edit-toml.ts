@@ -9,7 +9,7 @@ export function editClientToml(text: string, { keys, remove, set }: ServerTableC
   for (const name of [...remove, ...Object.keys(set)]) edited = removeKey(edited, [...keys, name]);
   for (const [name, entry] of Object.entries(set)) {
     const table = stringify(nest([...keys, name], entry)).trimEnd();
-    // Omits headers of tables that only contain other tables.
+    // A table that only contains other tables needs no header of its own.
     const lines = table
       .split("\n")
       .filter((line, at, all) => !isRedundantHeader(line, all[at + 1]));

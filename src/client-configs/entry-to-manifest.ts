@@ -118,8 +118,8 @@ function formatPart(
       return `\${secret:${name}}`;
     }
     case "placeholder":
-      // The client's workspace is the folder in which it starts the hub. A relative path would be resolved against the
-      // manifest's folder.
+      // The folder in which a client starts the hub is the client's workspace. A relative path would not do: it is
+      // resolved against the manifest's folder.
       if (part.place === "workspaceFolder") return WORKSPACE_PLACEHOLDER;
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
@@ -172,7 +172,7 @@ export interface EntrySource {
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
-/** Keys that are translated below, or that matter only inside the client. */
+/** Keys that `translateEntry` handles, or that matter only inside the client. */
 const KNOWN_KEYS = new Set(
   "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars disabled enabled tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow isActive required metadata".split(
     " ",
@@ -297,7 +297,7 @@ async function readProcess(
   const configured = isString(fields["cwd"])
     ? writer.translateText(fields["cwd"])
     : project && escapePlaceholders(project);
-  // A server without `cwd` starts in the hub's working directory.
+  // A server without `cwd` starts in the hub's working directory, so `cwd` is not needed for that.
   const cwd = configured === WORKSPACE_PLACEHOLDER || configured === "." ? undefined : configured;
   if (cwd !== undefined && project === cwd)
     writer.notes.push(`only of the project ${project} there`);
@@ -354,7 +354,10 @@ function readOAuth(fields: Table, writer: EntryWriter): ServerEntry | undefined 
   return Object.keys(oauth).length === 0 ? undefined : oauth;
 }
 
-/** The longest time limit that is taken over, in ms: above it, the manifest requires a maximum timeout as well. */
+/**
+ * The longest time limit that is taken over, in ms: the manifest's default for `maxCallTimeout`, which a longer limit
+ * would exceed.
+ */
 const MAX_TIME_LIMIT = 900_000;
 
 function readLimits(fields: Table, client: ClientApp): ServerEntry {
@@ -396,7 +399,7 @@ async function readEnvFile(
       HOME: home.home,
     },
   );
-  // A project's file is not trusted: it could name any file of the user.
+  // The `envFile` in a project's file is ignored: such a file is not trusted, and could name any file of the user.
   const isUserFile = client.user(home).some((location) => location.file === file);
   const read =
     isUserFile && fullPath.startsWith("/")

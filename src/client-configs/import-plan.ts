@@ -30,14 +30,17 @@ export function findPlaintextSecrets(
 ): readonly PlaintextSecret[] {
   const found: PlaintextSecret[] = [];
   const add = (path: PlaintextSecret["path"], name: string, value: string): void => {
-    // A value with a placeholder refers to a secret stored elsewhere already; a literal `${` is escaped as `$${`.
+    // A value with a placeholder is no secret in plain text: the secret is stored elsewhere. (A literal `${` is escaped
+    // as `$${`.)
     if (value.includes("${")) return;
     const secret = secretName(server, name);
     const isTaken = found.some((each) => each.secretName === secret && each.value !== value);
     const unique = isTaken ? `${secret}-${found.length + 1}` : secret;
     found.push({ path, label: path.join("."), secretName: unique, value });
   };
-  /** @param owner prefix for the name of a part, where that name alone would not say whose it is */
+  /**
+   * @param owner prefix for the name of a part of the text, for parts whose own name does not say what they belong to
+   */
   const inspect = (path: PlaintextSecret["path"], name: string, text: string, owner = ""): void => {
     for (const { part, value } of findSuspectedSecrets(name, text)) {
       add(path, part === undefined ? name : `${owner}${part}`, value);
@@ -125,7 +128,10 @@ export interface PlannedServer {
 export interface SkippedServer {
   readonly source: ServerSource;
   readonly reason: string;
-  /** The name of an identical server in the manifest or of another client; undefined: skipped for another reason. */
+  /**
+   * The name of an identical server, in the manifest or of another client; undefined if the server is skipped for
+   * another reason.
+   */
   readonly identicalServer: string | undefined;
 }
 
@@ -219,7 +225,10 @@ function chooseName(base: string, taken: ReadonlySet<string>): string {
   }
 }
 
-/** Finds the server that this entry became when it was imported and its secrets were moved into the secret store. */
+/**
+ * Finds the server in the manifest that an earlier import made of this entry, with its secrets moved into the secret
+ * store.
+ */
 function findWithStoredSecrets(
   entry: ServerEntry,
   base: string,
@@ -238,13 +247,14 @@ export function identifyEntry({ command, args = [], url }: ServerEntry): string 
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
 
-/** The identity with the workspace in the form that manifests used before `${workspaceFolder}`. */
+/** The identity with the workspace written `.`, as in manifests from before `${workspaceFolder}`. */
 function withOldWorkspace(identity: string): string {
   return identity.replaceAll(WORKSPACE_PLACEHOLDER, ".");
 }
 
 /**
- * All identities of a server in the manifest: placeholders of a client's file are also tried in the manifest's form.
+ * All identities of a server in the manifest. Placeholders in a client's syntax are also translated to the manifest's,
+ * so that equal servers are found.
  */
 export function identifySpec(spec: ServerSpec): readonly string[] {
   if (spec.kind === "stdio") {

@@ -74,7 +74,7 @@ export interface PreparedInstall {
   apply(now: number): Promise<string | undefined>;
 }
 
-/** The result of preparing an installation; the fault's message follows the file's name. */
+/** The result of preparing an installation. The message of `problem` is written after the file's name. */
 export type InstallResult =
   | PreparedInstall
   | { readonly kind: "same" }
@@ -107,7 +107,7 @@ export async function prepareInstall(
     before,
     after: edited.text,
     apply: async (now) => {
-      // The current content is toolmux's own change, so the existing backup of the original stays the one to restore.
+      // The current content was written by toolmux, so the backup of the original content must stay the one to restore.
       const hasBackup = previous !== undefined || original.bytes === undefined;
       const backup = hasBackup ? undefined : await writeBackup(original, now);
       try {
@@ -184,8 +184,8 @@ interface PreviousFile {
 }
 
 /**
- * Finds the original of a file by applying the same change to each backup; undefined if toolmux has not changed the
- * file, or something else has changed it since.
+ * Finds the original of a file: the backup that becomes the file's current content if the same change is applied to it.
+ * undefined if toolmux has not changed the file, or something else has changed it since.
  */
 async function previousFileOf(
   client: ClientApp,

@@ -29,7 +29,9 @@ export interface ClientFile {
   readonly problem: ClientFileProblem | undefined;
 }
 
-/** `message` follows the file's name and contains nothing of its text. */
+/**
+ * Why a client's file cannot be used. `message` is written after the file's name, and contains none of the file's text.
+ */
 export interface ClientFileProblem {
   readonly message: string;
   readonly position: Position | undefined;

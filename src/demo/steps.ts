@@ -139,7 +139,7 @@ async function cancelHalfWay({ client, pids }: DemoContext): Promise<string> {
   const { structuredContent } = await call(client, "slow__history", {});
   const history = structuredContent as SlowServerHistory;
   pids.push(history.pid);
-  // The three concurrent counts, and the one with progress.
+  // Four counts have finished: three concurrent ones, and the one with progress.
   expectEqual(history.finished, 4);
   expectEqual(history.cancelled.length, 1);
   return `the server saw it after step ${history.cancelled[0]} of ${COUNT_STEPS}`;

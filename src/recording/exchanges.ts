@@ -132,7 +132,10 @@ function formatShown(value: unknown): string {
   return text.length <= MAX_SHOWN_LENGTH ? text : `${text.slice(0, MAX_SHOWN_LENGTH)}…`;
 }
 
-/** One step of a server, `wait` ms after the previous step or the request. */
+/**
+ * One step of a server. `wait`: ms since the previous step, or since the request for the first one. `line`: its line in
+ * the recording.
+ */
 export type RecordedStep = { readonly wait: number; readonly line: number } & (
   | {
       readonly kind: "notify";
@@ -149,7 +152,7 @@ export type RecordedStep = { readonly wait: number; readonly line: number } & (
   | { readonly kind: "close"; readonly reason: string }
 );
 
-/** Byte ranges in a notification of the progress token and the subscription id that tie it to a request. */
+/** The byte ranges of what ties a notification to a request: the progress token and the subscription id. */
 export interface RequestReferences {
   readonly progressToken: ByteRange | undefined;
   readonly subscriptionId: ByteRange | undefined;
@@ -162,7 +165,7 @@ export interface RecordedExchange {
   /** Its request key; see `formatRequestKey`. */
   readonly requestKey: string;
   readonly steps: readonly RecordedStep[];
-  /** Line of the response, or of another end; Infinity if neither is recorded. */
+  /** Line of the response, or of another event that ended the request; Infinity if neither is recorded. */
   readonly end: number;
 }
 
@@ -387,7 +390,7 @@ class RunReader {
     if (entry.by === "hub") return;
     const open = [...this.#open.values()];
     const last = open.at(-1) ?? this.builders.findLast(({ end }) => end !== undefined);
-    // A lost connection ends all other requests as well.
+    // Only one exchange replays the end of the connection, which ends all other open requests as well.
     last?.addStep({ kind: "close", reason: entry.cause }, entry);
     for (const builder of open) builder.end ??= entry.line;
     this.#open.clear();

@@ -26,7 +26,7 @@ export function maskJson(json: string, redact: RedactFunction): string | undefin
   // secret.
   if (redact(json) === json && !hasEscapedSecret(json, MAX_ESCAPE_LEVELS + 1, redact)) return json;
   const parts: string[] = [];
-  // No regular expression for strings, because it would overflow the stack on strings of megabytes.
+  // A regular expression for strings would overflow the stack on strings of megabytes.
   for (let at = 0; at < json.length;) {
     const quote = json.indexOf('"', at);
     const start = quote < 0 ? json.length : quote;

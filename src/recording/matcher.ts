@@ -43,9 +43,12 @@ interface ExchangeQueue {
 /** Matches requests with the recorded exchanges of one server, and tracks which were replayed. */
 export class ExchangeMatcher {
   readonly #queues = new Map<string, ExchangeQueue>();
-  /** Queues by the text of params: a load test repeats the same few requests. */
+  /**
+   * The queues by the text of the params: repeated requests, as in a load test, are found without computing their key
+   * again.
+   */
   readonly #queuesByText = new Map<string, ExchangeQueue>();
-  /** Exchanges whose order is relevant. */
+  /** Exchanges whose order matters, in recorded order. */
   readonly #ordered: readonly RecordedExchange[];
   readonly #replayed = new Set<RecordedExchange>();
   readonly #skipped = new Set<RecordedExchange>();
@@ -66,7 +69,7 @@ export class ExchangeMatcher {
     this.#ordered = exchanges.filter(({ method }) => isOrdered(method));
   }
 
-  /** Number of recorded requests whose order is relevant and that were never made. */
+  /** Number of recorded requests whose order matters and that were never made. */
   get neverRequested(): number {
     return this.#ordered.reduce(
       (count, exchange) => count + (this.#replayed.has(exchange) ? 0 : 1),
@@ -107,7 +110,10 @@ export class ExchangeMatcher {
     return { kind: "exchange", exchange, isRepeated, skipped: this.#findSkipped(exchange) };
   }
 
-  /** Exchanges that overlapped in time may be requested in any order. */
+  /**
+   * Finds an earlier exchange that no client has requested. Exchanges that overlapped in time may be requested in any
+   * order.
+   */
   #findSkipped(exchange: RecordedExchange): RecordedExchange | undefined {
     if (!isOrdered(exchange.method)) return undefined;
     let first = this.#ordered[this.#firstPending];

@@ -164,7 +164,7 @@ function idAt(object: JsonObject, key: string): string | number | undefined {
   return typeof value === "string" || typeof value === "number" ? value : undefined;
 }
 
-/** Longer values are ignored: neither an id nor a number needs so many bytes. */
+/** Longer values, in bytes, are ignored: neither an id nor a number is that long. */
 const MAX_VALUE_SIZE = 1024;
 
 function shortValueAt(object: JsonObject, key: string): unknown {

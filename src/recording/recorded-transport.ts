@@ -54,8 +54,8 @@ class RecordedTransport implements Transport {
   readonly #peer: RecordedPeer;
   readonly #recorder: Recorder;
   /**
-   * The sender identifies a request by the handle that `send` returned, so received messages are passed on with that
-   * handle.
+   * By the wrapped transport's handle of a request: the handle that `send` returned to the sender, and the request's
+   * id. Received messages are passed on with the sender's handle.
    */
   readonly #requests = new WeakMap<
     SentRequest,

@@ -23,7 +23,10 @@ const MAX_MESSAGE = 32 * 1024 * 1024;
 /** Maximum number of queued bytes, and approximate number of bytes per write. */
 const MAX_QUEUED = 64 * 1024 * 1024;
 const WRITE_SIZE = 1024 * 1024;
-/** Messages shorter than this (in bytes) are copied: a slice would keep the whole received chunk in memory. */
+/**
+ * Messages shorter than this (in bytes) are copied: a slice would keep the whole received chunk in memory until it is
+ * written.
+ */
 const MAX_COPIED = 64 * 1024;
 /** Estimated size of a line without its message, and space reserved for the last line, in bytes. */
 const LINE_OVERHEAD = 200;
@@ -190,7 +193,7 @@ export class Recorder {
 
   async #drain(): Promise<void> {
     try {
-      // Everything of one turn of the event loop is written together.
+      // Waits for the end of this turn of the event loop, so that all its lines are written together.
       await new Promise((resolve) => setImmediate(resolve));
       while (this.#queue.length > 0) {
         await this.#options.sink.append(this.#takeQueued(WRITE_SIZE));
@@ -282,7 +285,7 @@ function placeholderOf(bytes: Buffer): Placeholder {
   return { size, kind, ...(kind === "response" && { id: message.id }) };
 }
 
-/** An id as its JSON value. */
+/** The id that an `IdKey` stands for, as its JSON value. */
 export function idText(key: string | number): string | number {
   return typeof key === "string" && key.startsWith('"') ? key.slice(1) : key;
 }
@@ -344,7 +347,7 @@ async function isRecording(path: string): Promise<boolean> {
 
 class RecordingFile implements RecordingSink {
   readonly #handle: FileHandle;
-  /** Number of bytes known to be written, and the chunk being written after them. */
+  /** Number of bytes known to be written. `#pending`: the chunk that is being written after them. */
   #writtenSize = 0;
   #pending: Uint8Array | undefined;
 

@@ -67,7 +67,7 @@ interface ActiveExchange {
   readonly token: string | undefined;
   /** Index of the next step. */
   nextStep: number;
-  /** Due time of the previous step, on the clock: delays count from there, so that timer errors do not add up. */
+  /** When the previous step was due, on the clock: delays count from then, so that late timers do not add up. */
   due: number;
   /** Cancels the timer for the next step. */
   cancelTimer: (() => void) | undefined;
@@ -301,7 +301,7 @@ function nameOrUriOf(request: Request): string | undefined {
   return params.string("name") ?? params.string("uri");
 }
 
-/** The content of a response without `_meta`, which differs each time. */
+/** The content of a response, without `_meta`, which differs each time. */
 function contentOf({ bytes, outcome, body }: Response): unknown {
   try {
     const value = parseRange(bytes, body);
@@ -320,7 +320,7 @@ const MAX_REPORTED = 20;
 /** Maximum number of differences shown for each. */
 const MAX_DIFFERENCES_SHOWN = 3;
 
-/** A request in the report: its method and, evaluated only when reported, the name or URI in it. */
+/** A request in the report. `what`: the name or URI in its params, evaluated only if the request is reported. */
 export interface ReplayedRequest {
   readonly server: string;
   readonly method: string;

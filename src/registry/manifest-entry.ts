@@ -93,7 +93,7 @@ class EntryBuilder {
     return input.isRequired ? this.#addReference(input, name) : undefined;
   }
 
-  /** Replaces variables in braces by their values, defaults or references; unknown names stay. */
+  /** Replaces variables in braces by their values, defaults or references. Unknown variables stay as they are. */
   #substitute(text: string, variables: ReadonlyMap<string, RegistryInput>, owner: string): string {
     return escape(text).replaceAll(
       /\{([^{}]+)\}/g,

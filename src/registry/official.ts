@@ -207,8 +207,8 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
   ["oci", "docker"],
 ]);
 /**
- * A part of the default host of each kind of package registry. In any other registry, the same name may mean another
- * package.
+ * A part of the host name of each kind's default package registry. Packages in any other registry are not supported:
+ * there, the same name may mean another package.
  */
 const REGISTRY_HOSTS = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
 

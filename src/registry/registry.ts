@@ -13,7 +13,7 @@ import { HubError } from "../base/errors.ts";
 
 /** A value that the user of a server must or may supply. */
 export interface RegistryInput {
-  /** The name of a variable or header, or the option of an argument, empty if it is positional. */
+  /** The name of a variable, a header or an argument's option; empty if the argument is positional. */
   readonly name: string;
   readonly description: string | undefined;
   readonly isRequired: boolean;
@@ -27,7 +27,7 @@ export interface RegistryInput {
 /** A package that contains the server. */
 export interface PackageOption {
   readonly kind: "package";
-  /** A package in the manifest's notation. */
+  /** The package, as written in a manifest. */
   readonly name: string;
   readonly args: readonly RegistryInput[];
   readonly env: readonly RegistryInput[];

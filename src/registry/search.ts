@@ -102,7 +102,8 @@ function mergeEntries(found: readonly (readonly RegistryEntry[])[]): readonly Re
       const { name, directory } = entry;
       const repository = normalize(entry.repository ?? entry.homepage);
       const owner = repository === undefined ? undefined : repositories.get(repository);
-      // One repository may hold several servers, which one registry lists separately.
+      // A repository may hold several servers, which a registry lists separately: only entries of different registries
+      // are compared by repository.
       const isOther = owner === undefined || owner === directory;
       if (names.has(name.toLowerCase()) || !isOther) continue;
       names.add(name.toLowerCase());
@@ -152,7 +153,7 @@ export function parseRegistryChoice(text: string): RegistryChoice {
     const forms = "official, smithery, a URL, official=URL and smithery=URL";
     throw new HubError("usage", `"${text}" is no directory of servers; there are ${forms}.`);
   }
-  // The host distinguishes several registries of one kind.
+  // The name contains the host, because several registries of one kind may be searched.
   return { name: prefix ?? url.host, kind, baseUrl: url.href.replace(/\/+$/, "") };
 }
 
