@@ -41,7 +41,7 @@ export class ActivePlugins {
   /** Replaced plugin sets that still have running calls. */
   readonly #draining = new Set<PluginSet>();
   readonly #abort = new AbortController();
-  /** Cancels the timer after which the `list` hooks of plugins that failed are tried again. */
+  /** Cancels the timer that runs the `list` hooks of failed plugins again. */
   #cancelRetry: (() => void) | undefined;
   readonly #clients = new Map<PluginInstance, PluginClient>();
 
@@ -107,7 +107,10 @@ export class ActivePlugins {
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
 
-  /** Authorizes the hub at an HTTP server; plugins resolve its `${scheme:…}`. @throws {HubError} unauthorized */
+  /**
+   * Obtains authorization at an HTTP server; the plugins' schemes resolve `${scheme:…}` values in its specification.
+   * @throws {HubError} unauthorized
+   */
   authorize(
     spec: RunnableServer,
     authorize: (spec: RemoteServer, schemes: SchemeResolvers) => Promise<void>,
@@ -132,7 +135,10 @@ export class ActivePlugins {
     await Promise.all(this.#sets.map((set) => set.whenIdle(CLOSE_LIMIT)));
   }
 
-  /** Closes all plugins when they are idle, or after `CLOSE_LIMIT`: their code may outlast their calls. Never rejects. */
+  /**
+   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code when the calls
+   * that started it have ended. Never rejects.
+   */
   async close(): Promise<void> {
     this.#cancelRetry?.();
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));

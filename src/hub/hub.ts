@@ -37,7 +37,7 @@ import { ClientView } from "../upstream/view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 
-/** Changes within this many ms are announced together. */
+/** Changes of the catalog within this time, in ms, are announced together. */
 const ANNOUNCE_DELAY = 50;
 
 /** Announces changes of the catalog, those in quick succession together. */
@@ -70,7 +70,7 @@ export class ChangeDebounce {
 /** Time limit for writing snapshots at shutdown, in ms; shorter than the time that servers have to stop. */
 const FLUSH_LIMIT = 1000;
 
-/** Instructions that tell models, and through them the user, that every server's table is invalid. */
+/** The instructions that clients get when every server's table is invalid: models read them and can tell the user. */
 function invalidServersNotice(invalid: readonly InvalidServer[]): string {
   const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
@@ -191,7 +191,7 @@ export class Hub {
     this.#updateInvalidServers(manifest);
   }
 
-  /** The prefix of exposed names by server name, without servers that have failed. */
+  /** The prefix of exposed names for each server, by server name; servers that have failed are left out. */
   get prefixes(): ReadonlyMap<string, string> {
     return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
   }
@@ -321,13 +321,13 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // A server that runs with its previous settings overrides its invalid table.
+      // The later entry of a name counts: an invalid server that runs with its previous settings is shown as running.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
   }
 
-  /** The specifications by name, without servers that have failed. */
+  /** The specifications by server name; servers of which all connections have failed are left out. */
   get #running(): ReadonlyMap<string, RunnableServer> {
     const specs = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     for (const { server, connections } of this.#pool.status) {
@@ -364,8 +364,8 @@ export class Hub {
   }
 
   /**
-   * Statistics of a server's processes, summed over all its connections; `pid` is that of the first. Undefined if none
-   * is connected or has a process.
+   * Statistics of a server's processes, summed over all its connections; `pid` is that of the first connection's
+   * process. Undefined if there are no statistics of any connection.
    */
   async inspect(server: string): Promise<ProcessStats | undefined> {
     const sessions = this.#pool
@@ -406,7 +406,7 @@ export class Hub {
     this.#changeDebounce.end();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
-    // Plugins may still need their clients while servers stop.
+    // Calls that run in plugins may still need the plugins' clients, so these close only after the calls.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();

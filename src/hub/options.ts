@@ -30,9 +30,12 @@ export interface HubOptions {
   readonly digest: Sha256;
   /** The saved listings of servers. */
   readonly snapshots: Snapshots;
-  /** Never rejects. `schemes`: the plugins' resolvers for `${scheme:…}`. */
+  /** Resolves the identity of a server. Never rejects. `schemes`: the plugins' resolvers for `${scheme:…}`. */
   resolveIdentity(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
-  /** Fills in a specification's `${…}` and makes its transport, not opened yet. @throws {HubError} valueMissing */
+  /**
+   * Fills in the `${…}` of a specification and creates its transport, without opening it.
+   * @throws {HubError} valueMissing
+   */
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   /** Wraps each server's transport; absent: not wrapped. */
   readonly wrapTransport?: TransportWrapper | undefined;

@@ -11,17 +11,23 @@ import type { Response } from "./message.ts";
 import { ChunkScan, CR, LF, mayHideMessage, parseSpliceableResponse } from "./parse.ts";
 import { Utf8Validator } from "./utf8.ts";
 
-/** Lines that span several chunks and have at least this size, in bytes, are joined only if necessary. */
+/**
+ * Lines that span several chunks and have at least this size, in bytes, are passed on in parts, and joined only if
+ * necessary.
+ */
 export const LONG_LINE = 128 * 1024;
 /** How many bytes at either end of a line are read to recognize its shape. */
 const SCANNED_EDGE = 4096;
-/** Longer than every search pattern, so that none is missed where two chunks meet, in bytes. */
+/**
+ * Number of bytes searched on either side of the border between two chunks: longer than every search pattern, so that
+ * no match across the border is missed.
+ */
 const CHUNK_OVERLAP = 16;
 
 /** A chunk of a long line. */
 export interface LinePart {
   readonly bytes: Buffer;
-  /** The chunk was searched on arrival and hides no second message: see `isUnambiguousChunk`. */
+  /** The chunk was searched when it arrived and hides no second message: see `isUnambiguousChunk`. */
   readonly isPlain: boolean;
   /** Whether slices of the part are detachable: see `ByteSlice`. */
   readonly isDetachable: boolean;
@@ -89,13 +95,16 @@ function slicesOf(parts: readonly LinePart[], start: number, end: number): ByteS
 
 /**
  * Whether a chunk of a long line contains nothing that could make other parsers read a different message. The first
- * chunk is searched from the end of its scanned edge.
+ * `SCANNED_EDGE` bytes of the line are not searched here, because `parseLongResponse` reads them anyway.
  */
 export function isUnambiguousChunk(chunk: Buffer, isFirst: boolean): boolean {
   return !mayHideMessage(isFirst ? chunk.subarray(SCANNED_EDGE - CHUNK_OVERLAP) : chunk);
 }
 
-/** @param plainChunks chunks that were already found to be plain */
+/**
+ * Whether the slices could make other parsers read a different message.
+ * @param plainChunks chunks that were already searched: only their borders are searched again
+ */
 function mayHideInChunks(
   slices: readonly ByteSlice[],
   plainChunks: ReadonlySet<Uint8Array>,
@@ -106,7 +115,7 @@ function mayHideInChunks(
     if (!plainChunks.has(slice.bytes) && mayHideMessage(bytes)) return true;
     const overlap = Buffer.concat([before, bytes.subarray(0, CHUNK_OVERLAP)]);
     if (mayHideMessage(overlap)) return true;
-    // If a chunk is shorter than the overlap, bytes before it are needed, too.
+    // A slice that is shorter than the overlap does not fill it: bytes of earlier slices are kept, too.
     before =
       bytes.length < CHUNK_OVERLAP
         ? overlap.subarray(-CHUNK_OVERLAP)
@@ -132,7 +141,7 @@ export interface LineReaderEvents {
 
 /** How many bytes at either end of a dropped message are kept. */
 export const TRUNCATED_EDGE = 4096;
-/** A piece of this size probably belongs to a long line, in bytes. */
+/** A piece of at least this size, in bytes, probably belongs to a long line. */
 const LONG_LINE_PIECE = 16 * 1024;
 
 /**
@@ -210,7 +219,8 @@ export class LineReader {
       this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
       return;
     }
-    // Checked now, while the peer produces the next piece, rather than at the end of the line, when the receiver waits.
+    // The piece is searched now, while the peer produces the next one, and not at the end of the line, when the
+    // receiver waits for the message.
     const isPlainPiece =
       piece.length >= LONG_LINE_PIECE && isUnambiguousChunk(piece, this.#parts.length === 0);
     this.#parts.push({ bytes: piece, isPlain: isPlainPiece, isDetachable });

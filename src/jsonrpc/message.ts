@@ -18,9 +18,9 @@ import type { RpcError } from "../base/errors.ts";
 import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "../base/json.ts";
 
 /**
- * jsonrpc/: JSON-RPC 2.0 messages as byte ranges, their parser, and newline-delimited streams of them.
- * Main type: `Message`, a parsed message on its bytes; `EncodedMessage` is what is written.
- * Read next: `parse.ts` (bytes to `Message`), then `pipe.ts` (byte streams to messages and back).
+ * jsonrpc/: JSON-RPC 2.0 messages as byte ranges, their parser, and newline-delimited streams of them. Main types:
+ * `Message`, a parsed message as ranges of the received bytes, and `EncodedMessage`, a message to be written. Read
+ * next: `parse.ts` (bytes to `Message`), then `pipe.ts` (byte streams to messages and back).
  *
  * One received JSON-RPC 2.0 message: its byte range in the chunk that it arrived in, and the ranges of its members.
  */
@@ -37,7 +37,7 @@ interface MessageBytes extends ByteSpan {
 export interface Request extends MessageBytes {
   readonly kind: "request";
   readonly id: RequestId;
-  /** The values of duplicate `id` members. */
+  /** The ranges of the values of further `id` members, if the message repeats the key. */
   readonly duplicateIds: readonly ByteRange[];
   readonly method: string;
   /** The value of `params`, of any JSON type. */
@@ -164,7 +164,8 @@ export function withResponseId(
   edits: readonly Edit[] = NO_EDITS,
 ): EncodedMessage {
   const { body, shape } = response;
-  // A single slice, the common case, saves an array. Chunks are joined only when the `bytes` getter is read.
+  // The common case, a body that is one slice, needs no array of pieces. A response with `slices` has chunks that are
+  // joined only when its `bytes` getter is read.
   const isSingleSlice =
     edits.length === 0 && (shape.kind === "scanned" || shape.slices === undefined);
   switch (shape.kind) {
@@ -201,7 +202,10 @@ export function withResponseId(
 
 const NO_EDITS: readonly Edit[] = [];
 
-/** The same request with another id and `edits` applied; `tokenRanges` also get the id. Adds edits to `edits`. */
+/**
+ * The same request with `edits` applied and another id, which also replaces the progress tokens at `tokenRanges`.
+ * Appends to `edits`.
+ */
 export function withRequestId(
   request: Pick<Request, keyof ByteSpan | "id" | "duplicateIds">,
   id: Piece,
@@ -301,7 +305,9 @@ function idKeyOf(bytes: Uint8Array, range: ByteRange): string | number | undefin
   return Number.isSafeInteger(value) ? value : literal;
 }
 
-/** Prefix of the ids of the hub's requests to clients: a string cannot equal a numeric id of the client. */
+/**
+ * Prefix of the ids of the hub's requests to clients: such a string cannot be mistaken for a numeric id of the client.
+ */
 const OWN_ID_PREFIX = "toolmux-";
 
 export function formatOwnId(number: number): string {
@@ -310,7 +316,9 @@ export function formatOwnId(number: number): string {
 
 const OWN_ID_PATTERN = new RegExp(`^(?:${OWN_ID_PREFIX})?(\\d{1,15})$`);
 
-/** Parses an id that the hub assigned; also accepts `7.0` and `"7"`, which other clients accept too. */
+/**
+ * Parses an id that the hub assigned, as a peer returns it; also accepts `7.0` and `"7"`, as other implementations do.
+ */
 export function readOwnId(bytes: Uint8Array, range: ByteRange): number | undefined {
   const digits = parseDigits(bytes, range.start, range.end);
   if (digits !== undefined) return digits;

@@ -39,10 +39,16 @@ export const LF = 0x0a;
 const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTER_PREFIXES = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE_PREFIX = Buffer.from("\\u00");
-/** Searched first: most texts contain no escape, and a two-byte search can cost a third of a four-byte one. */
+/**
+ * Searched before the whole prefix: most texts contain no escape, and a two-byte search can cost a third of a four-byte
+ * one.
+ */
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 
-/** Search results for some bytes. What the bytes do not contain, no part of them contains. */
+/**
+ * Results of searches in some bytes. They also apply to any part of these bytes: what the whole does not contain, no
+ * part contains.
+ */
 export interface ByteScan {
   /** The bytes contain CR or LF, at which a line reader would split. */
   readonly hasLineEnd: boolean;
@@ -117,7 +123,7 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-/** The longest suffix for which `indexOf` runs about twice as fast as for longer patterns. */
+/** The longest suffix of `VERSION_KEY` for which `indexOf` runs about twice as fast as for longer patterns. */
 const VERSION_KEY_SUFFIX = VERSION_KEY.subarray(1);
 const NO_DUPLICATE_IDS: readonly ByteRange[] = [];
 const HEAD_SHAPE = { kind: "head" } as const;
@@ -156,8 +162,8 @@ function isPlainScan({ hasLineEnd: hasBreak, mayHaveMethod: hidesMethod }: ByteS
 }
 
 /**
- * Whether part of a line's body (without LF) could make other parsers read a different message; then it must be
- * scanned.
+ * Whether part of a line's body (without LF) could make other parsers read a different message; then the whole line has
+ * to be scanned.
  */
 export function mayHideMessage(bytes: Buffer): boolean {
   // If the body holds a complete JSON value followed by more, a streaming parser could read the rest as a second
@@ -176,7 +182,7 @@ function parseHeadShape(bytes: Buffer, from: number, to: number): Response | und
     : startsWithAt(bytes, i, ERROR_MEMBER)
       ? "error"
       : undefined;
-  // Not a response: a request can begin with its id as well, and `parseCommonShape` parses it.
+  // Not a response, but perhaps a request that begins with its id: `parseCommonShape` parses those.
   if (outcome === undefined) return undefined;
   const id = parseDigits(bytes, idStart, i);
   if (id === undefined) return undefined;
@@ -362,7 +368,10 @@ function parseScanned(bytes: Buffer): Message {
     : invalidMessage(bytes, "parseError", "the message is not valid JSON");
 }
 
-/** A result may be nested to any depth, as it is relayed unread. For all other messages the depth is limited. */
+/**
+ * Parses a result that is nested too deeply for the scanner: a result may have any depth, because it is relayed unread.
+ * For all other messages the depth is limited.
+ */
 function parseDeepResult(raw: Buffer, at: number): Response | undefined {
   const object = scanObject(raw, at, undefined, ANY_DEPTH);
   if (object === undefined || skipWhitespace(raw, object.end) !== raw.length) return undefined;
@@ -405,8 +414,8 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
   const result = lastMember(members, "result");
   const error = lastMember(members, "error");
   const idMember = lastMember(members, "id");
-  // Not for a response: its id is ours, and the peer could take our error for the answer to its own request with that
-  // id.
+  // The id is only needed to answer a malformed request with an error. A malformed response gets no error: its id is
+  // one of the hub's, and the peer could take the error for the answer to its own request with that id.
   const isCallShape = methodMember !== undefined && result === undefined && error === undefined;
   const id = idMember && isCallShape ? readId(bytes, idMember) : undefined;
   if (!isVersion(bytes, version)) {

@@ -19,7 +19,10 @@ import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 
 /** Pieces of at least this size are written on their own; smaller ones are copied into a shared write, in bytes. */
 const COPY_LIMIT = 16 * 1024;
-/** Size of the slab that small pieces are copied into, in bytes. Refilled from its start only after `reuseSlab`. */
+/**
+ * Size, in bytes, of the slab: the buffer that small pieces are copied into. It is filled again from its start only
+ * after `reuseSlab`.
+ */
 const SLAB_SIZE = 64 * 1024;
 
 /**
@@ -47,7 +50,7 @@ export class WriteBuffer {
 
   add(piece: Piece): void {
     const size = pieceSize(piece);
-    // A write of no bytes would look as if nothing were queued, and the next write would not wait for it.
+    // A write of no bytes would not change `size`, which would look as if nothing were queued.
     if (size === 0) return;
     this.#size += size;
     if (size >= COPY_LIMIT) {
@@ -114,13 +117,13 @@ export class WriteBuffer {
     this.#end = 0;
   }
 
-  /** Queues the bytes that were copied so far as a write. */
+  /** Queues the bytes that were copied into the slab so far as a write. */
   #queueSlab(): void {
     const write = this.#sliceSlab();
     if (write !== undefined) this.#writes.push(write);
   }
 
-  /** The bytes that were copied so far as a write; undefined if there are none. */
+  /** The bytes that were copied into the slab so far, as a write; undefined if there are none. */
   #sliceSlab(): Uint8Array | undefined {
     if (this.#end === this.#start) return undefined;
     const write = this.#slab.subarray(this.#start, this.#end);
@@ -145,8 +148,9 @@ export interface PipeEvents {
 }
 
 /**
- * Messages of one turn of the event loop are written at once, unless they exceed this size, in bytes: then the peer can
- * start on the first part while the rest is produced. With 64 calls in flight this gives a third more calls per second.
+ * Messages sent in one turn of the event loop are written together. If they exceed this size, in bytes, they are
+ * written before the turn ends, so that the peer can start on them while the rest is produced. With 64 calls in flight
+ * this gives a third more calls per second.
  */
 const EARLY_FLUSH_SIZE = 4096;
 /** Backpressure starts above `high` queued bytes and ends at `low`. */

@@ -79,7 +79,7 @@ export interface RunningRequest {
   readonly call: Call | undefined;
 }
 
-/** What all calls of one client share. */
+/** What all calls of one client have in common. */
 export interface CallContext {
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
@@ -162,7 +162,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return this;
   }
 
-  /** Whether the call log has events of it. */
+  /** Whether the call log emits events for this call. */
   protected get isLogged(): boolean {
     return this.route.kind === "tools";
   }
@@ -282,7 +282,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   /** Cancels everything in flight for the call. `error` rejects the promises that wait for it. */
   protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
-  /** A clause on what delayed the call for `seconds`; undefined: only the server's response was missing. */
+  /**
+   * The part of a timeout message that tells what has kept the request from being sent for `seconds`; undefined if only
+   * the server's response is missing.
+   */
   protected abstract waitReason(seconds: number): string | undefined;
 
   /** Records the resource links of a server's response. */
@@ -321,7 +324,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return applyMessageEdits(response, renameInResult(response.bytes, result, rename));
   }
 
-  /** @param message the answer to the client; undefined: it gets none */
+  /** Ends the call. @param message the answer to the client; undefined: it gets none */
   protected finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     this.isOver = true;
@@ -439,7 +442,10 @@ export class CompletionCall extends RelayedCall {
   }
 }
 
-/** The error for a tool or prompt that a server no longer lists; undefined if it does, or for a resource. */
+/**
+ * The error if the server no longer lists the tool or prompt; undefined if it does, or if the route leads to a
+ * resource.
+ */
 export function removedError(connection: Connection, route: Route): HubError | undefined {
   const { kind, remoteName } = route;
   return isNamed(kind) && !connection.lists(kind, remoteName) ? serverGoneError(route) : undefined;

@@ -10,7 +10,7 @@ export interface DeadlineTarget {
 
 /** The longest delay that a timer accepts, in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
-/** Delay after a pause before anything expires, in ms: responses that arrived meanwhile are read first. */
+/** For this time after a pause nothing expires, in ms: responses that arrived during the pause are read first. */
 const READ_DELAY_AFTER_PAUSE = 100;
 
 /**
@@ -33,7 +33,7 @@ export class Deadlines {
     this.#clock = clock;
   }
 
-  /** The clock's time minus all pauses, in ms, monotonic. */
+  /** The clock's time without all pauses, in ms; never goes back. */
   now(): number {
     return (this.#pausedSince ?? this.#clock.now()) - this.#totalPaused;
   }
@@ -65,7 +65,10 @@ export class Deadlines {
     this.#setTimer(target.deadline);
   }
 
-  /** The timer stays set, because clearing it would cost a timer operation for each call. */
+  /**
+   * The timer stays set even if this was the last target, because clearing it would cost a timer operation for each
+   * call.
+   */
   remove(target: DeadlineTarget): void {
     const { slot } = target;
     if (slot === undefined) return;

@@ -114,7 +114,8 @@ export function readAnswer(
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error")
     return isUnchanged ? passThrough(response) : explainError(response, options);
-  // Responses that were not scanned contain no escaped characters.
+  // If the response was not scanned, it contains no `\u00…` escapes, so a search for bytes finds every sign of an
+  // incomplete result. A response without one needs no parsing.
   if (isUnchanged && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return passThrough(response);
   const result = new JsonObject(bytes, scanTopLevel(bytes, body.start));
@@ -146,7 +147,7 @@ export function passThrough(response: Response): CompleteResult {
 
 /**
  * A complete response, with the edits that turn it into a legacy one.
- * @param tool whose structured output it has
+ * @param tool the called tool, if its structured output has to be converted
  * @param result the parsed body
  */
 export function completeResultOf(
@@ -334,10 +335,10 @@ export class InputRounds {
     });
   }
 
-  /** The server has completed the call, so the accepted URL elicitations are complete. */
+  /** The server has completed the call: tells the client that the URL elicitations it has accepted are complete. */
   finish(): void {
     const { caller } = this.#request.clientRequest;
-    // Modern clients do not know elicitation ids.
+    // Modern clients do not know elicitation ids, so they are told nothing.
     if (caller.sender.era === "modern") return;
     for (const elicitationId of this.#acceptedElicitations.splice(0)) {
       caller.notify(buildNotification(Method.elicitationComplete, { elicitationId }));

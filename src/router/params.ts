@@ -12,7 +12,7 @@ export interface CallParams {
   readonly kind: Kind;
   /** The name or URI that the client uses. */
   readonly name: string;
-  /** `key`: the key of the member that holds `name`; `nameMembers`: the members of the object that contains it. */
+  /** `key`: the key of the member whose value is `name`; `nameMembers`: all members of the object with that member. */
   readonly key: "name" | "uri";
   readonly nameMembers: readonly JsonMember[];
   /** The members of `params`. */
@@ -75,7 +75,7 @@ export function readParams(request: Request, methodSpec: MethodSpec | "reference
     throw new HubError("invalidParams", `${method} needs params: an object with ${label}.`);
   }
   const { kind, key, label } = methodSpec === "reference" ? completionSpecOf(object) : methodSpec;
-  // Of several `ref` members all count: servers' parsers differ on which one they use.
+  // If `ref` is repeated, all its values count: servers' parsers differ on which one they use.
   const nameObject = methodSpec === "reference" ? object.everyObject("ref") : object;
   const name = nameObject.string(key);
   if (name === undefined) {

@@ -32,7 +32,7 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
-/** The part of a call that stays the same however often plugins change the call. */
+/** What stays the same about a call however often plugins change it. */
 export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
@@ -166,7 +166,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return error === undefined;
   }
 
-  /** URIs are renamed in the plugins' answer. */
+  /** Nothing to do: URIs are renamed in the answer that the plugins give, after their hooks. */
   renameUris(response: Response): Response {
     return response;
   }
@@ -180,7 +180,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     if (this.#end({ kind: "failure", reason }) && this.#isForwarded) this.#call.fail(reason);
   }
 
-  /** Settles with the response of a server. */
+  /** Settles the answer with the response of a server. */
   settle(session: Session, response: Response): void {
     if (this.#outcome !== undefined) return;
     this.#call.recordLinks(session, response);
@@ -243,7 +243,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     if (signal.aborted) onAbort();
   }
 
-  /** Ends it with this outcome. @returns false if it has ended before */
+  /** Settles the answer with this outcome. @returns false if it was settled before */
   #end(outcome: Outcome): boolean {
     if (this.#outcome !== undefined) return false;
     if (outcome.kind === "failure") markHandled(outcome.reason);
@@ -261,7 +261,7 @@ function pluginCancelError(reason: unknown): HubError {
   return new HubError("cancelled", text, { cause: reason });
 }
 
-/** The part of the context that only plugin calls have. */
+/** What only plugin calls need besides the context of all calls. */
 export interface PluginCallContext {
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
@@ -285,10 +285,10 @@ export class PluginCall extends Call implements ToolCallContext {
   latestAnswer: Promise<Answer> | undefined;
   readonly #connection: Connection;
   readonly #pluginContext: PluginCallContext;
-  /** The answers that have not come; rarely more than one. */
+  /** The answers that have not come yet; rarely more than one. */
   #answers: readonly UpstreamAnswer[] = EMPTY;
   #holders: readonly PluginMember[] = EMPTY;
-  /** The response to its only request is the answer, and no plugin reads it. */
+  /** The response to the call's only request is the answer to the client, and no plugin reads it. */
   #isForwarded = false;
   /** Whether the request was written to the server at least once. */
   #wasSent = false;
@@ -299,9 +299,12 @@ export class PluginCall extends Call implements ToolCallContext {
     | {
         readonly task: Task;
         readonly answer: UpstreamAnswer;
-        /** What `tasks/result` gets. */
+        /** The response that `tasks/result` gets. */
         readonly final: Deferred<Response>;
-        /** "delivered": the plugins have got the result; "decided": they have answered. */
+        /**
+         * "running": the plugins wait for the task's result; "delivered": they have got it; "decided": they have
+         * answered.
+         */
         state: "running" | "delivered" | "decided";
       }
     | undefined;
@@ -353,7 +356,7 @@ export class PluginCall extends Call implements ToolCallContext {
       isTask: this.#pluginContext.isTask,
     });
     this.#answers = [...this.#answers, answer];
-    // The call may have ended in this very turn of the event loop.
+    // The call may have ended in this turn of the event loop, while plugin code was still running.
     const isOver = this.isOver || this.#endError !== undefined;
     if (isOver) answer.cancel("The call has ended.", this.#endReason());
     else answer.run(cancelSignals);
@@ -366,8 +369,8 @@ export class PluginCall extends Call implements ToolCallContext {
   }
 
   /**
-   * A legacy server has answered a request, maybe with a task.
-   * @returns whether it did, so that `answer` waits for the task's result
+   * A legacy server has answered a request of a task-augmented call.
+   * @returns whether the response created a task; then `answer` is settled later, with the task's result or an error
    */
   onPossibleTask(answer: UpstreamAnswer, session: Session, response: Response): boolean {
     if (!this.#pluginContext.isTask) return false;
@@ -417,14 +420,14 @@ export class PluginCall extends Call implements ToolCallContext {
     deliver(this.#task.answer, this.#task.task);
   }
 
-  /** The answer of a call with a task is what `tasks/result` gets. */
+  /** Once the call has a task, its answer goes to `tasks/result`. */
   protected override respond(message: EncodedMessage | undefined): void {
     if (this.#task === undefined) {
       super.respond(message);
       return;
     }
     const { task, final, state } = this.#task;
-    // If plugins answer without waiting for the result, the task is cancelled.
+    // If plugins answer without waiting for the task's result, the task is cancelled.
     if (state === "running" && message !== undefined && !task.isOver)
       cancelTask(task.session, task.remoteId);
     const droppedError = new HubError("cancelled", "The task was forgotten.");
@@ -494,7 +497,7 @@ export class PluginCall extends Call implements ToolCallContext {
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     super.finish(message && this.#wrapOutput(message), end);
-    // Plugins may still run, but their requests in flight are no longer needed.
+    // Plugins may still run, but the call's requests in flight are no longer needed.
     if (this.#answers.length > 0) this.#cancelRequests("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
@@ -548,7 +551,7 @@ function argumentEdits(request: Request, members: readonly JsonMember[], json: s
   if (lastMember(members, "arguments") !== undefined) {
     return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, replacement }));
   }
-  // `params` is not empty: it has at least the tool's name.
+  // The comma is always needed: `params` has at least one member, the tool's name.
   const insertAt = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
   return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
 }

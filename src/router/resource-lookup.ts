@@ -26,8 +26,9 @@ export interface LookupHints {
   /** The resource links that the client's results contained. */
   readonly links: ResourceLinks;
   /**
-   * Whether the links were given to one client only; then they take precedence over servers' listings. Links given to
-   * several indistinguishable clients rank with the templates, so that one client's links do not decide for another.
+   * Whether all links were given to one client; then they take precedence over servers' listings. Links given to
+   * several clients that cannot be told apart only rank with the templates, so that one client's links do not decide
+   * for another.
    */
   readonly isOneClient: boolean;
   /** Whether the client can use a server of that name, even if it is stopped. Links of other servers are ignored. */
@@ -77,8 +78,8 @@ export function locateSkill(
 }
 
 /**
- * The servers with a matching template, or a tool whose UI resource is at the URI. Templates are matched as the server
- * wrote them, even if the catalog exposes them under another URI because of a conflict.
+ * The servers with a matching template, or with a tool whose UI resource has the URI. Templates are matched as the
+ * server wrote them, even if the catalog exposes them under another URI because of a conflict.
  */
 function serversWithMatch(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => uriPatternOf(item).matches(uri));

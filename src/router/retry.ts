@@ -37,7 +37,7 @@ const REPEATABLE_METHODS: ReadonlySet<string> = new Set([
 export class Retry {
   readonly #options: RetryOptions;
   #retryCount = 0;
-  /** How often the response was lost after sending, so that the server may have executed the request. */
+  /** How often the response was lost after the request had been sent, so that the server may have executed it. */
   #lostCount = 0;
   #hasRefreshed = false;
   #cancelPending: () => void = () => {};
@@ -56,7 +56,7 @@ export class Retry {
     if (delay === undefined || (code === "unauthorized" && this.#retryCount > 0)) return error;
     this.#retryCount++;
     if (code === "answerLost") this.#lostCount++;
-    // Without delay after a 401: the connection itself makes the request wait for an authorization in progress.
+    // No delay after a 401: the connection itself makes the request wait for an authorization in progress.
     this.#schedule(code === "unauthorized" ? 0 : delay);
     return undefined;
   }

@@ -1,7 +1,7 @@
 /**
- * The router: finds the server for each client request, and handles the request until its one response. `Router`
- * finds the route, `Call` is a request in progress until its one response, `UpstreamRequest` is that request at one
- * server. Start here with `route`, then read `call.ts` and `upstream-request.ts`.
+ * The router: finds the server for each client request, and handles the request until it is answered. `Router` finds
+ * the route, `Call` is a request in progress, `UpstreamRequest` is that request at one server. Start here with `route`,
+ * then read `call.ts` and `upstream-request.ts`.
  */
 
 import { type Edit, utf8 } from "../base/bytes.ts";
@@ -48,7 +48,7 @@ export interface RouterOptions {
   notify(message: EncodedMessage): void;
   /** The plugin that makes these calls, if one does: its own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
-  /** The client, as servers' messages reach it. */
+  /** The client, as the receiver of servers' requests and notifications. */
   readonly client: ClientChannel;
   /** The client's tasks at servers of its era. */
   readonly tasks: ClientTasks;
@@ -248,9 +248,7 @@ function checkDirectories({ listing: offer, spec }: Connection): void {
   throw new HubError("invalidParams", text);
 }
 
-/**
- * Edits that replace the exposed name by the remote one. If both are equal, the bytes stay, unless the key is repeated.
- */
+/** Edits that replace the exposed name by the remote one; none if both are equal and the key is not repeated. */
 function nameEdits(
   { key, nameMembers, name }: CallParams,
   { remoteName, remoteNameJson }: Route,

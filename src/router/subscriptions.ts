@@ -41,7 +41,7 @@ export class ResourceSubscriptions {
     return subscription;
   }
 
-  /** The subscriptions of the connection to a server that the client uses now. */
+  /** The subscriptions at a server, over the connection that the client uses now. */
   subscriptionsAt(server: string): Subscriptions | undefined {
     return this.#view.connection(server)?.subscriptions;
   }
@@ -67,7 +67,7 @@ class ResourceSubscription implements Subscriber {
   readonly server: string;
   readonly uri: string;
   readonly #name: string;
-  /** The subscriptions that it is one of. */
+  /** The subscriptions of the connection that it uses now. */
   #subscriptions: Subscriptions;
 
   constructor(
@@ -119,7 +119,8 @@ class ResourceSubscription implements Subscriber {
   #clientUriOf(uri: string): string {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
-    // In the exposed URIs of a renamed skill, the server's own URI is not percent-encoded.
+    // If the client's URI ends with the server's own URI, it is that of a renamed skill, in which the own URI is not
+    // percent-encoded.
     const encode = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
     return encode(this.server, uri);
   }

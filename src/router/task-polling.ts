@@ -27,8 +27,8 @@ export class TaskPolling implements OpenTask {
   readonly #session: Session;
   readonly #request: UpstreamRequest;
   /**
-   * Keys of inputs that were already requested from the client: the server may repeat them until it has processed the
-   * answer.
+   * Keys of the inputs that were already requested from the client: they are not requested again, although the server
+   * may repeat them until it has processed the answer.
    */
   readonly #requestedKeys = new Set<string>();
   readonly #abort = new AbortController();
@@ -68,18 +68,19 @@ export class TaskPolling implements OpenTask {
     cancelTask(this.#session, this.#taskId);
   }
 
-  /** The next poll shows whether the task still exists after the end of its session. */
+  /** The session has ended, which the task may survive: a poll shows at once whether it did. */
   onSessionLost(): void {
     this.#pollNow();
   }
 
-  /** The polling goes on over its session until that is closed. */
+  /** Nothing to do: the polling continues over its session until that is closed. */
   onRetired(): void {}
 
   /** Polls the task until it ends. @returns the call's response */
   async #poll(status: ModernTaskStatus): Promise<Response> {
     let { fingerprint, interval } = status;
-    // Only the status contains input requests, so it is polled at once.
+    // The result that announced the task contains neither the outcome nor input requests: if there are any, the task is
+    // polled at once.
     let pollsAtOnce = status.isOver || status.status === "input_required";
     for (;;) {
       if (!pollsAtOnce) await this.#wait(interval);

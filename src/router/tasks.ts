@@ -59,7 +59,7 @@ const MAX_TASKS: Readonly<Record<Era, number>> = { legacy: 256, modern: 1024 };
 /** How often expired tasks are dropped, in ms. */
 const EXPIRY_CHECK_INTERVAL = 60_000;
 
-/** A task, and the call of plugins that waits for its result, if there is one. */
+/** A task, and the plugins' call that waits for its result, if there is one. */
 interface TaskEntry {
   readonly task: Task;
   readonly pluginCall: PluginCall | undefined;
@@ -104,7 +104,7 @@ export class ClientTasks {
 
   /**
    * Registers the task that a server's answer to a call announces.
-   * @throws {HubError} internal if it does not say which, invalidRequest if there are too many open tasks
+   * @throws {HubError} internal if the answer names no task, invalidRequest if there are too many open tasks
    */
   addCreated(
     session: Session,
@@ -250,7 +250,7 @@ abstract class TaskCall extends RelayedCall {
     return "any";
   }
 
-  /** The server's answer is edited before its URIs are renamed. */
+  /** Nothing to do yet: URIs are renamed after the task ids of the response have been replaced. */
   override renameUris(response: Response): Response {
     return response;
   }
@@ -434,7 +434,7 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
       if (outcome === "result") return exposeTask(task, status);
       if (isUnknownTaskError(status)) this.#context.tasks.remove(task);
     } catch {
-      // If a server does not answer, only its own tasks are missing.
+      // If a server does not answer, only its own tasks are missing from the list.
     }
     return undefined;
   }
@@ -496,7 +496,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#answer(false);
   }
 
-  /** Goes on at the connection in place of the one that is no longer used. */
+  /** The connection is no longer used: continues at the one that replaces it. */
   onRetired(): void {
     this.#session = undefined;
     const connection = this.#context.view.connection(this.#task.origin.route.server);

@@ -15,7 +15,7 @@ export interface UnlistedRequestOptions {
   readonly kind: Kind;
   /** The exposed name. */
   readonly name: string;
-  /** The servers that may have an item of that name and whose listing is not known yet. */
+  /** The servers that may have an item of that name, but whose listing is not known yet. */
   readonly connections: readonly Connection[];
   readonly view: ClientView;
   /**
@@ -24,7 +24,7 @@ export interface UnlistedRequestOptions {
    * @throws {HubError} if the name is ambiguous or the request invalid
    */
   find(isLast: boolean): Call | undefined;
-  /** The error if no server has the name. */
+  /** The error that is reported if no server has the name. */
   readonly notFoundError: HubError;
   /** When the request arrived, in ms of the clock, and its time limit in ms. */
   readonly startedAt: number;

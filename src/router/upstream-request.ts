@@ -27,7 +27,7 @@ import {
 import { isRetryable, Retry } from "./retry.ts";
 import { TaskPolling } from "./task-polling.ts";
 
-/** Prepares an upstream request for its session, and receives what comes of it. */
+/** Prepares an upstream request for the session that it is sent over, and receives its outcome. */
 export interface UpstreamHandler {
   /**
    * How results of modern servers are read: "unchanged" for a modern client, "legacy" to be turned into those of a
@@ -62,9 +62,12 @@ export interface UpstreamHandler {
 
 /** How an upstream request differs from its call. */
 export interface UpstreamRequestOptions {
-  /** The server's id of the task that the request is about. */
+  /** The server's own id of the task that the request is about. */
   readonly taskId?: string;
-  /** The edits that the server's copy needs, if plugins have changed the arguments, and these arguments as JSON. */
+  /**
+   * If plugins have changed the arguments: the edits that the server's copy of the request needs, and the new arguments
+   * as JSON.
+   */
   readonly rewrite?: RequestRewrite;
   readonly changedArguments?: string | undefined;
   /** The request is task-augmented: a legacy server may create a task. */
@@ -76,12 +79,12 @@ const NO_EDITS: readonly Edit[] = [];
 
 /**
  * A client's request at one server: waits for the session, is sent, sent again where that is safe, continued in further
- * rounds where a modern server needs more, and ends once, with an answer or an error. The object is also the record of
- * the pending request.
+ * rounds if a modern server needs more, and ends once, with an answer or an error. The object is also the session's
+ * record of the pending request.
  */
 export class UpstreamRequest implements PendingRequest, SessionWaiter {
   readonly clientRequest: Call;
-  /** Where it is sent; another one after this one was replaced. */
+  /** The connection that the request is sent over; changes when the pool replaces it. */
   connection: Connection;
   /** What is declared to the server about the client. */
   sender: ClientDeclaration;
@@ -97,7 +100,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   #createdRetry: Retry | undefined;
   #inputRounds: InputRounds | undefined;
   #taskPolling: TaskPolling | undefined;
-  /** Number of server requests during which the call's deadline is paused because of this request. */
+  /** Number of open server requests for which this request has paused its call's deadline. */
   #pauseCount = 0;
 
   constructor(call: Call, connection: Connection, handler: UpstreamHandler, options = NO_OPTIONS) {
@@ -247,7 +250,10 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     else if (state === "waiting") this.connection.cancelWait(this);
   }
 
-  /** The server has ended the task that it had created for the request. @param response has the form of a call's */
+  /**
+   * The task that the server created for the request has ended.
+   * @param response the task's outcome, in the form of a response to the call
+   */
   onTaskEnded(session: Session, response: Response): void {
     const named = this.#handler.renameUris(response);
     const final = toLegacyAnswer(completeResultOf(named, this.#handler.tool));
@@ -348,7 +354,7 @@ function paramHeadersOf(
   );
 }
 
-/** The tools with header parameters, by name. */
+/** The tools of which some arguments are repeated in HTTP headers, by name. */
 function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const cached = mirroredToolsCache.get(tools);
   if (cached !== undefined) return cached;
