@@ -321,7 +321,8 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // The later entry of a name counts: an invalid server that runs with its previous settings is shown as running.
+      // The later entry of a name counts: an invalid server that runs with its previous settings has the status from
+      // the pool.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
@@ -406,7 +407,8 @@ export class Hub {
     this.#changeDebounce.end();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
-    // Calls that run in plugins may still need the plugins' clients, so these close only after the calls.
+    // Calls that run in plugins may still need the plugins' clients, so they get time to end before the clients are
+    // closed.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();

@@ -369,8 +369,8 @@ function parseScanned(bytes: Buffer): Message {
 }
 
 /**
- * Parses a result that is nested too deeply for the scanner: a result may have any depth, because it is relayed unread.
- * For all other messages the depth is limited.
+ * Parses a result that the scan with limited depth has refused: results may be nested to any depth, because they are
+ * relayed unread. For all other messages the depth is limited.
  */
 function parseDeepResult(raw: Buffer, at: number): Response | undefined {
   const object = scanObject(raw, at, undefined, ANY_DEPTH);

@@ -50,7 +50,6 @@ export class WriteBuffer {
 
   add(piece: Piece): void {
     const size = pieceSize(piece);
-    // A write of no bytes would not change `size`, which would look as if nothing were queued.
     if (size === 0) return;
     this.#size += size;
     if (size >= COPY_LIMIT) {

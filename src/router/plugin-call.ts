@@ -370,7 +370,8 @@ export class PluginCall extends Call implements ToolCallContext {
 
   /**
    * A legacy server has answered a request of a task-augmented call.
-   * @returns whether the response created a task; then `answer` is settled later, with the task's result or an error
+   * @returns whether the response created a task; then `answer` gets the task's result, or an error, instead of the
+   * response
    */
   onPossibleTask(answer: UpstreamAnswer, session: Session, response: Response): boolean {
     if (!this.#pluginContext.isTask) return false;

@@ -365,7 +365,9 @@ function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, List
   return index;
 }
 
-/** Arguments changed by plugins may be invalid JSON: the server rejects them. */
+/**
+ * Parses arguments that plugins have changed. For invalid JSON it returns undefined: the server will reject the call.
+ */
 function parseArguments(json: string): unknown {
   try {
     return JSON.parse(json);

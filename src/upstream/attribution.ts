@@ -46,9 +46,9 @@ export class MessageAttribution {
   }
 
   /**
-   * Sends a log message to the client that it belongs to. One that names neither request nor task reaches one of several
-   * legacy clients only if that one has set a level. Over stdio, a modern server's goes to a client only if that client
-   * has sent all requests that may have caused it.
+   * Sends a log message to the client that it belongs to. If the connection has several clients, a legacy server's
+   * message that belongs to no known request or task is sent only to a client that has set a level. Over stdio, a
+   * modern server's message is sent only if all requests that may have caused it are from one client.
    */
   forwardLog(
     notification: Notification,
@@ -85,7 +85,7 @@ export class MessageAttribution {
     const present = this.#clients.current();
     const candidates = this.#pending.clients;
     for (const client of this.#tasks.clients) candidates.add(client);
-    // If only one client is present, a plugin's request counts as that client's.
+    // If only one client is present, plugins' requests (undefined) count as that client's.
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;
     if (client === undefined || others.length > 0) return undefined;

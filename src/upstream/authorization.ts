@@ -57,7 +57,7 @@ export class AuthorizationRunner {
   /** The run in progress. */
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
-  /** When each grant was obtained that no successful connection has confirmed yet, in ms of the clock. */
+  /** For each grant that no successful connection has confirmed yet: when it was obtained, in ms of the clock. */
   #unprovenGrants: readonly number[] = [];
 
   constructor(options: AuthorizationRunnerOptions) {

@@ -28,7 +28,9 @@ export interface CatalogCacheOptions {
 /** Maximum number of catalogs kept: clients choose subsets of servers, and each subset has its own catalog. */
 const MAX_CATALOGS = 64;
 
-/** Limits of the log lines about one server's listing: their number, and UTF-16 units of one. */
+/**
+ * Limits of the log lines about one server's listing: how many are written, and the length of each, in UTF-16 units.
+ */
 const MAX_NOTES = 100;
 const MAX_NOTE_LENGTH = 1000;
 
@@ -45,7 +47,7 @@ export class CatalogCache {
   version = 0;
   readonly #options: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
-  /** The catalog source built last from each server listing, with what it was built for. */
+  /** The catalog source that was built last from each server listing, with the settings that it was built with. */
   readonly #sources = new WeakMap<
     ServerListing,
     {
@@ -143,7 +145,7 @@ export class CatalogCache {
     const built = buildCatalog(sources, this.names, this.#options.digest, isComplete);
     const { instructions = this.fallbackInstructions } = built;
     const catalog = { ...built, instructions };
-    // The notes of a subset are among those of the whole catalog, which have been logged.
+    // Only notes of the catalog of all servers are logged: those of a subset are among them.
     if (subset !== ALL_SERVERS) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.notes) {
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());

@@ -97,14 +97,14 @@ export interface ConnectOptions {
   readonly wasConnected: boolean;
   /** Settles when the processes that must end before have ended. */
   readonly ready: Promise<unknown>;
-  /** Aborts the attempt. The caller closes the session that it was given last. */
+  /** Aborts the attempt. The session of the last `sessionMade` is then closed by the caller. */
   readonly signal: AbortSignal;
   readonly events: ConnectEvents;
 }
 
 /** What an attempt and its session report to the connection. */
 export interface ConnectEvents extends SessionEvents {
-  /** A session was made, over a transport that is about to be opened; it replaces the one before. */
+  /** A session was made, over a transport that is about to be opened; it replaces the attempt's previous session. */
   sessionMade(session: Session): void;
   /**
    * The attempt goes on after `connectTimeout` has passed.
@@ -333,7 +333,7 @@ function listWithin(attempt: Attempt, session: Session): Promise<PartialListing>
 
 function startLimitError(attempt: Attempt): HubError {
   const { spec, earlyExit } = attempt;
-  // The exit of the first process explains more than the timeout of the second.
+  // The exit of the first process explains more than the failure of the second.
   if (earlyExit !== undefined)
     return failure(attempt, earlyExit.cause.code, earlyExit.cause.message);
   const { connectTimeout, startLimit } = spec;
@@ -349,8 +349,8 @@ function describeDelay({ spec, phase }: Attempt, limit: number): string {
 }
 
 /**
- * Adds the phase and the last lines of stderr to an error that has no phase. Its message may quote text of the server
- * that contains a secret.
+ * Adds the phase and the last lines of stderr to an error that has no phase. Redacts its texts, because the message may
+ * quote text of the server that contains a secret.
  */
 function describeFailure(attempt: Attempt, cause: HubError): HubError {
   const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;
@@ -361,7 +361,7 @@ function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: st
   return new HubError(code, text, { server: spec.name, step: phase, stderr: [...stderrTail] });
 }
 
-/** The detected era of one server, kept between its processes, so that not each of them is probed. */
+/** The detected era of one server. It is kept when the server's process ends, so that not each process is probed. */
 export class EraMemory {
   #detectedEra: DetectedEra | undefined;
   /** One of its processes exited when it was sent `server/discover`. */
@@ -387,7 +387,7 @@ export class EraMemory {
     this.#detectedEra ??= detectedEra;
   }
 
-  /** A session was opened. An era that the manifest prescribes is not a finding. */
+  /** A session was opened: remembers its era, unless the manifest prescribes one. */
   onConnected({ era, negotiation }: Session, spec: RunnableServer): void {
     const evidence = negotiation?.evidence ?? "known";
     if (spec.era !== "auto") this.#detectedEra = undefined;
@@ -398,8 +398,8 @@ export class EraMemory {
   }
 
   /**
-   * A connection failed during the handshake: forgets the era, which may have been wrong. That a process exited on
-   * `server/discover` stays remembered if this failure was an exit or a closed connection, too.
+   * A connection failed during the handshake: forgets the era, which may have been wrong. Unless the connection was
+   * lost, also forgets that a process has exited on `server/discover`.
    */
   onHandshakeFailure({ code }: HubError): void {
     this.#detectedEra = undefined;

@@ -38,7 +38,7 @@ export interface SessionWaiter {
   readonly clientRequest?: ClientRequest;
   onSession(session: Session): void;
   fail(error: HubError): void;
-  /** The connection is no longer used: the pool knows the one to wait for instead. */
+  /** The connection is no longer used: the waiter has to ask the pool for the one that replaces it. */
   onRetired(): void;
 }
 
@@ -147,7 +147,7 @@ export interface ConnectionOptions {
   save(saved: SavedListing): void;
   /** The listing, as the catalog shows it, has changed. */
   changed(): void;
-  /** The connection may have settled or become listable. */
+  /** `isSettled` or `isListable` may have changed. */
   settled(): void;
   /** The server was unused for its idle time and is being stopped. */
   onIdleStop(): void;
@@ -394,8 +394,8 @@ export class Connection {
   }
 
   /**
-   * The pool no longer hands out this connection: its waiters and subscribers ask the pool again, requests in flight
-   * finish for up to `limit` ms, then the server is stopped.
+   * The pool no longer hands out this connection: its waiters and subscribers ask the pool for another one, requests in
+   * flight may finish within `limit` ms, then the server is stopped.
    */
   async retire(limit: number): Promise<void> {
     this.#isRetired = true;
@@ -463,7 +463,8 @@ export class Connection {
     this.#isPaused = isPaused;
     this.#listingSync.setPaused(isPaused);
     this.#healthMonitor?.setPaused(isPaused);
-    // Before the connection is open, reading goes on: the server only answers the hub's own requests, which time out.
+    // Only an open session is paused: before that, the server only answers the hub's own requests, which would time
+    // out.
     const session = sessionOf(this.state);
     if (isPaused) session?.pause();
     else session?.resume();
@@ -480,7 +481,7 @@ export class Connection {
         } catch (error) {
           this.#logInternalError(toHubError(error));
         } finally {
-          // Also after an exception: a signal left at the head of the queue would block all later ones.
+          // The signal is removed even after an exception; otherwise it would block all later ones.
           this.#signals.shift();
         }
       }
@@ -569,7 +570,8 @@ export class Connection {
     } catch (thrown) {
       if (epoch !== this.#epoch) return;
       const cause = toHubError(thrown);
-      // Credentials that are known to be missing or expired fail before a request is sent: treated like a 401.
+      // The transport sends no request if it knows that credentials are missing or expired: this failure is handled
+      // like a 401.
       if (cause.code === "unauthorized") this.#onChallenged({ status: 401, header: undefined });
       else this.#signal({ kind: "lost", cause });
     }
@@ -638,7 +640,8 @@ export class Connection {
       this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // The waiters' requests were refused because this authorization was missing.
+      // The authorization that the waiters' requests needed is over: they get the session, or the error of the
+      // authorization.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
     }

@@ -64,7 +64,7 @@ export interface Dialect {
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void>;
   /** Unsubscribes; the server's answer is ignored. */
   unsubscribe(id: string, topic?: ListenTopic): void;
-  /** A notification without what only one era has, for clients of any era. */
+  /** The notification without its subscription id, which only modern notifications have; for clients of any era. */
   withoutSubscriptionId(notification: Notification): Notification;
   /** Handles a notification that exists only in this era. @returns whether it was handled */
   handleNotification(notification: Notification): boolean;
@@ -164,7 +164,8 @@ export class LegacyDialect implements Dialect {
   updateLogLevel(): void {
     if (!this.#hasLevels) return;
     const { clients } = this.#options;
-    // The levels of clients that left no longer count. If no client has set one, the server decides again.
+    // The levels of clients that have left no longer count. If no client wants a level any more, the one that was set
+    // is replaced by the default.
     const resetLevel = this.#level && DEFAULT_LEVEL;
     const wanted = clients.current().flatMap((client) => client.level ?? []);
     const level = lowestSeverityOf(wanted) ?? resetLevel;
@@ -173,7 +174,10 @@ export class LegacyDialect implements Dialect {
     this.#options.sendRequest(Method.setLevel, { level }, NEVER_ABORTED).catch(() => {});
   }
 
-  /** Tells the server, if the client declared `roots.listChanged` and it can be only that client's roots. */
+  /**
+   * Forwards the notification if the `roots` capability was declared to the server and the connection has only one
+   * client.
+   */
   rootsChanged(notification: Notification): void {
     const { clients, transport } = this.#options;
     if (clients.capabilities.roots !== undefined && onlyClientOf(clients) !== undefined)
@@ -192,7 +196,7 @@ export function clientEnvelopeOf(
   client: Implementation,
   capabilities: Capabilities,
 ): object {
-  // The hub's own `subscriptions/listen` may concern tasks.
+  // Tasks are declared, because the hub's own `subscriptions/listen` may concern them.
   const modernCapabilities = toModernCapabilities(capabilities, true);
   const envelope = { version, client, capabilities: modernCapabilities, level: undefined };
   return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
@@ -209,7 +213,7 @@ export class ModernDialect implements Dialect {
   readonly #version: ModernVersion;
   readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
-  /** The legacy client for which something was sent last, with its envelope. */
+  /** The legacy client for which a request was sent last, with the envelope of its requests. */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
 
@@ -240,7 +244,7 @@ export class ModernDialect implements Dialect {
     );
   }
 
-  /** In this era the server alone decides whether a call becomes a task. */
+  /** In this era the server alone decides whether a call becomes a task, so any call may. */
   mayCreateTask({ method }: Pick<PendingRequest, "method">): boolean {
     return method === Method.toolsCall;
   }
@@ -253,7 +257,7 @@ export class ModernDialect implements Dialect {
     this.#listenSubscription.remove(FILTER_KEY_OF_TOPIC[topic ?? "resource"], id);
   }
 
-  /** Removes the subscription id, which belongs to one hop. */
+  /** Removes the subscription id, which is valid only between the hub and this server. */
   withoutSubscriptionId(notification: Notification): Notification {
     const edits = paramsOf(notification)
       .all("_meta")
@@ -264,7 +268,10 @@ export class ModernDialect implements Dialect {
     return applyMessageEdits(notification, edits);
   }
 
-  /** Servers of this era send no requests, so `notifications/cancelled` ends their subscription. */
+  /**
+   * A server of this era has sent no requests that it could cancel: its `notifications/cancelled` ends the
+   * subscription.
+   */
   handleNotification(notification: Notification): boolean {
     if (notification.method === ModernMethod.acknowledged)
       this.#listenSubscription.onAcknowledged(notification);
@@ -274,10 +281,10 @@ export class ModernDialect implements Dialect {
     return true;
   }
 
-  /** Each request tells the level of its client. */
+  /** Nothing to do: each request contains the level that its client wants. */
   updateLogLevel(): void {}
 
-  /** Servers of this era ask for the roots when they need them. */
+  /** Nothing to do: servers of this era ask for the roots when they need them. */
   rootsChanged(): void {}
 
   close(): void {

@@ -121,7 +121,7 @@ function makeHandshake(
   };
 }
 
-/** The kinds of items that a server lists if it declares each capability. */
+/** Each capability, with the kinds of items that a server lists if it declares the capability. */
 const KINDS_BY_CAPABILITY: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],

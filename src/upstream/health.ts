@@ -72,7 +72,7 @@ export class HealthMonitor {
     if (isLate) this.#resetMisses();
     if (this.#hasPinged) this.#missedPings++;
     if (this.#missedPings >= MAX_MISSED_PINGS) {
-      // The server may be busy with a request; the calls' own deadlines decide.
+      // The server may only be busy with these requests. Their own deadlines decide, so the connection is kept.
       if (session.inFlight > 0) this.#options.setResponsive(false);
       else {
         this.#options.onLost(this.#notRespondingError());

@@ -15,7 +15,10 @@ import { EraMemory, type PartialListing, readListMetadata } from "./connect.ts";
 import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 
-/** Delays before listing again, in ms, doubling from `min`: some servers announce a change whenever they are listed. */
+/**
+ * The pause after a listing, in ms: doubles from `min` to `max.changed` or `max.same`, by whether the list had changed.
+ * Some servers announce a change whenever they are listed.
+ */
 const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
 
 export interface CoalescedRefreshOptions {
@@ -33,8 +36,8 @@ export class CoalescedRefresh {
   #isRunning = false;
   #isEnded = false;
   /**
-   * The callers that wait for the listing after the running one: one promise for all announcements, as servers may
-   * announce without end; and those of a listing that has to be repeated.
+   * Resolved by the next listing: one promise for all `request` calls since the running listing began, as servers may
+   * announce changes without end; and the promises of a listing that has to be repeated.
    */
   #next: readonly Deferred<void>[] = [];
   /** Ends the pause after a listing. */
@@ -125,12 +128,18 @@ export class ListingSync {
   readonly #options: ListingSyncOptions;
   #listing: ServerListing | undefined;
   #source: "snapshot" | "server" | undefined;
-  /** The listing came from this server (live or snapshot), not from a previous connection's server. */
+  /**
+   * Whether the listing came from the server, over this connection or from a snapshot, and not from the connection that
+   * this one replaces.
+   */
   #isOwn = false;
   #isLoadingSaved = false;
   #session: Session | undefined;
   readonly #refreshes = new Map<Kind, CoalescedRefresh>();
-  /** Functions that cancel the timers for listing a kind again whose changes the server does not announce. */
+  /**
+   * The functions that cancel the timers for listing a kind again; only kinds whose changes the server does not
+   * announce have a timer.
+   */
   readonly #ttlTimers = new Map<Kind, () => void>();
   /** Settles when reading from the server is resumed; undefined while it is not paused. */
   #resumed: Deferred<void> | undefined;
@@ -178,7 +187,7 @@ export class ListingSync {
     this.#isLoadingSaved = false;
     this.#savedLoaded.resolve();
     this.eraMemory.loadSaved(saved?.detectedEra);
-    // The server may have been listed in the meantime.
+    // The server may have been listed in the meantime: then the saved listing is outdated.
     if (saved === undefined || this.#isOwn) return;
     this.#listing = { ...saved.listing, hints: withoutCaching(saved.listing.hints) };
     this.#source = "snapshot";

@@ -125,7 +125,7 @@ async function discoverWithTimeout(
   try {
     return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
-    // The error with which the server refused `initialize` explains more than this one.
+    // The caller reports the error with which the server refused `initialize`: it explains more than this one.
     if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
       return undefined;
     throw error;
@@ -158,7 +158,8 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
     const discovery = await Promise.race([discovering, timeout.promise]);
     if (discovery === undefined) return await initialize(options);
     if (discovery !== "timeout") return await useDiscovery(options, discovery);
-    // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
+    // The unanswered `server/discover` stays open, as a slow server may answer both requests: its answer counts only if
+    // `initialize` fails.
     const toleranceOver = deferred<undefined>();
     const result = await initialize(options, () => {
       clock.after(LATE_ANSWER_TOLERANCE, () => toleranceOver.resolve(undefined));
@@ -181,8 +182,8 @@ async function useDiscovery(
   options: NegotiationOptions,
   discovery: DiscoveryResult,
 ): Promise<NegotiationResult> {
-  // For legacy clients the probe only confirmed a remembered era. Such an era must expire, so that `initialize` is
-  // tried again some time.
+  // With legacy clients, `server/discover` is sent only because the server is remembered as modern. Its answer must not
+  // renew this memory, which has to expire so that `initialize` is tried again some time.
   const evidence = options.clientEra === "modern" ? "answered" : "known";
   if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
   if (discovery.versions.some(isLegacyVersion)) return initialize(options);

@@ -52,7 +52,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   const { server, kind } = options;
   const items: ListedItem[] = [];
   let unnamedCount = 0;
-  /** One hidden entry stands for all entries without a name. */
+  /** Adds one hidden entry that stands for all entries without a name. */
   const finish = (): readonly ListedItem[] => {
     if (unnamedCount > 0) items.push(makeUnshowableItem("", kind, "unnamed"));
     return items;
@@ -99,7 +99,10 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   }
 }
 
-/** The tools that can be called over HTTP: those whose parameters that headers repeat can be expressed in headers. */
+/**
+ * Leaves out the tools that cannot be called over HTTP: their annotations for arguments repeated in headers are
+ * invalid.
+ */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
   warn: (text: string) => void,

@@ -84,11 +84,11 @@ export class PendingRequests {
   #clientRequestCount = 0;
   /** By request id, oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
-  /** When the newest forgotten abandoned request stops counting as open, in ms of the clock. */
+  /** Until when forgotten abandoned requests may still be open at the server, in ms of the clock. */
   #forgottenUntil = 0;
   /**
-   * By request id; used only where each request has a handle of its own. Over stdio it stays empty, so that a call
-   * costs no more than its record.
+   * The transport's handles of sent requests, by request id. Over stdio requests have no handle of their own, and the
+   * map stays empty, so that a call costs no more than its record.
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
@@ -99,8 +99,8 @@ export class PendingRequests {
   /** Whether clients' requests must carry the headers that repeat arguments. */
   sendsParamHeaders = false;
   /**
-   * The clients with open server requests that belong to no call, with their number: deadlines of these clients'
-   * requests are paused.
+   * The clients with open server requests that belong to no call, with the number of these requests: meanwhile the
+   * deadlines of the clients' own requests are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
@@ -360,7 +360,10 @@ export class PendingRequests {
     return [...this.#unanswered.values()];
   }
 
-  /** Fails all requests in flight, and all sent later, which get the cause of the first call of this method. */
+  /**
+   * Fails all requests in flight. Requests that are sent later fail, too, with the cause of the first call of this
+   * method.
+   */
   fail(cause: HubError): void {
     this.endCause ??= cause;
     const records = this.#records.values();

@@ -24,7 +24,7 @@ export interface PoolOptions {
   random(): number;
   /** The listing of some server has changed. */
   changed(): void;
-  /** A connection may have settled, or its server may have become listable. */
+  /** `isSettled` or `isListable` of a connection may have changed. */
   settled(): void;
 }
 
@@ -32,7 +32,7 @@ export interface PoolOptions {
 interface PooledServer {
   spec: RunnableServer;
   goal: Goal;
-  /** The server was stopped by a command: the manifest's start settings do not count until it is started by one. */
+  /** The server was stopped by a command: until a command starts it, the manifest does not decide whether it runs. */
   isStopped: boolean;
   /** By connection key. */
   readonly connections: Map<string, PooledConnection>;
@@ -135,7 +135,8 @@ export class ServerPool {
     this.#emitChange(spec.name, known === undefined ? "added" : "changed");
     const resetsGoal = difference === "process" || goalOf(server.spec) !== goal;
     if (resetsGoal && !server.isStopped) server.goal = goal;
-    // A connection that changes between shared and per client has no single successor.
+    // When the isolation changes, clients are assigned to connections in another way: no single connection replaces an
+    // old one, so all are retired.
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     server.spec = spec;
     if (server.goal === "down" || hasNewIsolation) this.#retireAll(server);
@@ -324,7 +325,7 @@ export class ServerPool {
     return [...this.#profiles].filter(({ subset }) => subset.has(server));
   }
 
-  /** The connection that a profile uses: that of its key, or any shared one if servers cannot send it requests. */
+  /** The connection that a profile uses: that of its key; for a profile without a channel, any shared connection. */
   #find(server: PooledServer, { keys, channel }: ClientProfile): Connection | undefined {
     const { isolation } = server.spec;
     const own = server.connections.get(keys[isolation])?.connection;
@@ -408,7 +409,7 @@ export class ServerPool {
 
   /** Retires all connections to a server. */
   #retireAll(server: PooledServer): void {
-    // Those that are created meanwhile, for waiters of the retired ones, stay.
+    // Only the present keys: retiring a connection may create new ones for its waiters, which must stay.
     const keys = [...server.connections.keys()];
     for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
   }

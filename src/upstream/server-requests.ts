@@ -339,7 +339,7 @@ class OpenServerRequest implements ServerRequest {
 
   answer(outcome: Response["outcome"], body: Uint8Array): void {
     const { task } = this.#options;
-    // The client's result names the task by the hub's id.
+    // The client's result names the task by the hub's id; the server expects its own.
     const result =
       task === undefined || outcome === "error"
         ? [body]

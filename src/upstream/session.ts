@@ -121,7 +121,7 @@ export class Session implements TransportEvents {
   handshake: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
   negotiation: NegotiationResult | undefined;
-  /** Number of messages received, including refused pings: when it grows, the server is alive. */
+  /** Number of messages received, including errors that answer pings: when it grows, the server is alive. */
   messageCount = 0;
   /** Number of clients' requests sent, and the tool of the last one. */
   callCount = 0;
@@ -400,12 +400,15 @@ export class Session implements TransportEvents {
     this.#options.events.challenged(challenge);
   }
 
-  /** Unread data is limited where it is sent: for requests by `PendingRequests`, for answers by `#onRequest`. */
+  /**
+   * Nothing to do: the data that the server has not read yet is limited where it is sent, for requests by
+   * `PendingRequests`, for answers by `#onRequest`.
+   */
   pressure(): void {}
 
   closed(cause: HubError): void {
     this.#fail(cause);
-    // Before the handshake is complete, its own request fails and reports the cause.
+    // Until the handshake is complete, nothing is reported here: its request fails with the cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 
@@ -492,7 +495,10 @@ export class Session implements TransportEvents {
     if (line !== undefined) this.#attribution.forwardLog(notification, line, origin, this.era);
   }
 
-  /** The task that a message names, with its id replaced by the hub's, and the request on whose stream it arrived. */
+  /**
+   * The message, in which the hub's id replaces the server's id of a task that it names; and its origin: this task, and
+   * the request on whose stream the message arrived.
+   */
   #originOf<M extends Notification | Request>(
     raw: M,
     sentRequest: SentRequest | undefined,

@@ -44,7 +44,10 @@ export class StartLimiter {
     return release;
   }
 
-  /** `#startQueued` counts the slot that it gives to a waiter, so that nothing else takes it before the waiter runs. */
+  /**
+   * Resolves when `#startQueued` gives this caller a slot. It counts the slot as taken at once, so that nobody else
+   * gets it before the caller runs.
+   */
   #waitForSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const start = (): void => {

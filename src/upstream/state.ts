@@ -15,7 +15,7 @@ export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number)
 /** After this many attempts of a series, the delay is at least `pause` ms: nothing may restart in a tight loop. */
 const MIN_PAUSE = { attempts: 10, pause: 1000 };
 
-/** The delay after an attempt of a series, in ms. @param random 0…1, which share of the jitter is subtracted */
+/** The delay after an attempt of a series, in ms. @param random 0…1: the share of the jitter that is subtracted */
 export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
   const minDelay = attempt < MIN_PAUSE.attempts ? 0 : MIN_PAUSE.pause;
   if (reconnect.policy !== "exponential") return minDelay;
@@ -38,7 +38,9 @@ export type StoppedState =
   | { readonly at: "failed"; readonly attempt: number; readonly cause: HubError }
   | { readonly at: "disconnected" };
 
-/** `lateSince` is set once the attempt has taken longer than `connectTimeout`: when it began, in ms of the clock. */
+/**
+ * `lateSince`: when the attempt began, in ms of the clock; set once the attempt has taken longer than `connectTimeout`.
+ */
 export interface Connecting {
   readonly at: "connecting";
   readonly attempt: number;
@@ -291,7 +293,7 @@ function afterLoss(
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
   if (!cause.properties.retryable) return { at: "failed", attempt, cause };
-  // The next call starts the server; nothing needs it before.
+  // There is no retry with goal "onDemand": the server is not needed before the next call, which starts it.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
   const retryAt = retriesAtOnce ? now : now + delayAfter(attempt, policy, random);
@@ -392,7 +394,8 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
 export function updateAlerts(move: StateMove, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
   if (state.at === "connected") {
-    // Also if there is a cause: a refused step-up authorization (403) leaves the connection as it was.
+    // Alerts are cleared even if there is a cause: after a refused step-up authorization (403) the connection works as
+    // before.
     alerts.clear(server, CONNECTION_ALERTS, connection);
     return;
   }

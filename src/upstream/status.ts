@@ -48,7 +48,7 @@ export interface ConnectionStatus {
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
-  /** Duration of the last successful start, until its first listing, in ms. */
+  /** Duration of the last successful start, including the first listing, in ms. */
   readonly startDuration: number | undefined;
   /** Number of calls sent to the server, and of those not answered yet. */
   readonly calls: number;
@@ -105,7 +105,7 @@ export interface SettledServers {
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
-/** Servers whose goal is "down", and per-client servers without a client, belong to neither group. */
+/** Servers whose goal is "down", and per-client servers without a client, are in none of the groups. */
 export function settledServersOf(servers: readonly ServerStatus[]): SettledServers {
   const connected: string[] = [];
   const late: string[] = [];

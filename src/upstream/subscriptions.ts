@@ -11,11 +11,11 @@ export interface Subscriber {
   /** Identifies the client: a client with several subscriptions that match is notified only once per change. */
   readonly client: object;
   /**
-   * The server announced a change of that URI, at these ranges of the notification; without `notice`, changes may have
-   * been missed.
+   * The server announced a change of the resource `uri`, in this notification, at these ranges. Without `notice`,
+   * changes may have been missed.
    */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
-  /** The connection is no longer used: the pool knows the one to subscribe at instead. */
+  /** The connection is no longer used: the subscriber has to ask the pool for the one that replaces it. */
   onRetired(): void;
 }
 
@@ -67,7 +67,10 @@ export class Subscriptions {
     if (entry !== undefined) entry.isAccepted = true;
   }
 
-  /** Removes a subscriber; after the last one the server is unsubscribed, unless it has refused this subscription. */
+  /**
+   * Removes a subscriber. After the last one, unsubscribes at the server, unless the server has refused the
+   * subscription.
+   */
   remove(uri: string, subscriber: Subscriber, isRefused: boolean): void {
     const entry = this.#entries.get(uri);
     if (entry?.subscribers.delete(subscriber) !== true || entry.subscribers.size > 0) return;
@@ -91,7 +94,7 @@ export class Subscriptions {
     for (const entry of this.#entries.values()) entry.isAccepted = false;
   }
 
-  /** The connection is no longer used: all subscribers ask the pool for the one to go on with. */
+  /** The connection is no longer used: all subscribers ask the pool for the one that replaces it. */
   retire(): void {
     const subscribers = [...this.#entries.values()].flatMap((entry) => [...entry.subscribers]);
     this.#entries.clear();

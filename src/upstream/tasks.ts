@@ -33,11 +33,14 @@ import type { Session } from "./session.ts";
 import type { ClientView } from "./view.ts";
 
 /**
- * Maximum time for which a modern task is kept, and for which one is kept after its end if the server gives no `ttl`, in
- * ms.
+ * `any`: maximum time for which a modern task is kept; `ended`: maximum time after its end if the server gives no
+ * `ttl`; in ms.
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
-/** Servers count the `ttl` from the creation of a task, clients from when they learn of it; this tolerance is in ms. */
+/**
+ * Tolerance for the `ttl` of a task, in ms: servers count it from the task's creation, clients from when they learn of
+ * it.
+ */
 const TTL_TOLERANCE = 60_000;
 
 /** The client and the call that a task was created for. */
@@ -180,14 +183,14 @@ export class Task implements OpenTask {
 export interface OpenTask {
   /** The server is gone, and the task may be lost. */
   onSessionLost(cause: HubError): void;
-  /** The connection is no longer used: the pool knows the one at which the task goes on, if it does. */
+  /** The connection is no longer used: the pool knows the one that replaces it, at which the task may go on. */
   onRetired(): void;
 }
 
 /** Is notified when the server sends a notification about a modern task. */
 export interface TaskWatcher {
   onNotification(notification: Notification): void;
-  /** The connection is no longer used: the pool knows the one to watch instead. */
+  /** The connection is no longer used: the watcher has to ask the pool for the one that replaces it. */
   onRetired(): void;
 }
 
@@ -203,7 +206,7 @@ const MAX_CANCELLED_CALLS = 256;
 
 /** The tasks of one server, by the server's ids, over all sessions of one connection. */
 export class ServerTasks {
-  /** The legacy tasks: the server's messages name them. */
+  /** The legacy tasks, by the ids that the server's messages contain. */
   readonly #byRemoteId = new Map<string, Task>();
   /** The legacy tasks by the ids of the calls that created them; these ids are the calls' progress tokens. */
   readonly #byCall = new Map<number, Task>();

@@ -19,7 +19,7 @@ export interface ClientViewOptions {
   readonly pool: ServerPool;
   readonly catalogCache: CatalogCache;
   readonly clock: Clock;
-  /** How long a first list waits for servers whose listing is not known yet, in ms. */
+  /** How long a client's first list request waits for servers whose listing is not known yet, in ms. */
   listWait(): number;
 }
 
@@ -59,7 +59,7 @@ export class ClientView {
     this.#catalog = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
-      // The client's own servers are not listed yet.
+      // The servers that are now started for this client are not listed yet: list requests wait again.
       this.#cancelTimer();
       this.#state = "closed";
     }
