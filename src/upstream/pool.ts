@@ -325,7 +325,10 @@ export class ServerPool {
     return [...this.#profiles].filter(({ subset }) => subset.has(server));
   }
 
-  /** The connection that a profile uses: that of its key; for a profile without a channel, any shared connection. */
+  /**
+   * The connection that a profile uses: that of its key. If there is none, a profile without a channel uses any shared
+   * connection.
+   */
   #find(server: PooledServer, { keys, channel }: ClientProfile): Connection | undefined {
     const { isolation } = server.spec;
     const own = server.connections.get(keys[isolation])?.connection;
