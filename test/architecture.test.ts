@@ -71,6 +71,10 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
     places: ["src/main.ts", "src/cli/", "src/terminal/stderr.ts", "src/demo/"],
   },
   "what only Bun or Deno has": { pattern: /\b(?:Bun|Deno)\b/, places: ["src/base/runtime.ts"] },
+  "what Node.js 20 does not have": {
+    pattern: /\b(?:Map|Object)\.groupBy\b|\bPromise\.(?:withResolvers|try)\b|\bArray\.fromAsync\b/,
+    places: [],
+  },
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
 

@@ -1,3 +1,4 @@
+import { groupBy } from "../base/group-by.ts";
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
@@ -107,7 +108,7 @@ export class Section {
 
   /** The routes with that remote name, at most one per server; sorted by exposed name. */
   findRemote(remoteName: string): readonly ListedRoute[] {
-    this.#byRemoteName ??= Map.groupBy(this.routes, (route) => route.remoteName);
+    this.#byRemoteName ??= groupBy(this.routes, (route) => route.remoteName);
     return this.#byRemoteName.get(remoteName) ?? [];
   }
 

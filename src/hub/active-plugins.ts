@@ -159,8 +159,8 @@ export class ActivePlugins {
       return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
     },
     nameOf: (server, tool) => {
-      const { routes } = this.#options.catalog().tools;
-      return routes.find((route) => route.server === server && route.remoteName === tool)?.name;
+      const routes = this.#options.catalog().tools.findRemote(tool);
+      return routes.find((route) => route.server === server)?.name;
     },
   };
 

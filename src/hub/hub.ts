@@ -382,7 +382,7 @@ export class Hub {
       servers: this.status(),
       calls: this.#clients.calls.map((call) => call.describe()),
       alerts: this.#alerts.all,
-      tools: this.catalog.tools.routes.length,
+      tools: this.catalog.tools.size,
       plugins: this.activePlugins.set?.status ?? [],
     };
   }

@@ -86,21 +86,6 @@ export function readRecording(bytes: Buffer, name: string): Recording {
   return { manifest, lines, notes };
 }
 
-/** Groups lines by a key, in order. (Node 20 has no `Map.groupBy`.) */
-export function groupLines<K>(
-  lines: readonly RecordedLine[],
-  keyOf: (entry: RecordedLine) => K,
-): ReadonlyMap<K, readonly RecordedLine[]> {
-  const groups = new Map<K, RecordedLine[]>();
-  for (const entry of lines) {
-    const key = keyOf(entry);
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [entry]);
-    else group.push(entry);
-  }
-  return groups;
-}
-
 function checkHeader(header: JsonObject, name: string): void {
   const format = header.value("recording");
   if (format === undefined) throw notRecordingError(name);

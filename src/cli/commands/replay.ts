@@ -7,7 +7,8 @@ import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/schema.ts";
 import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/replay.ts";
-import { groupLines, readRecording } from "../../recording/reader.ts";
+import { groupBy } from "../../base/group-by.ts";
+import { readRecording } from "../../recording/reader.ts";
 import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
 import { ExchangeMatcher } from "../../recording/matcher.ts";
 import { readManifest } from "../../recording/recorded-manifest.ts";
@@ -39,7 +40,7 @@ export async function replay(invocation: Invocation, context: CommandContext): P
     stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));
   const report = new ReplayReport((text) => log("warn", text));
   const exchanges = new Map(
-    [...groupLines(recorded.lines, ({ server }) => server)].map(
+    [...groupBy(recorded.lines, ({ server }) => server)].map(
       ([name, entries]) => [name, readExchanges(entries)] as const,
     ),
   );

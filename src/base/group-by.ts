@@ -1,0 +1,14 @@
+/** Groups values by a key; groups and values keep their order. As `Map.groupBy`, which Node.js 20 does not have. */
+export function groupBy<K, V>(
+  values: Iterable<V>,
+  keyOf: (value: V) => K,
+): ReadonlyMap<K, readonly V[]> {
+  const groups = new Map<K, V[]>();
+  for (const value of values) {
+    const key = keyOf(value);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [value]);
+    else group.push(value);
+  }
+  return groups;
+}
