@@ -30,6 +30,20 @@ export function readCapabilities(declared: unknown): Capabilities {
 }
 
 /**
+ * The capabilities that the hub declares to clients of either era; a list that no server offers is empty.
+ * @param canSubscribe some server accepts subscriptions to resources
+ */
+export function commonCapabilities(canSubscribe: boolean): object {
+  return {
+    tools: { listChanged: true },
+    prompts: { listChanged: true },
+    resources: { ...(canSubscribe && { subscribe: true }), listChanged: true },
+    completions: {},
+    logging: {},
+  };
+}
+
+/**
  * Limits per peer and key: only the first `MAX_SETTINGS` extensions or experimental capabilities are read, and names
  * have a maximum length, in UTF-16 units.
  */

@@ -1,4 +1,4 @@
-import { type Capabilities, formatExtensionSettings } from "./capabilities.ts";
+import { type Capabilities, commonCapabilities, formatExtensionSettings } from "./capabilities.ts";
 
 /**
  * The protocol layer: stateless tables and types of the two eras, and their translation. This file is the
@@ -50,15 +50,6 @@ export interface Implementation {
   readonly version: string;
 }
 
-/** Capabilities that the hub always declares; a list that no server offers is empty. */
-const CAPABILITIES = {
-  tools: { listChanged: true },
-  prompts: { listChanged: true },
-  resources: { listChanged: true },
-  completions: {},
-  logging: {},
-};
-const SUBSCRIBABLE_RESOURCES = { subscribe: true, listChanged: true };
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /** The result of `initialize`. The last parameter: what the servers offer besides their lists. */
@@ -69,8 +60,7 @@ export function initializeResult(
   { canSubscribe, tasks, extensions, experimental }: CombinedCapabilities,
 ): object {
   const capabilities = {
-    ...CAPABILITIES,
-    ...(canSubscribe && { resources: SUBSCRIBABLE_RESOURCES }),
+    ...commonCapabilities(canSubscribe),
     ...(tasks.legacy && version === VERSION_WITH_TASKS && { tasks: TASKS_CAPABILITIES }),
     ...formatExtensionSettings({ extensions: withoutSkills(extensions), experimental }),
   };

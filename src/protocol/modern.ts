@@ -14,7 +14,12 @@ import {
   skipWhitespace,
 } from "../base/json.ts";
 import type { CacheHint, CombinedCapabilities } from "../catalog/listing.ts";
-import { type Capabilities, formatExtensionSettings, readCapabilities } from "./capabilities.ts";
+import {
+  type Capabilities,
+  commonCapabilities,
+  formatExtensionSettings,
+  readCapabilities,
+} from "./capabilities.ts";
 import type { Implementation } from "./legacy.ts";
 import type { LogSeverity } from "./log-level.ts";
 import { TASKS_CAPABILITY } from "./tasks.ts";
@@ -341,16 +346,6 @@ export function toModernResultBytes(
   return joinPieces(applyEdits(bytes, toModernResult(bytes, range, server, cache)));
 }
 
-/** Capabilities that the hub always declares; a list that no server offers is empty. */
-const CAPABILITIES = {
-  tools: { listChanged: true },
-  prompts: { listChanged: true },
-  resources: { listChanged: true },
-  completions: {},
-  logging: {},
-};
-const SUBSCRIBABLE_RESOURCES = { subscribe: true, listChanged: true };
-
 /**
  * The result of `server/discover`, before `toModernResult`. The last parameter: what the servers offer besides their
  * lists.
@@ -363,8 +358,7 @@ export function discoverResult(
   return {
     supportedVersions: MODERN_VERSIONS,
     capabilities: {
-      ...CAPABILITIES,
-      ...(canSubscribe && { resources: SUBSCRIBABLE_RESOURCES }),
+      ...commonCapabilities(canSubscribe),
       ...formatExtensionSettings({ extensions: { ...extensions, ...taskExtension }, experimental }),
     },
     ...(instructions && { instructions }),
