@@ -29,7 +29,7 @@ function commandsFor(url: string, env: Env, platform: string): readonly (readonl
   const configured = (env["BROWSER"] ?? "").split(":").filter((entry) => entry.trim() !== "");
   if (configured.length > 0) return configured.map((command) => insertUrl(command.trim(), url));
   if (platform === "darwin") return [["open", url]];
-  // Not `start`: cmd.exe would split the URL at `&`.
+  // `start` is not used: cmd.exe would split the URL at `&`.
   if (platform === "win32") return [["rundll32", "url.dll,FileProtocolHandler", url]];
   const hasScreen = Boolean(env["DISPLAY"] || env["WAYLAND_DISPLAY"] || env["WSL_DISTRO_NAME"]);
   return hasScreen

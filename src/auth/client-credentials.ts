@@ -8,7 +8,7 @@ import {
 } from "./registration.ts";
 import { loadSdk } from "./sdk.ts";
 
-/** The login options that apply without a login by a person. */
+/** The login options that also apply when no person logs in. */
 type ClientCredentialsOptions = Pick<
   LoginOptions,
   "server" | "url" | "authServer" | "settings" | "scopes" | "fetch" | "now" | "signal"

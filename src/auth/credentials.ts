@@ -404,7 +404,8 @@ export class ServerCredentials {
           signal: limited,
           onProgress,
         });
-      // A login on command may wait for the lock; its time limit starts after that.
+      // A login that the user asked for may wait for the lock as long as it takes; its time limit starts when it has
+      // the lock.
       if (scopeRequest.forceLogin === true)
         await underLock(signal, () => this.#withLoginTimeout(signal, work));
       else
@@ -460,7 +461,10 @@ export class ServerCredentials {
     });
   }
 
-  /** The server's challenge; it is requested if the server has sent no header. */
+  /**
+   * The server's Bearer challenge. If its response had no `WWW-Authenticate` header, another request is sent to get
+   * one.
+   */
   async #readChallenge(
     challenge: AuthChallenge,
     { headers, fetch }: OAuthTerms,
@@ -496,7 +500,7 @@ export class ServerCredentials {
     signal.throwIfAborted();
     if (stored !== undefined) this.#checkIssuer(stored.issuer, authServer.issuer, settings);
     const { grant = "authorizationCode" } = settings;
-    // A caller that names scopes may want fewer than before.
+    // A caller that names scopes may want fewer than before, so those of the previous token are not added.
     const previous = scopeRequest.scopes === undefined ? stored : undefined;
     const configured = scopeRequest.scopes ?? settings.scopes;
     const isInsufficient = bearerChallenge.status === 403;

@@ -141,7 +141,7 @@ async function readLimited(response: Response, server: string): Promise<Response
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const responseHeaders = new Headers(headers);
-  // These headers describe the body as it was transferred.
+  // These headers describe the body as it was transferred, before it was decoded.
   responseHeaders.delete("content-encoding");
   responseHeaders.delete("content-length");
   return new Response(hasBody ? new Blob(chunks) : null, {

@@ -13,7 +13,7 @@ export interface StoredToken {
   /** Client authentication methods of the token endpoint. */
   readonly methods: readonly string[] | undefined;
   readonly resource: string | undefined;
-  /** The requested scopes, and the granted ones below. */
+  /** The requested scopes; `scopes` are the granted ones. */
   readonly asked: readonly string[];
   readonly scopes: readonly string[];
   readonly grant: "authorizationCode" | "clientCredentials";
@@ -49,7 +49,9 @@ export function saveToken(store: SecretStore, name: string, token: StoredToken):
   return store.set(name, JSON.stringify({ form: FORMAT_VERSION, ...token }));
 }
 
-/** A token is renewed when less than this share of its lifetime is left, and less than this many ms. */
+/**
+ * A token is renewed when less than this share of its lifetime is left, and also less than the following time, in ms.
+ */
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;
 

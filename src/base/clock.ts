@@ -37,7 +37,8 @@ export const PIPE_DRAIN_GRACE = 250;
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
-    // After a long block, the event loop runs timers before it reads pipes: wait one more turn, so that it reads.
+    // After a long block, the event loop runs timers before it reads pipes: one more turn lets it read them before the
+    // time is over.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);

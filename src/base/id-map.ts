@@ -150,7 +150,7 @@ export class IdMap<Value> {
     this.#orders[slot] = order;
   }
 
-  /** Fills the free slot: moves up the following entries that could not be found behind it (linear probing). */
+  /** Closes the gap at a free slot: moves up the following entries that linear probing could not find behind it. */
   #freeSlot(slot: number): void {
     let freed = slot;
     for (let next = (freed + 1) & this.#mask; ; next = (next + 1) & this.#mask) {

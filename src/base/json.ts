@@ -475,7 +475,9 @@ function decodeString(bytes: Uint8Array, start: number, end: number): string {
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
 }
 
-/** Edits of the objects in a JSON text; all other bytes keep their spelling. Pure. */
+/**
+ * Edits that change objects in a JSON text and leave all other bytes as they are. These functions have no side effects.
+ */
 
 /** Edits that remove members from an object. @param members all members, in order @param isRemoved tests a key */
 export function removeMembers(

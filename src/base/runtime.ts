@@ -63,7 +63,9 @@ export const resolvePackage =
 /** The operating system's keychain; undefined if the runtime has no access to it. */
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);
 
-/** The hub's stdin. Uses Bun's own stream: there `process.stdin` and `process.stdout` take 7 ms at start-up. */
+/**
+ * The hub's stdin. With Bun, its own stream is used: `process.stdin` and `process.stdout` would take 7 ms at start-up.
+ */
 export function ownStdin(): ByteInput {
   return bun ? inputOfWebStream(bun.stdin.stream()) : inputOfNodeStream(process.stdin);
 }
@@ -148,7 +150,7 @@ function isBunSink(value: unknown): value is BunFileSink {
 function isSinkClosed(sink: BunFileSink): boolean {
   try {
     const flushed: unknown = sink.flush();
-    // The Node stream awaits the same promise and reports its error.
+    // The rejection is ignored here, because the Node stream awaits the same promise and reports its error.
     if (flushed instanceof Promise) flushed.catch(() => {});
     return flushed === undefined;
   } catch {

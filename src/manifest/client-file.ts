@@ -115,7 +115,7 @@ function unsupportedReasonOf(entry: Table, name: string | undefined): string | u
   if (types.some((it) => typeof it === "string" && /^(?:wss?|websocket)$/i.test(it))) {
     return "servers over WebSocket are not supported";
   }
-  // Clients' files often start toolmux; it must not start itself.
+  // Clients' files often have an entry that starts toolmux, which must not start itself.
   return startsItself({ name, command, args }) ? SELF_REASON : undefined;
 }
 

@@ -147,7 +147,7 @@ function usesFolder(part: TextPart): boolean {
 }
 
 function pathsOf({ command, cwd }: StdioServer): readonly (string | undefined)[] {
-  // A placeholder may expand to a path.
+  // A command with a placeholder counts as a path, because the placeholder may expand to one.
   return [cwd, command.includes("/") || command.includes("${") ? command : undefined];
 }
 

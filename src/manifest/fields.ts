@@ -75,7 +75,7 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** A number of `unit`, or a text that `parse` reads, between `min` and `max`; or the value `off`. */
+/** A quantity: a number in `unit`, or a text that `parse` reads, between `min` and `max`; or the value `off`. */
 function quantitySchema(
   unit: "ms" | "bytes",
   expectedFormat: string,
@@ -101,7 +101,7 @@ function quantitySchema(
 
 const DURATION = `a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const MAX_DURATION_TEXT = "at most 2147483647 ms (24.8 days)";
-/** ms, 0 allowed. */
+/** A duration in ms; 0 is allowed. */
 export const delay = quantitySchema(
   "ms",
   DURATION,
@@ -110,7 +110,7 @@ export const delay = quantitySchema(
   MAX_DURATION,
   parseDuration,
 );
-/** ms, at least 1, because a limit of 0 would fail every request. */
+/** A time limit in ms: at least 1, because a limit of 0 would fail every request. */
 export const limit = quantitySchema(
   "ms",
   DURATION,
@@ -119,7 +119,7 @@ export const limit = quantitySchema(
   MAX_DURATION,
   parseDuration,
 );
-/** ms, at least 1000, so that repeated work leaves time for other work. 0: never. */
+/** The interval of repeated work, in ms: at least 1000, so that other work gets time, or 0 for never. */
 export const interval = quantitySchema(
   "ms",
   DURATION,
@@ -129,7 +129,7 @@ export const interval = quantitySchema(
   parseDuration,
   0,
 );
-/** bytes, at least 1. */
+/** A size in bytes, at least 1. */
 export const size = quantitySchema(
   "bytes",
   `a size such as "64MiB" or "512KB", or a number of bytes`,

@@ -157,7 +157,7 @@ interface LoadedFiles {
   readonly pluginFiles: readonly string[];
   /**
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
-   * A file that was used before has been changed since, not removed.
+   * One that was used before has been changed since, not removed.
    */
   readonly untrusted: readonly string[];
   /** Whether a file is empty: an editor may just be writing it. */
@@ -209,7 +209,7 @@ function readDocuments(
   ]);
 }
 
-/** Not a hash, because hashing would take longer than all other work on a manifest. */
+/** The result is not a hash, because hashing would take longer than all other work on a manifest. */
 function fingerprintOf(
   { files: found, ...others }: SearchResult,
   variable: string,
@@ -286,7 +286,8 @@ async function mergeDocuments(
   });
   const invalid = new Set(configProblems.flatMap((fault) => serverConfigAt(fault)?.draft ?? []));
   const merged = mergeSources(sources, { invalid, runningPrefixes });
-  // With an invalid setting or an unreadable file, rules that involve several keys would report consequential problems.
+  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable: they would only report
+  // follow-on problems.
   const areSettingsValid =
     isUsable && !sources.some(({ fileConfig }) => hasProblemUnder(fileConfig, ["hub", "defaults"]));
   const missingPlugins = hasNoPlugins ? missingPluginProblems(merged.servers, sources) : [];

@@ -53,7 +53,10 @@ export interface PrefixAssignment {
 
 interface PrefixOptions {
   readonly separator: string;
-  /** Whether a server has a problem of its own: it takes no prefix from others, but keeps its present one. */
+  /**
+   * Whether a server has a problem of its own. Other servers may use the prefix that it is configured with, but not the
+   * one that it is running with.
+   */
   readonly isInvalid: (server: SourcedServer) => boolean;
   /** The prefixes of running servers. */
   readonly runningPrefixes: ReadonlyMap<string, string>;
@@ -120,7 +123,8 @@ export function assignPrefixes(
     }
   }
 
-  // Reports the remaining problems of invalid servers, which take no prefix from valid ones.
+  // Invalid servers come after the valid ones, so that they take no prefix from them; this reports their remaining
+  // problems.
   for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
   return { prefixes, problems, notes };
 }
@@ -200,7 +204,9 @@ export interface MergedManifest {
 }
 
 export interface MergeOptions {
-  /** Server configs that have a problem already: they are not checked further, and take no prefix from others. */
+  /**
+   * Server configs that have a problem already: they are not checked further, and other servers may use their prefixes.
+   */
   readonly invalid?: ReadonlySet<ServerConfig>;
   /** The prefixes of running servers, which they keep. */
   readonly runningPrefixes?: ReadonlyMap<string, string>;

@@ -77,8 +77,8 @@ export const VARIABLE_NAME = /^[A-Za-z_][A-Za-z0-9_.-]*$/;
 
 /**
  * The command that runs a package. The package's own arguments follow after it.
- * @param variables names of the environment variables to pass to a container, which has no others; their values are in
- * no argument
+ * @param variables names of the environment variables to pass to a container, which gets no others; the arguments hold
+ * only the names, not the values
  * @param server the server's name, which becomes a label of the container
  */
 export function packageCommand(
@@ -103,7 +103,8 @@ export function packageCommand(
         : { command: runner, leadingArgs: ["run", "--spec", `${name}==${version}`, name] };
     case "docker":
     case "podman": {
-      // The container ends with its stdin, or when the runner gets a signal; the label identifies one that survives.
+      // The container ends when its stdin is closed, or when the runner gets a signal; the label identifies one that
+      // survives.
       const common = ["run", "-i", "--rm", "--init", `--label=toolmux.server=${server}`];
       const envArgs = variables.map((variable) => `--env=${variable}`);
       return { command: runner, leadingArgs: [...common, ...envArgs, name] };

@@ -63,7 +63,10 @@ export function describeInvalid({
   return `Server "${name}" is not started: its table in the manifest is wrong: ${problemText}`;
 }
 
-/** Formats a path as `servers.git.args[1]`; other than bare keys are quoted, which also escapes control characters. */
+/**
+ * Formats a path as `servers.git.args[1]`; keys that are not bare keys are quoted, which also escapes control
+ * characters.
+ */
 export function formatPath(path: KeyPath): string {
   let text = "";
   for (const key of path) {
@@ -141,7 +144,7 @@ interface ValibotIssue extends SchemaIssue {
   readonly type: string;
   readonly input: unknown;
   readonly expected: string | null;
-  /** The value itself, or a measure of it. */
+  /** What was found, as text: the value itself, or a measure of it such as its length. */
   readonly received: string;
 }
 
@@ -174,7 +177,7 @@ export function problemOfIssue(issue: SchemaIssue, path: KeyPath, root: unknown)
     if (measure === undefined) return { path, at, message: `expected ${expected}, found ${found}` };
     return { path, at, message: `expected ${label} ${expected}, found ${measure}` };
   }
-  // toolmux's schemas state what was expected; others may have whole sentences.
+  // Messages of toolmux's own schemas state only what was expected; those of other schemas may be whole sentences.
   if (/^[A-Z]|[.!?]$/.test(message)) return { path, at, message: hideTexts(message, input) };
   return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
@@ -190,8 +193,8 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
 }
 
 /**
- * Parses valibot's default message; undefined for a message of the schema. The default one shows the value, which may
- * be a secret.
+ * Parses a default message of valibot, which shows the value and so may show a secret; undefined if the message is the
+ * schema's own.
  */
 function parseDefaultMessage({ message, received, input }: ValibotIssue) {
   if (!message.endsWith(`eceived ${received}`)) return undefined;

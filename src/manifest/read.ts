@@ -70,7 +70,9 @@ export function pickHttpToken(sources: readonly ConfigSource[]): HttpToken | und
   return { text: token, file: source.file, baseDir: source.baseDir };
 }
 
-/** Every placeholder in the token that is not supported, because plugins are loaded later. */
+/**
+ * A problem for every placeholder that is not supported in the token, such as those of plugins, which are loaded later.
+ */
 export function findTokenProblems(token = ""): readonly UnplacedProblem[] {
   const place = { path: ["hub", "httpToken"], at: "value" } as const;
   return parseTemplate(token, "toolmux").flatMap((part) => {

@@ -210,7 +210,8 @@ export interface ResolvedServer {
   /** Alternative commands if `command` is not installed, in order of preference. */
   readonly alternatives?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /**
-   * The variables of `inheritEnv` that are set, overridden by those of `env`; without the safe base set. No prototype.
+   * The variables of `inheritEnv` that are set, overridden by those of `env`; without the variables that every server
+   * inherits. No prototype.
    */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute; undefined: the hub's working directory. */

@@ -316,7 +316,10 @@ export interface ToolRules extends PromptRules {
   readonly describe?: Readonly<Record<string, string>>;
   /** Members to set in a tool's `_meta`, by the server's own tool name; other members are kept. */
   readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-  /** Remote name → annotations to set; others stay the server's. They also decide whether a call may be retried. */
+  /**
+   * Remote name → annotations to set; the server's other annotations are kept. They also decide whether a call may be
+   * retried.
+   */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
 }
 
@@ -524,7 +527,7 @@ export function readSecretSettings(secretsTable: Table): {
   const problems = checked.problems.map((problem) =>
     suggestSource(problem, secretsTable["secrets"]),
   );
-  // Commands stay allowed whatever else is invalid.
+  // Commands stay allowed even if other settings are invalid.
   const commands = isTable(secretsTable["secrets"]) && secretsTable["secrets"]["commands"] === true;
   return { settings: { sources: undefined, commands }, problems };
 }

@@ -60,7 +60,7 @@ async function readStore(folder: string): Promise<Map<string, string>> {
       if (typeof hash === "string") files.set(path, hash);
     }
   } catch {
-    // Damaged: trusts nothing, and the next `trust` replaces it.
+    // A damaged store trusts nothing, and the next `trust` replaces it.
   }
   return files;
 }

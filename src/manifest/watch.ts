@@ -12,7 +12,7 @@ const MAX_WAIT = 1000;
 
 type DebouncerState =
   | { readonly state: "idle" }
-  /** `since`: ms of the clock. */
+  /** `since`: when the wait began, in ms of the clock. */
   | { readonly state: "waiting"; readonly since: number; readonly cancelTimer: () => void }
   /** `changedAt`: ms of the clock at the first change during the run; undefined if there was none. */
   | { readonly state: "running"; changedAt: number | undefined }
@@ -60,7 +60,7 @@ export class Debouncer {
     const state: DebouncerState = { state: "running", changedAt: undefined };
     this.#state = state;
     await this.#action();
-    // Closed during the run.
+    // The debouncer was closed during the run.
     if (this.#state !== state) return;
     this.#state = { state: "idle" };
     if (state.changedAt !== undefined) this.#schedule(state.changedAt);
@@ -84,7 +84,7 @@ export const watchFolder: WatchFolder = (folder, onChange, onError) => {
     // If a symbolic link is renamed over another one, Deno reports only its old name.
     const isNameUnreliable = event === "rename" && runtimeName === "deno";
     onChange(isNameUnreliable ? null : name);
-    // Deno refs the watcher again for each event.
+    // At each event, Deno makes the watcher keep the process alive again.
     queueMicrotask(() => watcher.unref());
   });
   watcher.unref();
@@ -101,7 +101,7 @@ export interface FolderWatcherOptions {
 }
 
 interface WatchedFolder {
-  /** Normalized by `normalizeName`. */
+  /** The watched names in the folder, normalized by `normalizeName`. */
   names: ReadonlySet<string>;
   stop: () => void;
 }
@@ -222,7 +222,7 @@ export async function resolveWatchedPaths(path: string): Promise<readonly Watche
     paths.push({ folder, name });
     if (kind !== "link" || ++links > MAX_LINKS) return paths;
     const target = await readlink(full).catch(() => undefined);
-    // Removed meanwhile.
+    // The link was removed after it was found.
     if (target === undefined) return paths;
     const { root } = parse(target);
     if (root !== "") folder = root;
@@ -246,11 +246,11 @@ function splitPath(path: string): string[] {
     .filter((name) => name !== "" && name !== ".");
 }
 
-/** The polling interval without file system events, in ms. */
+/** The polling interval if there are no file system events, in ms. */
 const POLL_INTERVAL = 2000;
-/** The polling interval beside file system events, in ms: network and virtual file systems miss some. */
+/** The polling interval in addition to file system events, in ms: network and virtual file systems miss some. */
 const SAFETY_POLL_INTERVAL = 30_000;
-/** How long an empty file counts as being written, in ms. */
+/** How long an empty file is assumed to be still being written, in ms. */
 const WRITE_GRACE = 1000;
 
 export interface WatchOptions {

@@ -101,7 +101,7 @@ export function outputOfChild(stream: Writable, onBroken: () => void = () => {})
       return (
         written &&
         new Promise((resolve) => {
-          // Writing to a destroyed stream may never call back.
+          // A write to a destroyed stream may never call its callback.
           settleWrite = resolve;
           void written.then(resolve);
         })

@@ -157,7 +157,7 @@ function killTaggedProcesses(): boolean {
       isSelfListed ||= entry.pid === process.pid;
     }
   } catch {
-    // Processes that were not read may remain.
+    // Reading failed: processes that were not read may remain.
   }
   // A stopped process can neither exit and free its pid nor restart another one.
   for (const pid of stopped) sendSignal(pid, "SIGKILL");

@@ -18,7 +18,10 @@ export const MAX_NESTED_HUBS = 8;
 /** A hub that has started this process, directly or through other processes. */
 export interface OuterHub {
   readonly pid: number;
-  /** A hash, equal for equal manifests: letters and digits. undefined: unknown; the hub counts only for the depth. */
+  /**
+   * A hash, equal for equal manifests: letters and digits. undefined: the manifest is unknown, and the hub counts only
+   * for the depth of nesting.
+   */
   readonly manifest: string | undefined;
 }
 
@@ -37,8 +40,8 @@ export function formatOuterHubs(hubs: readonly OuterHub[]): string | undefined {
 }
 
 /**
- * Removes the manifests from the variable, so that the hubs count only for the depth. Used to start a hub that is no
- * server of this one, such as in a benchmark.
+ * Removes the manifests from the variable, so that the hubs count only for the depth of nesting. Used to start a hub
+ * that is no server of this one, such as in a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return formatOuterHubs(parseOuterHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));

@@ -79,8 +79,7 @@ export function errnoCodeOf(error: unknown): string {
 /** How many processes are read in parallel; each takes a file descriptor. */
 const PARALLEL_READS = 64;
 /**
- * Maximum number of reads, 1 ms apart, of a process during execve(2), which takes well below 1 ms unless the processors
- * are busy.
+ * While a process is in execve(2), its entry in /proc cannot be read: it is read again every 1 ms, at most this often.
  */
 const MAX_EXEC_READS = 50;
 /** The unit of processor time, in ms: USER_HZ is 100 on Linux. */

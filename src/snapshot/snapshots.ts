@@ -26,7 +26,7 @@ export interface SnapshotKey {
 export interface DetectedEra {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
-  /** The server did not answer the probe; it may only have been slow. */
+  /** Set if the era is only assumed, because the server did not answer the probe: it may have been slow. */
   readonly isGuess?: true;
 }
 

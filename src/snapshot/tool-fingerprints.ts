@@ -17,7 +17,10 @@ export interface ToolFingerprint {
   readonly prints: Readonly<Partial<Record<ToolPart, string>>>;
 }
 
-/** By the server's own tool names: first those of the last listing, then removed ones, last removed first. */
+/**
+ * Fingerprints by the server's own tool names: first those of the last listing, then those of removed tools, last
+ * removed first.
+ */
 export type ToolFingerprints = ReadonlyMap<string, ToolFingerprint>;
 
 /** The last listing, and the fingerprints of all tools of earlier ones. */

@@ -74,7 +74,7 @@ async function loadLogTape(print: LogSink): Promise<LogSink> {
     },
     loggers: [
       { category: ROOT_CATEGORY, sinks: ["stderr"] },
-      // Otherwise LogTape would write its own messages to the console, and so to stdout.
+      // Without this entry, LogTape would write its own messages to the console, and so to stdout.
       { category: ["logtape", "meta"], sinks: [] },
     ],
   });

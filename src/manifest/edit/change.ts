@@ -8,7 +8,7 @@ export type ManifestChange =
 
 /** A change of one server. */
 export type ServerChange =
-  /** Appends the server, or replaces the one of that name unless `isNew`. */
+  /** Appends the server or, unless `isNew` is set, replaces the one of that name. */
   | {
       readonly kind: "add";
       readonly name: string;
@@ -26,7 +26,7 @@ export interface TextEdit {
   readonly text: string;
 }
 
-/** Why a text cannot be edited: the end of a sentence that begins with the file's name, with what to do. */
+/** Why a text cannot be edited, and what to do: the end of a sentence that begins with the file's name. */
 export interface EditRefusal {
   readonly reason: string;
 }
@@ -149,7 +149,7 @@ export class TextLines {
   }
 
   /**
-   * The last of the comment lines directly below a line, or the line itself. Comments directly above further text
+   * The last of the comment lines directly below a line, or the line itself. Comments that other text follows directly
    * belong to that text.
    */
   lastCommentBelow(line: number): number {

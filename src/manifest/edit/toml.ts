@@ -19,7 +19,7 @@ interface PlacedPair {
   readonly node: AST.TOMLKeyValue;
   /** The whole path of keys from the root. */
   readonly path: readonly (string | number)[];
-  /** The number of keys that come from the table's header. */
+  /** The number of keys in `path` that come from the table's header. */
   readonly depth: number;
 }
 
@@ -118,7 +118,8 @@ function addServer(
   const { lines, text } = layout;
   const block = linesOfServer(name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // A table header cannot replace them, because other keys follow; so they are removed, and the server is appended.
+    // A table header cannot take the place of pairs outside of the server's tables, because other keys follow them:
+    // they are removed, and the server is appended.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
     const result = applyTextEdits(withoutServer, addServer(readLayout(withoutServer), change));
     return [{ from: 0, to: text.length, text: result }];
