@@ -43,7 +43,8 @@ export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const base = configured === undefined ? demanded : [...configured, ...additional];
   const scopes = new Set([...requestedBefore, ...base]);
   const supported = authServer.metadata?.scopes_supported;
-  // Some authorization servers issue a refresh token only with this scope; others reject scopes that they do not list.
+  // Some authorization servers issue a refresh token only with the scope `offline_access`; others reject scopes that
+  // they do not list.
   if (
     grant === "authorizationCode" &&
     scopes.size > 0 &&
@@ -404,8 +405,8 @@ export class ServerCredentials {
           signal: limited,
           onProgress,
         });
-      // A login that the user asked for may wait for the lock as long as it takes; its time limit starts when it has
-      // the lock.
+      // If the user asked for the login, its time limit starts only when it has the lock: the wait for the lock does
+      // not count.
       if (scopeRequest.forceLogin === true)
         await underLock(signal, () => this.#withLoginTimeout(signal, work));
       else
@@ -437,7 +438,8 @@ export class ServerCredentials {
     await this.#cache
       .withLock(() => this.#cache.save(newToken))
       .catch((error: unknown) => {
-        // This process has the token in memory, which is enough unless the caller only wanted to log in.
+        // The token could not be stored. This process has it in memory, which is enough unless the caller only wanted
+        // to log in.
         if (scopeRequest.forceLogin === true) throw error;
       });
   }

@@ -146,7 +146,10 @@ function readStrings(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.filter(isText).slice(0, MAX_LIST.entries) : [];
 }
 
-/** Otherwise this server could use a token that was issued for another resource there. */
+/**
+ * Checks that the resource in the metadata is this server: otherwise the server could use a token that was issued for
+ * another resource there.
+ */
 async function checkResource(
   { resource }: ResourceMetadata,
   { server, url }: DiscoveryOptions,

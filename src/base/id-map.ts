@@ -150,7 +150,7 @@ export class IdMap<Value> {
     this.#orders[slot] = order;
   }
 
-  /** Closes the gap at a free slot: moves up the following entries that linear probing could not find behind it. */
+  /** Frees a slot. Later entries that linear probing could not find behind the gap are moved up. */
   #freeSlot(slot: number): void {
     let freed = slot;
     for (let next = (freed + 1) & this.#mask; ; next = (next + 1) & this.#mask) {

@@ -12,7 +12,7 @@ const MAX_WAIT = 1000;
 
 type DebouncerState =
   | { readonly state: "idle" }
-  /** `since`: when the wait began, in ms of the clock. */
+  /** `since`: ms of the clock at the first change of the burst. */
   | { readonly state: "waiting"; readonly since: number; readonly cancelTimer: () => void }
   /** `changedAt`: ms of the clock at the first change during the run; undefined if there was none. */
   | { readonly state: "running"; changedAt: number | undefined }

@@ -79,7 +79,8 @@ export function errnoCodeOf(error: unknown): string {
 /** How many processes are read in parallel; each takes a file descriptor. */
 const PARALLEL_READS = 64;
 /**
- * While a process is in execve(2), its entry in /proc cannot be read: it is read again every 1 ms, at most this often.
+ * While a process is in execve(2), its environment in /proc cannot be read: it is read again every 1 ms, at most this
+ * often.
  */
 const MAX_EXEC_READS = 50;
 /** The unit of processor time, in ms: USER_HZ is 100 on Linux. */
@@ -101,7 +102,7 @@ export const linuxProcessTable: ProcessTable = {
       }
       return found;
     } catch {
-      // The synchronous read needs only one file descriptor at a time.
+      // There may be too few file descriptors: the synchronous read needs only one at a time.
       return [...this.listSync()];
     }
   },

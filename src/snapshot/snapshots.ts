@@ -164,7 +164,7 @@ export class SnapshotKeeper implements Snapshots {
       if (stored === undefined || isUsable(stored.savedAt, now())) return stored;
       await store.remove(key);
     } catch {
-      // The snapshot is not used anyway; the next save reports a store that is not writable.
+      // The snapshot is not used, so an error does not matter here; the next save reports a store that is not writable.
     }
     return undefined;
   }
@@ -225,7 +225,7 @@ export class SnapshotKeeper implements Snapshots {
     try {
       await this.#options.store.prune(this.#options.now());
     } catch {
-      // The next save tries again.
+      // A failure does not matter: the next save tries again.
     }
   }
 

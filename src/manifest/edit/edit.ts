@@ -87,7 +87,7 @@ async function computeEdits(
   serversKey: string,
   change: ManifestChange,
 ): Promise<readonly TextEdit[] | EditRefusal> {
-  // Both parsers record positions, and are slow to load.
+  // Loaded only when needed: the parsers in both modules, which record positions, are slow to load.
   return format === "toml"
     ? (await import("./toml.ts")).editToml(text, change)
     : (await import("./json.ts")).editJson(text, serversKey, change);
