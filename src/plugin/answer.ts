@@ -18,7 +18,10 @@ export abstract class PluginAnswer implements Answer {
   // oxlint-disable-next-line no-unused-private-class-members -- `is` tests for its presence
   readonly #brand = true;
 
-  /** Whether the value is a real answer: not a Proxy of one, nor an object with one as its prototype. */
+  /**
+   * Whether the value is an answer that this class made: not a Proxy of one, nor an object that has one as its
+   * prototype.
+   */
   static is(value: unknown): value is PluginAnswer {
     return typeof value === "object" && value !== null && #brand in value;
   }

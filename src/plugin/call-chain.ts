@@ -11,13 +11,13 @@ export const CHAIN_STATE: unique symbol = Symbol("call chain state");
 export interface CallChainState {
   /** Sends the call to the server. */
   send(call: ChainedCall): Promise<Answer>;
-  /** The call has ended, so its answer is no longer needed. */
+  /** Whether the call has ended, so that its answer is no longer needed. */
   readonly isOver: boolean;
   /** The plugin that makes this call through its host API: its own `call` hook is skipped. */
   readonly excludedPlugin: PluginInstance | undefined;
   /** Number of plugins that have received the call and have not answered it; the last of them is the innermost. */
   readonly holderCount: number;
-  /** Adds a plugin that has received the call, after `index` outer ones. */
+  /** Adds a plugin that has received the call. `index`: number of plugins around it that have received it before. */
   addHolder(member: PluginInstance, index: number): void;
   removeHolder(member: PluginInstance): void;
   /** The promise that `next` returned to the plugin that received the call last. */
@@ -70,7 +70,7 @@ function wrap(plugin: PluginInstance, tool: ToolInfo, inner: Next): Next {
   try {
     wrapper = makeWrapper();
   } catch {
-    // Tried again when the tool is called; that call fails then.
+    // `makeWrapper` runs again when the tool is called; if it fails then, that call fails.
   }
   if (wrapper === next) return inner;
   return (call) => {
@@ -94,7 +94,7 @@ function wrap(plugin: PluginInstance, tool: ToolInfo, inner: Next): Next {
       validated.catch(() => {});
       return validated;
     }
-    // The plugin has only forwarded the call: its answer need not be observed.
+    // The plugin has only forwarded the call: there is no answer of its own to validate.
     plugin.recordSuccess("call");
     return state.latestAnswer;
   };
@@ -114,7 +114,7 @@ async function validateAnswer(
     plugin.recordSuccess("call");
     return answer;
   } catch (error) {
-    // An error of `next()` is not the plugin's failure, nor is one after the call has ended.
+    // An error that `next()` rejected with is not the plugin's failure, nor is any error after the call has ended.
     if (isOwnError(error)) throw error;
     if (state.isOver) throw markHandled(new HubError("cancelled", "The call has ended."));
     throw plugin.recordFailure("call", error);

@@ -4,7 +4,7 @@ import { HubError } from "../base/errors.ts";
 
 /** A description, for people, of something that a plugin has thrown. */
 export interface PluginFault {
-  /** A sentence or a part of one, without line breaks. */
+  /** A sentence or a part of one; it has no line breaks. */
   readonly message: string;
   /** `path:line:column` in the plugin's own file; undefined if it is not known. */
   readonly position: string | undefined;
@@ -106,7 +106,7 @@ function ownFolder(): string {
   return dirname(dirname(fileURLToPath(import.meta.url)));
 }
 
-/** Whether the value is not an Error; toolmux itself throws only Errors. */
+/** Whether the thrown value is not an Error. Then a plugin threw it, because toolmux itself throws only Errors. */
 export function isNotError(thrown: unknown): boolean {
   try {
     return !(thrown instanceof Error);

@@ -24,15 +24,21 @@ export interface PluginHostOptions {
   /** The hub's state folder, absolute. */
   readonly stateFolder: string;
   readonly signal: AbortSignal;
-  /** undefined while the hub is not running. */
+  /** The running hub; undefined while the hub is not running. */
   hub(): HubAccess | undefined;
   /** Whether the event is a log line of a plugin. */
   isPluginLog(event: HubEvent): boolean;
 }
 
-/** Maximum number of concurrent calls per plugin: a plugin may call itself through others. */
+/**
+ * Maximum number of concurrent calls of one plugin. Without a limit, two plugins could call each other's tools
+ * endlessly.
+ */
 const MAX_CALLS = 1000;
-/** Maximum number of subscriptions per plugin: a plugin that subscribes at each event would add more endlessly. */
+/**
+ * Maximum number of subscriptions of one plugin. Without a limit, a listener that subscribes again would add them
+ * endlessly.
+ */
 const MAX_SUBSCRIPTIONS = 1000;
 
 /** The host API of one plugin. */
@@ -94,8 +100,8 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
 }
 
 /**
- * Runs an operation for a plugin. If the plugin does not handle a rejection, it is marked as the plugin's, so that it
- * does not end the process.
+ * Runs an operation for a plugin. Its error is marked as received by the plugin: if the plugin ignores the rejection,
+ * the plugin is reported and the process goes on.
  */
 function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
   const promise = work();
@@ -116,7 +122,8 @@ export function subscribeEvents(
 ): () => void {
   if (signal.aborted) return () => {};
   const deliver: EventListener = (event) => {
-    // Otherwise a plugin that logs at each log line would never end.
+    // The log lines of plugins are not delivered: a plugin that logs at each log line would cause another one each
+    // time.
     if (isPluginLog(event) || plugin.isCircuitOpen("event")) return;
     try {
       const done = listener(event);

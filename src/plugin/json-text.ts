@@ -20,7 +20,7 @@ export interface JsonTextMember {
   readonly value: JsonTextPart;
 }
 
-/** Maximum number of levels: each is a recursive call. */
+/** Maximum nesting that is read: each level is a recursive call. */
 const MAX_LEVELS = 500;
 
 const QUOTE = 0x22;
@@ -176,8 +176,8 @@ class JsonTextReader {
     const bytes = this.#bytes;
     const end = skipValue(bytes, start);
     if (end >= 0 || !isNested) return end;
-    // Malformed, or nested deeper than the scanner's limit: if JSON.parse accepts the text, counting brackets is
-    // enough.
+    // The scanner rejects malformed text, and text nested deeper than its limit. If JSON.parse accepts the text, it is
+    // only deep, and counting brackets is enough.
     this.#isJson ??= isJson(this.#source);
     if (!this.#isJson) return -1;
     let at = start;

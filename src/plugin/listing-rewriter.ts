@@ -35,7 +35,7 @@ export class ListingRewriter {
       return result.items;
     }, items);
     this.#addedBy.set(server, addedBy);
-    // A failed `list` is called again the next time.
+    // A result is cached only if every hook succeeded: a failed `list` is called again the next time.
     if (isComplete) {
       this.#cache.set(server, { items, rewritten });
       this.#failedServers.delete(server);

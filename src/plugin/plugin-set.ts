@@ -51,7 +51,7 @@ export class PluginSet {
   #hub: HubAccess | undefined;
   /** Number of calls in plugins and of open transports to plugins' servers. */
   #running = 0;
-  /** Settles when there are none; undefined: nobody waits for that. */
+  /** Settles when `#running` is 0; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
   #disposed: Promise<void> | undefined;
 
@@ -66,8 +66,8 @@ export class PluginSet {
   }
 
   /**
-   * Attributes an unhandled error to a plugin: it was thrown in the plugin's files, or the plugin received and ignored
-   * it, or it is not an Error, so that toolmux has not thrown it.
+   * Decides whether an unhandled error is a plugin's: it was thrown in the plugin's files, or the plugin received it
+   * and ignored it, or it is not an Error, which toolmux never throws.
    * @returns whether a plugin caused it
    */
   attributeError(error: unknown): boolean {
@@ -269,7 +269,7 @@ export async function disposeAll(
   await Promise.all(endings);
 }
 
-/** Resolvers by scheme; that no two plugins have the same scheme was checked before. */
+/** The plugins' resolvers by scheme. `setUpPlugins` has checked that no two plugins have the same scheme. */
 function secretResolversOf(
   members: readonly PluginInstance[],
   signal: AbortSignal,

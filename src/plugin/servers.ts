@@ -162,7 +162,7 @@ export class CountedTransport implements Transport {
   readonly #transport: Transport;
   readonly #counter: TransportCounter;
   #state: "new" | "used" | "closed" = "new";
-  /** Defined only if the transport has them: the hub recognizes an HTTP transport by `adopt`. */
+  /** Defined only if the wrapped transport has it: the hub recognizes an HTTP transport by its `adopt`. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 

@@ -97,7 +97,7 @@ export async function setUpPlugins(
     if (problems.length > 0) break;
   }
   const number = ++setCount;
-  // A plugin whose `setup` failed has no servers.
+  // The servers of a plugin whose `setup` failed are left out.
   const manifest =
     problems.length === 0
       ? await markServersInvalid(checked, findMissingServers(checked, instances))
@@ -153,7 +153,7 @@ async function setUp(
   );
   await settlesWithin(timeout, done);
   if (outcome === undefined) {
-    // The result comes too late to be used, but must be disposed.
+    // A result that comes after the time limit is not used, but must be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});
     return setupProblem(member, `did not end within ${timeout / 1000} s`);
   }

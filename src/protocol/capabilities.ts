@@ -44,8 +44,8 @@ export function commonCapabilities(canSubscribe: boolean): object {
 }
 
 /**
- * Limits per peer and key: only the first `MAX_SETTINGS` extensions or experimental capabilities are read, and names
- * have a maximum length, in UTF-16 units.
+ * Limits for each peer, and for `extensions` and `experimental` each: only the first `MAX_SETTINGS` are read, and
+ * longer names are skipped, in UTF-16 units.
  */
 const MAX_SETTINGS = 64;
 const MAX_NAME_LENGTH = 200;
@@ -89,7 +89,10 @@ export function formatExtensionSettings(settings: Partial<ExtensionSettings>): o
   );
 }
 
-/** The capability class: a text that is equal for equal capabilities and extension names; "" if there are none. */
+/**
+ * The capability class of a client: a text that is equal for clients with equal capabilities and extension names; ""
+ * for a client with none.
+ */
 export function capabilityClassOf(
   capabilities: Capabilities,
   extensions: readonly string[] = [],
@@ -115,7 +118,7 @@ export function parseCapabilityClass(text: string): Capabilities {
   return readCapabilities(text === "" ? {} : JSON.parse(text));
 }
 
-/** An empty object under that key, if the parent has an object there. */
+/** `{ [key]: {} }` if the parent has an object there; else `{}`. */
 function emptyObjectAt(parent: object, key: string): object {
   return objectIn(parent, key) === undefined ? {} : { [key]: {} };
 }

@@ -52,7 +52,7 @@ export interface Implementation {
 
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
-/** The result of `initialize`. The last parameter: what the servers offer besides their lists. */
+/** The result of `initialize`. The last parameter: what the servers offer in sum, besides their lists. */
 export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,

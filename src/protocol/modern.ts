@@ -1,6 +1,6 @@
 /**
  * The modern era: revision 2026-07-28, in which every request carries its client's envelope in `_meta`
- * (basic/versioning). Stateless: tables and shapes only.
+ * (basic/versioning).
  */
 import { Buffer } from "node:buffer";
 import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
@@ -103,14 +103,14 @@ export function isEnvelopeKey(key: string): boolean {
 const VERSION_KEY_BYTES = Buffer.from(MetaKey.version);
 const ESCAPE_BYTES = Buffer.from("\\u00");
 
-/** Whether a request may be modern. False is certain. Costs at most two searches of the bytes. */
+/** Whether a request may be modern; false is certain. Costs at most two searches of the bytes. */
 export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
 
 /** What the `_meta` of a modern request says about its client. */
 export interface Envelope {
-  /** As received; not validated. */
+  /** The protocol version as received; not validated. */
   readonly version: unknown;
   /**
    * `capabilities`: those that the hub relays; undefined if the client declares none. `declared`: the declaration as
@@ -173,7 +173,7 @@ export function formatEnvelope(fields: {
 /** The range of a request's `params`, and their members. */
 export interface ParamsRange {
   readonly bytes: Uint8Array;
-  /** Includes the braces. */
+  /** The range of `params`, with its braces. */
   readonly params: ByteRange;
   readonly members: readonly JsonMember[];
 }
@@ -230,7 +230,10 @@ export function readResultType(result: JsonObject): string {
 const INPUT_BYTES = Buffer.from('"input');
 const TASK_BYTES = Buffer.from('"task');
 
-/** Whether a result may be other than complete. False is certain unless characters are escaped. Costs two searches. */
+/**
+ * Whether a result may be other than complete. False is certain, unless the result has escaped characters. Costs two
+ * searches.
+ */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
 }
@@ -261,7 +264,7 @@ export function toLegacyResult(body: ByteRange, result: JsonObject): Edit[] {
   return edits;
 }
 
-/** The members that are added to results, encoded once per server identity and cache hint. */
+/** The members that `toModernResult` adds, encoded once for each server identity and cache hint. */
 interface ResultAdditions {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
@@ -347,8 +350,8 @@ export function toModernResultBytes(
 }
 
 /**
- * The result of `server/discover`, before `toModernResult`. The last parameter: what the servers offer besides their
- * lists.
+ * The result of `server/discover`, before `toModernResult`. The last parameter: what the servers offer in sum, besides
+ * their lists.
  */
 export function discoverResult(
   instructions: string | undefined,

@@ -20,8 +20,8 @@ const MAX_LOG_TEXT_LENGTH = 2000;
 const MAX_PARSED_SIZE = 64 * 1024;
 
 /**
- * Reads the request id that a progress notification refers to by its token, and the ranges of the token. The last of
- * several tokens counts, as in parsers.
+ * Reads which request a progress notification is about: the id that its token stands for, and the ranges of all tokens
+ * in the bytes. If there are several, the last one counts, as in parsers.
  */
 export function readProgress(
   notification: Notification,
@@ -32,7 +32,10 @@ export function readProgress(
   return id === undefined ? undefined : { id, tokens };
 }
 
-/** Reads the key of the request id in a `notifications/cancelled`, and the ranges of the id. */
+/**
+ * Reads which request a `notifications/cancelled` is about: its id as a key, and the ranges of all `requestId` members
+ * in the bytes.
+ */
 export function readCancelled(
   notification: Notification,
 ): { key: string | number; ids: readonly ByteRange[] } | undefined {
@@ -42,7 +45,7 @@ export function readCancelled(
   return id && { key: id.key, ids };
 }
 
-/** Reads the URI of a changed resource, and the ranges of the URI. */
+/** Reads the URI of a changed resource, and the ranges of all `uri` members in the bytes. */
 export function readResourceUpdated(
   notification: Notification,
 ): { uri: string; uris: readonly ByteRange[] } | undefined {
@@ -99,7 +102,7 @@ export function prefixLogMessage(server: string, notification: Notification): Lo
   const loggers = object.all("logger");
   const edits = loggers.map(({ start, end }): Edit => {
     const isText = bytes[start] === QUOTE;
-    // Everything after the first quote stays as it is.
+    // Only the opening quote is replaced; the rest of the text keeps its bytes.
     return isText
       ? { start, end: start + 1, replacement: utf8(`${name.slice(0, -1)}/`) }
       : { start, end, replacement: utf8(name) };

@@ -25,14 +25,17 @@ export function isTaskIdMethod(method: string): method is TaskIdMethod {
   return TASK_ID_METHODS.some((known) => known === method);
 }
 
-/** Edits that remove `task` from a request's params: the other era has no task-augmented requests. */
+/** Edits that remove `task` from a request's params, for a peer that does not run requests as tasks. */
 export function removeTaskParam(range: ByteRange, params: JsonObject): readonly Edit[] {
   if (params.member("task") === undefined) return NO_EDITS;
   return removeMembers(params.bytes, range, params.members, (key) => key === "task");
 }
 const NO_EDITS: readonly Edit[] = [];
 
-/** A task id and all its ranges in a message; of duplicate members, the last one counts, as in parsers. */
+/**
+ * A task id, and the ranges of all its occurrences in a message; if a member occurs twice, the last one counts, as in
+ * parsers.
+ */
 export interface TaskReference {
   readonly id: string;
   readonly idRanges: readonly ByteRange[];
@@ -52,7 +55,7 @@ export function readRelatedTaskReference(object: JsonObject): TaskReference | un
   return readTaskReference(object.everyObject("_meta").everyObject(RELATED_TASK_KEY));
 }
 
-/** The created task, if the result announces one. */
+/** The task that a result announces, if it announces one. */
 export function readCreatedTaskReference(result: JsonObject): TaskReference | undefined {
   return readTaskReference(result.everyObject("task"));
 }
@@ -131,7 +134,7 @@ export interface ModernTaskStatus extends TaskStatus {
   readonly status: string | undefined;
   /** The server's minimum polling interval, in ms. */
   readonly interval: number | undefined;
-  /** Equal as long as the server has nothing new to report. */
+  /** A text that stays equal until the server reports something new. */
   readonly fingerprint: string;
 }
 

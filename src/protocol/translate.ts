@@ -13,8 +13,8 @@ import type { Implementation } from "./legacy.ts";
 import { type Era, ModernErrorCode, toLegacyResult, toModernResult } from "./modern.ts";
 
 /**
- * Edits that turn a server's complete result or error into one for a modern client; none if the server is modern, too.
- * @param identity the server's name and version that the client is told
+ * Edits that turn a server's complete result or error into one for a modern client; none if the server is modern.
+ * @param identity the server name and version that the client is told
  * @param cache how long the client may cache the result, if the result must say so
  */
 export function toModernEdits(
@@ -73,7 +73,7 @@ function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
 }
 
 function isForeign(code: number, to: Era): boolean {
-  // The code of a missing capability has the same meaning for both eras, even from a legacy server.
+  // The code of a missing capability is the same in both eras; a legacy server may send it, too.
   if (to === "modern")
     return code <= -32020 && code >= -32099 && code !== ModernErrorCode.missingCapability;
   return (
@@ -92,7 +92,7 @@ const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 
 /**
- * The tool's listed entry with `outputSchema` wrapped into an object schema; the same bytes if it is one
+ * The tool's listed entry, with `outputSchema` wrapped into an object schema; the same bytes if it is an object schema
  * already.
  */
 export function wrapOutputSchema(tool: Uint8Array): Uint8Array {
@@ -139,7 +139,7 @@ const NO_EDITS: readonly Edit[] = [];
 
 const objectOutputCache = new WeakMap<ListedItem, boolean>();
 
-/** Whether the tool has an output schema that describes an object, or none. */
+/** Whether the tool's output schema describes an object, or the tool has no output schema. */
 function hasObjectOutput(item: ListedItem): boolean {
   const cached = objectOutputCache.get(item);
   if (cached !== undefined) return cached;
