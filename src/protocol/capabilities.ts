@@ -44,8 +44,8 @@ export function commonCapabilities(canSubscribe: boolean): object {
 }
 
 /**
- * Limits for each peer, and for `extensions` and `experimental` each: only the first `MAX_SETTINGS` are read, and
- * longer names are skipped, in UTF-16 units.
+ * Limits for each peer, for `extensions` and `experimental` each: only the first `MAX_SETTINGS` are read, and a name
+ * that is longer than `MAX_NAME_LENGTH` UTF-16 units is skipped.
  */
 const MAX_SETTINGS = 64;
 const MAX_NAME_LENGTH = 200;
