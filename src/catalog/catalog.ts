@@ -63,7 +63,7 @@ export interface ExposureNote {
     | "duplicate"
     | "clash"
     | "shortened"
-    /** The manifest overrides a tool that the server does not list, or that is hidden. */
+    /** The manifest overrides members of a tool that the server does not list, or that is hidden. */
     | "idleOverride"
     /** The manifest sets a member for which the server has another value. */
     | "conflict"
@@ -76,7 +76,7 @@ export interface ExposureNote {
 }
 
 export interface ExposedList {
-  /** In the order in which the entries claim their names: entries renamed by the manifest come first. */
+  /** In the order in which entries claim their names: those that the manifest renames come first. */
   readonly entries: readonly SectionEntry[];
   readonly notes: readonly ExposureNote[];
 }
@@ -259,7 +259,7 @@ export class LazyEntry implements SectionEntry {
     return (this.#bytes ??= this.#makeBytes());
   }
 
-  /** Not cached: pieces that only the list result needs are not worth the memory. */
+  /** The pieces are not cached: only a list result needs them, which is cached as a whole. */
   appendTo(pieces: Piece[]): void {
     const { bytes, keys } = this.#item;
     const [keyRange, secondKeyRange] = keys;
@@ -438,7 +438,7 @@ function namedEntriesOf(
   for (const source of ordered) {
     const { server } = source;
     const list = cachedListOf(kind, source, settings);
-    // Not `push(...list.notes)`: a list may be longer than the maximum number of arguments.
+    // A loop in the place of `push(...list.notes)`, because a list may be longer than the maximum number of arguments.
     for (const note of list.notes) notes.push(note);
     for (const entry of list.entries) {
       const { name } = entry;
@@ -562,7 +562,8 @@ function uriEntriesOf(
       const owner = entries.get(ownUri)?.server ?? (skillOwner === server ? undefined : skillOwner);
       const namedServer = decodeUri(ownUri)?.server;
       const namesHubServer = namedServer !== undefined && servers.has(namedServer);
-      // Some clients refuse a whole list that contains one relative URI (RFC 3986).
+      // A relative URI (RFC 3986) is exposed as one that names its server, because some clients refuse a whole list
+      // that contains one.
       const isUri = kind === "resourceTemplates" || URL.canParse(ownUri);
       const renamed = skillRoots.exposedUriOf(server, item.key);
       const isFree = owner === undefined && !namesHubServer && isUri;

@@ -63,7 +63,7 @@ const TYPE_NAMES: ReadonlySet<unknown> = new Set(
 /** References that Ajv always resolves. */
 const KNOWN_REFERENCES = /^http:\/\/json-schema\.org\/(?:draft-07\/)?schema#?$/;
 
-/** @param root a parsed output schema */
+/** Whether the schema can be compiled. @param root a parsed output schema */
 export function isCompilable(root: unknown): boolean {
   if (!isObject(root)) return false;
   let hasIdentifiers: boolean | undefined;
@@ -77,7 +77,7 @@ export function isCompilable(root: unknown): boolean {
     pending.push(...subschemasOf(next));
     const { $ref } = next;
     if (typeof $ref !== "string" || KNOWN_REFERENCES.test($ref)) continue;
-    // References may lead to named subschemas (`$id`, `$anchor`); whether those resolve is not checked here.
+    // If the schema identifies subschemas (`$id`, `$anchor`), a reference to one of them counts as resolvable.
     hasIdentifiers ??= /"\$(?:id|anchor)":/.test(JSON.stringify(root));
     if (hasIdentifiers) continue;
     const target = resolveReference(root, $ref);

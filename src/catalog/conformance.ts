@@ -227,7 +227,8 @@ function invalidKeysOf(
   for (const member of members) {
     const { key } = member;
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
-    // Parsers use the last of several members with one key.
+    // Members without a rule are skipped, and all but the last of several with the same key, because parsers use the
+    // last.
     if (rule === undefined || invalid.includes(key) || lastMember(members, key) !== member)
       continue;
     if (!rule(check, member, path === "" ? key : `${path}.${key}`)) invalid.push(key);
@@ -240,7 +241,8 @@ const TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\
 const timestamp: Rule = ({ bytes }, at) => {
   const value = readString(bytes, at) ?? "";
   if (!TIMESTAMP.test(value)) return false;
-  // Rejects dates that do not exist, such as 30 February. Without its zone, an existing date stays the same day in UTC.
+  // `Date.parse` accepts days that do not exist, such as 30 February: the date without its zone must stay the same day
+  // in UTC.
   const date = value.slice(0, 10);
   const ms = Date.parse(`${date}T00:00:00Z`);
   return (
@@ -344,7 +346,7 @@ function checkEntry(
   if (kind !== "resources" && kind !== "resourceTemplates") return;
   const name = lastMember(members, "name");
   if (name !== undefined && text(check, name, "name")) return;
-  // Clients show the name to people, so an entry without one gets its key as name.
+  // An entry without a name gets its key as its name, because clients show the name to people.
   const key = lastMember(members, KEY_MEMBERS[kind]);
   if (key === undefined) return;
   const by = bytes.slice(key.start, key.end);

@@ -38,7 +38,7 @@ export interface ListedItem {
   readonly keys: readonly ByteRange[];
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
-  /** undefined: the entry must be checked against the schema of the client's era (catalog/conformance.ts). */
+  /** Undefined if the entry must be checked against the schema of the client's era first (catalog/conformance.ts). */
   readonly state?: ItemValidity;
   /** The bytes that the server sent, if `bytes` differs from them. */
   readonly original?: Uint8Array;
@@ -154,7 +154,8 @@ export function readItem(
   return {
     key,
     bytes,
-    // Reuses the array without `_meta`, to save memory: there is one per item.
+    // Without `_meta`, `members` holds the keys alone and is used as it is: a second array for each item would cost
+    // memory.
     keys: meta === undefined ? members : members.filter((member) => member.key === keyName),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
     ...(all !== undefined && isConforming?.(bytes, kind, all) === true && CONFORMING),

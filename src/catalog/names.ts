@@ -68,7 +68,7 @@ function base32(bytes: Uint8Array): string {
 export function matchesGlob(glob: string, name: string): boolean {
   const [pattern, text] = [Array.from(glob), Array.from(name)];
   let at = 0;
-  // The index of the last star, and the end of the text that it covers so far.
+  // `star`: the index of the last star that was tried. `end`: the end of the text that it covers so far.
   let star = -1;
   let end = 0;
   for (let i = 0; i < text.length;) {

@@ -17,7 +17,7 @@ export interface Route {
   /** The remote name as JSON, ready to be inserted into a request. */
   readonly remoteNameJson: Uint8Array;
   readonly limits: RouteTimeouts;
-  /** The listed item; undefined for an unlisted one. */
+  /** The listed item; undefined if the server does not list it, such as an expansion of a URI template. */
   readonly item: ListedItem | undefined;
 }
 
@@ -147,7 +147,7 @@ export class Section {
     if (this.size !== other.size || this.info.listMeta !== other.info.listMeta) return false;
     for (const [name, entry] of this.#entries) {
       const counterpart = other.#entries.get(name);
-      // Entries of unchanged servers are the same object; skipping them avoids creating their bytes.
+      // Entries of unchanged servers are the same object. They are skipped, because comparing bytes would create them.
       if (entry === counterpart) continue;
       if (counterpart === undefined || Buffer.compare(entry.bytes, counterpart.bytes) !== 0)
         return false;

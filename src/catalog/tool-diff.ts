@@ -105,13 +105,15 @@ export interface ToolDiff {
 }
 
 const MAX_TEXT = 600;
-/** Limits in characters for one path and one value. The longest single change, with its labels, fits into the text. */
+/**
+ * Limits of one path and one value, in characters; even the longest single change fits into the text with its labels.
+ */
 const MAX_PATH = 80;
 const MAX_VALUE = 140;
 /** Characters reserved for the line that counts the omitted changes. */
 const RESERVED_TEXT = 40;
 
-/** Returns undefined if both mean the same, whatever their JSON formatting. */
+/** The difference between two versions of a tool; undefined if both mean the same, whatever their JSON formatting. */
 export function diffTools(before: ListedItem, after: ListedItem): ToolDiff | undefined {
   if (Buffer.compare(before.bytes, after.bytes) === 0) return undefined;
   const [previous, current] = [partsOf(before), partsOf(after)];
@@ -168,7 +170,7 @@ function compareKeys([a]: readonly [string, unknown], [b]: readonly [string, unk
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** Records the changes between two JSON values, of which undefined is a missing one. */
+/** Records the changes between two JSON values; undefined stands for a missing value. */
 function diffValues(before: unknown, after: unknown, path: string, changes: ChangeText): void {
   const [previous, current] = [membersOf(before), membersOf(after)];
   const isArray = Array.isArray(after);

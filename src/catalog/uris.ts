@@ -36,7 +36,8 @@ export function encodeUriTemplate(server: string, template: string): string {
 }
 
 /**
- * Lone surrogates, which JSON can express, cannot be percent-encoded; they become U+FFFD, and such a URI is not found.
+ * A lone surrogate, which JSON can express, cannot be percent-encoded. It becomes U+FFFD, so a request for that URI
+ * finds nothing.
  */
 function encodeComponent(text: string): string {
   return encodeURIComponent(text.toWellFormed());
