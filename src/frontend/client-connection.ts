@@ -92,7 +92,7 @@ export class ClientConnection implements TransportEvents {
     return true;
   }
 
-  /** Handles `notifications/cancelled` for a modern request in flight. @returns whether `notification` is that */
+  /** Handles `notifications/cancelled` if it cancels a modern request in flight. @returns whether it does */
   #cancel(notification: Parameters<typeof readCancelled>[0]): boolean {
     const cancelled = notification.method === Method.cancelled && readCancelled(notification);
     const responder = cancelled ? this.#responders.get(cancelled.key) : undefined;

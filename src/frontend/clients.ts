@@ -27,12 +27,12 @@ export interface ClientsOptions {
   readonly clock: Clock;
   readonly serverInfo: () => Implementation;
   /**
-   * The view of one client.
-   * @param clientId undefined: clients that cannot be told apart
-   * @param subset undefined: all servers
+   * Makes the view of one client.
+   * @param clientId undefined for clients that cannot be told apart
+   * @param subset undefined for all servers
    */
   view(clientId: string | undefined, subset: ServerSubset | undefined): ClientView;
-  /** The active plugins; undefined: none. */
+  /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
   /** Writes a warning to the log. */
   warn(text: string): void;
@@ -44,7 +44,7 @@ export interface ClientsOptions {
 interface AcceptOptions {
   /** The plugin that this client belongs to. */
   readonly plugin?: PluginInstance;
-  /** The servers that the client sees; undefined: all. */
+  /** The servers that the client sees; undefined if it sees all. */
   readonly subset?: ServerSubset | undefined;
 }
 

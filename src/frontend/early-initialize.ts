@@ -22,7 +22,9 @@ import { settlesWithin } from "../base/clock.ts";
 export interface StdioStreams {
   readonly input: ByteInput;
   output(onBroken: () => void): ByteOutput;
-  /** Whether the first message was an `initialize` that has been answered. Valid only once `input` is read. */
+  /**
+   * Whether the first message was an `initialize` that has been answered. Valid only once reading of `input` has begun.
+   */
   readonly isInitializeAnswered: boolean;
 }
 
@@ -42,8 +44,8 @@ export function openStreams(): StdioStreams {
 }
 
 /**
- * The content of the answer, or a function that finds it for a capability class; if its promise rejects, the hub
- * answers `initialize` itself.
+ * The content of the answer, or a function that finds it for a capability class. If the function's promise rejects, the
+ * hub answers `initialize` itself.
  */
 export type InitializeAnswers =
   InitializeAnswer | ((capabilities: string) => Promise<InitializeAnswer>);
@@ -152,7 +154,8 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
       return;
     }
     const { instructions, offered, capabilities } = this.#answers;
-    // Servers may have other instructions for a client with other capabilities.
+    // The saved answer holds for every client only if it has neither instructions nor capabilities of servers, which
+    // may depend on the client's capabilities.
     const isUniversal = instructions === undefined && offered === undefined;
     const isForClient = isUniversal || request.capabilityClass === capabilities;
     if (isForClient) this.#answer(request, this.#answers);
@@ -167,7 +170,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
       instructions,
       offered ?? UNKNOWN_CAPABILITIES,
     );
-    // Only a few bytes: written at once, or queued by the stream in order.
+    // The answer is only a few bytes: it is written at once, or queued by the stream in order.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));
     this.#isAnswered = true;
   }

@@ -83,7 +83,7 @@ export class InProcessClient {
     const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
     const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
-    // Parsed as one message, so that line ends between the values of `args` do not matter.
+    // The text is parsed as one message, so that line ends between the values of `args` do not matter.
     const parsed = parseMessage(Buffer.from(text));
     if (parsed.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     signal.throwIfAborted();

@@ -68,7 +68,7 @@ class LegacyClientRequest implements Caller {
     this.#client = client;
   }
 
-  /** The call that the request became; undefined until the request is routed, and for list requests. */
+  /** The call that the request became; undefined until the request is routed, and always for list requests. */
   get call(): Call | undefined {
     return this.running?.call;
   }
@@ -145,7 +145,7 @@ interface InitializeParams {
   readonly info: Pick<ClientInfo, "name" | "version">;
 }
 
-/** In UTF-16 units; longer names and versions are truncated. */
+/** Maximum length of a client's name and version, in UTF-16 units; longer ones are truncated. */
 const MAX_NAME_LENGTH = 200;
 
 /**
@@ -204,8 +204,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   /** Requests in flight, by the key of the client's id. */
   readonly #running = new IdMap<LegacyClientRequest>();
   /**
-   * Whether a relayed request has come with a responder of its own. If none has, all share one channel, and no request
-   * needs to be found for a notification.
+   * Whether some relayed request came with a responder of its own. If none did, all requests share one channel, and a
+   * notification need not be matched to a request.
    */
   #hasResponders = false;
   readonly #serverRequests = new DownstreamRequests(this);
@@ -213,9 +213,9 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
   sender = NO_DECLARATION;
-  /** `initialize` was answered; log messages are sent only after that. */
+  /** Whether `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
-  /** Minimum level of log messages; undefined: the servers decide (MCP, logging, setting log level). */
+  /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
   level: LogSeverity | undefined;
   readonly #listAnswers = new ListAnswers();
 
@@ -301,7 +301,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   log(): void {}
 
   pressure(isFull: boolean): void {
-    // A client that does not read must not send more requests either.
+    // A client that does not read is not read from either: its requests would cause more answers.
     if (isFull) this.transport.pause();
     else this.transport.resume();
     this.#clients.backpressure(this, isFull);
@@ -311,7 +311,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.#serverRequests.sendServerRequest(request, responder);
   }
 
-  /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
+  /**
+   * The message is sent on the response stream of the client's latest call at that server, where the transport has such
+   * streams.
+   */
   notify(server: string, message: EncodedMessage): void {
     const request = this.#hasResponders
       ? this.#running.findLast(({ call }) => call?.server === server)

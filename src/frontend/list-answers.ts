@@ -97,7 +97,7 @@ export class ListAnswers {
 export class ModernListAnswers {
   readonly #cached = new WeakMap<Section, { readonly name: string; readonly bytes: Uint8Array }>();
 
-  /** The first page of a section. @param server goes into the result's `_meta` as server info */
+  /** The first page of a section. @param server becomes the server info in the result's `_meta` */
   firstPage(section: Section, server: Implementation): Uint8Array {
     const cached = this.#cached.get(section);
     // The server's name is a setting that may change while the hub runs.

@@ -69,7 +69,8 @@ export class DownstreamRequests implements ServerRequestTarget {
   onResponse({ id, bytes, outcome, body }: Response): void {
     const request = id === undefined ? undefined : this.#remove(id)?.request;
     if (request === undefined) return;
-    // Responses of common shapes are parsed without reading their body; a malformed one must not reach a server.
+    // Responses of common shapes were parsed without reading their body. It is checked here, because a malformed one
+    // must not reach a server.
     if (skipValue(bytes, body.start) === body.end) {
       request.answer(outcome, bytes.subarray(body.start, body.end));
     } else {
@@ -90,7 +91,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     if (truncated?.kind === "response") this.fail(truncated.id, malformedAnswerError());
   }
 
-  /** The client's answer cannot be forwarded. */
+  /** The client's answer cannot be forwarded, so the server's request fails. */
   fail(id: RequestId, error: HubError): void {
     const number = readOwnId(id.bytes, id);
     if (number !== undefined) this.#remove(number)?.request.fail(error);

@@ -103,7 +103,7 @@ class ReadAhead implements ByteInput {
   #buffered: Buffer[] = [];
   #size = 0;
   #isPaused = false;
-  /** The source is paused: the buffer is full. */
+  /** Whether the buffer is full, so that the source is paused. */
   #isFull = false;
   #isFlushing = false;
 
@@ -111,7 +111,9 @@ class ReadAhead implements ByteInput {
     this.#source = source;
   }
 
-  /** `onEnd` is called at once, not after the buffered chunks: they come from a client that has disconnected. */
+  /**
+   * `onEnd` is called at once, before the buffered chunks are delivered: they come from a client that has disconnected.
+   */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#onChunk = onChunk;
     this.#source.read(
@@ -132,7 +134,7 @@ class ReadAhead implements ByteInput {
 
   resume(): void {
     this.#isPaused = false;
-    // The callback that receives a chunk may pause and resume meanwhile.
+    // The callback that receives a chunk may pause and resume meanwhile: `#flush` runs once at a time.
     if (this.#isFlushing) return;
     this.#isFlushing = true;
     while (!this.#isPaused) {

@@ -28,7 +28,7 @@ export function bodyErrorAnswer(error: BodyError, limit: number): HttpAnswer {
       return errorAnswer(413, text, { code: "messageTooLarge" });
     }
     case "tooMany":
-      // 503, not 413: the client may send the message again.
+      // 503 in the place of 413, because the client may send the same message again.
       return errorAnswer(503, "Too much is being received at once.", {
         code: "messageTooLarge",
         headers: { "Retry-After": "1" },

@@ -9,7 +9,10 @@ export const KEEP_ALIVE_INTERVAL = 15_000;
 /** Reconnection delay that the SSE field `retry` tells clients, in ms. */
 const RETRY_DELAY = 1000;
 
-/** Limits of one stream, in bytes: kept for a reader that resumes; unread before the reader is dropped; in total. */
+/**
+ * Limits of one stream, in bytes. `maxKept`: sent events that are kept for a reader that resumes; `maxBehind`: unread
+ * bytes at which the reader is dropped; `maxTotal`: all events.
+ */
 export const EVENT_BUFFER_LIMITS = {
   maxKept: 1024 * 1024,
   maxBehind: 8 * 1024 * 1024,
@@ -61,8 +64,8 @@ export class EventBuffer {
   }
 
   /**
-   * Whether nothing is left to send after an event, now or later.
-   * @param after sequence number of the event; by default the last one sent
+   * Whether the stream has ended and has no event after the given one.
+   * @param after sequence number of the event; by default that of the last event sent
    */
   isOver(after: number = this.#next - 1): boolean {
     return this.#isFinished && after + 1 >= this.#first + this.#events.length;
@@ -120,7 +123,8 @@ export class EventBuffer {
           reader = { controller, cancelKeepAlive: this.#keepAlive(controller) };
           this.#reader = reader;
           this.#flush();
-          // Not every runtime sends the head of a response before the first bytes of its body.
+          // Not every runtime sends the head of a response before the first bytes of its body, so a comment is sent at
+          // once.
           if (this.#reader === reader && controller.desiredSize === HIGH_WATER_MARK) {
             controller.enqueue(KEEP_ALIVE_COMMENT);
           }

@@ -6,7 +6,7 @@ import { errorAnswer } from "./errors.ts";
 export interface AccessRules {
   /** The host that the HTTP server listens on, spelled as in URLs (IPv6 in brackets). */
   readonly hostname: string;
-  /** The bearer token; undefined: none is needed. */
+  /** The bearer token that clients must send; undefined if they need none. */
   readonly token: string | undefined;
 }
 

@@ -11,7 +11,7 @@ export interface ParsedHead {
   readonly version: string | null;
   /** Whether `MCP-Protocol-Version` names a revision of the modern era. */
   readonly hasModernVersion: boolean;
-  /** undefined: neither JSON nor an event stream. */
+  /** The content types that the client accepts; undefined if neither JSON nor an event stream. */
   readonly accepts: AcceptedTypes | undefined;
   readonly isJson: boolean;
 }

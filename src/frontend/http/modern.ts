@@ -74,7 +74,8 @@ export function checkParamHeaders(
   const { request, params } = modernRequest;
   if (request.method !== Method.toolsCall) return;
   const name = params.string("name") ?? "";
-  // A remote name is accepted, too, if only one server has it; among several, only the router can choose.
+  // A client may also use a tool's remote name, if only one server has such a tool. Among several, only the router can
+  // choose, so nothing is checked here.
   const [first, second] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
   const item = (catalog.tools.find(name) ?? (second === undefined ? first : undefined))?.item;
@@ -115,7 +116,7 @@ export class ModernHttp implements PostReceiver {
   readonly #options: ModernHttpOptions;
   readonly #requestReader = new ModernRequestReader();
   readonly #responses = new IdMap<PostResponse>();
-  /** Settles when no request is in flight; undefined: nobody waits for that. */
+  /** Settles when no request is in flight; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
   #clients: ModernRequestTarget | undefined;
 

@@ -27,7 +27,7 @@ export function parseAccept(accept: string | null): AcceptedTypes | undefined {
   const acceptsType = (type: string): boolean =>
     types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
   const named = types.filter((type) => type === JSON_TYPE || type === EVENT_STREAM_TYPE);
-  // If a client names both, the first one is used.
+  // A client that accepts both gets what it names first.
   if (named[0] === EVENT_STREAM_TYPE && named.includes(JSON_TYPE)) return "events";
   const json = acceptsType(JSON_TYPE);
   const events = acceptsType(EVENT_STREAM_TYPE);
@@ -46,7 +46,7 @@ export interface PostReceiver {
   readonly deadlines: Deadlines;
   /** Opens an event stream for a response. */
   openStream(response: PostResponse): EventBuffer;
-  /** A message that belongs to a request came, but the response itself has to be JSON. */
+  /** Sends a message that belongs to a request, whose own response has to be JSON. */
   sendSeparately(message: EncodedMessage): void;
   /** The HTTP status of a JSON response. */
   statusOf(message: EncodedMessage): number;
@@ -63,7 +63,7 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   readonly answer: Promise<HttpAnswer>;
   /** Its key in the receiver's table of responses. */
   tableKey = -1;
-  /** When it becomes an event stream. */
+  /** When the response becomes an event stream, in ms of the clock. */
   readonly deadline: number;
   slot: number | undefined;
   readonly #receiver: PostReceiver;
@@ -75,7 +75,7 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   #onCancel: ((reason: CancelReason, by: CancelledBy) => void) | undefined;
   #isOver = false;
 
-  /** @param request the request that its client cancels by disconnecting; undefined: disconnecting cancels nothing */
+  /** @param request the request that the client cancels by disconnecting; undefined if disconnecting cancels nothing */
   constructor(receiver: PostReceiver, accepts: AcceptedTypes, request?: HttpServerRequest) {
     this.#receiver = receiver;
     this.#accepts = accepts;
@@ -86,7 +86,7 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
     else if (accepts === "either") receiver.deadlines.add(this);
   }
 
-  /** Its event stream; undefined if the response is JSON, or that is not decided yet. */
+  /** The response's event stream; undefined if the response is JSON, or if that is not decided yet. */
   get stream(): EventBuffer | undefined {
     return this.#stream;
   }
@@ -121,7 +121,7 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
     this.#onCancel = callback;
   }
 
-  /** The client has left, or its session has ended. @param answer sent if the response has not begun */
+  /** The client has left, or its session has ended. @param answer is sent unless the response has begun */
   cancel(answer: HttpAnswer): void {
     if (this.#isOver) return;
     this.#end();

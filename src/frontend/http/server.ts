@@ -51,7 +51,7 @@ export type Readiness =
  */
 export interface ServerSummary {
   readonly connected: readonly string[];
-  /** Servers that should be connected, but are not now. */
+  /** Servers that should be connected, but are not. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
   /** Servers that start on demand, or not at all. */
@@ -107,7 +107,7 @@ export const DRAIN_TIME = 1500;
 export interface ServedHub {
   accept(transport: Transport, signal: AbortSignal, subset: ServerSubset): Promise<void>;
   status(): readonly ServerStatus[];
-  /** Serves requests of the modern era. @param client undefined: clients cannot be told apart */
+  /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
   createModernClients(client: string | undefined): ModernRequestTarget;
   readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */
@@ -184,7 +184,7 @@ export class HttpServer {
     this.#deadlines.clear();
   }
 
-  /** POST /mcp bypasses the router, which would cost more than everything else here. */
+  /** POST /mcp is handled before hono's router, which would cost more than everything else here. */
   async #handleMcpPost(request: HttpServerRequest): Promise<HttpAnswer> {
     try {
       const parsed = this.#heads.parse(request.head);
@@ -256,7 +256,7 @@ export class HttpServer {
       return errorAnswer(406, "Answers are application/json or text/event-stream.");
     }
     if (!parsed.isJson) return errorAnswer(415, "Messages are application/json.");
-    // Without a session only `initialize` is accepted, which is short.
+    // Without a session only `initialize` is accepted, which is short; so is the limit.
     const limit =
       session === undefined && !hasModernVersion
         ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
@@ -267,7 +267,7 @@ export class HttpServer {
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
-      // The body may have been meant as the response to a server's pending request.
+      // A server may wait for this body: it may have been meant as the response to its request.
       session?.receiveInvalid(message);
       return errorAnswer(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
@@ -382,7 +382,7 @@ const NEVER_ABORTED = new AbortController().signal;
 /** Maximum length of a message without a session, in bytes. */
 const MAX_INITIALIZE = 1024 * 1024;
 
-/** The server names in a URL; undefined: all servers. */
+/** The server names in a URL; undefined if the URL stands for all servers. */
 type RequestedServers = readonly string[] | undefined;
 
 /** The path has precedence over the query, so that access rules of a reverse proxy can rely on the path. */
@@ -400,7 +400,7 @@ function readSubset(servers: RequestedServers): ServerSubset {
 const FLUSH_TIME = 250;
 
 export interface HttpSettings extends HttpServerSettings {
-  /** 0: any free port. */
+  /** The port to listen on; 0 for any free port. */
   readonly port: number;
   /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
   readonly maxReceiving?: number;
@@ -424,7 +424,7 @@ export async function startHttpServer(
 ): Promise<RunningHttpServer> {
   const server = new HttpServer(hub, settings);
   const { hostname, port, maxMessage } = settings;
-  // A single message of permitted length is never rejected.
+  // The quota is at least one message of the maximum length, so that such a message alone is never rejected.
   const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, maxMessage);
   const address = { hostname: hostname.replace(/^\[|\]$/g, ""), port, maxReceiving };
   const listener = await listenHttp({ ...address, handle: server.handle }).catch(

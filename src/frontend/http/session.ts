@@ -80,7 +80,7 @@ export class SessionTransport implements Transport, PostReceiver {
   #version: LegacyVersion | undefined;
   #isClosed = false;
   #streamCount = STANDALONE_STREAM;
-  /** Set while paused: settles when POSTs, which wait for that, may go on. */
+  /** Set while the session is paused; settles when waiting POSTs may go on. */
   #paused: Deferred<void> | undefined;
   #lastUse: number;
 
@@ -150,7 +150,7 @@ export class SessionTransport implements Transport, PostReceiver {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
     this.resume();
-    // Cancel these first: `closed()` below makes the owner cancel them without an answer.
+    // Cancel these first: `closed()` below makes the legacy client cancel them without an answer.
     for (const response of this.#responses.values())
       response.cancel(errorAnswer(404, "The session has ended."));
     this.#responses.clear();
@@ -244,7 +244,7 @@ export class SessionTransport implements Transport, PostReceiver {
     };
   }
 
-  /** A message that belongs to a request, but not on its response, goes to the standalone stream. */
+  /** A message that belongs to a request but cannot go into its response goes to the standalone stream. */
   sendSeparately(message: EncodedMessage): void {
     this.send(message);
   }
@@ -309,7 +309,7 @@ export interface HttpSessionsOptions {
 export class HttpSessions {
   readonly #options: HttpSessionsOptions;
   readonly #sessions = new Map<string, SessionTransport>();
-  /** Settles when no request is in flight; undefined: nobody waits for that. */
+  /** Settles when no request is in flight; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
   #cancelTimer: () => void;
 
@@ -352,7 +352,7 @@ export class HttpSessions {
       },
     });
     this.#sessions.set(session.id, session);
-    // Settles when the session ends; rejects if it cannot begin.
+    // `accept` settles when the session ends, and rejects if it cannot begin.
     void this.#options.accept(session, subset).catch(() => session.close());
     const answer = await session.receive(request, accepts);
     const hasFailed = session.version === undefined && session.inFlight === 0;

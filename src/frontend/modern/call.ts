@@ -37,8 +37,8 @@ import { buildModernError, type ModernRequest, type ModernResponder } from "./re
 
 /**
  * The error for a request that failed because its server sent a request that the client does not support.
- * @param required the capabilities that the client would have to declare, as an object of `capabilities`
- * @returns undefined if the server succeeded nevertheless
+ * @param required the missing capabilities, as an object of `capabilities`
+ * @returns undefined if the server has answered with a result nevertheless
  */
 function missingCapabilityErrorOf(
   response: Response,
@@ -73,7 +73,7 @@ export type CatalogCheck = (catalog: Catalog) => void;
 /** The methods whose results have cache hints (schema, CacheableResult). */
 const CACHEABLE_METHODS: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
-/** Shared by all calls for which no server has sent a request, which are most. Never changed. */
+/** Shared by the calls for which no server has sent a request, which are most calls. Never changed. */
 const NO_REQUESTS = new Map<string, ServerRequest>();
 
 /**
@@ -87,7 +87,7 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
   #running: RunningRequest | undefined;
-  /** `open`: the client waits for an answer; `awaitingInput`: its retry is awaited. */
+  /** `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry. */
   #state: "open" | "awaitingInput" | "over" = "open";
   /** Responder and id of the client's last request, which may be a retry. */
   #responder: ModernResponder;
@@ -194,7 +194,7 @@ export class ModernCall implements Caller, AwaitingCall {
 
   respond(message: EncodedMessage | undefined): void {
     if (this.#state === "over") return;
-    // Answers of the hub itself, or of a plugin, have the form of the legacy era.
+    // Answers that the hub or a plugin made have the form of the legacy era, and are translated here.
     const isTranslated = message === undefined || message === this.#translated;
     const answer = isTranslated ? message : (this.#checkError ?? this.#translateOwn(message));
     if (this.#state === "awaitingInput") {
@@ -206,7 +206,7 @@ export class ModernCall implements Caller, AwaitingCall {
     this.#responder.respond(answer);
   }
 
-  /** Progress and log messages; those that come while a retry is awaited are dropped. */
+  /** Sends progress and log messages. Those that come while a retry is awaited are dropped. */
   notify(message: EncodedMessage): void {
     if (this.#state !== "open") return;
     const notification =
@@ -310,7 +310,7 @@ export class ModernCall implements Caller, AwaitingCall {
   #translate(response: Response, from: Era): EncodedMessage {
     const { request } = this.#modernRequest;
     const cache = CACHEABLE_METHODS.has(request.method) ? NO_CACHING : undefined;
-    // In the base protocol, schemas require cache hints of results; an extension's results may not have them.
+    // The base protocol's schemas require cache hints in results; the results of an extension may not have them.
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addCacheHint(response, NO_CACHING)

@@ -52,10 +52,13 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   ),
 ]);
 
-/** The modern requests of one client that have the same capability class. For legacy servers this is one client. */
+/** The modern requests of one client that have the same capability class. To legacy servers they are one client. */
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
-  /** undefined: it cannot be told apart from others, and may not use servers with a connection per client. */
+  /**
+   * The client's id; undefined for clients that cannot be told apart, which may not use servers with a connection per
+   * client.
+   */
   readonly id: string | undefined;
   readonly clock: Clock;
   readonly view: ClientView;
@@ -225,8 +228,8 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * The calls that a server's request may belong to, as it does not name one: those that are running, else those that
-   * wait for input.
+   * The calls that a server's request may belong to, because the request does not name one: the calls that are running,
+   * else those that wait for input.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const calls = this.#callsAt(server);
@@ -264,7 +267,10 @@ export class ModernClient implements ClientChannel {
     return { ...modernRequest, sender: { ...modernRequest.sender } };
   }
 
-  /** A `requestState` that the hub has not issued can only come from a modern server. */
+  /**
+   * Only a modern server can have issued a `requestState` that is not the hub's: with one, a call to a legacy server is
+   * refused.
+   */
   #checkRequestState(modernRequest: ModernRequest, call: Call | undefined): void {
     if (call === undefined || modernRequest.params.string("requestState") === undefined) return;
     const connection = this.view.connection(call.describe().server);
@@ -300,7 +306,7 @@ export class ModernClient implements ClientChannel {
     );
   }
 
-  /** Responds when the answer is ready, unless the request is cancelled before. */
+  /** Responds when the answer is ready, unless the request is cancelled first. */
   #respondWhenReady(
     responder: ModernResponder,
     subscribe: (callback: (message: EncodedMessage) => void) => () => void,

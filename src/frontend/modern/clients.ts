@@ -38,7 +38,7 @@ export class ModernClients {
   #cancelTimer: () => void = () => {};
   #isClosed = false;
 
-  /** @param clientId undefined: clients that cannot be told apart */
+  /** @param clientId undefined for clients that cannot be told apart */
   constructor(all: Clients, clientId: string | undefined) {
     this.#all = all;
     this.#clientId = clientId;

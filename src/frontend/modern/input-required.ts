@@ -38,7 +38,7 @@ export interface AwaitingCall {
     responder: ModernResponder,
     answers: readonly JsonMember[],
   ): void;
-  /** To be called if no retry has come within `INPUT_TIMEOUT`. */
+  /** Called if no retry has come within `INPUT_TIMEOUT`. */
   expire(): void;
 }
 
@@ -133,7 +133,7 @@ const VARYING_PARAMS: ReadonlySet<string> = new Set(["_meta", "inputResponses", 
 
 /** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
 export function requestDigestOf({ request, params }: ModernRequest): string {
-  // Loaded at first use, because loading takes longer than all the rest of the start.
+  // Loaded at first use: loading it takes longer than the rest of a start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
   const sorted = [...params.members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
@@ -187,7 +187,7 @@ function buildInputRequired(
   return utf8(`${json},${resultTail(state, server)}`);
 }
 
-/** The last members of an `input_required` result; `resultType` ends all results of the hub. */
+/** The last members of an `input_required` result: `requestState`, the server info, and `resultType`. */
 function resultTail(requestState: string, server: Implementation): string {
   const members = {
     requestState,

@@ -44,7 +44,7 @@ const MIN_ENVELOPE_LENGTH = MetaKey.version.length;
 /** Whether a request may be of the modern era. False is certain. */
 export function mayBeModernRequest(request: Request): boolean {
   const { method, members } = request;
-  // Most requests have a short `_meta` or none.
+  // A short `_meta`, or none, decides it for most requests without a scan.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
   const isMarked =
@@ -126,7 +126,8 @@ function isSameEnvelope(
   for (const { key, start, end } of items) {
     if (!isEnvelopeKey(key)) continue;
     const cached = envelopeBytes[count++];
-    // Deno checks the target's range against the length of this buffer, so `bytes` must be the longer one.
+    // Deno checks the target's range against the length of the buffer on which `compare` is called, so `bytes` must be
+    // the longer one.
     if (cached?.key !== key || cached.value.length !== end - start) return false;
     if (bytes.compare(cached.value, 0, cached.value.length, start, end) !== 0) return false;
   }
@@ -204,7 +205,7 @@ export interface ModernResponder extends Responder {
 const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;
 
-/** The hub's own error with the codes of the modern era, where "resource not found" is invalid params. */
+/** The hub's own error with the codes of the modern era, in which "resource not found" is invalid params (-32602). */
 function modernErrorOf(error: HubError): RpcError {
   const rpc = error.toRpc();
   return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;

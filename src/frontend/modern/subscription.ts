@@ -38,7 +38,7 @@ export class ClientSubscription {
   readonly #modernRequest: ModernRequest;
   readonly #responder: ModernResponder;
   readonly #client: ModernClient;
-  /** The member of `_meta` that names the client's request: the subscription id. */
+  /** The subscription id as a member of `_meta`: the id of the client's request. */
   readonly #idMember: string;
   readonly #requested: RequestedNotifications;
   /** The list sections that the subscription covers, as the client may know them. */

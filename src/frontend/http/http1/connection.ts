@@ -54,7 +54,7 @@ export class IncomingRequest implements HttpServerRequest {
 
 /** How the end of a response body is marked. */
 export interface BodyFraming {
-  /** Length of the body in bytes; undefined: the body is chunked, or ends when the connection closes. */
+  /** Length of the body in bytes; undefined if the body is chunked, or ends when the connection closes. */
   readonly length: number | undefined;
   readonly isChunked: boolean;
   /** Whether the connection closes after the response. */
@@ -209,9 +209,9 @@ export class ResponseWriter {
 }
 
 /**
- * State of a connection. `resting`: waits for a request; `heading`: for the rest of its head; `asking`: for the
- * application's response; `giving`: sends the response; `lingering`: has sent the last response and waits for the
- * client to close; `gone`: closed.
+ * State of a connection. `idle`: waits for a request; `readingHead`: waits for the rest of its head; `answering`: waits
+ * for the application's response; `writing`: sends the response; `closing`: has sent the last response and waits for
+ * the client to close; `closed`.
  */
 type ConnectionStage = "idle" | "readingHead" | "answering" | "writing" | "closing" | "closed";
 
@@ -277,7 +277,7 @@ export class ServerConnection {
   /** Called at intervals: closes the connection if it has made no progress for too long. */
   check(): void {
     this.#request?.body.check();
-    // The application may take its time to produce the rest of the response.
+    // While the application produces the rest of the response, the connection need not make progress.
     if (this.#stage === "writing" && !this.#writer.isFull) this.#checks = 0;
     if (++this.#checks <= MAX_CHECKS[this.#stage]) return;
     if (this.#stage === "readingHead") this.#reject(408);
@@ -347,8 +347,8 @@ export class ServerConnection {
   #startNextRequest(): void {
     const parsed = this.#readHead();
     if (parsed === undefined) {
-      // Counted from the first byte of the head, so that a client that sends it slowly cannot hold the connection
-      // forever.
+      // The time counts from the first byte of the head, so that a client that sends it slowly cannot hold the
+      // connection forever.
       const stage = this.#buffered.length === 0 ? "idle" : "readingHead";
       if (stage !== this.#stage) this.#setStage(stage);
     } else if ("status" in parsed) {
@@ -375,7 +375,7 @@ export class ServerConnection {
     }
     const parsed = parseRequestHead(this.#buffered);
     if (parsed !== undefined && "head" in parsed) {
-      // Copied, so that the received chunk that contains the head can be freed.
+      // The head is copied, so that the received chunk that contains it can be freed.
       this.#cachedHead = {
         bytes: Buffer.from(this.#buffered.subarray(0, parsed.end)),
         head: parsed.head,
@@ -401,7 +401,8 @@ export class ServerConnection {
       const written = this.#writer.writeAnswer(answer, head, isLast);
       if (written !== undefined) await written;
     } catch {
-      // Closed without the end of the body, so that the client can tell that the response is incomplete.
+      // The connection is closed without the end of the body, so that the client can tell that the response is
+      // incomplete.
       this.destroy();
     }
     if (this.#request !== request) return;

@@ -4,13 +4,13 @@ import type { BodyError, HttpRequestHead, RequestHeaders } from "./messages.ts";
 
 /** A parsed request head, with the framing of the body that follows. */
 export interface ParsedRequestHead extends HttpRequestHead {
-  /** Length of the body in bytes; "chunked": it has chunked transfer coding. */
+  /** Length of the body in bytes; "chunked" for the chunked transfer coding. */
   readonly body: number | "chunked";
   /** The client waits for `100 Continue` before it sends the body. */
   readonly expectsContinue: boolean;
-  /** Persistent connection: another request may follow. */
+  /** Whether another request may follow on the connection (a persistent connection). */
   readonly isPersistent: boolean;
-  /** The client understands chunked transfer coding (HTTP/1.1). */
+  /** Whether the client understands the chunked transfer coding (HTTP/1.1). */
   readonly acceptsChunked: boolean;
 }
 
@@ -148,11 +148,14 @@ class HeaderMap implements RequestHeaders {
 
 const EMPTY: Buffer = Buffer.alloc(0);
 /**
- * Number of checks within which a body must end or grow by `MIN_PROGRESS` bytes: one that makes progress may take long.
+ * A body must end, or grow by `MIN_PROGRESS` bytes, within this many checks. A body that makes progress may take long.
  */
 const MAX_CHECKS = 12;
 const MIN_PROGRESS = 1024 * 1024;
-/** Pieces are joined after this many: each costs memory besides its bytes, and a client may send millions. */
+/**
+ * Pieces are joined when there are this many: each piece costs memory besides its bytes, and a client may send
+ * millions.
+ */
 const MAX_PIECES = 1024;
 
 /** Limits the memory that all bodies being received take together; `size` is in bytes. */
@@ -193,7 +196,7 @@ export class RequestBody {
   #sizeBefore = 0;
   #outcome: "whole" | BodyError | undefined;
   #resolve: ((body: Buffer | BodyError) => void) | undefined;
-  /** Whether the body has ended at a known offset, where the next request starts. */
+  /** Whether the body has ended at a known offset, at which the next request begins. */
   isEndCertain = false;
 
   constructor(length: ParsedRequestHead["body"], quota: BodyQuota) {
@@ -270,7 +273,7 @@ export class RequestBody {
   }
 
   #complete(isEndCertain: boolean): void {
-    // The end of a discarded body is certain, too, if its length is known.
+    // The end of a discarded body is known, too, if its length is known.
     this.isEndCertain =
       isEndCertain && (this.#decoder === undefined || this.#outcome === undefined);
     if (this.#outcome === undefined) this.#finish("whole");

@@ -13,7 +13,7 @@ export interface HttpListener {
 export interface ListenOptions {
   /** Host name or address; IPv6 without brackets. */
   readonly hostname: string;
-  /** 0: any free port. */
+  /** The port to listen on; 0 for any free port. */
   readonly port: number;
   /** How often connections are checked for progress, in ms. */
   readonly checkInterval?: number;
