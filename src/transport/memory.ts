@@ -12,7 +12,7 @@ import {
 
 /**
  * Two connected transports in one process: what one sends, the other receives a microtask later.
- * @param parse parses the bytes of a received message, which hold nothing else
+ * @param parse parses the bytes of one received message
  */
 export function memoryTransportPair(
   parse: (bytes: Buffer) => Message = parseMessage,

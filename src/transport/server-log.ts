@@ -30,9 +30,9 @@ export class ServerLog {
   #lineReader: LineReader | undefined;
   #second = 0;
   #loggedThisSecond = 0;
-  /** Bytes skipped since the last logged line. */
+  /** Bytes that were skipped since the last logged line. */
   #skippedBytes = 0;
-  /** The skipped bytes ended inside a stderr line, whose rest could be the rest of a secret. */
+  /** Whether the skipped bytes ended inside a stderr line: its rest may be the rest of a secret. */
   #skippedPartialLine = false;
 
   /** @param now a clock, in ms */
@@ -98,7 +98,7 @@ export class ServerLog {
       line: (bytes) => this.#write("info", "stderr", this.#redactedText(bytes)),
       oversized: (head, _tail, size) => {
         const text = this.#redactor.apply(textOf(head)).slice(0, MAX_LOG_LINE);
-        // The head may end inside a secret.
+        // The first part may end inside a secret, so its last `maxEncodedLength` characters are left out.
         const safe = text.slice(0, Math.max(0, text.length - this.#redactor.maxEncodedLength));
         this.#write("info", "stderr", `${safe}… (a line of ${size} bytes)`);
       },
@@ -106,7 +106,7 @@ export class ServerLog {
   }
 
   #redactedText(bytes: Buffer): string {
-    // UTF-8 uses at most four bytes per character.
+    // Bytes for that many characters of UTF-8, which has at most four bytes each.
     const bounded = bytes.subarray(0, 4 * (MAX_LOG_LINE + this.#redactor.maxEncodedLength));
     return this.#redactor.applyTruncated(textOf(bounded), MAX_LOG_LINE);
   }

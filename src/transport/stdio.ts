@@ -39,13 +39,13 @@ export interface StdioTarget {
   readonly server: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** Alternatives to start if `command` is not found, best first. */
+  /** Commands to start if `command` is not found, best first. */
   readonly alternatives?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
   /** The variables from the manifest: `env`, and the values of `inheritEnv`. */
   readonly env: EnvironmentVariables;
   /** The hub's own environment; the server gets only the safe part. */
   readonly hubEnv: EnvironmentVariables;
-  /** The working directory; undefined: the hub's own. */
+  /** The working directory; undefined for the hub's own. */
   readonly cwd: string | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
@@ -186,7 +186,7 @@ export function openStdioTransport(target: StdioTarget): ServerTransport {
 class StdioTransport implements Transport {
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
-  /** Aborted by a `close` before `open` has finished. */
+  /** Aborted if `close` is called before `open` has finished. */
   readonly #openAborted = new AbortController();
   #opening: Promise<StdioChannel> | undefined;
   #channel: StdioChannel | undefined;
@@ -322,7 +322,8 @@ class StdioChannel {
 
   async close(): Promise<void> {
     if (this.#phase === "open") this.#phase = "closing";
-    // The child may never read the rest of its input; the time until it is killed is limited anyway.
+    // The child may never read the rest of its input, so this is not awaited: the time until the child is killed is
+    // limited anyway.
     void this.#pipe.end();
     // Keep reading: a child that is blocked in a write to stdout does not notice the end of its stdin.
     this.#pipe.resume();
@@ -349,7 +350,7 @@ class StdioChannel {
       return;
     }
     const terminated = this.#child.terminate();
-    // Resumed, so that no message is held back: the owner learns of the exit after the last message.
+    // The pipe is resumed, so that no message is held back: the owner learns of the exit after the last message.
     this.#pipe.resume();
     await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed(describeExit(exit));

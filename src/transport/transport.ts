@@ -31,7 +31,7 @@ export interface SendOptions {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called at most once: no response can arrive any more, although the transport is still open. `notDelivered`: the
+   * Called at most once, when no response can arrive any more although the transport is still open. `notDelivered`: the
    * peer has certainly not executed the request; `answerLost`: it may have; `unauthorized`: it was rejected, see
    * `challenged`.
    */
@@ -48,13 +48,13 @@ export interface Responder {
    * behalf.
    */
   notify(message: EncodedMessage): void;
-  /** Sends the response; undefined: there will be none. Called exactly once, and last. */
+  /** Sends the response, or nothing if `message` is undefined. Called exactly once, and last. */
   respond(message: EncodedMessage | undefined): void;
 }
 
 /** Malformed output of a server that does not affect the connection; it is only reported. */
 export type MalformedOutput =
-  /** A line on stdout is no message. `text`: the line, redacted and truncated; undefined above the rate limit. */
+  /** A line on stdout that is no message. `text`: the line, redacted and truncated; undefined above the rate limit. */
   | { readonly kind: "strayOutput"; readonly text: string | undefined }
   /** A message was not valid UTF-8: the invalid sequences were replaced by U+FFFD. */
   | { readonly kind: "invalidText" };
@@ -68,7 +68,7 @@ export interface TransportEvents {
   frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
   /** A line for the peer's log: stderr, stray output, or a dropped message. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
-  /** Called for each occurrence; the owner counts them. */
+  /** Called for each piece of malformed output; the owner counts them. */
   flaw?(output: MalformedOutput): void;
   /**
    * A message over the size limit was discarded; the transport stays open.

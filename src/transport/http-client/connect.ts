@@ -45,7 +45,9 @@ function describeReadError(error: unknown): string {
   return (error as { code?: unknown }).code === "ENOENT" ? "there is no such file" : String(error);
 }
 
-/** The default certificates. The TLS option `ca` replaces them, so they have to be passed with any addition. */
+/**
+ * The default certificates. The TLS option `ca` replaces them, so they are passed together with any additional ones.
+ */
 function defaultCertificates(): readonly string[] {
   const tlsModule: { getCACertificates?(kind: "default" | "system"): readonly string[] } = tls;
   if (tlsModule.getCACertificates === undefined) return tls.rootCertificates;
@@ -120,7 +122,7 @@ function directSocket(socket: Socket): OpenedSocket {
   return { socket, usesAbsoluteForm: false, proxyHeaderLines: "" };
 }
 
-/** Connects to the host of a URL. `through`: uses this connection, which leads to a proxy. */
+/** Connects to the host of a URL. `through`: an open connection to a proxy, which is used for it. */
 async function connectTo(
   url: URL,
   through: Socket | undefined,
@@ -146,7 +148,7 @@ async function connectTo(
   try {
     socket = secure(options);
   } catch (error) {
-    // The runtime's own certificates are valid, so an error here is caused by an added one.
+    // The runtime's own certificates are valid, so an additional one causes this error.
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
     throw connectFailure("tlsFailed", text);
   }
@@ -179,7 +181,7 @@ function whenConnected(
     };
     const onConnected = (): void => {
       removeListeners();
-      // An error before the socket is used must not be unhandled.
+      // An error before the caller uses the socket would be unhandled, and end the process.
       socket.on("error", () => {});
       resolve(socket);
     };

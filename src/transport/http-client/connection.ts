@@ -9,7 +9,7 @@ type BodyProgress = "more" | "end" | "endWithExtra" | "malformed";
 export interface BodyDecoder {
   /** Decodes the next chunk and passes the body bytes in it to `onData`. */
   push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress;
-  /** The body ends when the connection closes. */
+  /** Whether the body ends when the connection closes. */
   readonly endsWithConnection?: true;
 }
 
@@ -136,9 +136,9 @@ class ChunkedDecoder implements BodyDecoder {
 /** Status line and header fields of an HTTP/1.x response. */
 export interface ResponseHead {
   readonly status: number;
-  /** By names in lower case; repeated fields are joined with commas. */
+  /** By name in lower case; repeated fields are joined with commas. */
   readonly headers: ReadonlyMap<string, string>;
-  /** Whether the connection may be reused afterwards. */
+  /** Whether the connection may be reused after the response. */
   readonly isReusable: boolean;
 }
 
@@ -338,7 +338,7 @@ export class HttpConnection {
     }
     const parsed = parseResponseHead(bytes);
     if (parsed !== undefined && parsed !== "malformed") {
-      // Copied, so that the chunk, which also holds the body, can be freed.
+      // The head is copied, so that the chunk, which also holds the body, can be freed.
       this.#lastHead = { bytes: Buffer.from(bytes.subarray(0, parsed.lineEnd)), head: parsed.head };
     }
     return parsed;

@@ -47,8 +47,8 @@ export interface RequestHandle {
 /** Maximum number of connections that are being opened at a time. */
 const MAX_OPENING = 32;
 /**
- * Idle time after which a connection is closed, in ms. `standard`: if the server sends no `Keep-Alive` timeout;
- * `margin`: subtracted from that timeout; `max`: upper limit.
+ * Idle time after which a connection is closed, in ms. `standard`: if the server has sent no `Keep-Alive` timeout; else
+ * that timeout minus `margin`, at most `max`.
  */
 const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
 
@@ -154,7 +154,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     this.#openConnections();
   }
 
-  /** The server could not be connected to: all waiting requests fail. */
+  /** The server cannot be connected to: all waiting requests fail. */
   #connectFailed(thrown: unknown): void {
     this.#openingCount--;
     if (this.#abort.signal.aborted) return;

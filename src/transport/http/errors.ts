@@ -102,7 +102,7 @@ function hubErrorCodeOf(
   { status, headers }: ResponseHead,
   isNegotiated: boolean,
 ): HubError["code"] {
-  // The server has not processed the request, and the allowed retries are used up.
+  // The server has not processed the request, and the hub has retried it as often as it may.
   if (status === 429 || (status === 503 && headers.has("retry-after"))) return "serverFailed";
   if (status === 503) return isNegotiated ? "notDelivered" : "serverFailed";
   if (status >= 500) return isNegotiated ? "answerLost" : "serverFailed";

@@ -3,9 +3,9 @@ import { type TruncatedMessage, BoundedBuffer, isTruncated } from "../../jsonrpc
 
 /** Callbacks of an event parser. */
 export interface EventParserEvents {
-  /** An event with data; `type` is `message` if the event names none. */
+  /** Receives an event with data; `type` is `message` if the event names none. */
   event(type: string, data: Buffer): void;
-  /** An event over the size limit was dropped. */
+  /** An event above the size limit was dropped. */
   oversized(truncated: TruncatedMessage): void;
 }
 

@@ -78,7 +78,7 @@ export class EventStream implements RequestEvents {
     return this.#state === "open";
   }
 
-  /** The awaited response has arrived: the stream is not resumed. */
+  /** The awaited response has arrived, so the stream is not resumed. */
   answered(): void {
     this.#isAnswered = true;
   }
@@ -147,7 +147,7 @@ export class EventStream implements RequestEvents {
     this.#timer = setTimeout(() => this.#send(), delay);
   }
 
-  /** The delay before the next request, in ms; undefined: the stream is not requested again. */
+  /** The delay before the next request, in ms; undefined if the stream is not requested again. */
   #delayAfter(end: EventStreamEnd): number | undefined {
     switch (this.#options.policy) {
       case "endWithConnection":
@@ -184,7 +184,7 @@ export class EventStream implements RequestEvents {
         return isTemporary(end.status) ? delay : undefined;
       case "failed":
         if (end.cause.step === "dial") return undefined;
-        // After a login the server may accept the request.
+        // A login may make the server accept the request, so it is tried again after the longest delay.
         if (end.cause.code === "unauthorized") return max;
         return end.cause.properties.retryable ? delay : undefined;
     }

@@ -1,6 +1,6 @@
 import { type Deferred, deferred } from "../../base/deferred.ts";
 
-/** Time limit of `close` of a variant for sending what is queued, and again for the DELETE of the session, in ms. */
+/** Time limit when a variant closes, in ms: for sending what is queued, and again for the DELETE of the session. */
 export const CLOSE_TIMEOUT = 600;
 /** How long a message may delay the following ones, in ms. */
 const HOLD_TIMEOUT = 10_000;
@@ -32,7 +32,7 @@ export class MessageOrder<Item> {
     else this.#requests.add(item);
   }
 
-  /** The server has accepted the message, or never will. */
+  /** The server has accepted the message, or will not accept it any more. */
   settle(item: Item): void {
     this.#notifications.delete(item);
     this.#requests.delete(item);
@@ -52,7 +52,7 @@ export class MessageOrder<Item> {
     if (this.#current === undefined) this.#drained?.resolve();
   }
 
-  /** Resolves when all notifications are sent, and the server has taken the last one or takes too long. */
+  /** Resolves when all notifications are sent and the server has accepted the last one, or takes too long to. */
   drained(): Promise<void> {
     if (this.#current === undefined) return Promise.resolve();
     this.#drained ??= deferred();

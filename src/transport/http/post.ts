@@ -22,7 +22,7 @@ import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 /** An HTTP error response to a POST. */
 export interface HttpErrorResponse {
   readonly status: number;
-  /** The error that the response means for the sender of the message. */
+  /** The error for the sender of the message. */
   readonly cause: HubError;
   /** The JSON-RPC response in the body. `isOwn`: it has the request's id; else the server may not have read the id. */
   readonly response: { readonly message: Message; readonly isOwn: boolean } | undefined;

@@ -19,9 +19,9 @@ import type { AuthChallenge, HttpTarget } from "./target.ts";
 const RETRY_DELAY = { max: 30_000, first: 1000 };
 
 /**
- * The delay before a request is repeated that the server has not processed: 429 (too many requests), or 503 with
+ * The delay before a request that the server has not processed is repeated: 429 (too many requests), or 503 with
  * `Retry-After`.
- * @returns ms; undefined: do not retry
+ * @returns ms; undefined if it is not repeated
  */
 export function retryDelayOf(
   { status, headers }: ResponseHead,
@@ -47,7 +47,7 @@ export interface RequestTemplate {
   /** Header lines, each with its CRLF. */
   readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
-  /** Target of the request; undefined: the server's current URL. */
+  /** The target of the request; undefined for the server's current URL. */
   readonly target?: RequestTarget | undefined;
 }
 
@@ -70,7 +70,7 @@ export interface RequestEvents {
  */
 const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
 
-/** Why a redirect to another origin is not followed. */
+/** Why a redirect to another origin is not followed: the end of an error text. */
 const ORIGIN_BOUND_REASON = "what it bears is for this server alone; write that URL if it is right";
 
 /** One request including redirects, delays (Retry-After) and new credentials, until it has its final response. */
@@ -108,7 +108,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     try {
       lines = this.#requester.getCredentialLines();
     } catch (error) {
-      // Callers do not expect `fail` to be called during `send`.
+      // The error is passed on as a rejected promise, because callers do not expect `fail` to be called during `send`.
       lines = Promise.reject(toHubError(error));
     }
     if (typeof lines === "string") this.#sendWith(lines);
@@ -143,7 +143,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       status === 401 ||
       (status === 403 && !this.#isOffOrigin && isInsufficientScope(head))
     ) {
-      // Another origin must not influence which authorization server issues the tokens for this server.
+      // A challenge of another origin is ignored: it must not influence which authorization server issues the tokens
+      // for this server.
       const header = this.#isOffOrigin ? undefined : head.headers.get("www-authenticate");
       this.#sendAgain(this.#renewCredentials({ status, header }));
     } else {
@@ -191,7 +192,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #sendWith(credentialLines: string): void {
     if (this.#isOver) return;
     this.#credentialLines = credentialLines;
-    // A redirect may have been followed and remembered when there were no credentials yet.
+    // A redirect to another origin may have been followed, and remembered, when there were no credentials yet.
     if (this.#isOffOrigin && this.#requester.isOriginBound(credentialLines)) {
       if (this.#template.target !== undefined) {
         const { manifestTarget, redactor } = this.#requester;
@@ -300,7 +301,7 @@ const RESERVED_HEADERS =
 /** Characters allowed in a header value: no line breaks. */
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** Key for `challenged` when no request could be made for lack of credentials. */
+/** Stands for the credentials in `#reportedFor` if a request could not be made because there are none. */
 const NO_CREDENTIALS_KEY = "none";
 
 /** Number of recently used credential values that are redacted. */
@@ -330,7 +331,7 @@ export class HttpRequester {
   /** The last credential header lines. */
   #credentialLines = "";
   #renewing: Promise<boolean> | undefined;
-  /** The credentials that the last challenge was reported for. */
+  /** The credentials for which a challenge was reported last. */
   #reportedFor: string | undefined;
 
   constructor(target: HttpTarget, onChallenged: (challenge: AuthChallenge) => void) {
@@ -380,7 +381,7 @@ export class HttpRequester {
     return headers.then(
       (resolved) => this.#formatCredentials(resolved),
       (error: unknown) => {
-        // Without credentials, no request is sent.
+        // A request for which credentials are missing is not sent.
         const isMissing = error instanceof HubError && error.code === "unauthorized";
         if (isMissing) this.challenged({ status: 401, header: undefined }, NO_CREDENTIALS_KEY);
         throw error;

@@ -122,7 +122,7 @@ export class LegacySse implements HttpVariant {
     if (this.#posts.delete(post)) this.#transport.queuedChanged(-post.size);
   }
 
-  /** The server has accepted the message; `cause`: it has not. */
+  /** The POST has ended. `cause`: why the server has not accepted the message; undefined if it has. */
   ended(post: LegacyPost, cause: HubError | undefined): void {
     this.sent(post);
     this.#order.settle(post);

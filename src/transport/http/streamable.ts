@@ -113,7 +113,9 @@ export class StreamableHttp implements HttpVariant {
     this.#end();
   }
 
-  /** Header lines for a request; undefined: for a notification, or a GET that resumes a response stream. */
+  /**
+   * Header lines of a request. `options` is undefined for a notification, and for a GET that resumes a response stream.
+   */
   headerLinesFor(options: SendOptions | undefined): string {
     if (options === undefined) return this.#commonLines;
     if (this.#protocol?.era === "legacy" && options.headers === undefined) return this.#commonLines;
@@ -131,7 +133,7 @@ export class StreamableHttp implements HttpVariant {
     if (this.#unsent.remove(post.id) !== undefined) this.transport.queuedChanged(-post.size);
   }
 
-  /** The head of the response has arrived; undefined: there will be no response. */
+  /** The head of a POST's response has arrived; `head` is undefined if there will be no response. */
   responded(post: Post, head: ResponseHead | undefined): void {
     const { options } = post;
     if (head !== undefined && head.status < 300) {
@@ -168,16 +170,16 @@ export class StreamableHttp implements HttpVariant {
     }
   }
 
-  /** The server could not be connected to. */
+  /** The server cannot be connected to. */
   unreachable(cause: HubError): void {
-    // A server that is working on a request has not lost the session.
+    // A server that works on a request has not lost the session.
     for (const post of this.#posts.values()) if (post.isSent) return;
     if (this.#standaloneStream?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
     this.#fail(this.requester.wasAccepted ? this.requester.error("connectionLost", text) : cause);
   }
 
-  /** A POST has ended: nothing of it arrives any more. */
+  /** A POST has ended; nothing more of it arrives. */
   ended(post: Post): void {
     this.#posts.remove(post.id);
     this.#lingering.delete(post);
@@ -229,7 +231,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   #onStandaloneStreamEnd(end: EventStreamEnd): void {
-    // On the first attempt a 404 may also mean that the server has no such stream.
+    // After a first attempt, a 404 may also mean that the server has no such stream, so only a stream that was open
+    // before shows a lost session.
     if (end.kind === "refused" && end.status === 404 && end.wasOpened) this.#sessionLost(undefined);
     else if (end.kind === "failed" && end.cause.step === "dial") this.unreachable(end.cause);
   }

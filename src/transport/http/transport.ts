@@ -47,8 +47,8 @@ export class HttpTransport implements ServerTransport {
   readonly #target: HttpTarget;
   #variant: HttpVariant;
   /**
-   * What is used if the server rejects the variant. A rejected `initialize`: HTTP+SSE is being tried, and if the server
-   * rejects that as well, `initialize` ends with its error over Streamable HTTP.
+   * The variant to use if the server rejects the present one. A rejected `initialize` means that HTTP+SSE is being
+   * tried: if the server rejects that as well, `initialize` ends with its error over Streamable HTTP.
    */
   #alternative: "none" | HttpTransportKind | RejectedInitialize = "none";
   #events: TransportEvents | undefined;
@@ -65,7 +65,7 @@ export class HttpTransport implements ServerTransport {
     const isAuto = target.transport === "auto";
     const kind = isAuto ? target.knownTransport.kind : target.transport;
     this.#variant = kind === "sse" ? new LegacySse(this) : new StreamableHttp(this);
-    // A server that was known to use HTTP+SSE may have changed.
+    // A server that was known to use HTTP+SSE may use Streamable HTTP by now.
     if (isAuto) this.#alternative = kind === "sse" ? "http" : "sse";
   }
 
@@ -139,7 +139,7 @@ export class HttpTransport implements ServerTransport {
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
-  /** The server has answered as this kind of transport requires. */
+  /** The server has answered as this transport requires, so it is used from now on. */
   kindDetected(kind: HttpTransportKind): void {
     const { transport, knownTransport } = this.#target;
     if (transport === "auto" && knownTransport.kind !== kind) knownTransport.remember(kind);
@@ -164,7 +164,7 @@ export class HttpTransport implements ServerTransport {
     return true;
   }
 
-  /** The server has rejected HTTP+SSE. @returns whether the unsent messages are taken care of by Streamable HTTP */
+  /** The server has rejected HTTP+SSE. @returns whether Streamable HTTP takes over the unsent messages */
   takeFromLegacySse(unsent: readonly LegacyPost[]): boolean {
     const alternative = this.#alternative;
     if (typeof alternative === "object") {
