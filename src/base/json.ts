@@ -56,18 +56,30 @@ export const ANY_DEPTH = Number.POSITIVE_INFINITY;
 const MAX_ITEMS = 100_000;
 const scratchStack = new Uint8Array(MAX_DEPTH);
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const OPEN_BRACE = 0x7b;
+/** The bytes of JSON's tokens. */
+export const QUOTE = 0x22;
+export const BACKSLASH = 0x5c;
+export const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
-const OPEN_BRACKET = 0x5b;
+export const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
-const COMMA = 0x2c;
-const COLON = 0x3a;
+export const COMMA = 0x2c;
+export const COLON = 0x3a;
 
 /** The parsed value of a byte range that has been scanned. */
 export function parseRange(bytes: Uint8Array, range: ByteRange): unknown {
   return JSON.parse(textOf(bytes, range.start, range.end));
+}
+
+/** Whether a parsed value is a JSON object. */
+export function isJsonObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** An own property of a parsed object or array; undefined if there is none, or the value is neither. */
+export function propertyOf(value: unknown, key: string): unknown {
+  if (typeof value !== "object" || value === null) return undefined;
+  return Object.getOwnPropertyDescriptor(value, key)?.value;
 }
 
 /** The index of the first byte from `at` on that is not JSON white space. */

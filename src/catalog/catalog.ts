@@ -206,20 +206,14 @@ function withoutDuplicates(items: readonly ListedItem[], addNote?: AddNote): rea
   });
 }
 
-/** The server of an entry, and the time limits of requests for it. */
-interface EntryOwner {
-  readonly server: string;
-  limits(kind: Kind, remoteName: string): RouteTimeouts;
-}
-
 /**
  * A section entry whose route and bytes are created on first use: of a long list, most clients read only the first page
  * and call few of its tools.
  */
-export class LazyEntry implements SectionEntry {
+class LazyEntry implements SectionEntry {
   readonly name: string;
   readonly #kind: Kind;
-  readonly #owner: EntryOwner;
+  readonly #source: CatalogSource;
   readonly #item: ListedItem;
   readonly #fullName: string;
   readonly #edits: readonly Edit[] | undefined;
@@ -233,7 +227,7 @@ export class LazyEntry implements SectionEntry {
    */
   constructor(
     kind: Kind,
-    owner: EntryOwner,
+    source: CatalogSource,
     item: ListedItem,
     name: string,
     fullName: string,
@@ -241,14 +235,18 @@ export class LazyEntry implements SectionEntry {
   ) {
     this.name = name;
     this.#kind = kind;
-    this.#owner = owner;
+    this.#source = source;
     this.#item = item;
     this.#fullName = fullName;
     this.#edits = edits;
   }
 
   get server(): string {
-    return this.#owner.server;
+    return this.#source.server;
+  }
+
+  get remoteName(): string {
+    return this.#item.key;
   }
 
   get route(): ListedRoute {
@@ -302,15 +300,15 @@ export class LazyEntry implements SectionEntry {
   }
 
   #makeRoute(): ListedRoute {
-    const [kind, item, owner] = [this.#kind, this.#item, this.#owner];
+    const [kind, item, source] = [this.#kind, this.#item, this.#source];
     return {
       kind,
-      server: owner.server,
+      server: source.server,
       name: this.name,
       remoteName: item.key,
       remoteNameJson: utf8(JSON.stringify(item.key)),
       item,
-      limits: owner.limits(kind, item.key),
+      limits: source.limits(kind, item.key),
     };
   }
 }
@@ -378,7 +376,7 @@ export function buildCatalog(
     sources.filter(({ listing }) => listing.hints !== undefined).map(({ server }) => server),
   );
   const notes: ExposureNote[] = [];
-  const skillRoots = skillRootsOf(sources);
+  const skillRoots = new SkillRoots(sources);
   const resources = uriEntriesOf("resources", sources, skillRoots, notes);
   const renamedUris = renamedUrisOf(resources.values());
   const sections = mapKinds((kind) => {
@@ -407,8 +405,7 @@ interface NameSettings {
 /** Exposed URIs that differ from the server's own, by server, then by the server's own URI. */
 function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUris"] {
   const renamed = new Map<string, Map<string, string>>();
-  for (const { route } of entries) {
-    const { server, name, remoteName } = route;
+  for (const { server, name, remoteName } of entries) {
     if (name === remoteName) continue;
     const own = renamed.get(server) ?? new Map<string, string>();
     renamed.set(server, own.set(remoteName, name));
@@ -417,11 +414,8 @@ function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUr
 }
 
 /** The exposed list of one server, independent of other servers. */
-interface CachedList {
+interface CachedList extends ExposedList {
   readonly nameRules: NameRules;
-  /** In the order in which they claim their names. */
-  readonly entries: readonly SectionEntry[];
-  readonly notes: readonly ExposureNote[];
 }
 
 function namedEntriesOf(
@@ -447,8 +441,8 @@ function namedEntriesOf(
         entries.set(name, entry);
         continue;
       }
-      const { remoteName } = entry.route;
-      const text = `"${name}" is already ${owner.route.remoteName} of server "${owner.server}".`;
+      const { remoteName } = entry;
+      const text = `"${name}" is already ${owner.remoteName} of server "${owner.server}".`;
       notes.push({ server, list: kind, remoteName, kind: "clash", text });
     }
   }
@@ -511,14 +505,6 @@ function explainRename(
   if (owner !== undefined) return `Server "${owner}" has the same`;
   if (namedServer !== undefined) return `It names server "${namedServer}"`;
   return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
-}
-
-function skillRootsOf(sources: readonly CatalogSource[]): SkillRoots {
-  const published = sources.map(({ server, listing, skills: rules }) => {
-    const { skills, resources } = listing;
-    return { server, skills, resources, rules };
-  });
-  return new SkillRoots(published, new Set(sources.map(({ server }) => server)));
 }
 
 /** The schema rules for a server's entries. A server with cache hints is modern. */

@@ -3,11 +3,11 @@
  * with Ajv (JSON Schema draft-07), and one failure makes the whole list fail. Pure.
  */
 
+import { isJsonObject, propertyOf } from "../base/json.ts";
+
 type Schema = Readonly<Record<string, unknown>>;
 
-const isObject = (value: unknown): value is Schema =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-const isSchema = (value: unknown): boolean => isObject(value) || typeof value === "boolean";
+const isSchema = (value: unknown): boolean => isJsonObject(value) || typeof value === "boolean";
 const isNumber = (value: unknown): boolean => typeof value === "number";
 const isString = (value: unknown): boolean => typeof value === "string";
 const isBoolean = (value: unknown): boolean => typeof value === "boolean";
@@ -29,10 +29,10 @@ const SCHEMA_MAP_KEYWORDS = ["properties", "patternProperties"];
 const KEYWORD_TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   ...Object.fromEntries(SINGLE_SCHEMA_KEYWORDS.map((key) => [key, isSchema])),
   ...Object.fromEntries(SCHEMA_ARRAY_KEYWORDS.map((key) => [key, Array.isArray])),
-  ...Object.fromEntries(SCHEMA_MAP_KEYWORDS.map((key) => [key, isObject])),
+  ...Object.fromEntries(SCHEMA_MAP_KEYWORDS.map((key) => [key, isJsonObject])),
   items: (value) => isSchema(value) || Array.isArray(value),
   additionalItems: isSchema,
-  dependencies: isObject,
+  dependencies: isJsonObject,
   minimum: isNumber,
   maximum: isNumber,
   exclusiveMinimum: isNumber,
@@ -65,13 +65,13 @@ const KNOWN_REFERENCES = /^http:\/\/json-schema\.org\/(?:draft-07\/)?schema#?$/;
 
 /** Whether the schema can be compiled. @param root a parsed output schema */
 export function isCompilable(root: unknown): boolean {
-  if (!isObject(root)) return false;
+  if (!isJsonObject(root)) return false;
   let hasIdentifiers: boolean | undefined;
   const seen = new Set<unknown>();
   const pending: unknown[] = [root];
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     if (typeof next === "boolean" || seen.has(next)) continue;
-    if (!isObject(next)) return false;
+    if (!isJsonObject(next)) return false;
     seen.add(next);
     if (!hasValidKeywords(next)) return false;
     pending.push(...subschemasOf(next));
@@ -93,8 +93,9 @@ function hasValidKeywords(schema: Schema): boolean {
     if (isValid?.(value) === false) return false;
   }
   const { type, nullable, patternProperties } = schema;
-  if (isObject(patternProperties) && !Object.keys(patternProperties).every(isPattern)) return false;
-  const types = Array.isArray(type) ? (type as unknown[]) : type === undefined ? [] : [type];
+  if (isJsonObject(patternProperties) && !Object.keys(patternProperties).every(isPattern))
+    return false;
+  const types = type === undefined ? [] : [type].flat();
   if (!types.every((one) => TYPE_NAMES.has(one))) return false;
   if (nullable === false && types.includes("null")) return false;
   return nullable === undefined || types.length > 0;
@@ -134,8 +135,8 @@ function resolveReference(root: Schema, ref: string): unknown {
   let at: unknown = root;
   for (const part of ref.slice(2).split("/")) {
     const key = decode(part)?.replaceAll("~1", "/").replaceAll("~0", "~");
-    if (key === undefined || typeof at !== "object" || at === null) return undefined;
-    at = Object.getOwnPropertyDescriptor(at, key)?.value;
+    if (key === undefined) return undefined;
+    at = propertyOf(at, key);
   }
   return isSchema(at) ? at : undefined;
 }

@@ -7,11 +7,15 @@ import { Buffer } from "node:buffer";
 import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import {
   appendMembers,
+  BACKSLASH,
   everyMemberValue,
   type JsonMember,
   JsonObject,
   lastMember,
+  OPEN_BRACE,
+  OPEN_BRACKET,
   parseRange,
+  QUOTE,
   readString,
   removeMembers,
   scanArray,
@@ -158,10 +162,6 @@ class EntryCheck {
  */
 type Rule = (check: EntryCheck, at: ByteRange, path: string) => boolean;
 type Rules = Readonly<Record<string, Rule>>;
-
-const QUOTE = 0x22;
-const OPEN_BRACE = 0x7b;
-const OPEN_BRACKET = 0x5b;
 
 const text: Rule = ({ bytes }, { start }) => bytes[start] === QUOTE;
 const boolean: Rule = ({ bytes }, { start }) => bytes[start] === 0x74 || bytes[start] === 0x66;
@@ -475,7 +475,6 @@ function mayHaveSurrogates(bytes: Uint8Array): boolean {
 
 const REPLACEMENT = utf8("\\ufffd");
 const ESCAPE_LENGTH = 6;
-const BACKSLASH = 0x5c;
 
 /**
  * Returns a copy in which each lone surrogate escape is replaced by `\ufffd`, which has the same length; undefined if

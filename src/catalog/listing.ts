@@ -5,6 +5,7 @@ import {
   type JsonMember,
   JsonObject,
   lastMember,
+  OPEN_BRACE,
   readString,
   scanArray,
   scanObject,
@@ -157,7 +158,7 @@ export function readItem(
     // Without `_meta`, `members` holds the keys alone and is used as it is: a second array for each item would cost
     // memory.
     keys: meta === undefined ? members : members.filter((member) => member.key === keyName),
-    meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
+    meta: meta !== undefined && bytes[meta.start] === OPEN_BRACE ? meta : undefined,
     ...(all !== undefined && isConforming?.(bytes, kind, all) === true && CONFORMING),
   };
 }

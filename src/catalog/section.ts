@@ -39,6 +39,8 @@ export interface SectionEntry {
   /** The exposed name or URI. */
   readonly name: string;
   readonly server: string;
+  /** The server's own name or URI. */
+  readonly remoteName: string;
   /** Returns the same object each time. */
   readonly route: ListedRoute;
   /** Returns the same object each time. */
@@ -70,7 +72,7 @@ export class Section {
   /** The exposed names, sorted. */
   readonly #names: readonly string[];
   #routes: readonly ListedRoute[] | undefined;
-  #byRemoteName: ReadonlyMap<string, readonly ListedRoute[]> | undefined;
+  #byRemoteName: ReadonlyMap<string, readonly SectionEntry[]> | undefined;
   #result: Uint8Array | undefined;
   #lastComparison: { readonly other: Section; readonly isSame: boolean } | undefined;
 
@@ -108,8 +110,8 @@ export class Section {
 
   /** The routes with that remote name, at most one per server; sorted by exposed name. */
   findRemote(remoteName: string): readonly ListedRoute[] {
-    this.#byRemoteName ??= groupBy(this.routes, (route) => route.remoteName);
-    return this.#byRemoteName.get(remoteName) ?? [];
+    this.#byRemoteName ??= groupBy(this.entries, (entry) => entry.remoteName);
+    return this.#byRemoteName.get(remoteName)?.map(({ route }) => route) ?? [];
   }
 
   /** The result of a list request that continues after this name, which need not exist any more. */
@@ -186,6 +188,10 @@ class EntryWithBytes implements SectionEntry {
     this.#entry = entry;
   }
 
+  get remoteName(): string {
+    return this.#entry.remoteName;
+  }
+
   get route(): ListedRoute {
     return this.#entry.route;
   }
@@ -240,7 +246,7 @@ export function diffSections(before: Section, after: Section): SectionDiff | und
       altered.push(to.name);
     }
   }
-  const hasRemoved = before.routes.length + added.length > after.routes.length;
+  const hasRemoved = before.size + added.length > after.size;
   const removed = hasRemoved
     ? before.routes.filter(({ name }) => after.find(name) === undefined)
     : [];

@@ -4,7 +4,7 @@
  */
 
 import { groupBy } from "../base/group-by.ts";
-import type { ListedItem } from "./listing.ts";
+import type { ServerListing } from "./listing.ts";
 import { decodeUri, encodeUriTemplate } from "./uris.ts";
 import { matchesGlob } from "./names.ts";
 
@@ -52,12 +52,11 @@ export interface SkillRules {
   readonly deny?: readonly string[] | undefined;
 }
 
-/** The skills and resources of one server. */
+/** The skills and resources of one server, and which of the skills are shown (absent: all). */
 export interface SkillSource {
   readonly server: string;
-  readonly skills: readonly ListedItem[];
-  readonly resources: readonly ListedItem[];
-  readonly rules: SkillRules | undefined;
+  readonly listing: Pick<ServerListing, "skills" | "resources">;
+  readonly skills?: SkillRules | undefined;
 }
 
 const SKILL_FILE_SUFFIX = "/SKILL.md";
@@ -92,16 +91,15 @@ export class SkillRoots {
   readonly #shown = new Map<string, ReadonlySet<string>>();
   readonly #rules = new Map<string, SkillRules>();
 
-  /**
-   * @param sources in the order of the manifest
-   * @param servers the names of all servers of the hub
-   */
-  constructor(sources: readonly SkillSource[], servers: ReadonlySet<string>) {
-    for (const { server, rules } of sources)
+  /** @param sources all servers of the hub, in the order of the manifest */
+  constructor(sources: readonly SkillSource[]) {
+    for (const { server, skills: rules } of sources)
       if (rules !== undefined) this.#rules.set(server, rules);
-    if (!sources.some(({ skills }) => skills.length > 0)) return;
+    if (!sources.some(({ listing }) => listing.skills.length > 0)) return;
+    const servers = new Set(sources.map(({ server }) => server));
     const claimed = new Set<string>();
-    for (const { server, skills, resources, rules } of sources) {
+    for (const { server, listing, skills: rules } of sources) {
+      const { skills, resources } = listing;
       const shown = new Set<string>();
       const hidden = new Set<string>();
       for (const { key } of skills) {

@@ -40,33 +40,6 @@ import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } fro
 /** Changes of the catalog within this time, in ms, are announced together. */
 const ANNOUNCE_DELAY = 50;
 
-/** Announces changes of the catalog, those in quick succession together. */
-export class ChangeDebounce {
-  readonly #clock: Clock;
-  readonly #announce: () => void;
-  /** Cancels the timer of a pending announcement. */
-  #cancelTimer: (() => void) | undefined;
-  #isEnded = false;
-
-  constructor(clock: Clock, announce: () => void) {
-    this.#clock = clock;
-    this.#announce = announce;
-  }
-
-  schedule(): void {
-    if (this.#isEnded || this.#cancelTimer !== undefined) return;
-    this.#cancelTimer = this.#clock.after(ANNOUNCE_DELAY, () => {
-      this.#cancelTimer = undefined;
-      this.#announce();
-    });
-  }
-
-  end(): void {
-    this.#isEnded = true;
-    this.#cancelTimer?.();
-  }
-}
-
 /** Time limit for writing snapshots at shutdown, in ms; shorter than the time that servers have to stop. */
 const FLUSH_LIMIT = 1000;
 
@@ -106,7 +79,9 @@ export class Hub {
   readonly #deadlines: Deadlines;
   readonly #savedListings: SavedListings;
   readonly activePlugins: ActivePlugins;
-  readonly #changeDebounce: ChangeDebounce;
+  /** Cancels the timer of the next announcement of the catalog's changes. */
+  #cancelAnnouncement: (() => void) | undefined;
+  #isClosing = false;
   /** Settle when every server has started, failed or is late, and when none is late any more; unset: nobody waits. */
   #settled: Partial<Record<"untilLate" | "untilStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
@@ -182,10 +157,6 @@ export class Hub {
         this.#deadlines.setPaused(isPaused);
         this.#pool.setPaused(isPaused);
       },
-    });
-    this.#changeDebounce = new ChangeDebounce(clock, () => {
-      this.#catalogCache.announce();
-      this.#clients.catalogChanged();
     });
     this.#pool.reconcile(runnableServersOf(manifest));
     this.#updateInvalidServers(manifest);
@@ -404,7 +375,8 @@ export class Hub {
   }
 
   async #close(): Promise<void> {
-    this.#changeDebounce.end();
+    this.#isClosing = true;
+    this.#cancelAnnouncement?.();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
     // Calls that run in plugins may still need the plugins' clients, so they get time to end before the clients are
@@ -445,6 +417,11 @@ export class Hub {
 
   #changed(): void {
     this.#catalogCache.clear();
-    this.#changeDebounce.schedule();
+    if (this.#isClosing) return;
+    this.#cancelAnnouncement ??= this.#clock.after(ANNOUNCE_DELAY, () => {
+      this.#cancelAnnouncement = undefined;
+      this.#catalogCache.announce();
+      this.#clients.catalogChanged();
+    });
   }
 }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { asShared, type Piece, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { JsonObject, skipValue, skipWhitespace } from "../base/json.ts";
+import { JsonObject, OPEN_BRACE, skipValue, skipWhitespace } from "../base/json.ts";
 import {
   buildResult,
   type EncodedMessage,
@@ -121,7 +121,7 @@ export class OwnAnswer extends PluginAnswer {
 export function toObjectJson(value: object | string): string {
   const text = (typeof value === "string" ? value.trim() : JSON.stringify(value)) ?? "";
   const bytes = Buffer.from(text);
-  const isObject = bytes[0] === 0x7b && skipValue(bytes, 0) === bytes.length;
+  const isObject = bytes[0] === OPEN_BRACE && skipValue(bytes, 0) === bytes.length;
   if (!isObject) throw new TypeError("expected an object, or the JSON text of one");
   // The text is valid JSON, so line breaks occur only between its tokens.
   return text.replace(/[\r\n]/g, " ");

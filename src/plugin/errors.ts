@@ -24,6 +24,11 @@ export function describePluginFault(thrown: unknown, path: string | undefined): 
   };
 }
 
+/** The description on one line, with the position if it is known. */
+export function formatPluginFault({ message, position }: PluginFault): string {
+  return position === undefined ? message : `${message} (${position})`;
+}
+
 /** Whether a thrown value is one of toolmux's own errors. Never throws. */
 export function isOwnError(thrown: unknown): thrown is HubError {
   try {

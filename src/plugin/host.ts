@@ -43,7 +43,7 @@ const MAX_SUBSCRIPTIONS = 1000;
 
 /** The host API of one plugin. */
 export function makePluginHost(plugin: PluginInstance, options: PluginHostOptions): Host {
-  const { bus, env, stateFolder, signal } = options;
+  const { env, stateFolder, signal } = options;
   const { name, spec } = plugin;
   let calls = 0;
   let subscriptions = 0;
@@ -65,7 +65,7 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
         throw new HubError("usage", text);
       }
       subscriptions++;
-      const unsubscribe = subscribeEvents(plugin, options, listener, kinds, bus);
+      const unsubscribe = subscribeEvents(plugin, options, listener, kinds);
       let isUnsubscribed = false;
       return () => {
         if (!isUnsubscribed) subscriptions--;
@@ -115,10 +115,9 @@ function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
  */
 export function subscribeEvents(
   plugin: PluginInstance,
-  { isPluginLog, signal }: Pick<PluginHostOptions, "isPluginLog" | "signal">,
+  { bus, isPluginLog, signal }: Pick<PluginHostOptions, "bus" | "isPluginLog" | "signal">,
   listener: (event: HubEvent) => unknown,
   kinds: readonly EventKind[] | undefined,
-  bus: EventBus,
 ): () => void {
   if (signal.aborted) return () => {};
   const deliver: EventListener = (event) => {

@@ -3,7 +3,7 @@ import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { matchesGlob } from "../catalog/names.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
-import { describePluginFault, markHandled } from "./errors.ts";
+import { describePluginFault, formatPluginFault, markHandled } from "./errors.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 
 /** Number of consecutive failures that opens the circuit. */
@@ -153,10 +153,10 @@ export class PluginInstance {
    * @returns the error for the client, if one waits
    */
   logFailure(thrown: unknown): HubError {
-    const { message: fault, position: place } = describePluginFault(thrown, this.spec.path);
-    const text = `Plugin "${this.name}" failed: ${fault}`;
+    const fault = describePluginFault(thrown, this.spec.path);
+    const text = `Plugin "${this.name}" failed: ${fault.message}`;
     this.#lastError = markHandled(new HubError("pluginFailed", text, { cause: thrown }));
-    const line = `failed: ${fault}${place === undefined ? "" : ` (${place})`}`;
+    const line = `failed: ${formatPluginFault(fault)}`;
     if (this.#loggedFailures.size < MAX_LOGGED_FAILURES && !this.#loggedFailures.has(line)) {
       this.#loggedFailures.add(line);
       this.log("error", line);

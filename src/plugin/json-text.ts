@@ -1,6 +1,15 @@
 import { Buffer } from "node:buffer";
 import type { ByteRange } from "../base/bytes.ts";
-import { skipString, skipValue, skipWhitespace } from "../base/json.ts";
+import {
+  COLON,
+  COMMA,
+  OPEN_BRACE,
+  OPEN_BRACKET,
+  QUOTE,
+  skipString,
+  skipValue,
+  skipWhitespace,
+} from "../base/json.ts";
 
 /** A value in a JSON text; `source.slice(start, end)` is its text. */
 export type JsonTextPart = ByteRange & { readonly source: string } & (
@@ -22,12 +31,6 @@ export interface JsonTextMember {
 
 /** Maximum nesting that is read: each level is a recursive call. */
 const MAX_LEVELS = 500;
-
-const QUOTE = 0x22;
-const OPEN_BRACE = 0x7b;
-const OPEN_BRACKET = 0x5b;
-const COMMA = 0x2c;
-const COLON = 0x3a;
 
 /**
  * The ranges of a JSON text's parts; values are not parsed. Members with duplicate keys are all included, in order; for

@@ -14,7 +14,7 @@ import {
 } from "../manifest/problems.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
-import { describePluginFault } from "./errors.ts";
+import { describePluginFault, formatPluginFault } from "./errors.ts";
 import {
   type Api,
   definePlugin,
@@ -182,8 +182,7 @@ async function findPlugin(spec: PluginSpec, loaders: PluginLoaders): Promise<Fou
     if (typeof plugin === "string") return { fault: plugin };
     return { plugin, path };
   } catch (error) {
-    const { message: fault, position: place } = describePluginFault(error, path);
-    return { fault: `cannot be loaded: ${fault}${place === undefined ? "" : ` (${place})`}` };
+    return { fault: `cannot be loaded: ${formatPluginFault(describePluginFault(error, path))}` };
   }
 }
 

@@ -5,7 +5,15 @@ import type { PluginServer } from "../manifest/schema.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { settlesWithin, abortable } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import type { Transport } from "../transport/transport.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
+import type { ProcessStats } from "../process/child-process.ts";
+import type {
+  NegotiatedProtocol,
+  SendOptions,
+  SentRequest,
+  Transport,
+  TransportEvents,
+} from "../transport/transport.ts";
 import {
   describePluginFault,
   isHandled,
@@ -17,7 +25,6 @@ import type { HubAccess } from "./host.ts";
 import type { PluginInstance, PluginStatus } from "./instance.ts";
 import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { ListingRewriter, toTool } from "./listing-rewriter.ts";
-import { CountedTransport } from "./servers.ts";
 import { buildCallChain, type ChainedCall } from "./call-chain.ts";
 
 /** The path of a tool's calls through the plugins that apply to it. */
@@ -234,6 +241,85 @@ export class PluginSet {
 function isTransport(value: unknown): value is Transport {
   const { open, send, close } = (value ?? {}) as Partial<Record<keyof Transport, unknown>>;
   return [open, send, close].every((part) => typeof part === "function");
+}
+
+/** A plugin's transport that keeps the plugin set in use while it is open. */
+class CountedTransport implements Transport {
+  readonly #transport: Transport;
+  readonly #set: PluginSet;
+  #state: "new" | "used" | "closed" = "new";
+  /** Defined only if the wrapped transport has it: the hub recognizes an HTTP transport by its `adopt`. */
+  readonly redact?: (text: string) => string;
+  readonly adopt?: (spoken: NegotiatedProtocol) => void;
+
+  constructor(transport: Transport, set: PluginSet) {
+    this.#transport = transport;
+    this.#set = set;
+    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
+    if (transport.adopt !== undefined) this.adopt = (spoken) => transport.adopt?.(spoken);
+  }
+
+  get hasStreams(): true | undefined {
+    return this.#transport.hasStreams;
+  }
+
+  async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
+    if (this.#state === "new") {
+      this.#state = "used";
+      this.#set.addUse();
+    }
+    const forwarded: TransportEvents = {
+      frame: (message, sentRequest, inbound) => events.frame(message, sentRequest, inbound),
+      log: (level, source, text) => events.log(level, source, text),
+      flaw: (output) => events.flaw?.(output),
+      oversized: (head, tail, size) => events.oversized(head, tail, size),
+      pressure: (full) => events.pressure(full),
+      challenged: (challenge) => events.challenged?.(challenge),
+      closed: (cause) => {
+        events.closed(cause);
+        this.#end();
+      },
+    };
+    try {
+      await this.#transport.open(forwarded, signal);
+    } catch (error) {
+      this.#end();
+      throw error;
+    }
+  }
+
+  send(message: EncodedMessage, info?: SendOptions): SentRequest {
+    return this.#transport.send(message, info);
+  }
+
+  get queued(): number {
+    return this.#transport.queued;
+  }
+
+  pause(): void {
+    this.#transport.pause();
+  }
+
+  resume(): void {
+    this.#transport.resume();
+  }
+
+  vitals(): Promise<ProcessStats | undefined> {
+    return this.#transport.vitals();
+  }
+
+  async close(): Promise<void> {
+    try {
+      await this.#transport.close();
+    } finally {
+      this.#end();
+    }
+  }
+
+  #end(): void {
+    if (this.#state === "used") this.#set.removeUse();
+    this.#state = "closed";
+  }
 }
 
 function infoOf(

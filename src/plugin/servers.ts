@@ -1,17 +1,8 @@
-import type { ProcessStats } from "../process/child-process.ts";
 import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/merge.ts";
 import { addPositionsLater } from "../manifest/load.ts";
 import { findNearest, type Problem, type UnplacedProblem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
-import type { EncodedMessage } from "../jsonrpc/message.ts";
-import type {
-  NegotiatedProtocol,
-  SendOptions,
-  SentRequest,
-  TransportEvents,
-  Transport,
-} from "../transport/transport.ts";
 import type { PluginInstance } from "./instance.ts";
 
 /** A server or scheme of a plugin that cannot be used. */
@@ -149,89 +140,4 @@ function specOf(
   const common = { enabled: true, prefix: name, isolation: "shared", lazy: false } as const;
   const settings = { ...common, era: "auto" } as const;
   return { kind: "plugin", name, plugin, origin, set, ...settings, ...defaults, tools, prompts };
-}
-
-/** Counts open transports. */
-export interface TransportCounter {
-  addUse(): void;
-  removeUse(): void;
-}
-
-/** A plugin's transport that keeps the plugin set in use while it is open. */
-export class CountedTransport implements Transport {
-  readonly #transport: Transport;
-  readonly #counter: TransportCounter;
-  #state: "new" | "used" | "closed" = "new";
-  /** Defined only if the wrapped transport has it: the hub recognizes an HTTP transport by its `adopt`. */
-  readonly redact?: (text: string) => string;
-  readonly adopt?: (spoken: NegotiatedProtocol) => void;
-
-  constructor(transport: Transport, counter: TransportCounter) {
-    this.#transport = transport;
-    this.#counter = counter;
-    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
-    if (transport.adopt !== undefined) this.adopt = (spoken) => transport.adopt?.(spoken);
-  }
-
-  get hasStreams(): true | undefined {
-    return this.#transport.hasStreams;
-  }
-
-  async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
-    if (this.#state === "new") {
-      this.#state = "used";
-      this.#counter.addUse();
-    }
-    const forwarded: TransportEvents = {
-      frame: (message, sentRequest, inbound) => events.frame(message, sentRequest, inbound),
-      log: (level, source, text) => events.log(level, source, text),
-      flaw: (output) => events.flaw?.(output),
-      oversized: (head, tail, size) => events.oversized(head, tail, size),
-      pressure: (full) => events.pressure(full),
-      challenged: (challenge) => events.challenged?.(challenge),
-      closed: (cause) => {
-        events.closed(cause);
-        this.#end();
-      },
-    };
-    try {
-      await this.#transport.open(forwarded, signal);
-    } catch (error) {
-      this.#end();
-      throw error;
-    }
-  }
-
-  send(message: EncodedMessage, info?: SendOptions): SentRequest {
-    return this.#transport.send(message, info);
-  }
-
-  get queued(): number {
-    return this.#transport.queued;
-  }
-
-  pause(): void {
-    this.#transport.pause();
-  }
-
-  resume(): void {
-    this.#transport.resume();
-  }
-
-  vitals(): Promise<ProcessStats | undefined> {
-    return this.#transport.vitals();
-  }
-
-  async close(): Promise<void> {
-    try {
-      await this.#transport.close();
-    } finally {
-      this.#end();
-    }
-  }
-
-  #end(): void {
-    if (this.#state === "used") this.#counter.removeUse();
-    this.#state = "closed";
-  }
 }

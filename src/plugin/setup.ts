@@ -5,7 +5,7 @@ import type { Problem, UnplacedProblem } from "../manifest/problems.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
 import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "./load.ts";
-import { describePluginFault } from "./errors.ts";
+import { describePluginFault, formatPluginFault } from "./errors.ts";
 import { makePluginHost, type PluginHostOptions, subscribeEvents } from "./host.ts";
 import { PluginInstance } from "./instance.ts";
 import type { Parts } from "./plugin.ts";
@@ -113,7 +113,7 @@ export async function setUpPlugins(
   for (const instance of instances) {
     const { hooks } = instance;
     if (hooks.event)
-      subscribeEvents(instance, hostOptions, (event) => hooks.event?.(event), hooks.events, bus);
+      subscribeEvents(instance, hostOptions, (event) => hooks.event?.(event), hooks.events);
   }
   return { ok: true, manifest: { ...manifest, servers }, plugins: set };
 }
@@ -158,11 +158,8 @@ async function setUp(
     return setupProblem(member, `did not end within ${timeout / 1000} s`);
   }
   if ("thrown" in outcome) {
-    const { message: fault, position: place } = describePluginFault(
-      outcome.thrown,
-      member.spec.path,
-    );
-    return setupProblem(member, place === undefined ? fault : `${fault} (${place})`);
+    const fault = describePluginFault(outcome.thrown, member.spec.path);
+    return setupProblem(member, formatPluginFault(fault));
   }
   const invalid = findInvalidHook(outcome.parts);
   if (invalid !== undefined) return setupProblem(member, invalid);

@@ -1,3 +1,4 @@
+import { isJsonObject, propertyOf } from "../base/json.ts";
 import { TASKS_EXTENSION } from "./tasks.ts";
 
 /** The client capabilities that the hub relays (lifecycle, capability negotiation). */
@@ -65,8 +66,7 @@ export function readExtensionSettings(
 }
 
 function isSetting(name: string, value: unknown): boolean {
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isObject && name.length <= MAX_NAME_LENGTH && name !== TASKS_EXTENSION;
+  return isJsonObject(value) && name.length <= MAX_NAME_LENGTH && name !== TASKS_EXTENSION;
 }
 
 /** The extensions and experimental capabilities of a client, by name. */
@@ -124,7 +124,6 @@ function emptyObjectAt(parent: object, key: string): object {
 }
 
 function objectIn(parent: unknown, key: string): object | undefined {
-  if (typeof parent !== "object" || parent === null) return undefined;
-  const value: unknown = Object.getOwnPropertyDescriptor(parent, key)?.value;
+  const value = propertyOf(parent, key);
   return typeof value === "object" && value !== null ? value : undefined;
 }

@@ -8,6 +8,7 @@ import {
   type JsonMember,
   JsonObject,
   lastMember,
+  OPEN_BRACE,
   removeMembers,
   scanObject,
   scanTopLevel,
@@ -206,7 +207,6 @@ export function addEnvelope(
   }
   return edits.length > 0 ? edits : [appendTo(bytes, params, envelope.meta)];
 }
-const OPEN_BRACE = 0x7b;
 
 /** Edits that remove the envelope from a request's `_meta`, keeping its other members. */
 export function removeEnvelope({ bytes, members }: Omit<ParamsRange, "params">): Edit[] {

@@ -1,5 +1,5 @@
 import { type ByteRange, type Edit, textOf, utf8 } from "../base/bytes.ts";
-import { type JsonMember, type JsonObject, parseRange, readString } from "../base/json.ts";
+import { type JsonMember, type JsonObject, parseRange, QUOTE, readString } from "../base/json.ts";
 import {
   buildNotification,
   editMessage,
@@ -114,7 +114,6 @@ export function prefixLogMessage(server: string, notification: Notification): Lo
   };
   return { severity, message: editMessage(notification, loggers.length > 0 ? edits : [first]) };
 }
-const QUOTE = 0x22;
 
 /**
  * The reason of a cancellation: a text of the hub, or the client's own notification with the ranges of the id in it.

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { ListedItem } from "../catalog/listing.ts";
-import { JsonObject } from "../base/json.ts";
+import { JsonObject, propertyOf } from "../base/json.ts";
 
 /*
  * HTTP headers that repeat tool arguments, for intermediaries that do not read bodies (Streamable HTTP, custom headers
@@ -50,7 +50,7 @@ export function paramHeaders(
   const { params } = annotationsOf(item);
   if (params.length === 0) return undefined;
   const headers = params.flatMap(({ header, path }) => {
-    const value = path.reduce(argumentAt, args) ?? undefined;
+    const value = path.reduce(propertyOf, args) ?? undefined;
     const isPrimitive =
       typeof value === "string" || typeof value === "boolean" || typeof value === "number";
     return isPrimitive ? [[header, encodeHeaderText(String(value))] as const] : [];
@@ -71,11 +71,6 @@ export function decodeHeaderText(value: string | null): string | undefined {
   const bytes = Buffer.from(base64, "base64");
   // `Buffer.from` skips invalid characters instead of failing.
   return bytes.toString("base64") === base64 ? bytes.toString() : undefined;
-}
-
-export function argumentAt(value: unknown, key: string): unknown {
-  if (typeof value !== "object" || value === null) return undefined;
-  return Object.getOwnPropertyDescriptor(value, key)?.value;
 }
 
 function annotationsOf(item: ListedItem): HeaderAnnotations {
@@ -138,9 +133,9 @@ function* collectAnnotations(
     return;
   }
   const isRoot = path?.length === 0;
-  const name = argumentAt(schema, ANNOTATION);
+  const name = propertyOf(schema, ANNOTATION);
   if (name !== undefined) {
-    yield { name, type: argumentAt(schema, "type"), path: isRoot ? undefined : path };
+    yield { name, type: propertyOf(schema, "type"), path: isRoot ? undefined : path };
   }
   for (const [key, value] of Object.entries(schema) as [string, unknown][]) {
     if (DATA_KEYWORDS.has(key) || typeof value !== "object" || value === null) continue;

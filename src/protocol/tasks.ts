@@ -1,6 +1,6 @@
 import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { type JsonObject, removeMembers } from "../base/json.ts";
+import { isJsonObject, type JsonObject, propertyOf, removeMembers } from "../base/json.ts";
 import { editsOf, type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
 
 /** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
@@ -154,14 +154,6 @@ export function readModernTaskStatus(task: JsonObject): ModernTaskStatus {
 
 function nonNegative(value: unknown): number | undefined {
   return typeof value === "number" && value >= 0 ? value : undefined;
-}
-
-function isJsonObject(value: unknown): value is object {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function propertyOf(value: unknown, key: string): unknown {
-  return isJsonObject(value) ? Object.getOwnPropertyDescriptor(value, key)?.value : undefined;
 }
 
 /** The task that a message of a legacy server is about, and the one that it belongs to according to `_meta`. */

@@ -3,6 +3,8 @@ import {
   appendMembers,
   JsonObject,
   lastMember,
+  OPEN_BRACE,
+  OPEN_BRACKET,
   readString,
   scanArray,
   scanObject,
@@ -87,9 +89,6 @@ function isForeign(code: number, to: Era): boolean {
  * Structured tool output for legacy clients, whose protocol requires an object and an object schema. Any other output
  * of a modern server's tool is wrapped: it becomes the member `result` of an object.
  */
-
-const OPEN_BRACE = 0x7b;
-const OPEN_BRACKET = 0x5b;
 
 /**
  * The tool's listed entry, with `outputSchema` wrapped into an object schema; the same bytes if it is an object schema

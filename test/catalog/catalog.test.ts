@@ -54,6 +54,26 @@ describe("a catalog", () => {
     assert.equal(found && textOf(found.remoteNameJson), '"od\\"d"');
   });
 
+  it("makes no route before one is asked for, and only that one", () => {
+    const made: string[] = [];
+    const limits: CatalogSource["limits"] = (_kind, name) => {
+      made.push(name);
+      return { timeout: 1, maxTimeout: 2 };
+    };
+    const base = source("s", [tool("x"), tool("y"), tool("z")]);
+    const bytes = utf8('{"resources":[{"uri":"a://x","name":"r"},{"uri":"a://y","name":"r"}]}');
+    const page = readPage(bytes, { start: 0, end: bytes.length }, "resources");
+    const listing = { ...base.listing, resources: page?.items ?? [] };
+    const { resources, tools } = build({ ...base, listing, limits });
+    assert.deepEqual([resources.size, tools.size, made], [2, 3, []]);
+    assert.deepEqual(
+      tools.findRemote("y").map(({ name }) => name),
+      ["s__y"],
+    );
+    assert.equal(resources.find("a://y")?.remoteName, "a://y");
+    assert.deepEqual(made, ["y", "a://y"]);
+  });
+
   it("gives two catalogs of the same listings the same bytes", () => {
     const make = (): string => list(build(source("b", [tool("x")]), source("a", [tool("y")])));
     assert.equal(make(), make());

@@ -2,6 +2,7 @@ import type { Clock } from "../../base/clock.ts";
 import { type Deferred, deferred } from "../../base/deferred.ts";
 import { type ErrorCode, HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
+import { propertyOf } from "../../base/json.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import {
   type EncodedMessage,
@@ -14,7 +15,7 @@ import {
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { ModernErrorCode, ModernMethod } from "../../protocol/modern.ts";
-import { argumentAt, decodeHeaderText, mirroredParamsOf } from "../../protocol/param-headers.ts";
+import { decodeHeaderText, mirroredParamsOf } from "../../protocol/param-headers.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { ServerSubset } from "../../upstream/profile.ts";
@@ -83,7 +84,7 @@ export function checkParamHeaders(
   if (mirrored === undefined || mirrored.length === 0) return;
   const argumentValues = params.value("arguments");
   for (const { header, path } of mirrored) {
-    const value = path.reduce(argumentAt, argumentValues) ?? undefined;
+    const value = path.reduce(propertyOf, argumentValues) ?? undefined;
     const headerValue = decodeHeaderText(headers.get(header));
     if (typeof value === "number")
       checkEqual(header, headerValue && String(Number(headerValue)), String(value));
