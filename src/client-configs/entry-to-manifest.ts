@@ -157,7 +157,7 @@ export type TranslationResult =
       /** The secrets that must be set before the server can be used. */
       readonly requiredSecrets: readonly string[];
     }
-  /** `reason` is the end of a sentence. */
+  /** `reason` completes the sentence "this entry is not imported: …". */
   | { readonly ok: false; readonly reason: string };
 
 export interface EntrySource {

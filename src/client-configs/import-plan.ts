@@ -39,7 +39,7 @@ export function findPlaintextSecrets(
     found.push({ path, label: path.join("."), secretName: unique, value });
   };
   /**
-   * @param owner prefix for the name of a part of the text, for parts whose own name does not say what they belong to
+   * @param owner prefix, such as `DATABASE_URL-`, for the names of secrets found within the text
    */
   const inspect = (path: PlaintextSecret["path"], name: string, text: string, owner = ""): void => {
     for (const { part, value } of findSuspectedSecrets(name, text)) {
@@ -124,7 +124,7 @@ export interface PlannedServer {
   readonly plaintextSecrets: readonly PlaintextSecret[];
 }
 
-/** A server that would not be added; `reason` is the end of a sentence. */
+/** A server that would not be added; `reason` is a clause such as "it is the same as …". */
 export interface SkippedServer {
   readonly source: ServerSource;
   readonly reason: string;

@@ -252,7 +252,7 @@ export class Recorder {
     const { head, message } = line;
     const bytes = joinPieces(message);
     const text = textOf(bytes);
-    // Servers' results are forwarded unparsed, and clients may send anything, so it may not be JSON.
+    // A message is forwarded unparsed, so it may not be valid JSON: then it is recorded as a string.
     if (skipWhitespace(bytes, skipValue(bytes, skipWhitespace(bytes, 0))) !== bytes.length) {
       return utf8(
         `${maskJson(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD_LINE}\n`,

@@ -145,7 +145,7 @@ export class ListingSync {
   #resumed: Deferred<void> | undefined;
   readonly #savedLoaded = deferred();
 
-  /** @param listing that of the connection that this one replaces */
+  /** @param listing the listing of the connection that was replaced, if there was one */
   constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
     this.#options = options;
     this.#listing = listing;

@@ -49,7 +49,7 @@ export interface PendingRequest extends SendOptions {
   setDeadlinePaused?(isPaused: boolean): void;
 }
 
-/** The edits of a client's request, besides its id. The session appends further edits to `edits`. */
+/** How a client's request is changed before it is sent, apart from its id, which the session always replaces. The session appends its own edits to `edits`. */
 export interface RequestRewrite {
   readonly edits: Edit[];
   /** The ranges of `params._meta.progressToken`, each of which is replaced by a token of the session's own. */

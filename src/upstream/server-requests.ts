@@ -295,7 +295,8 @@ interface OpenServerRequestOptions extends Pick<
   readonly task: Task | undefined;
   /** The client whose calls wait for the answer, so that their deadlines are paused; undefined: not known. */
   readonly client: ClientChannel | undefined;
-  /** The client's request on whose response stream this request arrived, if known: only its deadline is paused. */
+  /** The client's request on whose response stream this one arrived. If known, only its deadline is paused while the client
+   * answers; otherwise those of all the client's requests to the server are. */
   readonly record: PendingRequest | undefined;
   /** The request came while calls of the client were in flight. */
   readonly isDuringCalls: boolean;
