@@ -20,6 +20,61 @@ interface BunRuntime {
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: BunFile;
   readonly stderr: BunFile;
+  serve(options: BunServeOptions): BunHttpServer;
+}
+
+/** The options of `Bun.serve` that are used. Handlers of `routes` match the path as it was sent. */
+export interface BunServeOptions {
+  readonly hostname: string;
+  readonly port: number;
+  readonly development: false;
+  readonly reusePort: false;
+  /** Time without traffic after which a connection is closed, in seconds; 0: never. */
+  readonly idleTimeout: number;
+  readonly maxRequestBodySize: number;
+  readonly routes: Readonly<Record<string, BunHttpHandler>>;
+  readonly fetch: BunHttpHandler;
+  error(error: Error): Response;
+}
+
+/** `params` are the parameters of the path, as they were sent, if a route with parameters matched. */
+export type BunHttpHandler = (
+  request: Request & { readonly params?: Readonly<Record<string, string>> },
+  server: BunHttpServer,
+) => Response | Promise<Response>;
+
+/** The server that `Bun.serve` starts. */
+export interface BunHttpServer {
+  readonly port: number;
+  /** Sets the idle timeout of the request's connection, in seconds. */
+  timeout(request: Request, seconds: number): void;
+  /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them now */
+  stop(closeConnections?: boolean): Promise<void>;
+}
+
+interface DenoRuntime {
+  serve(
+    options: DenoServeOptions,
+    handler: (request: Request) => Promise<Response>,
+  ): DenoHttpServer;
+}
+
+/** The options of `Deno.serve` that are used. */
+export interface DenoServeOptions {
+  readonly hostname: string;
+  readonly port: number;
+  /** Closes the socket and all connections. */
+  readonly signal: AbortSignal;
+  onListen(): void;
+  onError(error: unknown): Response;
+}
+
+/** The server that `Deno.serve` starts. */
+export interface DenoHttpServer {
+  readonly addr: { readonly port: number };
+  readonly finished: Promise<void>;
+  /** Stops listening; settles when all connections are closed. */
+  shutdown(): Promise<void>;
 }
 
 /** The operating system's keychain (`Bun.secrets`). */
@@ -42,7 +97,7 @@ interface BunFfi {
 }
 
 const bun = (globalThis as { Bun?: BunRuntime }).Bun;
-const deno = (globalThis as { Deno?: object }).Deno;
+const deno = (globalThis as { Deno?: DenoRuntime }).Deno;
 
 /** The runtime, for `version` and tests. */
 export const runtimeName: "bun" | "deno" | "node" = bun ? "bun" : deno ? "deno" : "node";
@@ -59,6 +114,15 @@ export function ownCommand(): readonly [string, ...string[]] {
  */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
+
+/** `Bun.serve`; undefined in other runtimes. */
+export const serveOnBun = bun && ((options: BunServeOptions): BunHttpServer => bun.serve(options));
+
+/** `Deno.serve`; undefined in other runtimes. */
+export const serveOnDeno =
+  deno &&
+  ((options: DenoServeOptions, handler: (request: Request) => Promise<Response>): DenoHttpServer =>
+    deno.serve(options, handler));
 
 /** The operating system's keychain; undefined if the runtime has no access to it. */
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);

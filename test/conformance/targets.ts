@@ -1,8 +1,7 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Era } from "../../src/protocol/modern.ts";
-import { listenHttp } from "../../src/frontend/http/http1/server.ts";
-import { handlerOfFetch } from "../fixtures/web-adapter.ts";
+import { listen } from "../../src/frontend/http/listener.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { EXIT_LIMIT, executable, withTestFolder } from "../harness/hub.ts";
 import { StdioAdapter } from "./stdio-adapter.ts";
@@ -10,8 +9,6 @@ import { EverythingHttpServer } from "./everything-http.ts";
 
 /** Time limit until the hub serves, in ms. */
 const START_LIMIT = 10_000;
-/** Message limit in bytes, above anything that scenarios send. */
-const MAX_BODY = 1024 * 1024;
 
 /** What a suite tests. */
 export type ConformanceTarget = <Value>(play: (url: string) => Promise<Value>) => Promise<Value>;
@@ -62,8 +59,7 @@ async function serveDuring<Value>(
   run: (url: string) => Promise<Value>,
 ): Promise<Value> {
   const hostname = "127.0.0.1";
-  const answer = handlerOfFetch(fetch, MAX_BODY);
-  const listener = await listenHttp({ hostname, port: 0, handle: answer });
+  const listener = await listen({ hostname, port: 0, fetch });
   try {
     return await run(`http://${hostname}:${listener.port}/mcp`);
   } finally {

@@ -17,9 +17,8 @@ import {
   readSkillResource,
   serverSupportsDirectoryRead,
 } from "@olaservo/ext-skills/client";
-import { listenHttp } from "../../src/frontend/http/http1/server.ts";
+import { listen } from "../../src/frontend/http/listener.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
-import { handlerOfFetch } from "../fixtures/web-adapter.ts";
 import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
 import { executable, TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
 import type { RemoteEntry, ServerEntry } from "../harness/manifest.ts";
@@ -75,8 +74,8 @@ async function withRemote(
   run: (entry: RemoteEntry) => Promise<void>,
 ): Promise<void> {
   const handler = createMcpHandler(() => makeServer(folder, words));
-  const answer = handlerOfFetch((request) => handler.fetch(request), 1024 * 1024);
-  const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, handle: answer });
+  const fetch = (request: Request): Promise<Response> => handler.fetch(request);
+  const listener = await listen({ hostname: "127.0.0.1", port: 0, fetch });
   try {
     await run({ url: `http://127.0.0.1:${listener.port}/mcp` });
   } finally {

@@ -1,7 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { isLoopback } from "../../base/loopback.ts";
-import type { HttpAnswer, RequestHeaders } from "./http1/messages.ts";
-import { errorAnswer } from "./errors.ts";
+import { errorResponse } from "./responses.ts";
 
 export interface AccessRules {
   /** The host that the HTTP server listens on, spelled as in URLs (IPv6 in brackets). */
@@ -13,33 +12,27 @@ export interface AccessRules {
 /**
  * Checks Host and Origin. A web page can make a browser send requests to any address; such requests have the page's
  * Origin, or a Host that is not this server's name (DNS rebinding).
- * @returns the answer that refuses the request; undefined if it may pass
+ * @returns the response that refuses the request; undefined if it may pass
  */
-export function checkOrigin(
-  headers: RequestHeaders,
-  { hostname }: AccessRules,
-): HttpAnswer | undefined {
+export function checkOrigin(headers: Headers, { hostname }: AccessRules): Response | undefined {
   const host = hostnameOf(`http://${headers.get("Host") ?? ""}`);
   if (host === "" || (isLoopback(hostname) && !isLoopback(host))) {
-    return errorAnswer(403, "This host name is not served here.");
+    return errorResponse(403, "This host name is not served here.");
   }
   const origin = headers.get("Origin");
   if (origin === null) return undefined;
   const originHost = hostnameOf(origin);
   const isAllowed = isLoopback(hostname) ? isLoopback(originHost) : originHost === host;
-  return isAllowed ? undefined : errorAnswer(403, "Pages of other origins are not served here.");
+  return isAllowed ? undefined : errorResponse(403, "Pages of other origins are not served here.");
 }
 
-/** Checks the bearer token. @returns the answer that refuses the request; undefined if it is allowed */
-export function checkToken(
-  headers: RequestHeaders,
-  { token }: AccessRules,
-): HttpAnswer | undefined {
+/** Checks the bearer token. @returns the response that refuses the request; undefined if it is allowed */
+export function checkToken(headers: Headers, { token }: AccessRules): Response | undefined {
   if (token === undefined) return undefined;
   const given = /^Bearer +(\S+) *$/i.exec(headers.get("Authorization") ?? "")?.[1];
   if (given !== undefined && isEqualConstantTime(given, token)) return undefined;
   const error = given === undefined ? "" : ', error="invalid_token"';
-  return errorAnswer(401, "This needs a bearer token.", {
+  return errorResponse(401, "This needs a bearer token.", {
     headers: { "WWW-Authenticate": `Bearer realm="toolmux"${error}` },
   });
 }

@@ -26,16 +26,9 @@ import {
   type ModernRequest,
   requestedVersionOf,
 } from "../modern/request.ts";
-import { errorAnswer } from "./errors.ts";
 import { EventBuffer } from "./event-buffer.ts";
-import {
-  acceptedAnswer,
-  type HttpAnswer,
-  type HttpServerRequest,
-  messageAnswer,
-  type RequestHeaders,
-} from "./http1/messages.ts";
 import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
+import { acceptedResponse, errorResponse, messageResponse } from "./responses.ts";
 
 /** By method: the member of `params` that the header `Mcp-Name` repeats. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
@@ -52,7 +45,7 @@ const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
  * proxies may rely on the headers.
  * @throws {HubError} headerMismatch
  */
-export function checkRequestHeaders(request: RpcRequest, headers: RequestHeaders): void {
+export function checkRequestHeaders(request: RpcRequest, headers: Headers): void {
   const { method } = request;
   checkEqual("Mcp-Method", headers.get("Mcp-Method"), method);
   const key = NAME_PARAMS.get(method);
@@ -69,7 +62,7 @@ export function checkRequestHeaders(request: RpcRequest, headers: RequestHeaders
  */
 export function checkParamHeaders(
   modernRequest: ModernRequest,
-  headers: RequestHeaders,
+  headers: Headers,
   catalog: Catalog,
 ): void {
   const { request, params } = modernRequest;
@@ -129,37 +122,39 @@ export class ModernHttp implements PostReceiver {
   /** Handles the message of a POST. */
   receive(
     message: Message,
-    request: HttpServerRequest,
+    { headers: requestHeaders, signal }: Request,
     accepts: AcceptedTypes,
     subset: ServerSubset,
-  ): HttpAnswer | Promise<HttpAnswer> {
-    if (message.kind === "notification") return acceptedAnswer();
-    if (message.kind !== "request") return errorAnswer(400, "A POST is one request here.");
+  ): Response | Promise<Response> {
+    if (message.kind === "notification") return acceptedResponse();
+    if (message.kind !== "request") return errorResponse(400, "A POST is one request here.");
     if (this.#responses.size >= MAX_IN_FLIGHT) {
       const headers = { "Retry-After": "1" };
-      return errorAnswer(503, "Too many requests run.", { id: message.id, headers });
+      return errorResponse(503, "Too many requests run.", { id: message.id, headers });
     }
     let response: PostResponse | undefined;
     try {
-      const { headers } = request.head;
-      checkRequestHeaders(message, headers);
+      checkRequestHeaders(message, requestHeaders);
       const modernRequest = this.#requestReader.readModern(message);
       if (accepts === "json" && message.method === ModernMethod.listen) {
-        return errorAnswer(406, "What is listened to comes as text/event-stream.", {
+        return errorResponse(406, "What is listened to comes as text/event-stream.", {
           id: message.id,
         });
       }
-      response = new PostResponse(this, accepts, request);
+      response = new PostResponse(this, accepts, signal);
       response.tableKey = this.#responses.add(response);
       this.#clients ??= this.#options.createModernClients();
       this.#clients.handle(modernRequest, response, subset, (catalog) =>
-        checkParamHeaders(modernRequest, headers, catalog),
+        checkParamHeaders(modernRequest, requestHeaders, catalog),
       );
       return response.answer;
     } catch (thrown) {
       const error = toHubError(thrown);
       response?.respond(undefined);
-      return messageAnswer(buildModernError(message.id, error), ERROR_STATUSES[error.code] ?? 200);
+      return messageResponse(
+        buildModernError(message.id, error),
+        ERROR_STATUSES[error.code] ?? 200,
+      );
     }
   }
 
@@ -181,7 +176,9 @@ export class ModernHttp implements PostReceiver {
 
   /** The stream ends with its reader: a request is cancelled by disconnecting. */
   openStream(response: PostResponse): EventBuffer {
-    return new EventBuffer(undefined, this.#options.clock, () => response.cancel(acceptedAnswer()));
+    return new EventBuffer(undefined, this.#options.clock, () =>
+      response.cancel(acceptedResponse()),
+    );
   }
 
   /** Does nothing: a client that accepts only JSON gets only the response. */

@@ -4,13 +4,7 @@ import type { CancelReason } from "../../protocol/notifications.ts";
 import type { Deadlines, DeadlineTarget } from "../../router/deadlines.ts";
 import type { ModernResponder } from "../modern/request.ts";
 import type { EventBuffer } from "./event-buffer.ts";
-import {
-  acceptedAnswer,
-  type HttpAnswer,
-  type HttpServerRequest,
-  messageAnswer,
-  streamAnswer,
-} from "./http1/messages.ts";
+import { acceptedResponse, messageResponse, streamResponse } from "./responses.ts";
 
 /** The content types that a client accepts: JSON, `text/event-stream`, or either. */
 export type AcceptedTypes = "json" | "events" | "either";
@@ -60,7 +54,7 @@ export interface PostReceiver {
  */
 export class PostResponse implements ModernResponder, DeadlineTarget {
   readonly isPipe = false;
-  readonly answer: Promise<HttpAnswer>;
+  readonly answer: Promise<Response>;
   /** Its key in the receiver's table of responses. */
   tableKey = -1;
   /** When the response becomes an event stream, in ms of the clock. */
@@ -68,20 +62,24 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   slot: number | undefined;
   readonly #receiver: PostReceiver;
   readonly #accepts: AcceptedTypes;
-  /** Unsubscribes from the client's disconnect. */
-  readonly #unsubscribe: (() => void) | undefined;
+  readonly #disconnect: AbortSignal | undefined;
   #stream: EventBuffer | undefined;
-  #resolve: (answer: HttpAnswer) => void = () => {};
+  #resolve: (answer: Response) => void = () => {};
   #onCancel: ((reason: CancelReason, by: CancelledBy) => void) | undefined;
   #isOver = false;
 
-  /** @param request the request that the client cancels by disconnecting; undefined if disconnecting cancels nothing */
-  constructor(receiver: PostReceiver, accepts: AcceptedTypes, request?: HttpServerRequest) {
+  /**
+   * @param disconnect aborted when the client has disconnected, which cancels the request; undefined if that cancels
+   *   nothing
+   */
+  constructor(receiver: PostReceiver, accepts: AcceptedTypes, disconnect?: AbortSignal) {
     this.#receiver = receiver;
     this.#accepts = accepts;
     this.deadline = receiver.deadlines.now() + JSON_WAIT;
     this.answer = new Promise((resolve) => (this.#resolve = resolve));
-    this.#unsubscribe = request?.onDisconnect(() => this.cancel(acceptedAnswer()));
+    this.#disconnect = disconnect;
+    disconnect?.addEventListener("abort", this.#onDisconnect);
+    if (disconnect?.aborted === true) queueMicrotask(this.#onDisconnect);
     if (accepts === "events") this.#open();
     else if (accepts === "either") receiver.deadlines.add(this);
   }
@@ -110,8 +108,8 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
     } else {
       this.#resolve(
         message === undefined
-          ? acceptedAnswer()
-          : messageAnswer(message, this.#receiver.statusOf(message)),
+          ? acceptedResponse()
+          : messageResponse(message, this.#receiver.statusOf(message)),
       );
     }
     this.#receiver.onResponseEnd(this);
@@ -121,8 +119,8 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
     this.#onCancel = callback;
   }
 
-  /** The client has left, or its session has ended. @param answer is sent unless the response has begun */
-  cancel(answer: HttpAnswer): void {
+  /** The client has left, or its session has ended. @param answer sent unless the response has begun */
+  cancel(answer: Response): void {
     if (this.#isOver) return;
     this.#end();
     this.#resolve(answer);
@@ -131,11 +129,13 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
     this.#onCancel?.("The client has left.", "disconnect");
   }
 
+  readonly #onDisconnect = (): void => this.cancel(acceptedResponse());
+
   #open(): EventBuffer {
     if (this.#stream === undefined) {
       this.#receiver.deadlines.remove(this);
       this.#stream = this.#receiver.openStream(this);
-      this.#resolve(streamAnswer(this.#stream.attach()));
+      this.#resolve(streamResponse(this.#stream.attach()));
     }
     return this.#stream;
   }
@@ -143,6 +143,6 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   #end(): void {
     this.#isOver = true;
     this.#receiver.deadlines.remove(this);
-    this.#unsubscribe?.();
+    this.#disconnect?.removeEventListener("abort", this.#onDisconnect);
   }
 }

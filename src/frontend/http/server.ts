@@ -11,34 +11,28 @@ import { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
+import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/profile.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
-import {
-  bodyErrorAnswer,
-  errorAnswer,
-  internalErrorAnswer,
-  methodNotAllowedAnswer,
-  missingSessionAnswer,
-  notFoundAnswer,
-  shuttingDownAnswer,
-} from "./errors.ts";
 import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
-import { ParsedHeadCache, type ParsedHead } from "./head-cache.ts";
-import {
-  fromWebResponse,
-  type HttpAnswer,
-  type HttpRequestHead,
-  type HttpServerRequest,
-  noContentAnswer,
-  toWebRequest,
-  toWebResponse,
-} from "./http1/messages.ts";
-import { listenHttp, MAX_RECEIVING } from "./http1/server.ts";
+import { type HttpListener, listen, type RequestInfo } from "./listener.ts";
 import { ModernHttp } from "./modern.ts";
+import { parseAccept } from "./post-response.ts";
+import { MAX_RECEIVING, RequestBodies } from "./request-body.ts";
+import {
+  bodyErrorResponse,
+  errorResponse,
+  internalErrorResponse,
+  methodNotAllowedResponse,
+  missingSessionResponse,
+  noContentResponse,
+  notFoundResponse,
+  shuttingDownResponse,
+} from "./responses.ts";
 import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
 
 /** Whether the HTTP server would accept an `initialize`; if not, why. */
@@ -119,6 +113,8 @@ export interface HttpServerSettings extends AccessRules {
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   readonly maxSessions?: number;
+  /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
+  readonly maxReceiving?: number;
   readonly clock?: Clock;
 }
 
@@ -134,13 +130,15 @@ export class HttpServer {
   readonly #sessions: HttpSessions;
   readonly #modern: ModernHttp;
   readonly #app: Hono<RouteEnv>;
-  readonly #heads: ParsedHeadCache;
+  readonly #bodies: RequestBodies;
   #isClosing = false;
 
   constructor(hub: ServedHub, settings: HttpServerSettings) {
     const { clock = systemClock, maxSessions = MAX_SESSIONS } = settings;
     this.#settings = settings;
-    this.#heads = new ParsedHeadCache(settings);
+    // The quota is at least one message of the maximum length, so that such a message alone is never rejected.
+    const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, settings.maxMessage);
+    this.#bodies = new RequestBodies(clock, maxReceiving);
     this.#deadlines = new Deadlines(clock);
     this.#hub = hub;
     this.#sessions = new HttpSessions({
@@ -167,9 +165,25 @@ export class HttpServer {
     return this.#sessions.find(sessionId);
   }
 
-  /** Never rejects. */
-  readonly handle = (request: HttpServerRequest): Promise<HttpAnswer> =>
-    isMcpPost(request.head) ? this.#handleMcpPost(request) : this.#handleRouted(request);
+  /** Answers a request. Host, Origin and token are checked before anything else is read. Never rejects. */
+  readonly fetch = async (request: Request, { isPathAsSent }: RequestInfo): Promise<Response> => {
+    try {
+      const refusal = checkOrigin(request.headers, this.#settings);
+      if (refusal !== undefined) return refusal;
+      const unauthorized = checkToken(request.headers, this.#settings);
+      return await this.#app.fetch(request, { unauthorized, isPathAsSent });
+    } catch (error) {
+      return internalErrorResponse(error);
+    }
+  };
+
+  /**
+   * Serves on a port; 0 for any free port. Rejects with the runtime's error.
+   * @param hostname host name or address; IPv6 without brackets
+   */
+  listen(hostname: string, port: number): Promise<HttpListener> {
+    return listen({ hostname, port, exactPaths: MCP_PATHS, fetch: this.fetch });
+  }
 
   /** Refuses new requests, waits `DRAIN_TIME` at most for those in flight, then ends all sessions. */
   async close(): Promise<void> {
@@ -182,182 +196,158 @@ export class HttpServer {
     this.#modern.close();
     await this.#sessions.close();
     this.#deadlines.clear();
+    this.#bodies.close();
   }
 
-  /** POST /mcp is handled before hono's router, which would cost more than everything else here. */
-  async #handleMcpPost(request: HttpServerRequest): Promise<HttpAnswer> {
-    try {
-      const parsed = this.#heads.parse(request.head);
-      return parsed.refusal ?? (await this.#post(request, parsed, undefined));
-    } catch (error) {
-      return internalErrorAnswer(error);
-    }
-  }
-
-  async #handleRouted(request: HttpServerRequest): Promise<HttpAnswer> {
-    try {
-      const webRequest = toWebRequest(request.head);
-      if (webRequest === undefined) return errorAnswer(501, "This method is not served here.");
-      return fromWebResponse(await this.#app.fetch(webRequest, { request }));
-    } catch (error) {
-      return internalErrorAnswer(error);
-    }
-  }
-
+  /**
+   * Each route has one handler and there is no middleware: hono calls a single handler directly, and awaits a chain of
+   * several.
+   */
   #buildRoutes(): Hono<RouteEnv> {
     const app = new Hono<RouteEnv>();
-    const guard = (answer: HttpAnswer | undefined): Response | undefined =>
-      answer && toWebResponse(answer);
-    app.use(async ({ env }, next) => {
-      return guard(checkOrigin(env.request.head.headers, this.#settings)) ?? (await next());
-    });
     app.get("/healthz", (c) => c.json({ alive: true }));
     app.get("/readyz", (c) => this.#answerReadiness(c));
-    app.use(async ({ env }, next) => {
-      return guard(checkToken(env.request.head.headers, this.#settings)) ?? (await next());
-    });
-    for (const path of ["/mcp", "/mcp/:server"]) {
-      app.post(path, async ({ req, env: { request } }) =>
-        toWebResponse(
-          await this.#post(request, this.#heads.parse(request.head), requestedServersOf(req)),
-        ),
+    for (const path of MCP_PATHS) {
+      const atPath = (answer: Route): Route =>
+        authorized((c) => (c.env.isPathAsSent ? answer(c) : notFoundResponse()));
+      app.post(
+        path,
+        atPath((c) => this.#post(c.req)),
       );
-      app.get(path, ({ req, env }) =>
-        toWebResponse(this.#get(env.request.head, requestedServersOf(req))),
+      app.get(
+        path,
+        atPath((c) => this.#get(c.req)),
       );
-      app.delete(path, async ({ req, env }) =>
-        toWebResponse(await this.#delete(env.request.head, requestedServersOf(req))),
+      app.delete(
+        path,
+        atPath((c) => this.#delete(c.req)),
       );
-      app.all(path, () => toWebResponse(methodNotAllowedAnswer()));
+      app.all(path, atPath(methodNotAllowedResponse));
     }
     for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
-      app.all(path, ({ req, env }) =>
-        this.#servePlugin(req.raw, env.request, req.param("plugin") ?? ""),
-      );
+      const serve: Route = ({ req }) => this.#servePlugin(req.raw, req.param("plugin") ?? "");
+      app.all(path, authorized(serve));
     }
-    app.notFound(() => toWebResponse(notFoundAnswer()));
-    app.onError((error) => toWebResponse(internalErrorAnswer(error)));
+    app.notFound(authorized(notFoundResponse));
+    app.onError(internalErrorResponse);
     return app;
   }
 
-  async #post(
-    request: HttpServerRequest,
-    parsed: ParsedHead,
-    servers: RequestedServers,
-  ): Promise<HttpAnswer> {
+  async #post(request: McpRequest): Promise<Response> {
+    const { headers } = request.raw;
+    const servers = requestedServersOf(request);
     const subset = readSubset(servers);
-    const { hasModernVersion, accepts } = parsed;
+    const hasModernVersion = isModernVersion(headers.get(VERSION_HEADER));
     const session =
-      parsed.session !== null && !hasModernVersion
-        ? this.#sessionOf(parsed, subset)
+      headers.has(SESSION_HEADER) && !hasModernVersion
+        ? this.#sessionOf(headers, subset)
         : this.#refuseUnknownServers(servers);
-    if (session !== undefined && "status" in session) return session;
+    if (session instanceof Response) return session;
+    const accepts = parseAccept(headers.get("Accept"));
     if (accepts === undefined) {
-      return errorAnswer(406, "Answers are application/json or text/event-stream.");
+      return errorResponse(406, "Answers are application/json or text/event-stream.");
     }
-    if (!parsed.isJson) return errorAnswer(415, "Messages are application/json.");
+    if (!isJson(headers.get("Content-Type"))) {
+      return errorResponse(415, "Messages are application/json.");
+    }
     // Without a session only `initialize` is accepted, which is short; so is the limit.
     const limit =
       session === undefined && !hasModernVersion
         ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
         : this.#settings.maxMessage;
-    const body = await request.read(limit);
-    if (typeof body === "string") return bodyErrorAnswer(body, limit);
+    const body = await this.#bodies.read(request.raw, limit);
+    if (typeof body === "string") return bodyErrorResponse(body, limit);
     await this.#turnBatch.end;
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
       // A server may wait for this body: it may have been meant as the response to its request.
       session?.receiveInvalid(message);
-      return errorAnswer(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
+      return errorResponse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
     // Notifications and responses help requests in flight to finish, so they are accepted while closing.
     const hasRequest = message.kind === "request" || message.kind === "batch";
-    if (this.#isClosing && hasRequest) return shuttingDownAnswer();
+    if (this.#isClosing && hasRequest) return shuttingDownResponse();
     if (hasModernVersion || (message.kind === "request" && isModernRequest(message))) {
-      return this.#modern.receive(message, request, accepts, subset);
+      return this.#modern.receive(message, request.raw, accepts, subset);
     }
     if (session !== undefined) return session.receive(message, accepts);
     const isInitialize = message.kind === "request" && message.method === "initialize";
-    return isInitialize ? this.#sessions.create(message, accepts, subset) : missingSessionAnswer();
+    return isInitialize
+      ? this.#sessions.create(message, accepts, subset)
+      : missingSessionResponse();
   }
 
-  #get(head: HttpRequestHead, servers: RequestedServers): HttpAnswer {
+  #get(request: McpRequest): Response {
+    const { headers, method } = request.raw;
     // Hono routes HEAD to GET; a HEAD must not open an event stream.
-    if (head.method !== "GET") return methodNotAllowedAnswer();
-    const parsed = this.#heads.parse(head);
-    const { accepts } = parsed;
+    if (method !== "GET") return methodNotAllowedResponse();
+    const accepts = parseAccept(headers.get("Accept"));
     if (accepts !== "events" && accepts !== "either") {
-      return errorAnswer(406, "What is here to GET is text/event-stream.");
+      return errorResponse(406, "What is here to GET is text/event-stream.");
     }
-    if (this.#isClosing) return shuttingDownAnswer();
-    const session = this.#sessionOf(parsed, readSubset(servers));
-    if ("status" in session) return session;
-    return session.openEventStream(head.headers.get("Last-Event-ID") ?? undefined);
+    if (this.#isClosing) return shuttingDownResponse();
+    const session = this.#sessionOf(headers, readSubset(requestedServersOf(request)));
+    if (session instanceof Response) return session;
+    return session.openEventStream(headers.get("Last-Event-ID") ?? undefined);
   }
 
-  async #delete(head: HttpRequestHead, servers: RequestedServers): Promise<HttpAnswer> {
-    const session = this.#sessionOf(this.#heads.parse(head), readSubset(servers));
-    if ("status" in session) return session;
+  async #delete(request: McpRequest): Promise<Response> {
+    const subset = readSubset(requestedServersOf(request));
+    const session = this.#sessionOf(request.raw.headers, subset);
+    if (session instanceof Response) return session;
     await session.close();
-    return noContentAnswer();
+    return noContentResponse();
   }
 
   /** A plugin's web application gets paths relative to its own root. */
-  async #servePlugin(
-    webRequest: Request,
-    request: HttpServerRequest,
-    plugin: string,
-  ): Promise<Response> {
-    const { method, headers } = webRequest;
-    const url = new URL(webRequest.url);
+  async #servePlugin(request: Request, plugin: string): Promise<Response> {
+    const { method, headers, signal } = request;
+    if (!WEB_METHODS.has(method)) return errorResponse(501, "This method is not served here.");
+    const url = new URL(request.url);
     const [, , , ...path] = url.pathname.split("/");
     url.pathname = `/${path.join("/")}`;
     const limit = this.#settings.maxMessage;
-    const body = await request.read(limit);
-    if (typeof body === "string") return toWebResponse(bodyErrorAnswer(body, limit));
-    const abort = new AbortController();
-    const unsubscribe = request.onDisconnect(() => abort.abort());
+    const body = await this.#bodies.read(request, limit);
+    if (typeof body === "string") return bodyErrorResponse(body, limit);
     // A web Request of method GET or HEAD cannot have a body, although one on the wire may.
     const hasNoBody = body.length === 0 || method === "GET" || method === "HEAD";
     const bodyInit = hasNoBody ? {} : { body: body as Uint8Array<ArrayBuffer> };
-    const init = { method, headers, signal: abort.signal, ...bodyInit };
-    const answer = await this.#hub.activePlugins.serve(plugin, new Request(url, init));
-    unsubscribe();
-    return answer ?? toWebResponse(notFoundAnswer());
+    const pluginRequest = new Request(url, { method, headers, signal, ...bodyInit });
+    const response = await this.#hub.activePlugins.serve(plugin, pluginRequest);
+    return response === undefined ? notFoundResponse() : withoutConnectionHeaders(response);
   }
 
   /** 404 for names of servers that do not exist; otherwise their lists would just be empty. */
-  #refuseUnknownServers(servers: RequestedServers): HttpAnswer | undefined {
+  #refuseUnknownServers(servers: RequestedServers): Response | undefined {
     if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
     const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
-    return errorAnswer(404, `There is no server "${missing}". There are: ${names}.`);
+    return errorResponse(404, `There is no server "${missing}". There are: ${names}.`);
   }
 
   /**
    * The session that the request names, if it was opened for the same servers; else the answer that rejects the
    * request.
    */
-  #sessionOf(
-    { version, session: id }: ParsedHead,
-    subset: ServerSubset,
-  ): SessionTransport | HttpAnswer {
+  #sessionOf(headers: Headers, subset: ServerSubset): SessionTransport | Response {
+    const version = headers.get(VERSION_HEADER);
     if (version !== null && !isLegacyVersion(version)) {
-      return errorAnswer(400, `This protocol version is not spoken here: ${version}.`);
+      return errorResponse(400, `This protocol version is not spoken here: ${version}.`);
     }
-    if (id === null) return missingSessionAnswer();
+    const id = headers.get(SESSION_HEADER);
+    if (id === null) return missingSessionResponse();
     const session = this.#sessions.find(id);
     return session?.subset.key === subset.key
       ? session
-      : errorAnswer(404, "There is no such session.");
+      : errorResponse(404, "There is no such session.");
   }
 
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
-    const isAuthorized = checkToken(c.env.request.head.headers, this.#settings) === undefined;
+    const isAuthorized = c.env.unauthorized === undefined;
     const servers = isAuthorized ? { servers: summaryOf(this.#hub.status()) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
@@ -371,11 +361,53 @@ export class HttpServer {
 
 /** Hono's environment type: the values that routes get besides the request. */
 interface RouteEnv {
-  Bindings: { readonly request: HttpServerRequest };
+  Bindings: {
+    /** The response that refuses the request because of its token; undefined if the token is right or not needed. */
+    readonly unauthorized: Response | undefined;
+    readonly isPathAsSent: boolean;
+  };
 }
 
-function isMcpPost({ method, target }: HttpRequestHead): boolean {
-  return method === "POST" && target === "/mcp";
+/** A request for one of `MCP_PATHS`. */
+type McpRequest = HonoRequest<"/mcp/:server">;
+
+type Route = (c: Context<RouteEnv>) => Response | Promise<Response>;
+
+/** A route that only clients with the token may use. */
+function authorized(answer: Route): Route {
+  return (c) => c.env.unauthorized ?? answer(c);
+}
+
+const MCP_PATHS = ["/mcp", "/mcp/:server"];
+const VERSION_HEADER = "MCP-Protocol-Version";
+const SESSION_HEADER = "Mcp-Session-Id";
+
+function isJson(contentType: string | null): boolean {
+  return (
+    contentType === "application/json" || /^application\/json\s*(?:;|$)/i.test(contentType ?? "")
+  );
+}
+
+/** The methods that `Request` supports in every runtime; some turn others into GET, or throw. */
+const WEB_METHODS: ReadonlySet<string> = new Set(
+  "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
+);
+
+/** Headers about the connection or the framing, which the HTTP server itself writes (RFC 9110, 7.6.1). */
+const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
+  "connection",
+  "content-length",
+  "date",
+  "keep-alive",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** The response of a plugin's web application, as far as a plugin may decide it. */
+function withoutConnectionHeaders({ status, headers, body }: Response): Response {
+  const ownHeaders = [...headers].filter(([name]) => !CONNECTION_HEADERS.has(name.toLowerCase()));
+  // `Response.error()` has status 0, which cannot be sent.
+  return new Response(body, { status: status === 0 ? 500 : status, headers: ownHeaders });
 }
 
 const NEVER_ABORTED = new AbortController().signal;
@@ -386,7 +418,7 @@ const MAX_INITIALIZE = 1024 * 1024;
 type RequestedServers = readonly string[] | undefined;
 
 /** The path has precedence over the query, so that access rules of a reverse proxy can rely on the path. */
-function requestedServersOf(request: HonoRequest): RequestedServers {
+function requestedServersOf(request: McpRequest): RequestedServers {
   const one = request.param("server");
   if (one !== undefined) return [one];
   return request.queries("servers")?.flatMap((names) => names.split(","));
@@ -402,8 +434,6 @@ const FLUSH_TIME = 250;
 export interface HttpSettings extends HttpServerSettings {
   /** The port to listen on; 0 for any free port. */
   readonly port: number;
-  /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
-  readonly maxReceiving?: number;
 }
 
 /** A hub's running HTTP server. */
@@ -423,17 +453,14 @@ export async function startHttpServer(
   settings: HttpSettings,
 ): Promise<RunningHttpServer> {
   const server = new HttpServer(hub, settings);
-  const { hostname, port, maxMessage } = settings;
-  // The quota is at least one message of the maximum length, so that such a message alone is never rejected.
-  const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, maxMessage);
-  const address = { hostname: hostname.replace(/^\[|\]$/g, ""), port, maxReceiving };
-  const listener = await listenHttp({ ...address, handle: server.handle }).catch(
-    (error: unknown) => {
+  const { hostname, port } = settings;
+  const listener = await server
+    .listen(hostname.replace(/^\[|\]$/g, ""), port)
+    .catch((error: unknown) => {
       void server.close();
       const reason = error instanceof Error ? error.message : String(error);
       throw new HubError("usage", `Nothing can listen on ${hostname}:${port}: ${reason}`);
-    },
-  );
+    });
   return {
     url: `http://${hostname}:${listener.port}/mcp`,
     async close() {

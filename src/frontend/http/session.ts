@@ -22,16 +22,9 @@ import {
   type Transport,
 } from "../../transport/transport.ts";
 import type { ServerSubset } from "../../upstream/profile.ts";
-import { errorAnswer } from "./errors.ts";
 import { EventBuffer, readEventId } from "./event-buffer.ts";
-import {
-  acceptedAnswer,
-  type HttpAnswer,
-  noContentAnswer,
-  streamAnswer,
-  withHeaders,
-} from "./http1/messages.ts";
 import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
+import { acceptedResponse, errorResponse, noContentResponse, streamResponse } from "./responses.ts";
 
 /**
  * Limits of one session: bytes of its streams (with this much unread, new requests get 429), number of finished streams
@@ -152,7 +145,7 @@ export class SessionTransport implements Transport, PostReceiver {
     this.resume();
     // Cancel these first: `closed()` below makes the legacy client cancel them without an answer.
     for (const response of this.#responses.values())
-      response.cancel(errorAnswer(404, "The session has ended."));
+      response.cancel(errorResponse(404, "The session has ended."));
     this.#responses.clear();
     const events = this.#events;
     this.#events = undefined;
@@ -164,21 +157,21 @@ export class SessionTransport implements Transport, PostReceiver {
   }
 
   /** Handles the message of a POST. */
-  receive(message: Message, accepts: AcceptedTypes): HttpAnswer | Promise<HttpAnswer> {
+  receive(message: Message, accepts: AcceptedTypes): Response | Promise<Response> {
     this.#touch();
     if (this.#paused !== undefined)
       return this.#paused.promise.then(() => this.receive(message, accepts));
-    if (this.#isClosed) return errorAnswer(404, "The session has ended.");
+    if (this.#isClosed) return errorResponse(404, "The session has ended.");
     if (message.kind === "batch" && !allowsBatches(this.#version)) {
-      return errorAnswer(400, "This protocol revision has no batches.");
+      return errorResponse(400, "This protocol revision has no batches.");
     }
     if (!needsAnswer(message)) {
       this.#events?.frame(message);
-      return acceptedAnswer();
+      return acceptedResponse();
     }
     if (this.queued > SESSION_LIMITS.maxBytes) {
       const text = "Too much of what this session was sent is unread.";
-      return errorAnswer(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
+      return errorResponse(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
     }
     const response = new PostResponse(this, accepts);
     response.tableKey = this.#responses.add(response);
@@ -198,19 +191,19 @@ export class SessionTransport implements Transport, PostReceiver {
   }
 
   /** Answers a GET: the standalone stream, or the rest of any stream after the event `Last-Event-ID`. */
-  openEventStream(lastEvent: string | undefined): HttpAnswer {
+  openEventStream(lastEvent: string | undefined): Response {
     this.#touch();
     if (lastEvent === undefined) return this.#attachReader(this.#standaloneStream);
     const event = readEventId(lastEvent);
     const stream = event && this.#streams.get(event.key);
-    if (stream === undefined) return errorAnswer(400, "Nothing is known of that event any more.");
+    if (stream === undefined) return errorResponse(400, "Nothing is known of that event any more.");
     return this.#attachReader(stream, event?.seq);
   }
 
-  #attachReader(stream: EventBuffer, after?: number): HttpAnswer {
+  #attachReader(stream: EventBuffer, after?: number): Response {
     // 204 tells an EventSource not to reconnect (HTML, server-sent events).
-    if (stream.isOver(after)) return noContentAnswer();
-    return streamAnswer(stream.attach(after));
+    if (stream.isOver(after)) return noContentResponse();
+    return streamResponse(stream.attach(after));
   }
 
   /** Drops finished streams that are too old, and the oldest ones while they exceed the limits. */
@@ -335,11 +328,11 @@ export class HttpSessions {
     request: RpcRequest,
     accepts: AcceptedTypes,
     subset: ServerSubset,
-  ): Promise<HttpAnswer> {
+  ): Promise<Response> {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
       const headers = { "Retry-After": "60" };
-      return errorAnswer(503, text, { code: "notReading", id: request.id, headers });
+      return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }
     const session: SessionTransport = new SessionTransport({
       clock: this.#options.clock,
@@ -354,11 +347,11 @@ export class HttpSessions {
     this.#sessions.set(session.id, session);
     // `accept` settles when the session ends, and rejects if it cannot begin.
     void this.#options.accept(session, subset).catch(() => session.close());
-    const answer = await session.receive(request, accepts);
+    const response = await session.receive(request, accepts);
     const hasFailed = session.version === undefined && session.inFlight === 0;
-    if (!hasFailed) return withHeaders(answer, [["Mcp-Session-Id", session.id]]);
-    await session.close();
-    return answer;
+    if (hasFailed) await session.close();
+    else response.headers.set("Mcp-Session-Id", session.id);
+    return response;
   }
 
   /** Settles when no request of any session is in flight. */

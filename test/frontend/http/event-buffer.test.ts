@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import { streamAnswer } from "../../../src/frontend/http/http1/messages.ts";
+import { streamResponse } from "../../../src/frontend/http/responses.ts";
 import {
   EVENT_BUFFER_LIMITS,
   EventBuffer,
@@ -27,7 +27,7 @@ function make(): {
     stream,
     clock,
     left: () => count,
-    read: (after) => new EventStreamReader(streamAnswer(stream.attach(after))),
+    read: (after) => new EventStreamReader(streamResponse(stream.attach(after))),
   };
 }
 
@@ -156,7 +156,7 @@ describe("a stream of events", () => {
 
   it("has no event ids without a key, and keeps nothing that was sent", async () => {
     const stream = new EventBuffer(undefined, new VirtualClock(), () => {});
-    const events = new EventStreamReader(streamAnswer(stream.attach()));
+    const events = new EventStreamReader(streamResponse(stream.attach()));
     for (const size of [0, 2 * EVENT_BUFFER_LIMITS.maxBehind, 0]) {
       stream.push(message(1, size));
       assert.equal((await events.next())?.id, undefined);
@@ -172,7 +172,7 @@ describe("a stream of events", () => {
   it("fails without a key for a reader that is too far behind", async () => {
     let left = 0;
     const stream = new EventBuffer(undefined, new VirtualClock(), () => left++);
-    const events = new EventStreamReader(streamAnswer(stream.attach()));
+    const events = new EventStreamReader(streamResponse(stream.attach()));
     for (let n = 0; n < 12; n++) stream.push(message(n, EVENT_BUFFER_LIMITS.maxBehind / 8));
     assert.equal(stream.hasReader, false);
     assert.equal(left, 1);

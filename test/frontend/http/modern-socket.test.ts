@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
-import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
 import { EventStreamReader } from "../../fixtures/http-client.ts";
 import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
 import { MODERN_VERSION, modernRequest } from "../../fixtures/modern-requests.ts";
@@ -29,8 +28,7 @@ describe("a modern client of an HTTP face that listens", () => {
     const { hub } = setUpHub({ git });
     const maxMessage = 1024 * 1024;
     const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
-    const settings = { hostname: "127.0.0.1", port: 0 };
-    const listener = await listenHttp({ ...settings, handle: face.handle });
+    const listener = await face.listen("127.0.0.1", 0);
     const post: Place["post"] = (method, params, { signal, accept } = {}) =>
       fetch(`http://127.0.0.1:${listener.port}/mcp`, {
         method: "POST",

@@ -1,24 +1,13 @@
 import assert from "node:assert/strict";
-import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { Hono } from "hono";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
-import type { HttpServerRequest } from "../../../src/frontend/http/http1/messages.ts";
 import type { Plugin } from "../../../src/plugin/plugin.ts";
 import { setUpPluginHub } from "../../fixtures/plugin-hub.ts";
+import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
 import { fetchInProcess } from "../../fixtures/web-adapter.ts";
 
 const TOKEN = "a-token-that-nobody-guesses";
-
-/** A request as it comes off the wire, where more is said than a web request can. */
-function query(method: string, target: string, body = ""): HttpServerRequest {
-  const fields = new Headers({ Host: "localhost", Authorization: `Bearer ${TOKEN}` });
-  return {
-    head: { method, target, headers: fields },
-    read: () => Buffer.from(body),
-    onDisconnect: () => () => {},
-  };
-}
 
 type NewClient = (path: string, init?: RequestInit, token?: string) => Promise<Response>;
 
@@ -34,6 +23,19 @@ async function openFace(plugin: Plugin): Promise<NewClient> {
     const headers = { Host: "localhost", Authorization: `Bearer ${token}` };
     return fetchInProcess(face, new Request(`http://localhost${path}`, { ...init, headers }));
   };
+}
+
+const AUTHORIZED = { Authorization: `Bearer ${TOKEN}` };
+
+/** Runs `use` while the face listens on a port. */
+async function withListener(face: HttpServer, use: (port: number) => Promise<void>): Promise<void> {
+  const listener = await face.listen("127.0.0.1", 0);
+  try {
+    await use(listener.port);
+  } finally {
+    await listener.close(0);
+    await face.close();
+  }
 }
 
 function withRoutes(app: { fetch(request: Request): Response | Promise<Response> }): Plugin {
@@ -56,23 +58,42 @@ describe("a plugin's web application", () => {
     assert.equal((await newClient("/plugins/pages/else")).status, 404);
   });
 
-  it("is asked nothing with a method that a runtime might take for another", async () => {
-    let asked = 0;
-    const face = await makeFace(withRoutes({ fetch: () => new Response(String(++asked)) }));
-    for (const method of ["TRACE", "CONNECT", "PURGE", "get"]) {
-      assert.equal((await face.handle(query(method, "/plugins/pages"))).status, 501);
-    }
-    assert.equal(asked, 0);
+  it("gets no request with a method that a runtime might turn into another one", async () => {
+    let requests = 0;
+    const face = await makeFace(withRoutes({ fetch: () => new Response(String(++requests)) }));
+    await withListener(face, async (port) => {
+      for (const method of ["TRACE", "PURGE"]) {
+        const client = new RawHttpClient(port);
+        client.request(method, "/plugins/pages", AUTHORIZED);
+        await client.until(/^HTTP\/1\.1 501 /);
+        client.socket.destroy();
+      }
+      assert.equal(requests, 0);
+    });
   });
 
-  it("is not kept from answering by a body where there is none to expect", async () => {
+  it("answers a GET that has a body", async () => {
     const face = await makeFace(withRoutes(app));
-    assert.equal((await face.handle(query("GET", "/plugins/pages", "body"))).status, 200);
+    await withListener(face, async (port) => {
+      const client = new RawHttpClient(port);
+      client.request("GET", "/plugins/pages", AUTHORIZED, "body");
+      await client.until(/^HTTP\/1\.1 200 /);
+      client.socket.destroy();
+    });
   });
 
-  it("answers with 500 where it says that there is no answer", async () => {
-    const face = await makeFace(withRoutes({ fetch: () => Response.error() }));
-    assert.equal((await face.handle(query("GET", "/plugins/pages"))).status, 500);
+  it("answers 500 if it returns an error response", async () => {
+    const newClient = await openFace(withRoutes({ fetch: () => Response.error() }));
+    assert.equal((await newClient("/plugins/pages")).status, 500);
+  });
+
+  it("cannot set headers of the connection", async () => {
+    const headers = { "Transfer-Encoding": "gzip", "Keep-Alive": "timeout=1", "X-Own": "1" };
+    const newClient = await openFace(withRoutes({ fetch: () => new Response("x", { headers }) }));
+    const response = await newClient("/plugins/pages");
+    assert.equal(response.headers.get("X-Own"), "1");
+    assert.equal(response.headers.get("Transfer-Encoding"), null);
+    assert.equal(response.headers.get("Keep-Alive"), null);
   });
 
   it("is for nobody whom the hub does not know", async () => {

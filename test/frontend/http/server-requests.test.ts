@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
 import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
+import { BODY_CHECK_INTERVAL } from "../../../src/frontend/http/request-body.ts";
 import { buildResult, type Message } from "../../../src/jsonrpc/message.ts";
 import type { Responder, SentRequest } from "../../../src/transport/transport.ts";
 import { TransportRecorder } from "../../contract/transport.ts";
@@ -63,10 +64,10 @@ describe("the way that nearly all messages go", () => {
     const declared = { "Content-Length": String(JSON.stringify(PING).length) };
     for (const headers of [{}, declared])
       assert.equal((await httpClient.post(PING, headers)).status, 200);
-    await clock.advanceAsync(JSON_WAIT);
+    await clock.advanceAsync(JSON_WAIT + BODY_CHECK_INTERVAL);
     assert.deepEqual(
       clock.pendingDelays,
-      armed.map((ms) => ms - JSON_WAIT),
+      armed.map((ms) => ms - JSON_WAIT - BODY_CHECK_INTERVAL),
     );
   });
 

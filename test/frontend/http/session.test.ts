@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { toWebResponse } from "../../../src/frontend/http/http1/messages.ts";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
@@ -159,7 +158,7 @@ describe("a session over HTTP", () => {
       (await events.remainingMessages()).map(({ id }) => id),
       [1],
     );
-    assert.deepEqual(await toWebResponse(await alone).json(), {
+    assert.deepEqual(await (await alone).json(), {
       jsonrpc: "2.0",
       result: { x: "" },
       id: 2,

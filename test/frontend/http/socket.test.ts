@@ -3,7 +3,6 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import { HttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
-import { listenHttp } from "../../../src/frontend/http/http1/server.ts";
 import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
 import { poll } from "../../harness/wait.ts";
 import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
@@ -33,8 +32,7 @@ describe("an HTTP face that listens", () => {
     const { hub } = setUpHub({ s: script }, { servers: { s: { callTimeout: 200_000 } } });
     const maxMessage = 1024 * 1024;
     const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
-    const settings = { hostname: "127.0.0.1", port: 0 };
-    const listener = await listenHttp({ ...settings, handle: face.handle });
+    const listener = await face.listen("127.0.0.1", 0);
     const { port } = listener;
     const close = async (): Promise<void> => {
       await face.close();
@@ -178,7 +176,7 @@ describe("an HTTP face that listens", () => {
     const { hub } = setUpHub({});
     const settings = { hostname: "0.0.0.0", token: "t", maxMessage: 1024 };
     const face = new HttpServer(hub, settings);
-    const listener = await listenHttp({ hostname: "127.0.0.1", port: 0, handle: face.handle });
+    const listener = await face.listen("127.0.0.1", 0);
     const wire = new RawHttpClient(listener.port);
     wire.socket.write("GET /healthz HTTP/1.0\r\nAuthorization: Bearer t\r\n\r\n");
     await wire.waitForEnd();

@@ -1,0 +1,177 @@
+import type { Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { settlesWithin } from "../../base/clock.ts";
+import {
+  type BunHttpHandler,
+  serveOnBun,
+  type BunServeOptions,
+  serveOnDeno,
+} from "../../base/runtime.ts";
+
+/** A listening HTTP server of the runtime. */
+export interface HttpListener {
+  readonly port: number;
+  /** Stops listening; open connections have `ms` milliseconds to send their last responses. */
+  close(ms: number): Promise<void>;
+}
+
+export interface ListenOptions {
+  /** Host name or address; IPv6 without brackets. */
+  readonly hostname: string;
+  /** The port to listen on; 0 for any free port. */
+  readonly port: number;
+  /**
+   * Paths for which `RequestInfo.isPathAsSent` is known: `/a` or `/a/:name`, where `:name` stands for one segment. For
+   * other paths it may be false.
+   */
+  readonly exactPaths?: readonly string[];
+  /** Answers a request; must never reject. */
+  readonly fetch: (request: Request, info: RequestInfo) => Promise<Response>;
+}
+
+/** What a web `Request` does not say. */
+export interface RequestInfo {
+  /**
+   * Whether the path of the request's URL is the path that the client sent; if false, the runtime may have normalized it
+   * (`/a/../b` to `/b`). Reverse proxies that allow only some paths judge the path that was sent.
+   */
+  readonly isPathAsSent: boolean;
+}
+
+const PATH_AS_SENT: RequestInfo = { isPathAsSent: true };
+const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false };
+
+/** Time without traffic after which a connection on which nothing is due is closed, in seconds (not on Deno). */
+const IDLE_TIMEOUT = 60;
+
+/**
+ * Listens with the HTTP server of the runtime: `Bun.serve`, `Deno.serve`, or `node:http` with `@hono/node-server`. It
+ * parses requests, limits their heads and closes idle connections. Rejects with the runtime's error.
+ */
+export async function listen(options: ListenOptions): Promise<HttpListener> {
+  if (serveOnBun !== undefined) return listenOnBun(serveOnBun, options);
+  if (serveOnDeno !== undefined) return listenOnDeno(serveOnDeno, options);
+  return listenOnNode(options);
+}
+
+function listenOnBun(
+  serve: NonNullable<typeof serveOnBun>,
+  { hostname, port, exactPaths = [], fetch }: ListenOptions,
+): HttpListener {
+  const handler =
+    (info: RequestInfo): BunHttpHandler =>
+    async (request, server) => {
+      // A response may take any time. When it is complete, the connection is idle again.
+      server.timeout(request, 0);
+      // Bun's router compares paths as they were sent, but the URL takes a backslash for a slash.
+      const params = request.params;
+      const isNormalized = params !== undefined && Object.values(params).some(hasBackslash);
+      const response = await fetch(request, isNormalized ? PATH_NORMALIZED : info);
+      server.timeout(
+        request,
+        response.headers.get("Content-Type") === EVENT_STREAM ? 0 : IDLE_TIMEOUT,
+      );
+      return response;
+    };
+  const exact = handler(PATH_AS_SENT);
+  const options: BunServeOptions = {
+    hostname,
+    port,
+    development: false,
+    reusePort: false,
+    idleTimeout: IDLE_TIMEOUT,
+    // Bodies are limited while they are read.
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+    routes: Object.fromEntries(exactPaths.map((path) => [path, exact])),
+    fetch: handler(PATH_NORMALIZED),
+    error: internalError,
+  };
+  const server = serve(options);
+  return {
+    port: server.port,
+    close: (ms) => closeWithin(ms, server.stop(), () => server.stop(true)),
+  };
+}
+
+const EVENT_STREAM = "text/event-stream";
+
+function hasBackslash(text: string): boolean {
+  return text.includes("\\");
+}
+
+function listenOnDeno(
+  serve: NonNullable<typeof serveOnDeno>,
+  { hostname, port, fetch }: ListenOptions,
+): HttpListener {
+  const abort = new AbortController();
+  const options = { hostname, port, signal: abort.signal, onListen() {}, onError: internalError };
+  // Deno does not normalize paths.
+  const server = serve(options, (request) => fetch(request, PATH_AS_SENT));
+  return {
+    port: server.addr.port,
+    close: (ms) =>
+      closeWithin(ms, server.shutdown(), () => {
+        abort.abort();
+        return server.finished;
+      }),
+  };
+}
+
+async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<HttpListener> {
+  const [{ createServer }, { getRequestListener }] = await Promise.all([
+    import("node:http"),
+    import("@hono/node-server"),
+  ]);
+  const server = createServer(
+    { keepAliveTimeout: IDLE_TIMEOUT * 1000, noDelay: true },
+    getRequestListener(
+      (request, env) => {
+        const sent = "incoming" in env ? env.incoming.url : undefined;
+        return fetch(request, isPathOf(request.url, sent) ? PATH_AS_SENT : PATH_NORMALIZED);
+      },
+      { hostname, overrideGlobalObjects: false, errorHandler: internalError },
+    ) as Parameters<typeof createServer>[1],
+  );
+  await startListening(server, hostname, port);
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: (ms) => {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      return closeWithin(ms, closed, () => {
+        server.closeAllConnections();
+        return closed;
+      });
+    },
+  };
+}
+
+/** Whether the URL has the same path, and ends the same way, as the request target (RFC 9112, 3.2.1). */
+function isPathOf(url: string, target: string | undefined): boolean {
+  return (
+    target !== undefined &&
+    url.endsWith(target) &&
+    /^https?:\/\/[^/]*$/.test(url.slice(0, -target.length))
+  );
+}
+
+function startListening(server: Server, hostname: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, hostname, resolve);
+  });
+}
+
+/** Waits `ms` milliseconds at most for `closed`, then calls `closeNow`. */
+async function closeWithin(
+  ms: number,
+  closed: Promise<unknown>,
+  closeNow: () => Promise<unknown>,
+): Promise<void> {
+  if (await settlesWithin(ms, closed)) return;
+  await closeNow();
+}
+
+/** The response if the application fails; its error is not shown to the client. */
+function internalError(): Response {
+  return new Response(null, { status: 500 });
+}

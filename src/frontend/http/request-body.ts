@@ -1,0 +1,169 @@
+import { Buffer } from "node:buffer";
+import { setImmediate } from "node:timers/promises";
+import type { Clock } from "../../base/clock.ts";
+import { deferred } from "../../base/deferred.ts";
+
+/**
+ * Why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being received
+ * would take too much memory together; `tooSlow`: it made no progress; `tooFragmented`: its chunks are tiny; `broken`:
+ * it is malformed, or the connection was lost.
+ */
+export type BodyError = "tooLarge" | "tooMany" | "tooSlow" | "tooFragmented" | "broken";
+
+/** Memory for all bodies being received together, in bytes. */
+export const MAX_RECEIVING: number = 256 * 1024 * 1024;
+
+/** Interval in ms at which bodies are checked for progress. */
+export const BODY_CHECK_INTERVAL = 5000;
+/**
+ * A body must end, or grow by `MIN_PROGRESS` bytes, within this many checks. A body that makes progress may take long.
+ */
+const MAX_CHECKS = 12;
+const MIN_PROGRESS = 1024 * 1024;
+
+/** A body up to this size, in bytes, is read in one piece if the request announces its size. */
+const MAX_WHOLE_SIZE = 64 * 1024;
+
+/**
+ * A body is refused when it has had this many reads, and they brought fewer than `MIN_READ_SIZE` bytes on average: a
+ * chunk of one byte costs the process about as much as a chunk of a kilobyte, and a client can send millions of them.
+ */
+const MAX_SMALL_READS = 1024;
+const MIN_READ_SIZE = 32;
+
+/** After this many reads of one body, requests of other connections are handled. */
+const READS_PER_TURN = 64;
+
+/** Pieces are joined when there are this many: each piece costs memory besides its bytes. */
+const MAX_PIECES = 1024;
+
+const EMPTY: Buffer = Buffer.alloc(0);
+
+/** Reads the bodies of requests, and limits the memory that all bodies take together while they are being received. */
+export class RequestBodies {
+  readonly #clock: Clock;
+  readonly #receiving = new Set<ReceivedBody>();
+  #available: number;
+  #cancelChecks: (() => void) | undefined;
+
+  /** @param maxReceiving memory for all bodies together, in bytes */
+  constructor(clock: Clock, maxReceiving: number) {
+    this.#clock = clock;
+    this.#available = maxReceiving;
+  }
+
+  /** Reads a body of at most `limit` bytes. Never rejects. */
+  async read(request: Request, limit: number): Promise<Buffer | BodyError> {
+    const announced = request.headers.get("Content-Length");
+    const size = announced === null ? Infinity : Number(announced);
+    if (size > limit && announced !== null) return "tooLarge";
+    if (size > MAX_WHOLE_SIZE && request.body === null) return EMPTY;
+    const body = new ReceivedBody();
+    this.#receiving.add(body);
+    this.#cancelChecks ??= this.#scheduleChecks();
+    void (size <= MAX_WHOLE_SIZE
+      ? this.#receiveWhole(body, request, size, limit)
+      : this.#receiveStream(body, request, limit));
+    const outcome = await body.outcome;
+    this.#receiving.delete(body);
+    this.#available += body.reserved;
+    return outcome;
+  }
+
+  /** Stops checking for progress. */
+  close(): void {
+    this.#cancelChecks?.();
+  }
+
+  async #receiveWhole(
+    body: ReceivedBody,
+    request: Request,
+    size: number,
+    limit: number,
+  ): Promise<void> {
+    if (!this.#reserve(body, size)) {
+      body.end("tooMany");
+      return;
+    }
+    try {
+      const bytes = Buffer.from(await request.arrayBuffer());
+      body.end(bytes.length > limit ? "tooLarge" : bytes);
+    } catch {
+      body.end("broken");
+    }
+  }
+
+  async #receiveStream(body: ReceivedBody, request: Request, limit: number): Promise<void> {
+    const reader = (request.body as ReadableStream<Uint8Array>).getReader();
+    const pieces: Uint8Array[] = [];
+    /** The pieces since the last join. */
+    let recent: Uint8Array[] = [];
+    try {
+      for (let reads = 1; !body.hasEnded; reads++) {
+        const { done, value } = await reader.read();
+        if (done) {
+          body.end(Buffer.concat([...pieces, ...recent]));
+          return;
+        }
+        body.size += value.length;
+        if (body.size > limit) body.end("tooLarge");
+        else if (!this.#reserve(body, value.length)) body.end("tooMany");
+        else if (reads >= MAX_SMALL_READS && body.size < reads * MIN_READ_SIZE)
+          body.end("tooFragmented");
+        recent.push(value);
+        if (recent.length >= MAX_PIECES) {
+          pieces.push(Buffer.concat(recent));
+          recent = [];
+        }
+        if (reads % READS_PER_TURN === 0) await setImmediate();
+      }
+      await reader.cancel();
+    } catch {
+      body.end("broken");
+    }
+  }
+
+  /** Takes `size` bytes from the quota for a body. @returns false if less is left; then nothing is taken */
+  #reserve(body: ReceivedBody, size: number): boolean {
+    if (size > this.#available) return false;
+    this.#available -= size;
+    body.reserved += size;
+    return true;
+  }
+
+  #scheduleChecks(): () => void {
+    return this.#clock.after(BODY_CHECK_INTERVAL, () => {
+      for (const body of this.#receiving) body.check();
+      this.#cancelChecks = this.#receiving.size > 0 ? this.#scheduleChecks() : undefined;
+    });
+  }
+}
+
+/** A body while it is received. */
+class ReceivedBody {
+  readonly #outcome = deferred<Buffer | BodyError>();
+  /** Number of bytes received so far. */
+  size = 0;
+  /** Number of bytes taken from the quota. */
+  reserved = 0;
+  hasEnded = false;
+  #checks = 0;
+  /** Value of `size` when the current `MAX_CHECKS` checks began. */
+  #sizeBefore = 0;
+
+  get outcome(): Promise<Buffer | BodyError> {
+    return this.#outcome.promise;
+  }
+
+  end(outcome: Buffer | BodyError): void {
+    this.hasEnded = true;
+    this.#outcome.resolve(outcome);
+  }
+
+  check(): void {
+    if (++this.#checks <= MAX_CHECKS) return;
+    if (this.size - this.#sizeBefore < MIN_PROGRESS) this.end("tooSlow");
+    this.#checks = 1;
+    this.#sizeBefore = this.size;
+  }
+}
