@@ -36,10 +36,12 @@ export interface RequestInfo {
    * (`/a/../b` to `/b`). Reverse proxies that allow only some paths judge the path that was sent.
    */
   readonly isPathAsSent: boolean;
+  /** Keeps the connection open while a response is due that may be silent for longer than `IDLE_TIMEOUT`. */
+  keepOpen(response: Promise<unknown>): void;
 }
 
-const PATH_AS_SENT: RequestInfo = { isPathAsSent: true };
-const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false };
+const PATH_AS_SENT: RequestInfo = { isPathAsSent: true, keepOpen() {} };
+const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false, keepOpen() {} };
 
 /** Time without traffic after which a connection on which nothing is due is closed, in seconds (not on Deno). */
 const IDLE_TIMEOUT = 60;
@@ -59,21 +61,22 @@ function listenOnBun(
   { hostname, port, exactPaths = [], fetch }: ListenOptions,
 ): HttpListener {
   const handler =
-    (info: RequestInfo): BunHttpHandler =>
-    async (request, server) => {
-      // A response may take any time. When it is complete, the connection is idle again.
-      server.timeout(request, 0);
+    (isExact: boolean): BunHttpHandler =>
+    (request, server) => {
       // Bun's router compares paths as they were sent, but the URL takes a backslash for a slash.
-      const params = request.params;
-      const isNormalized = params !== undefined && Object.values(params).some(hasBackslash);
-      const response = await fetch(request, isNormalized ? PATH_NORMALIZED : info);
-      server.timeout(
-        request,
-        response.headers.get("Content-Type") === EVENT_STREAM ? 0 : IDLE_TIMEOUT,
-      );
-      return response;
+      const { params } = request;
+      const isPathAsSent =
+        isExact && (params === undefined || !Object.values(params).some(hasBackslash));
+      return fetch(request, {
+        isPathAsSent,
+        keepOpen(response) {
+          server.timeout(request, 0);
+          const restore = (): void => server.timeout(request, IDLE_TIMEOUT);
+          void response.then(restore, restore);
+        },
+      });
     };
-  const exact = handler(PATH_AS_SENT);
+  const exact = handler(true);
   const options: BunServeOptions = {
     hostname,
     port,
@@ -83,7 +86,7 @@ function listenOnBun(
     // Bodies are limited while they are read.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     routes: Object.fromEntries(exactPaths.map((path) => [path, exact])),
-    fetch: handler(PATH_NORMALIZED),
+    fetch: handler(false),
     error: internalError,
   };
   const server = serve(options);
@@ -92,8 +95,6 @@ function listenOnBun(
     close: (ms) => closeWithin(ms, server.stop(), () => server.stop(true)),
   };
 }
-
-const EVENT_STREAM = "text/event-stream";
 
 function hasBackslash(text: string): boolean {
   return text.includes("\\");

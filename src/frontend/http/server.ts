@@ -8,6 +8,7 @@ import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import type { Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
@@ -21,7 +22,7 @@ import { isModernRequest } from "../modern/request.ts";
 import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
 import { type HttpListener, listen, type RequestInfo } from "./listener.ts";
 import { ModernHttp } from "./modern.ts";
-import { parseAccept } from "./post-response.ts";
+import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 import { MAX_RECEIVING, RequestBodies } from "./request-body.ts";
 import {
   bodyErrorResponse,
@@ -166,12 +167,12 @@ export class HttpServer {
   }
 
   /** Answers a request. Host, Origin and token are checked before anything else is read. Never rejects. */
-  readonly fetch = async (request: Request, { isPathAsSent }: RequestInfo): Promise<Response> => {
+  readonly fetch = async (request: Request, info: RequestInfo): Promise<Response> => {
     try {
       const refusal = checkOrigin(request.headers, this.#settings);
       if (refusal !== undefined) return refusal;
       const unauthorized = checkToken(request.headers, this.#settings);
-      return await this.#app.fetch(request, { unauthorized, isPathAsSent });
+      return await this.#app.fetch(request, { unauthorized, info });
     } catch (error) {
       return internalErrorResponse(error);
     }
@@ -209,10 +210,10 @@ export class HttpServer {
     app.get("/readyz", (c) => this.#answerReadiness(c));
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
-        authorized((c) => (c.env.isPathAsSent ? answer(c) : notFoundResponse()));
+        authorized((c) => (c.env.info.isPathAsSent ? answer(c) : notFoundResponse()));
       app.post(
         path,
-        atPath((c) => this.#post(c.req)),
+        atPath((c) => this.#post(c.req, c.env.info)),
       );
       app.get(
         path,
@@ -225,7 +226,8 @@ export class HttpServer {
       app.all(path, atPath(methodNotAllowedResponse));
     }
     for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
-      const serve: Route = ({ req }) => this.#servePlugin(req.raw, req.param("plugin") ?? "");
+      const serve: Route = ({ req, env }) =>
+        this.#servePlugin(req.raw, req.param("plugin") ?? "", env.info);
       app.all(path, authorized(serve));
     }
     app.notFound(authorized(notFoundResponse));
@@ -233,15 +235,17 @@ export class HttpServer {
     return app;
   }
 
-  async #post(request: McpRequest): Promise<Response> {
+  async #post(request: McpRequest, info: RequestInfo): Promise<Response> {
     const { headers } = request.raw;
     const servers = requestedServersOf(request);
     const subset = readSubset(servers);
-    const hasModernVersion = isModernVersion(headers.get(VERSION_HEADER));
+    const version = headers.get(VERSION_HEADER);
+    const hasModernVersion = isModernVersion(version);
+    const sessionId = hasModernVersion ? null : headers.get(SESSION_HEADER);
     const session =
-      headers.has(SESSION_HEADER) && !hasModernVersion
-        ? this.#sessionOf(headers, subset)
-        : this.#refuseUnknownServers(servers);
+      sessionId === null
+        ? this.#refuseUnknownServers(servers)
+        : this.#sessionOf(sessionId, version, subset);
     if (session instanceof Response) return session;
     const accepts = parseAccept(headers.get("Accept"));
     if (accepts === undefined) {
@@ -268,9 +272,21 @@ export class HttpServer {
     // Notifications and responses help requests in flight to finish, so they are accepted while closing.
     const hasRequest = message.kind === "request" || message.kind === "batch";
     if (this.#isClosing && hasRequest) return shuttingDownResponse();
-    if (hasModernVersion || (message.kind === "request" && isModernRequest(message))) {
-      return this.#modern.receive(message, request.raw, accepts, subset);
-    }
+    const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
+    const response = isModern
+      ? this.#modern.receive(message, request.raw, accepts, subset)
+      : this.#receiveLegacy(message, session, accepts, subset);
+    const mayBeSilent = accepts === "json" || session?.isPaused === true;
+    if (mayBeSilent && response instanceof Promise) info.keepOpen(response);
+    return response;
+  }
+
+  #receiveLegacy(
+    message: Message,
+    session: SessionTransport | undefined,
+    accepts: AcceptedTypes,
+    subset: ServerSubset,
+  ): Response | Promise<Response> {
     if (session !== undefined) return session.receive(message, accepts);
     const isInitialize = message.kind === "request" && message.method === "initialize";
     return isInitialize
@@ -287,21 +303,20 @@ export class HttpServer {
       return errorResponse(406, "What is here to GET is text/event-stream.");
     }
     if (this.#isClosing) return shuttingDownResponse();
-    const session = this.#sessionOf(headers, readSubset(requestedServersOf(request)));
+    const session = this.#findSession(request);
     if (session instanceof Response) return session;
     return session.openEventStream(headers.get("Last-Event-ID") ?? undefined);
   }
 
   async #delete(request: McpRequest): Promise<Response> {
-    const subset = readSubset(requestedServersOf(request));
-    const session = this.#sessionOf(request.raw.headers, subset);
+    const session = this.#findSession(request);
     if (session instanceof Response) return session;
     await session.close();
     return noContentResponse();
   }
 
   /** A plugin's web application gets paths relative to its own root. */
-  async #servePlugin(request: Request, plugin: string): Promise<Response> {
+  async #servePlugin(request: Request, plugin: string, info: RequestInfo): Promise<Response> {
     const { method, headers, signal } = request;
     if (!WEB_METHODS.has(method)) return errorResponse(501, "This method is not served here.");
     const url = new URL(request.url);
@@ -314,8 +329,10 @@ export class HttpServer {
     const hasNoBody = body.length === 0 || method === "GET" || method === "HEAD";
     const bodyInit = hasNoBody ? {} : { body: body as Uint8Array<ArrayBuffer> };
     const pluginRequest = new Request(url, { method, headers, signal, ...bodyInit });
-    const response = await this.#hub.activePlugins.serve(plugin, pluginRequest);
-    return response === undefined ? notFoundResponse() : withoutConnectionHeaders(response);
+    const response = this.#hub.activePlugins.serve(plugin, pluginRequest);
+    if (response === undefined) return notFoundResponse();
+    info.keepOpen(response);
+    return withoutConnectionHeaders(await response);
   }
 
   /** 404 for names of servers that do not exist; otherwise their lists would just be empty. */
@@ -328,16 +345,24 @@ export class HttpServer {
     return errorResponse(404, `There is no server "${missing}". There are: ${names}.`);
   }
 
+  #findSession(request: McpRequest): SessionTransport | Response {
+    const { headers } = request.raw;
+    const subset = readSubset(requestedServersOf(request));
+    return this.#sessionOf(headers.get(SESSION_HEADER), headers.get(VERSION_HEADER), subset);
+  }
+
   /**
-   * The session that the request names, if it was opened for the same servers; else the answer that rejects the
-   * request.
+   * The session with an id, if it was opened for the same servers; else the response that rejects the request.
+   * @param version the protocol version that the request names
    */
-  #sessionOf(headers: Headers, subset: ServerSubset): SessionTransport | Response {
-    const version = headers.get(VERSION_HEADER);
+  #sessionOf(
+    id: string | null,
+    version: string | null,
+    subset: ServerSubset,
+  ): SessionTransport | Response {
     if (version !== null && !isLegacyVersion(version)) {
       return errorResponse(400, `This protocol version is not spoken here: ${version}.`);
     }
-    const id = headers.get(SESSION_HEADER);
     if (id === null) return missingSessionResponse();
     const session = this.#sessions.find(id);
     return session?.subset.key === subset.key
@@ -364,7 +389,7 @@ interface RouteEnv {
   Bindings: {
     /** The response that refuses the request because of its token; undefined if the token is right or not needed. */
     readonly unauthorized: Response | undefined;
-    readonly isPathAsSent: boolean;
+    readonly info: RequestInfo;
   };
 }
 

@@ -125,6 +125,11 @@ export class SessionTransport implements Transport, PostReceiver {
     return NO_OP_SENT_REQUEST;
   }
 
+  /** Whether requests wait before they are handled. */
+  get isPaused(): boolean {
+    return this.#paused !== undefined;
+  }
+
   pause(): void {
     this.#paused ??= deferred();
   }
