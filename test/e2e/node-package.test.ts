@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { testHttpAccess } from "../contract/http-access.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -163,6 +164,10 @@ describe("the package for Node", () => {
       assert.deepEqual(hub.lines, []);
     }),
   );
+
+  describe("serving over HTTP", () => {
+    testHttpAccess(() => ["node", program()]);
+  });
 
   it(
     "names line and column of what is wrong in a manifest, in TOML as in JSON",

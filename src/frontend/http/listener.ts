@@ -112,14 +112,15 @@ function listenOnDeno(
     port: server.addr.port,
     close: (ms) =>
       closeWithin(ms, server.shutdown(), () => {
+        // The server has not finished before all requests are answered, also if their connections are closed.
         abort.abort();
-        return server.finished;
+        return Promise.resolve();
       }),
   };
 }
 
 async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<HttpListener> {
-  const [{ createServer }, { getRequestListener }] = await Promise.all([
+  const [{ createServer }, { getRequestListener, RequestError }] = await Promise.all([
     import("node:http"),
     import("@hono/node-server"),
   ]);
@@ -130,7 +131,13 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
         const sent = "incoming" in env ? env.incoming.url : undefined;
         return fetch(request, isPathOf(request.url, sent) ? PATH_AS_SENT : PATH_NORMALIZED);
       },
-      { hostname, overrideGlobalObjects: false, errorHandler: internalError },
+      {
+        hostname,
+        overrideGlobalObjects: false,
+        // A request whose Host header or target is malformed.
+        errorHandler: (error) =>
+          error instanceof RequestError ? new Response(null, { status: 400 }) : internalError(),
+      },
     ) as Parameters<typeof createServer>[1],
   );
   await startListening(server, hostname, port);

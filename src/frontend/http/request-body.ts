@@ -58,16 +58,16 @@ export class RequestBodies {
     const size = announced === null ? Infinity : Number(announced);
     if (size > limit && announced !== null) return "tooLarge";
     if (size > MAX_WHOLE_SIZE && request.body === null) return EMPTY;
-    const body = new ReceivedBody();
+    const body: ReceivedBody = new ReceivedBody(() => {
+      this.#receiving.delete(body);
+      this.#available += body.reserved;
+    });
     this.#receiving.add(body);
     this.#cancelChecks ??= this.#scheduleChecks();
     void (size <= MAX_WHOLE_SIZE
       ? this.#receiveWhole(body, request, size, limit)
       : this.#receiveStream(body, request, limit));
-    const outcome = await body.outcome;
-    this.#receiving.delete(body);
-    this.#available += body.reserved;
-    return outcome;
+    return body.outcome;
   }
 
   /** Stops checking for progress. */
@@ -101,6 +101,7 @@ export class RequestBodies {
     try {
       for (let reads = 1; !body.hasEnded; reads++) {
         const { done, value } = await reader.read();
+        if (body.hasEnded) break;
         if (done) {
           body.end(Buffer.concat([...pieces, ...recent]));
           return;
@@ -142,6 +143,7 @@ export class RequestBodies {
 /** A body while it is received. */
 class ReceivedBody {
   readonly #outcome = deferred<Buffer | BodyError>();
+  readonly #onEnd: () => void;
   /** Number of bytes received so far. */
   size = 0;
   /** Number of bytes taken from the quota. */
@@ -151,12 +153,19 @@ class ReceivedBody {
   /** Value of `size` when the current `MAX_CHECKS` checks began. */
   #sizeBefore = 0;
 
+  /** @param onEnd called once, at once when the body ends */
+  constructor(onEnd: () => void) {
+    this.#onEnd = onEnd;
+  }
+
   get outcome(): Promise<Buffer | BodyError> {
     return this.#outcome.promise;
   }
 
   end(outcome: Buffer | BodyError): void {
+    if (this.hasEnded) return;
     this.hasEnded = true;
+    this.#onEnd();
     this.#outcome.resolve(outcome);
   }
 

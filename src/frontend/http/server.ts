@@ -210,7 +210,10 @@ export class HttpServer {
     app.get("/readyz", (c) => this.#answerReadiness(c));
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
-        authorized((c) => (c.env.info.isPathAsSent ? answer(c) : notFoundResponse()));
+        authorized((c) => {
+          const isExact = c.env.info.isPathAsSent && MCP_URL.test(c.req.raw.url);
+          return isExact ? answer(c) : notFoundResponse();
+        });
       app.post(
         path,
         atPath((c) => this.#post(c.req, c.env.info)),
@@ -404,6 +407,8 @@ function authorized(answer: Route): Route {
 }
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
+/** A URL below `/mcp` that is spelled without percent-encoding, which hono would decode. */
+const MCP_URL = /^\w+:\/\/[^/]*\/mcp(?:[/?]|$)/;
 const VERSION_HEADER = "MCP-Protocol-Version";
 const SESSION_HEADER = "Mcp-Session-Id";
 

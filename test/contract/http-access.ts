@@ -1,0 +1,183 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
+import { RawHttpClient } from "../fixtures/raw-http-client.ts";
+import { RawClient } from "../harness/raw-client.ts";
+import { EXIT_LIMIT, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+
+const TOKEN = "a-token-that-nobody-guesses";
+const AUTHORIZED = `Authorization: Bearer ${TOKEN}`;
+const LOCAL = "Host: 127.0.0.1";
+
+const INITIALIZE = JSON.stringify({
+  jsonrpc: "2.0",
+  id: 1,
+  method: "initialize",
+  params: {
+    protocolVersion: "2025-11-25",
+    capabilities: {},
+    clientInfo: { name: "c", version: "1" },
+  },
+});
+
+/** Sends one request in the given lines. @returns the status code; 0 if the connection was closed without a response */
+async function statusOf(
+  port: number,
+  method: string,
+  path: string,
+  lines: readonly string[],
+): Promise<number> {
+  const body = method === "POST" ? INITIALIZE : "";
+  const all = [
+    `${method} ${path} HTTP/1.1`,
+    ...lines,
+    "Accept: application/json, text/event-stream",
+    "Content-Type: application/json",
+    `Content-Length: ${body.length}`,
+    "Connection: close",
+  ];
+  const client = new RawHttpClient(port);
+  client.socket.write(`${all.join("\r\n")}\r\n\r\n${body}`, "latin1");
+  await client.waitForEnd();
+  client.socket.destroy();
+  return Number(/^HTTP\/1\.[01] (\d+)/.exec(client.text)?.[1] ?? 0);
+}
+
+/** What refuses a request: its status codes; 400: the runtime itself refuses. */
+const REFUSED: readonly (readonly [string, readonly number[], readonly string[]])[] = [
+  ["no token", [401], [LOCAL]],
+  ["another token", [401], [LOCAL, "Authorization: Bearer other"]],
+  ["the beginning of the token", [401], [LOCAL, `Authorization: Bearer ${TOKEN.slice(0, -1)}`]],
+  ["a longer token", [401], [LOCAL, `${AUTHORIZED}x`]],
+  ["the token in another scheme", [401], [LOCAL, `Authorization: Basic ${TOKEN}`]],
+  ["the token without a scheme", [401], [LOCAL, `Authorization: ${TOKEN}`]],
+  ["two tokens", [400, 401], [LOCAL, "Authorization: Bearer other", AUTHORIZED]],
+  ["another host", [403], ["Host: evil.example", AUTHORIZED]],
+  ["a host that begins like this one", [403], ["Host: 127.0.0.1.evil.example", AUTHORIZED]],
+  ["a user at another host", [400, 403], ["Host: 127.0.0.1@evil.example", AUTHORIZED]],
+  ["a host with a space", [400, 403], ["Host: a b", AUTHORIZED]],
+  ["a host that is no host", [400, 403], ["Host: %zz", AUTHORIZED]],
+  ["an empty host", [400, 403], ["Host: ", AUTHORIZED]],
+  ["no host", [400, 403], [AUTHORIZED]],
+  ["a page of another origin", [403], [LOCAL, AUTHORIZED, "Origin: https://evil.example"]],
+  ["a page without an origin", [403], [LOCAL, AUTHORIZED, "Origin: null"]],
+  ["a page of a file", [403], [LOCAL, AUTHORIZED, "Origin: file://"]],
+];
+
+/** Paths that are not `/mcp`, although some of them normalize to it. */
+const ODD_PATHS = [
+  "/x/../mcp",
+  "/x/%2e%2e/mcp",
+  "/./mcp",
+  "//mcp",
+  "/mcp/",
+  "/%6dcp",
+  "/MCP",
+  "/x\\..\\mcp",
+  "/mcp/b/../a",
+  "/mcp/b\\..\\a",
+];
+
+/**
+ * What the HTTP server of every runtime must refuse, and how it treats other connections.
+ * @param command the command line that starts the hub
+ */
+export function testHttpAccess(command: () => readonly [string, ...string[]]): void {
+  async function withServed(
+    run: (port: number, setup: TestFolder) => Promise<void>,
+    withToken = true,
+  ): Promise<void> {
+    await withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const [program, ...first] = command();
+      const args = [...first, "serve", "--config", setup.config, "--http", "127.0.0.1:0"];
+      if (withToken) args.push("--http-token-env", "T");
+      const env = { ...setup.env, T: TOKEN };
+      const hub = new RawClient(program, args, setup.dir, env);
+      const port = await hub.until(20_000, "the address", () => {
+        const text = /http:\/\/127\.0\.0\.1:(\d+)/.exec(hub.stderr)?.[1];
+        return text === undefined ? undefined : Number(text);
+      });
+      await run(port, setup);
+      hub.signal("SIGTERM");
+      assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
+      assert.deepEqual(hub.lines, []);
+    });
+  }
+
+  it("refuses a wrong token, Host or Origin on every path and method", TEST_OPTIONS, () =>
+    withServed(async (port) => {
+      for (const [what, statuses, lines] of REFUSED)
+        for (const [method, path] of [
+          ["POST", "/mcp"],
+          ["GET", "/mcp"],
+          ["DELETE", "/mcp"],
+          ["PUT", "/mcp"],
+          ["POST", "/mcp/a"],
+          ["GET", "/"],
+          ["GET", "/plugins/a"],
+        ] as const) {
+          const status = await statusOf(port, method, path, lines);
+          assert.ok(statuses.includes(status), `${what}: ${method} ${path}: ${status}`);
+        }
+      assert.equal(await statusOf(port, "POST", "/mcp", [LOCAL, AUTHORIZED]), 200);
+      const page = [LOCAL, AUTHORIZED, "Origin: http://localhost:6274"];
+      assert.equal(await statusOf(port, "POST", "/mcp", page), 200);
+    }),
+  );
+
+  it("tells everybody of this machine that it lives, by no other host name", TEST_OPTIONS, () =>
+    withServed(async (port) => {
+      assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
+      assert.equal(await statusOf(port, "GET", "/readyz", [LOCAL]), 200);
+      assert.equal(await statusOf(port, "GET", "/healthz", ["Host: evil.example"]), 403);
+    }),
+  );
+
+  it("answers no request for another path as one for /mcp", TEST_OPTIONS, () =>
+    withServed(async (port) => {
+      for (const path of ODD_PATHS) {
+        const status = await statusOf(port, "POST", path, [LOCAL, AUTHORIZED]);
+        assert.ok([400, 404].includes(status), `${path}: ${status}`);
+      }
+    }),
+  );
+
+  it("serves others while a client sends chunks of one byte", TEST_OPTIONS, () =>
+    withServed(async (port) => {
+      const chunks = new RawHttpClient(port);
+      chunks.request("POST", "/mcp", {
+        "Content-Type": "application/json",
+        "Transfer-Encoding": "chunked",
+      });
+      const block = "1\r\n \r\n".repeat(20_000);
+      const send = (): void => {
+        while (!chunks.isEnded && chunks.socket.write(block));
+      };
+      chunks.socket.on("drain", send);
+      send();
+      for (let n = 0; n < 5; n++) {
+        const began = performance.now();
+        assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
+        assert.ok(performance.now() - began < 5000);
+      }
+      chunks.socket.destroy();
+    }, false),
+  );
+
+  it("cancels a call when its client disconnects", TEST_OPTIONS, () =>
+    withServed(async (port, setup) => {
+      const client = new RawHttpClient(port);
+      const params = { name: "a__hang", arguments: {} };
+      client.post(modernRequest(1, "tools/call", params), {
+        Authorization: `Bearer ${TOKEN}`,
+        "MCP-Protocol-Version": MODERN_VERSION,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": params.name,
+      });
+      await setup.waitForEvent("a", ({ event, tool }) => event === "call" && tool === "hang");
+      client.socket.destroy();
+      await setup.waitForEvent("a", ({ event }) => event === "cancelled");
+    }),
+  );
+}
