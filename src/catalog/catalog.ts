@@ -43,7 +43,7 @@ export function isNamed(kind: Kind): kind is NamedKind {
 
 /** The manifest's settings for a server's tools or prompts; all keys are remote names. */
 export interface ExposureRules extends ToolOverrides {
-  /** Empty: no prefix. */
+  /** The prefix of exposed names; empty: they have none. */
   readonly prefix: string;
   /** Globs; undefined allows everything. */
   readonly allow: readonly string[] | undefined;
@@ -65,7 +65,7 @@ export interface ExposureNote {
     | "shortened"
     /** The manifest overrides members of a tool that the server does not list, or that is hidden. */
     | "idleOverride"
-    /** The manifest sets a member for which the server has another value. */
+    /** The manifest overrides a member of a tool for which the server lists another value. */
     | "conflict"
     /**
      * The entry does not conform to the official schemas: it is shown with changes (conformed) or hidden (unreadable).
@@ -76,7 +76,10 @@ export interface ExposureNote {
 }
 
 export interface ExposedList {
-  /** In the order in which entries claim their names: those that the manifest renames come first. */
+  /**
+   * Sorted by precedence: of two entries with the same name the first one gets it. Entries that the manifest renames
+   * come first.
+   */
   readonly entries: readonly SectionEntry[];
   readonly notes: readonly ExposureNote[];
 }
@@ -257,7 +260,7 @@ class LazyEntry implements SectionEntry {
     return (this.#bytes ??= this.#makeBytes());
   }
 
-  /** The pieces are not cached: only a list result needs them, which is cached as a whole. */
+  /** The pieces are not cached, because only a list result needs them, and the list result is cached as a whole. */
   appendTo(pieces: Piece[]): void {
     const { bytes, keys } = this.#item;
     const [keyRange, secondKeyRange] = keys;
@@ -328,8 +331,8 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 }
 
 /**
- * The input from one server to a catalog. Its exposed tools and prompts are cached by this object, so that later
- * catalogs that reuse it are built faster.
+ * What one server contributes to a catalog. Its exposed tools and prompts are cached with this object as the key, so a
+ * later catalog that reuses the object is built faster.
  */
 export interface CatalogSource {
   readonly server: string;
@@ -352,7 +355,7 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
   readonly uris: ExposedUris;
   /** The servers' `instructions`, each under its server's name; undefined if no server has any. */
   readonly instructions: string | undefined;
-  /** The capabilities that the servers declare beside their lists. */
+  /** The capabilities of the servers, apart from those for their lists. */
   readonly capabilities: CombinedCapabilities;
   /** Which entries are hidden, renamed or changed, and why. */
   readonly notes: readonly ExposureNote[];
@@ -432,7 +435,7 @@ function namedEntriesOf(
   for (const source of ordered) {
     const { server } = source;
     const list = cachedListOf(kind, source, settings);
-    // A loop in the place of `push(...list.notes)`, because a list may be longer than the maximum number of arguments.
+    // A loop instead of `push(...list.notes)`, because there may be more notes than a function call may have arguments.
     for (const note of list.notes) notes.push(note);
     for (const entry of list.entries) {
       const { name } = entry;
@@ -458,7 +461,7 @@ function cachedListOf(
   { nameRules, sha256, renamedUris: renamedUrisByServer }: NameSettings,
 ): CachedList {
   const renamedUris = renamedUrisByServer.get(source.server);
-  // Not cached: renamed resource URIs depend on other servers.
+  // The list of a server with renamed resource URIs is not cached, because these URIs depend on other servers.
   if (renamedUris !== undefined) return makeList(kind, source, nameRules, sha256, renamedUris);
   const cached = listCache.get(source);
   const previous = cached?.get(kind);
@@ -548,13 +551,13 @@ function uriEntriesOf(
       const owner = entries.get(ownUri)?.server ?? (skillOwner === server ? undefined : skillOwner);
       const namedServer = decodeUri(ownUri)?.server;
       const namesHubServer = namedServer !== undefined && servers.has(namedServer);
-      // A relative URI (RFC 3986) is exposed as one that names its server, because some clients refuse a whole list
-      // that contains one.
+      // A relative URI (RFC 3986) is exposed as one that names its server, because some clients refuse a whole list for
+      // one relative URI.
       const isUri = kind === "resourceTemplates" || URL.canParse(ownUri);
       const renamed = skillRoots.exposedUriOf(server, item.key);
       const isFree = owner === undefined && !namesHubServer && isUri;
       const name = renamed ?? (isFree ? ownUri : encode(server, item.key));
-      // URIs that differ only in lone surrogates have the same encoded form.
+      // URIs that differ only in lone surrogates have the same encoded form, so they count as duplicates.
       if (entries.get(name)?.server === server) {
         addNote(item, "duplicate", "The server lists this URI twice; the first is kept.");
         continue;

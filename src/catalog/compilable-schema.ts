@@ -12,7 +12,10 @@ const isNumber = (value: unknown): boolean => typeof value === "number";
 const isString = (value: unknown): boolean => typeof value === "string";
 const isBoolean = (value: unknown): boolean => typeof value === "boolean";
 
-/** JSON Schema keywords whose value is one schema; below, those with an array and with an object of schemas. */
+/**
+ * JSON Schema keywords whose value is one schema; the next two lists: keywords whose value is an array of schemas, and
+ * an object of schemas.
+ */
 const SINGLE_SCHEMA_KEYWORDS = [
   "not",
   "if",
@@ -60,7 +63,7 @@ const TYPE_NAMES: ReadonlySet<unknown> = new Set(
   "string number integer boolean null object array".split(" "),
 );
 
-/** References that Ajv always resolves. */
+/** References to the meta-schema, which Ajv always resolves. */
 const KNOWN_REFERENCES = /^http:\/\/json-schema\.org\/(?:draft-07\/)?schema#?$/;
 
 /** Whether the schema can be compiled. @param root a parsed output schema */
@@ -77,7 +80,8 @@ export function isCompilable(root: unknown): boolean {
     pending.push(...subschemasOf(next));
     const { $ref } = next;
     if (typeof $ref !== "string" || KNOWN_REFERENCES.test($ref)) continue;
-    // If the schema identifies subschemas (`$id`, `$anchor`), a reference to one of them counts as resolvable.
+    // If the schema identifies subschemas (`$id`, `$anchor`), every reference counts as resolvable, because it may lead
+    // to one of them.
     hasIdentifiers ??= /"\$(?:id|anchor)":/.test(JSON.stringify(root));
     if (hasIdentifiers) continue;
     const target = resolveReference(root, $ref);

@@ -39,7 +39,7 @@ export interface ConformanceResult {
   readonly text: string;
 }
 
-/** Results by schema rules, so that each entry is checked once per rules. */
+/** The cached results: each entry is checked only once against each schema. */
 const resultCache: Readonly<Record<SchemaVariant, WeakMap<ListedItem, ConformanceResult>>> = {
   legacy: new WeakMap(),
   wrapped: new WeakMap(),
@@ -62,7 +62,7 @@ export function conform(item: ListedItem, kind: Kind, rules: SchemaVariant): Con
  */
 export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMember[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
-  // An entry that conforms to the legacy rules conforms to all other rules, too.
+  // Only the legacy rules are checked: an entry that conforms to them conforms to all other rules, too.
   const check = new EntryCheck(bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: bytes.length }, "")) return false;
   checkEntry(check, kind, "legacy", members);
@@ -88,12 +88,12 @@ function makeConforming(item: ListedItem, kind: Kind, rules: SchemaVariant): Con
   if (texts.length === 0) return { item, text: "" };
   const bytes = joinPieces(applyEdits(check.bytes, check.edits));
   const read = readItem(bytes, kind);
-  // The key stays as the server wrote it, because requests must use that form.
+  // The key stays the one that the server sent, even if an edit has changed it: requests to the server must use it.
   const made = read && { ...read, key: item.key, original: item.bytes };
   return { item: made, text: texts.join(" ") };
 }
 
-/** Maximum number of paths named in a text. */
+/** Maximum number of paths that the `text` of a result names. */
 const MAX_PATHS = 5;
 
 /** The check of one entry: collects the edits it needs and the paths of what is edited. */
@@ -227,8 +227,8 @@ function invalidKeysOf(
   for (const member of members) {
     const { key } = member;
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
-    // Members without a rule are skipped, and all but the last of several with the same key, because parsers use the
-    // last.
+    // Members without a rule are skipped. Of several members with the same key only the last is checked, because
+    // parsers use the last.
     if (rule === undefined || invalid.includes(key) || lastMember(members, key) !== member)
       continue;
     if (!rule(check, member, path === "" ? key : `${path}.${key}`)) invalid.push(key);
@@ -241,8 +241,8 @@ const TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\
 const timestamp: Rule = ({ bytes }, at) => {
   const value = readString(bytes, at) ?? "";
   if (!TIMESTAMP.test(value)) return false;
-  // `Date.parse` accepts days that do not exist, such as 30 February: the date without its zone must stay the same day
-  // in UTC.
+  // `Date.parse` accepts days that do not exist, such as 30 February, as a later day: the date alone, read as UTC, must
+  // give the same day.
   const date = value.slice(0, 10);
   const ms = Date.parse(`${date}T00:00:00Z`);
   return (
@@ -326,7 +326,10 @@ function sameForAllRules(rules: Rules): Readonly<Record<SchemaVariant, Rules>> {
   return { legacy: rules, wrapped: rules, modern: rules };
 }
 
-/** @param members all members of the entry; undefined: more than the scanner records, so nothing is checked */
+/**
+ * @param members all members of the entry; undefined if there are more than the scanner records: then nothing is
+ * checked
+ */
 function checkEntry(
   check: EntryCheck,
   kind: Kind,
@@ -387,7 +390,7 @@ const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
 /**
  * Makes a tool's schema, which is an object, conform. A keyword with a value of another type has no meaning in JSON
  * Schema and is removed.
- * @param isLegacy whether the rules for `properties` and `required` apply
+ * @param isLegacy whether `properties` and `required` must follow the legacy rules
  * @param isTyped whether the schema must have the type "object"
  */
 function checkSchema(
@@ -467,7 +470,10 @@ function checkModernOutput(check: EntryCheck, at: ByteRange, path: string): bool
 
 const SURROGATE_PREFIXES = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
 
-/** Whether there may be a surrogate escape. False is certain; the check costs two native searches. */
+/**
+ * Whether the bytes may contain an escaped surrogate. False is certain, true is not; the check costs two native
+ * searches.
+ */
 function mayHaveSurrogates(bytes: Uint8Array): boolean {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   return SURROGATE_PREFIXES.some((sign) => buffer.includes(sign));

@@ -77,8 +77,8 @@ const MAX_SCANNED_ENTRIES = 10_000_000;
 
 /**
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
- * @param kind also the member that holds the entries
- * @param max the number of entries read at most
+ * @param kind the kind of the entries, which is also the name of the member that holds them
+ * @param max the maximum number of entries that are read
  * @param isConforming whether official clients of both eras can read an entry unchanged
  * @returns undefined if the result does not have that form
  */
@@ -155,7 +155,7 @@ export function readItem(
   return {
     key,
     bytes,
-    // Without `_meta`, `members` holds the keys alone and is used as it is: a second array for each item would cost
+    // Without `_meta`, all of `members` are keys, so the array itself is used: a second array for each item would cost
     // memory.
     keys: meta === undefined ? members : members.filter((member) => member.key === keyName),
     meta: meta !== undefined && bytes[meta.start] === OPEN_BRACE ? meta : undefined,
@@ -232,7 +232,7 @@ export interface ServerListing extends ItemsByKind {
   readonly hints?: CacheHints | undefined;
   /** The `_meta` of its list results, as JSON. */
   readonly metas?: ListMetas | undefined;
-  /** The capabilities it declares beside its lists; undefined: not known. */
+  /** Its capabilities, apart from those for its lists; undefined: not known. */
   readonly declared?: ServerCapabilities | undefined;
 }
 
@@ -241,7 +241,7 @@ export type ListMetas = Readonly<Partial<Record<Kind, string>>>;
 /** Capabilities by name, each with its settings. */
 export type CapabilitySettings = Readonly<Record<string, object>>;
 
-/** What a server declares beside its lists (lifecycle, capability negotiation). */
+/** What a server declares, apart from the capabilities for its lists (lifecycle, capability negotiation). */
 export interface ServerCapabilities {
   /** `resources.subscribe` */
   readonly canSubscribe: boolean;
@@ -255,7 +255,7 @@ export interface ServerCapabilities {
 export interface CombinedCapabilities {
   readonly canSubscribe: boolean;
   readonly tasks: Readonly<Record<"legacy" | "modern", boolean>>;
-  /** If several servers declare one name, the settings of the first apply. */
+  /** If several servers declare the same extension, the settings of the first apply. */
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
 }
@@ -320,7 +320,7 @@ function sameCacheHints(a: CacheHints | undefined, b: CacheHints | undefined): b
 export function mergeCacheHints(kind: Kind, listings: readonly ServerListing[]): CacheHint {
   let merged: CacheHint | undefined;
   for (const { hints, [kind]: items } of listings) {
-    // A modern server without such a list gives no hint for it and contributes no entries.
+    // A modern server without a list of this kind gives no cache hint for it and contributes no entries.
     if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
     const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHING;
     merged = {
@@ -338,10 +338,10 @@ export function mergeListMetas(kind: Kind, listings: readonly ServerListing[]): 
 }
 
 /**
- * Combines the servers' capabilities. A server whose capabilities are not known may declare anything, so capabilities
- * that cannot be announced to clients later are announced while there is such a server.
+ * Combines the servers' capabilities. While some server's capabilities are not known, every capability that cannot be
+ * announced to clients later is announced, because that server may have it.
  * @param listings in the order of the manifest
- * @param isComplete whether these are all servers, with known listings
+ * @param isComplete whether `listings` has the known listing of every server
  */
 export function mergeCapabilities(
   listings: readonly ServerListing[],

@@ -8,7 +8,8 @@ export interface NameRules {
 }
 
 /**
- * The owner of a name. The hash in a shortened name depends on nothing else, so no other server or tool can change it.
+ * The tool or prompt that a name belongs to. The hash in a shortened name is made from these two members only, so no
+ * other server or tool can change it.
  */
 export interface NameOwner {
   readonly server: string;

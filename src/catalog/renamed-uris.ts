@@ -19,7 +19,7 @@ export class ExposedUris {
     this.skills = skills;
   }
 
-  /** The renaming function of that server; undefined if none of its URIs is renamed. */
+  /** The function that renames this server's URIs; undefined if none of them is renamed. */
   renamerFor(server: string): UriRenamer | undefined {
     const resources = this.#resources.get(server);
     if (resources === undefined && !this.skills.hasRenamed(server)) return undefined;
@@ -42,7 +42,7 @@ export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: Uri
   };
   object.objects("content").forEach(replaceBlock);
   for (const message of object.objects("messages")) {
-    // A prompt's message has one block, or several in some revisions.
+    // The `content` of a prompt's message is one block, or in some protocol revisions an array of blocks.
     replaceBlock(message.object("content"));
     message.objects("content").forEach(replaceBlock);
   }

@@ -17,7 +17,9 @@ export interface Route {
   /** The remote name as JSON, ready to be inserted into a request. */
   readonly remoteNameJson: Uint8Array;
   readonly limits: RouteTimeouts;
-  /** The listed item; undefined if the server does not list it, such as an expansion of a URI template. */
+  /**
+   * The listed item; undefined if the server does not list it, for example if the URI is an expansion of a template.
+   */
   readonly item: ListedItem | undefined;
 }
 
@@ -149,7 +151,8 @@ export class Section {
     if (this.size !== other.size || this.info.listMeta !== other.info.listMeta) return false;
     for (const [name, entry] of this.#entries) {
       const counterpart = other.#entries.get(name);
-      // Entries of unchanged servers are the same object. They are skipped, because comparing bytes would create them.
+      // Entries of unchanged servers are the same object. They are skipped, because their bytes would be created only
+      // for the comparison.
       if (entry === counterpart) continue;
       if (counterpart === undefined || Buffer.compare(entry.bytes, counterpart.bytes) !== 0)
         return false;

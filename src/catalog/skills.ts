@@ -77,9 +77,9 @@ function* ancestorPathsOf(uri: string): Generator<string> {
 }
 
 /**
- * The skill directories (roots) of all servers. Every root has one owner, the first server that has it. If a later
- * server has a skill with the same root, nested ones included, its whole outermost root is exposed under URIs that name
- * the server.
+ * The skill directories (roots) of all servers. Every root has one owner: the first server that has it. If a server's
+ * skill, or a skill nested in it, has a root that an earlier server owns, the server's whole outermost root is exposed
+ * under URIs that name the server.
  */
 export class SkillRoots {
   /** The owner of each root that is exposed unchanged. */
@@ -87,7 +87,7 @@ export class SkillRoots {
   /** By server: `#renamed`: the outermost roots that are exposed under another URI; `#hidden`: the hidden roots. */
   readonly #renamed = new Map<string, Set<string>>();
   readonly #hidden = new Map<string, Set<string>>();
-  /** By server with filter rules: the roots that are shown. */
+  /** For each server with filter rules: the roots that are shown. */
   readonly #shown = new Map<string, ReadonlySet<string>>();
   readonly #rules = new Map<string, SkillRules>();
 
@@ -119,7 +119,7 @@ export class SkillRoots {
           this.#renamed.set(server, own.add(top));
         } else for (const root of roots) this.#owners.set(root, server);
       }
-      // A URI that this server lists as a resource is read from it, so no skill of a later server can own it.
+      // URIs that this server lists as resources are read from this server, so no skill of a later server can own them.
       for (const { key } of resources) {
         for (const path of ancestorPathsOf(key)) claimed.add(path);
       }
@@ -138,7 +138,7 @@ export class SkillRoots {
     return encodeUriTemplate(server, uri);
   }
 
-  /** The server of the nearest skill that contains this exposed URI. */
+  /** The server that owns the innermost skill that contains this exposed URI. */
   ownerOf(uri: string): string | undefined {
     if (this.#owners.size === 0) return undefined;
     for (const path of ancestorPathsOf(uri)) {
@@ -148,15 +148,15 @@ export class SkillRoots {
     return undefined;
   }
 
-  /** Whether the manifest hides the skill with this URI of the server's own, listed or not. */
+  /** Whether the manifest hides the skill with this URI (the server's own one), whether the skill is listed or not. */
   hidesSkill(server: string, uri: string): boolean {
     const root = skillRootOf(uri);
     return root !== undefined && !isShown(uri, root, this.#rules.get(server));
   }
 
   /**
-   * Whether the manifest hides the resource with this URI of the server's own, as a file of a hidden skill. A file of a
-   * nested skill belongs to the enclosing skill, too, so it is shown while one of the two is.
+   * Whether the manifest hides the resource with this URI (the server's own one) because it is a file of a hidden
+   * skill. A file of a nested skill belongs to the enclosing skill, too: it is shown while one of the two skills is.
    */
   hidesFile(server: string, uri: string): boolean {
     if (!this.#rules.has(server) || isWithinAny(uri, this.#shown.get(server) ?? NO_ROOTS))

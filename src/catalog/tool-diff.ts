@@ -24,8 +24,8 @@ function excerpt(text: string, width: number): string {
 }
 
 /**
- * Returns excerpts of two texts around their difference, each at most `width` long. The length of omitted text is given
- * only if the texts differ there.
+ * Returns excerpts of two texts around their difference, each at most `width` long. Common text that is omitted is
+ * shown as `…`; if a differing part is too long itself, its length is given.
  */
 function excerptPair(before: string, after: string, width: number): [string, string] {
   const shorter = Math.min(before.length, after.length);
@@ -44,7 +44,7 @@ function excerptPair(before: string, after: string, width: number): [string, str
   return [excerptOf(before), excerptOf(after)];
 }
 
-/** The start of the word at `at`, at most CONTEXT_LENGTH units back, because a word can have any length. */
+/** The start of the word at `at`, or `at` itself if the word starts more than CONTEXT_LENGTH units before. */
 function startOfWord(text: string, at: number): number {
   if (at <= 0) return 0;
   const space = text.slice(Math.max(0, at - CONTEXT_LENGTH), at).search(/\s\S*$/);
@@ -106,7 +106,8 @@ export interface ToolDiff {
 
 const MAX_TEXT = 600;
 /**
- * Limits of one path and one value, in characters; even the longest single change fits into the text with its labels.
+ * Maximum lengths of one path and of one value, in characters: so short that even the longest single change fits into
+ * the text, together with its labels.
  */
 const MAX_PATH = 80;
 const MAX_VALUE = 140;
@@ -126,7 +127,7 @@ export function diffTools(before: ListedItem, after: ListedItem): ToolDiff | und
   return parts.length === 0 ? undefined : { name: after.key, parts, text: changes.text };
 }
 
-/** The diff to an earlier version of which only the changed parts are known. */
+/** The diff between a tool and its earlier version, if only the names of the changed parts are known. */
 export function diffFromFingerprints(after: ListedItem, parts: readonly ToolPart[]): ToolDiff {
   const changes = new ChangeText(`Removed and added again with another ${parts.join(", ")}.`);
   const current = partsOf(after);
@@ -218,7 +219,7 @@ class ChangeText {
   }
 }
 
-/** The description has no label; every other value is labelled with its path. */
+/** The lines that show one change. They start with the path of the value, unless the value is the description. */
 function linesOf(path: string, before: unknown, after: unknown): string[] {
   const label = path === "description" ? "" : `${excerpt(path, MAX_PATH)}: `;
   if (before === undefined) return [`+ ${label}${excerpt(valueText(after), MAX_VALUE)}`];

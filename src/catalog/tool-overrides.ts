@@ -8,9 +8,9 @@ import { type ListedItem, readItem } from "./listing.ts";
 /** Overrides by remote tool name; a missing table sets nothing. The tables have no prototype. */
 export interface ToolOverrides {
   readonly describe?: Readonly<Record<string, string>> | undefined;
-  /** Members of `_meta`, set one by one. */
+  /** Members of `_meta` that are set; its other members stay. */
   readonly meta?: Readonly<Record<string, Table>> | undefined;
-  /** Members of `annotations` (schema, ToolAnnotations), set one by one. */
+  /** Members of `annotations` (schema, ToolAnnotations) that are set; its other members stay. */
   readonly annotations?: Readonly<Record<string, Table>> | undefined;
 }
 
@@ -27,7 +27,7 @@ export function firstOverrideKeys(overrides: ToolOverrides): ReadonlyMap<string,
 
 export interface OverrideResult {
   readonly item: ListedItem;
-  /** Paths such as `annotations.readOnlyHint` for which the server has another value. */
+  /** Paths of overridden members, such as `annotations.readOnlyHint`, for which the server has another value. */
   readonly conflicts: readonly string[];
 }
 

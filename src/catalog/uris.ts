@@ -61,7 +61,10 @@ const ENCODED_URI = /^(toolmux:\/\/|ui:\/\/toolmux\/)([^/]+)\/(.+)$/s;
 /** Matches the scheme at the start of a URI; a percent-encoded URI has none, as its colon is encoded. */
 const SCHEME_PREFIX = /^[a-z][a-z0-9+.-]*:/i;
 
-/** The scheme of a URI or template with its colon, in lower case; undefined if it has none or a variable one. */
+/**
+ * The scheme of a URI or template with its colon, in lower case; undefined if it has none, or if the scheme is a
+ * template variable.
+ */
 export function schemeOf(uri: string): string | undefined {
   return SCHEME_PREFIX.exec(uri)?.[0].toLowerCase();
 }
@@ -75,7 +78,10 @@ type PatternPart =
   | { readonly kind: "text"; readonly text: string }
   | { readonly kind: "value"; readonly minLength: 0 | 1; readonly terminators: string };
 
-/** The pattern for an expression's value, by operator; other operators match anything. */
+/**
+ * The pattern for the value of a template expression, by the expression's operator (RFC 6570); with any other operator,
+ * every value matches.
+ */
 const EXPRESSION_PARTS: Readonly<Record<string, PatternPart>> = {
   "": { kind: "value", minLength: 1, terminators: "/?#" },
   ".": { kind: "value", minLength: 0, terminators: "/?#" },
@@ -143,7 +149,7 @@ function advancePositions(
     for (const at of from) if (uri.startsWith(text, at)) positions.add(at + text.length);
     return positions;
   }
-  // Extends each start as far as the value may reach, and stops at positions that another start has reached.
+  // From each start, adds every position at which the value may end, until a position that another start has reached.
   for (const start of from) {
     if (part.minLength === 0) positions.add(start);
     for (let at = start; at < uri.length && !part.terminators.includes(uri.charAt(at)); at++) {

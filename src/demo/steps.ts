@@ -17,7 +17,7 @@ export interface DemoContext {
   readonly lastMessage: string;
   /** Resolves when the hub has written `text` to stderr. @throws {HubError} if that takes longer than `ms` */
   readonly waitForStderr: (text: string, ms: number) => Promise<void>;
-  /** Process ids that must be gone at the end. */
+  /** Ids of processes that must have ended at the end of the demo. */
   readonly pids: number[];
 }
 

@@ -130,7 +130,7 @@ export class ActivePlugins {
     return this.#set?.serve(plugin, request);
   }
 
-  /** Resolves when no plugin has running calls, or at the time limit. Never rejects. */
+  /** Resolves when no plugin has running calls, at the latest after `CLOSE_LIMIT`. Never rejects. */
   async whenIdle(): Promise<void> {
     await Promise.all(this.#sets.map((set) => set.whenIdle(CLOSE_LIMIT)));
   }

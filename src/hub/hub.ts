@@ -82,7 +82,10 @@ export class Hub {
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
-  /** Settle when every server has started, failed or is late, and when none is late any more; unset: nobody waits. */
+  /**
+   * `untilLate` settles when every server has started, has failed or is late; `untilStarted` when none is late any
+   * more. Unset: nobody waits.
+   */
   #settled: Partial<Record<"untilLate" | "untilStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
   /** `#invalid`: servers whose table in the manifest is invalid; `#names`: all servers; both in manifest order. */
@@ -198,7 +201,7 @@ export class Hub {
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
-      // An invalid server keeps its previous specification until its table is valid.
+      // A server whose table has become invalid keeps its previous specification until the table is valid.
       const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
       return previous === undefined ? [] : [previous];
     });
@@ -237,8 +240,8 @@ export class Hub {
   }
 
   /**
-   * Settles when every server that should be up has connected, has failed, or is late (each has its `connectTimeout`).
-   * @param until `untilStarted`: waits for late servers, too (each has its `startLimit`)
+   * Settles when every server that should be up has connected, has failed, or is late (`connectTimeout` has passed).
+   * @param until `untilStarted`: waits for late servers, too (each at most until its `startLimit`)
    */
   settled(until: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     const { promise } = (this.#settled[until] ??= deferred());
@@ -292,8 +295,8 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // The later entry of a name counts: an invalid server that runs with its previous settings has the status from
-      // the pool.
+      // If a name occurs twice, the later entry counts: an invalid server that runs with its previous settings has the
+      // status from the pool.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);

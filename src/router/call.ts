@@ -62,11 +62,17 @@ export interface Caller extends ServerRequestTarget {
    * @param edits turn a modern server's result into a legacy one, for a legacy client
    */
   toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
-  /** The client has declared the tasks extension: it polls the tasks that modern servers create for its calls. */
+  /**
+   * Whether the client has declared the tasks extension: if so, it polls the tasks that modern servers create for its
+   * calls.
+   */
   readonly supportsTasks?: boolean;
-  /** A server's request for this call was refused because the client did not declare the capability. */
+  /** A server's request for this call was refused because the client has not declared the capabilities `required`. */
   onMissingCapability?(required: object): void;
-  /** Answers the client; called exactly once. undefined: the call was cancelled, and must not be answered. */
+  /**
+   * Answers the client; called exactly once. `message` is undefined if the call was cancelled: then the client must get
+   * no answer.
+   */
   respond(message: EncodedMessage | undefined): void;
   notify(message: EncodedMessage): void;
 }
@@ -96,7 +102,7 @@ export interface CallContext {
 export interface RoutedRequest {
   readonly request: Request;
   readonly route: Route;
-  /** The edits that the server's copy of the request needs. */
+  /** The edits that turn the client's request into the one for the server. */
   readonly rewrite: RequestRewrite;
   /** The client's progress token, in its original bytes, if it gave one. */
   readonly token: Piece | undefined;
@@ -283,8 +289,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
   /**
-   * The part of a timeout message that tells what has kept the request from being sent for `seconds`; undefined if only
-   * the server's response is missing.
+   * The part of a timeout message that says why the request was not sent within `seconds`; undefined if only the
+   * server's response is missing.
    */
   protected abstract waitReason(seconds: number): string | undefined;
 
@@ -306,8 +312,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
-    // A resource that was requested by a URI that names the server is answered under that URI; the same holds for all
-    // resources below it.
+    // If the client has requested a resource by a URI that names the server, the answer uses such URIs for that
+    // resource and all resources below it.
     if (name !== encodeUriTemplate(server, remoteName)) return rename;
     const root = skillRootOf(remoteName) ?? remoteName;
     return (uri) =>
@@ -430,7 +436,10 @@ export class RelayedCall extends Call implements UpstreamHandler {
   }
 }
 
-/** The result for servers without the capability `completions`, which the hub itself always declares. */
+/**
+ * The result for a server without the capability `completions`: clients ask for completions of any server, because the
+ * hub always declares that capability.
+ */
 const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
 
 /** A `completion/complete` request. */

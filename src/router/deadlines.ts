@@ -10,14 +10,16 @@ export interface DeadlineTarget {
 
 /** The longest delay that a timer accepts, in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
-/** For this time after a pause nothing expires, in ms: responses that arrived during the pause are read first. */
+/**
+ * Time after a pause in which nothing expires, in ms, so that responses that arrived during the pause are read first.
+ */
 const READ_DELAY_AFTER_PAUSE = 100;
 
 /**
  * The deadlines of many calls on one timer, which is set for the earliest deadline and checks all when it fires. A call
  * that ends in time, or whose deadline is postponed, sets no timer.
  *
- * While paused, no time passes, so that a call does not expire because its response cannot be read or written.
+ * While paused, no time passes: a call must not expire because the hub cannot read or write its response.
  */
 export class Deadlines {
   readonly #clock: Clock;
@@ -33,7 +35,7 @@ export class Deadlines {
     this.#clock = clock;
   }
 
-  /** The clock's time without all pauses, in ms; never goes back. */
+  /** The clock's time minus all pauses, in ms; never goes back. */
   now(): number {
     return (this.#pausedSince ?? this.#clock.now()) - this.#totalPaused;
   }

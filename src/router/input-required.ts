@@ -80,7 +80,7 @@ export interface AnswerReadOptions {
   readonly sender: ClientDeclaration;
   /** Whether the client is modern, so that it gets the result unchanged. */
   readonly isUnchanged: boolean;
-  /** The called tool, if a legacy client gets its structured output. */
+  /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
 }
 
@@ -114,8 +114,8 @@ export function readAnswer(
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error")
     return isUnchanged ? passThrough(response) : explainError(response, options);
-  // If the response was not scanned, it contains no `\u00…` escapes, so a search for bytes finds every sign of an
-  // incomplete result. A response without one needs no parsing.
+  // A response that was not scanned contains no `\u00…` escapes, so a search for bytes shows whether the result may be
+  // incomplete. If it cannot be, the response is not parsed.
   if (isUnchanged && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return passThrough(response);
   const result = new JsonObject(bytes, scanTopLevel(bytes, body.start));
@@ -188,7 +188,7 @@ function prefixServerInInputs(
   return withEdits(response, prefixInputNames(server, required));
 }
 
-/** Returns the edits that add the server's name to the messages that its input requests show to the user. */
+/** Returns the edits that add the server's name to the messages that the input requests show to the user. */
 export function prefixInputNames(
   server: string,
   { inputs, bytes }: Pick<InputRequired, "inputs" | "bytes">,
@@ -212,7 +212,8 @@ function explainError(
     return unchanged;
   const data = error.object("data");
   const isOfTasks = requiresOnlyTasks(data.value("requiredCapabilities"));
-  // The hub can declare tasks for a legacy client; a modern client's own declaration is not changed.
+  // For a legacy client, the hub can declare support for tasks itself; a modern client's own declaration is not
+  // changed.
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = data.object("requiredCapabilities").members.map(({ key }) => key);
   const what = names.length === 0 ? "more" : names.join(" and ");
@@ -282,7 +283,7 @@ export function responseOfBytes(message: EncodedMessage): Response | undefined {
 
 /** Maximum number of rounds per call. */
 const MAX_ROUNDS = 10;
-/** Delay before a request is repeated because the server requires it without any input, in ms. */
+/** Delay before a request is repeated if the server wants it repeated but requests no input, in ms. */
 const REPEAT_DELAY = 250;
 /** Time limit for the client's answers, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
@@ -467,7 +468,7 @@ class InputRound {
         this.#answer(input, outcome, body);
       },
       fail: (error) => this.#reject(input, error.message),
-      // The server's request was part of a result, so the server cannot receive progress for it.
+      // Nothing to do: the server's request was part of a result, so the server cannot receive progress for it.
       progress: () => {},
     };
     const cancel = caller.sendServerRequest(request);

@@ -12,7 +12,10 @@ export interface CallParams {
   readonly kind: Kind;
   /** The name or URI that the client uses. */
   readonly name: string;
-  /** `key`: the key of the member whose value is `name`; `nameMembers`: all members of the object with that member. */
+  /**
+   * `key`: the key of the member whose value is `name`; `nameMembers`: all members of the object that has this member,
+   * which is `params` or its `ref`.
+   */
   readonly key: "name" | "uri";
   readonly nameMembers: readonly JsonMember[];
   /** The members of `params`. */
@@ -26,7 +29,7 @@ export interface CallParams {
 export interface MethodSpec {
   readonly kind: Kind;
   readonly key: "name" | "uri";
-  /** The name of the missing member in error messages. */
+  /** What error messages call the member if it is missing. */
   readonly label: string;
 }
 

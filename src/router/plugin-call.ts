@@ -32,7 +32,7 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
-/** What stays the same about a call however often plugins change it. */
+/** The properties of a call that stay the same when plugins change the call. */
 export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
@@ -91,7 +91,7 @@ export class PluginToolCall implements ChainedCall {
   }
 
   get arguments(): Readonly<Record<string, unknown>> {
-    // Parsed at each read, so that a plugin that changes the object affects no other.
+    // Parsed at each read, so that a plugin that changes the object does not change it for other plugins.
     return JSON.parse(this.argumentsJson) as Record<string, unknown>;
   }
 
@@ -166,7 +166,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return error === undefined;
   }
 
-  /** Nothing to do: URIs are renamed in the answer that the plugins give, after their hooks. */
+  /** Nothing to do: the URIs are renamed later, in the answer that the plugins' hooks give. */
   renameUris(response: Response): Response {
     return response;
   }
@@ -261,16 +261,16 @@ function pluginCancelError(reason: unknown): HubError {
   return new HubError("cancelled", text, { cause: reason });
 }
 
-/** What only plugin calls need besides the context of all calls. */
+/** What a plugin call needs in addition to the context that all calls have. */
 export interface PluginCallContext {
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
   readonly client: ClientInfo;
-  /** The plugin that makes the call, if one does: its own hooks are skipped. */
+  /** The plugin that makes the call; undefined if none does. This plugin's own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
   /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];
-  /** The call is task-augmented: a legacy server may create a task. */
+  /** Whether the call is task-augmented: then a legacy server may create a task. */
   readonly isTask: boolean;
 }
 
@@ -288,7 +288,7 @@ export class PluginCall extends Call implements ToolCallContext {
   /** The answers that have not come yet; rarely more than one. */
   #answers: readonly UpstreamAnswer[] = EMPTY;
   #holders: readonly PluginMember[] = EMPTY;
-  /** The response to the call's only request is the answer to the client, and no plugin reads it. */
+  /** Whether the response to the call's only request is the answer to the client, and no plugin reads it. */
   #isForwarded = false;
   /** Whether the request was written to the server at least once. */
   #wasSent = false;
@@ -512,7 +512,7 @@ export class PluginCall extends Call implements ToolCallContext {
     return isMixed ? wrapToolOutput(message, route.item) : message;
   }
 
-  /** Maps the URIs of a plugin's answer, too, which may differ from the server's. */
+  /** Renames the URIs in the answer that the plugins give, which may have other URIs than the server's response. */
   #renameAnswerUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
     const parsed = parseMessage(joinMessage(message));
@@ -552,7 +552,7 @@ function argumentEdits(request: Request, members: readonly JsonMember[], json: s
   if (lastMember(members, "arguments") !== undefined) {
     return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, replacement }));
   }
-  // The comma is always needed: `params` has at least one member, the tool's name.
+  // A comma always follows the inserted member, because `params` has at least one other member: the tool's name.
   const insertAt = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
   return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
 }

@@ -27,8 +27,8 @@ export interface LookupHints {
   readonly links: ResourceLinks;
   /**
    * Whether all links were given to one client; then they take precedence over servers' listings. Links given to
-   * several clients that cannot be told apart only rank with the templates, so that one client's links do not decide
-   * for another.
+   * several clients that the hub cannot tell apart have only the rank of templates, so that one client's links do not
+   * decide for another client.
    */
   readonly isOneClient: boolean;
   /** Whether the client can use a server of that name, even if it is stopped. Links of other servers are ignored. */

@@ -52,7 +52,7 @@ export class Retry {
     const delay = RETRY_DELAYS[this.#retryCount];
     if (!RETRYABLE_CODES.has(code)) return error;
     if (code === "answerLost" && !this.#mayRepeat()) return this.#explainLoss(error);
-    // A 401 is retried once: by then the authorization has succeeded or failed.
+    // After a 401 there is only one retry: when it is sent, the authorization has succeeded or failed.
     if (delay === undefined || (code === "unauthorized" && this.#retryCount > 0)) return error;
     this.#retryCount++;
     if (code === "answerLost") this.#lostCount++;

@@ -46,7 +46,7 @@ export interface RouterOptions {
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
   notify(message: EncodedMessage): void;
-  /** The plugin that makes these calls, if one does: its own hooks are skipped. */
+  /** The plugin that makes these calls; undefined if none does. This plugin's own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
   /** The client, as the receiver of servers' requests and notifications. */
   readonly client: ClientChannel;
@@ -169,7 +169,7 @@ export class Router {
       return new SubscribeCall(context, routed, connection, subscriptions);
     if (kind !== "tools" || listed === undefined)
       return new RelayedCall(context, routed, connection);
-    // Modern calls do not have the member `task`.
+    // Only legacy calls have the member `task`; in a modern call it is ignored.
     const isTask =
       lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
     if (isTask) tasks.makeRoom();

@@ -67,7 +67,7 @@ class ResourceSubscription implements Subscriber {
   readonly server: string;
   readonly uri: string;
   readonly #name: string;
-  /** The subscriptions of the connection that it uses now. */
+  /** All subscriptions at the connection that this subscription uses now. */
   #subscriptions: Subscriptions;
 
   constructor(
@@ -115,12 +115,15 @@ class ResourceSubscription implements Subscriber {
     );
   }
 
-  /** Converts the server's URI of an updated resource, the subscribed one or one below it, to the client's. */
+  /**
+   * Returns the client's URI for the server's URI of an updated resource, which is the subscribed resource or one below
+   * it.
+   */
   #clientUriOf(uri: string): string {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
-    // If the client's URI ends with the server's own URI, it is that of a renamed skill, in which the own URI is not
-    // percent-encoded.
+    // If the client's URI ends with the server's own URI, the resource belongs to a renamed skill, whose URIs contain
+    // the server's own URI without percent-encoding.
     const encode = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
     return encode(this.server, uri);
   }

@@ -19,7 +19,10 @@ import { cancelTask, type OpenTask } from "../upstream/tasks.ts";
 import { readInputs, requestInputs, responseOfBytes } from "./input-required.ts";
 import type { UpstreamRequest } from "./upstream-request.ts";
 
-/** Polling interval in ms: lower and upper bound of the server's `pollIntervalMs`, and the default. */
+/**
+ * Polling interval in ms: `min` and `max` limit the server's `pollIntervalMs`; `default` applies if the server gives
+ * none.
+ */
 const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
 
 /** Polls a task that a server created for a call until it ends, for a client that does not support tasks. */
@@ -68,12 +71,12 @@ export class TaskPolling implements OpenTask {
     cancelTask(this.#session, this.#taskId);
   }
 
-  /** The session has ended, which the task may survive: a poll shows at once whether it did. */
+  /** The session has ended. The task may still exist, so it is polled at once. */
   onSessionLost(): void {
     this.#pollNow();
   }
 
-  /** Nothing to do: the polling continues over its session until that is closed. */
+  /** Nothing to do: polling continues over the session of the retired connection until that session is closed. */
   onRetired(): void {}
 
   /** Polls the task until it ends. @returns the call's response */

@@ -146,7 +146,8 @@ export class ClientTasks {
       sequence: ++this.#lastSequence,
       createdAt: this.#clock.now(),
       onLost: (task, cause) => {
-        // The result of an ended task of a closed session can no longer be requested: it is treated as expired.
+        // When the session is closed, the result of an ended task can no longer be requested: the task is dropped like
+        // an expired one.
         if (task.isOver) this.#entries.delete(task.id);
         pluginCall?.onTaskLost(cause);
       },
@@ -168,12 +169,12 @@ export class ClientTasks {
     if (task.era === "legacy") return entry;
     const current = view.connection(task.origin.route.server);
     if (current === undefined) throw unknownTaskError();
-    // If its connection was replaced or stopped, the task may still exist at the server's present connection.
+    // If the task's connection was replaced or stopped, the task may still exist at the server's present connection.
     if (!task.connection.canStart) task.connection = current;
     return entry;
   }
 
-  /** A server has reported the status of a modern task. */
+  /** Updates a modern task to the status that its server has reported. */
   recordStatus(task: Task, status: JsonObject): void {
     task.update(readModernTaskStatus(status), this.#clock.now());
   }
@@ -419,7 +420,7 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
     this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
   }
 
-  /** Answers without the tasks whose server has not answered yet. */
+  /** The deadline has passed: answers without the tasks whose server has not answered yet. */
   expire(): void {
     this.#abort.abort(new HubError("callTimeout", "It took too long."));
   }
@@ -496,7 +497,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#answer(false);
   }
 
-  /** The connection is no longer used: continues at the one that replaces it. */
+  /** The connection is no longer used: the subscription continues at the connection that replaces it. */
   onRetired(): void {
     this.#session = undefined;
     const connection = this.#context.view.connection(this.#task.origin.route.server);

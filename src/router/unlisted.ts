@@ -19,8 +19,8 @@ export interface UnlistedRequestOptions {
   readonly connections: readonly Connection[];
   readonly view: ClientView;
   /**
-   * The call, if the catalog contains the name by now.
-   * @param isLast no other server is awaited, so a resource may be located by links, templates and scheme
+   * Returns the call if the catalog contains the name by now.
+   * @param isLast whether no other server is awaited: then a resource may be located by links, templates and scheme
    * @throws {HubError} if the name is ambiguous or the request invalid
    */
   find(isLast: boolean): Call | undefined;
@@ -41,7 +41,7 @@ export class UnlistedRequest implements DeadlineTarget {
   slot: number | undefined;
   readonly #options: UnlistedRequestOptions;
   readonly #waiters = new Map<Connection, SessionWaiter>();
-  /** Why a server that may have the name did not start; it explains more than "unknown name". */
+  /** The error of a server that may have the name but did not start; it explains more than "unknown name". */
   #cause: HubError | undefined;
   #call: Call | undefined;
 

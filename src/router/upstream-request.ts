@@ -34,12 +34,12 @@ export interface UpstreamHandler {
    * legacy server, "any" for requests whose result is complete by definition.
    */
   readonly resultForm: "unchanged" | "legacy" | "any";
-  /** The called tool, if a legacy client gets its structured output. */
+  /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
   /**
-   * The session is open.
-   * @param hasWaited the request had to wait, so its tool may be known from a saved listing only
-   * @returns whether the request is to be sent; else the handler has ended it
+   * Called when the session is open, before the request is sent.
+   * @param hasWaited whether the request had to wait, so that its tool may be known from a saved listing only
+   * @returns whether the request is to be sent; if not, the handler has ended it
    */
   onSession(session: Session, hasWaited: boolean): boolean;
   /** The response with the URIs by which the client can read the resources. */
@@ -65,12 +65,12 @@ export interface UpstreamRequestOptions {
   /** The server's own id of the task that the request is about. */
   readonly taskId?: string;
   /**
-   * If plugins have changed the arguments: the edits that the server's copy of the request needs, and the new arguments
-   * as JSON.
+   * If plugins have changed the arguments: the edits that turn the client's request into the one for the server, and
+   * the new arguments as JSON.
    */
   readonly rewrite?: RequestRewrite;
   readonly changedArguments?: string | undefined;
-  /** The request is task-augmented: a legacy server may create a task. */
+  /** Whether the request is task-augmented: then a legacy server may create a task. */
   readonly isTask?: boolean;
 }
 
@@ -92,7 +92,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   readonly #options: UpstreamRequestOptions;
   /** "retrying": waits to be sent again; "unfinished": the server needs more, or has created a task. */
   #state: "waiting" | "sent" | "retrying" | "unfinished" | "done" = "waiting";
-  /** The session and the id with which it was sent last. */
+  /** The session over which the request was sent last, and the id that it had there. */
   #session: Session | undefined;
   #id = 0;
   #hasWaited = false;
@@ -299,7 +299,9 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     return this.#options.rewrite ?? this.clientRequest.rewrite;
   }
 
-  /** The edits of a request that may be sent several times: a new array per send, as `Session` adds its own edits. */
+  /**
+   * The edits for the next send of the request. Each send gets a new array, because `Session` adds its own edits to it.
+   */
   get #nextRewrite(): RequestRewrite {
     const { edits, tokens } = this.#rewrite;
     return { edits: [...edits, ...(this.#inputRounds?.edits ?? NO_EDITS)], tokens };
@@ -359,7 +361,7 @@ function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, List
   const cached = mirroredToolsCache.get(tools);
   if (cached !== undefined) return cached;
   const mirrored = tools.filter((item) => mirroredParamsOf(item).length > 0);
-  // Of two tools with the same name, the first one counts.
+  // Reversed, so that of two tools with the same name the first one counts.
   const index = new Map(mirrored.toReversed().map((item) => [item.key, item]));
   mirroredToolsCache.set(tools, index);
   return index;
