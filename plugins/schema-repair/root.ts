@@ -105,7 +105,7 @@ interface ObjectShape {
   readonly required: ReadonlySet<string>;
   /** Whether other arguments are rejected. */
   readonly isClosed: boolean;
-  /** Whether the schema has no other constraints. */
+  /** Whether the schema has no constraints other than those in this shape. */
   readonly isLossless: boolean;
 }
 
