@@ -84,7 +84,7 @@ export const TYPES: readonly unknown[] = [
 export const VALUE_CHECKS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,
-  // The meaning of these keywords depends on the dynamic scope, which no client supports.
+  // The meaning of the `$dynamic…` and `$recursive…` keywords depends on the dynamic scope, which no client supports.
   $dynamicAnchor: isNeverValid,
   $dynamicRef: isNeverValid,
   $recursiveAnchor: isNeverValid,

@@ -377,7 +377,7 @@ IS_PLAIN_CHAR[QUOTE] = 0;
 IS_PLAIN_CHAR[BACKSLASH] = 0;
 
 /**
- * After this many plain bytes, the rest of a string is scanned four bytes at a time: the setup for that costs as much
+ * After this many plain bytes in a row, the following ones are scanned four at a time: the setup for that costs as much
  * as scanning this many bytes one by one.
  */
 const MIN_WORD_SCAN = 48;
