@@ -82,7 +82,8 @@ export function formatCall(
   const shown = redaction && redactArguments(call.argumentsJson, redaction);
   const entry = JSON.stringify({
     time: new Date(started).toISOString(),
-    // Call numbers and client ids are unique per hub only, and several hubs may write to one file.
+    // The process id distinguishes the hubs that write to one file: call numbers and client ids are unique within one
+    // hub only.
     hub: process.pid,
     call: call.number,
     client: { id: client.id, name: truncate(client.name), version: truncate(client.version) },

@@ -5,7 +5,8 @@ import { setTimeout } from "node:timers/promises";
 
 /**
  * Opens for appending, so that hubs sharing a file never overwrite each other, and for reading, to check the last line.
- * Symbolic links are not followed, as anyone who can write to the folder could redirect them; a FIFO does not block.
+ * Symbolic links are not followed, as anyone who can write to the folder could redirect them; opening a FIFO does not
+ * block.
  */
 const FLAGS =
   constants.O_RDWR |
@@ -74,12 +75,12 @@ export class LogFile {
   async #write(handle: FileHandle, lines: readonly string[]): Promise<number> {
     const stats = await handle.stat();
     const isFile = stats.isFile();
-    // /dev/null is allowed; a pipe would lose lines that nobody reads.
+    // A device such as /dev/null is allowed. A pipe is not: lines that nobody reads would be lost.
     if (!isFile && !stats.isCharacterDevice()) throw new Error("it is no file");
     if (isFile && (stats.mode & 0o077) !== 0) await handle.chmod(0o600);
     const { end, isCut } = isFile ? await findEnd(handle) : { end: undefined, isCut: false };
     const room = end === undefined ? Infinity : this.#limits.maxSize - end;
-    // Ends a line that was cut off by a full disk or a killed hub.
+    // If the last line was cut off, by a full disk or a killed hub, a line break ends it first.
     const parts = [isCut ? "\n" : ""];
     const ends: number[] = [];
     let size = parts.join("").length;

@@ -54,8 +54,9 @@ function unescapeScalar(text: string): string {
 const CACHED_KEY = "toolmux/cached";
 
 /**
- * The result with its time in `_meta`, otherwise unchanged.
- * @returns undefined if the result may not be cached: it links to a resource that may be gone later, or is not complete
+ * The result with the time added to its `_meta`, otherwise unchanged.
+ * @returns undefined if the result may not be cached: it is not complete, or it links to a resource that may be gone
+ * later
  */
 export function withCachedTime(json: string, time: Date): string | undefined {
   if (json.includes('"resource_link"')) return undefined;
@@ -77,7 +78,7 @@ export function withCachedTime(json: string, time: Date): string | undefined {
     : json;
 }
 
-/** @param before number of members in front of it */
+/** @param before number of members in front of the new one */
 function insertMember(text: string, at: number, member: string, before: number): string {
   return text.slice(0, at) + (before > 0 ? "," : "") + member + text.slice(at);
 }

@@ -15,7 +15,10 @@ export interface ServerGroup {
   readonly keys: Set<string>;
 }
 
-/** Estimated memory per entry besides its texts, in bytes, so that many small entries count as well. */
+/**
+ * Estimated memory of an entry in addition to its texts, in bytes: without it, many small entries could take far more
+ * memory than `maxSize`.
+ */
 const ENTRY_OVERHEAD = 256;
 
 /** An LRU cache of answers with a TTL and a maximum total size. */
@@ -78,7 +81,7 @@ export class ResultCache {
     this.#size += size;
   }
 
-  /** Removes a server's results, including those of calls in progress. */
+  /** Removes a server's results; results of calls in progress will not be stored. */
   removeServer(server: string | undefined): void {
     if (server === undefined) return;
     const group = this.#groups.get(server);

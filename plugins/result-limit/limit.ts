@@ -26,7 +26,7 @@ export interface OverflowStore {
    * stored.
    */
   tool(): string | undefined;
-  /** @returns the id for reading it; undefined if it was not stored */
+  /** @returns the id for reading the content later; undefined if it was not stored */
   put(kept: StoredContent): string | undefined;
 }
 

@@ -69,7 +69,7 @@ function graphemeBoundary(text: Buffer, end: number): number {
   const around = left + text.toString("utf8", at, codePointStart(text, at + GRAPHEME_WINDOW));
   const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
   const index = segmenter.segment(around).containing(left.length)?.index ?? 0;
-  // No grapheme ends within the searched range: one that is longer is not a readable character, so it is split.
+  // If no grapheme ends within the searched range, the grapheme is too long to be a readable character: it is split.
   return index === 0 ? at : from + Buffer.byteLength(left.slice(0, index));
 }
 

@@ -9,7 +9,7 @@ export type ContentItem = TextItem | MediaItem;
 export interface TextItem {
   readonly kind: "text";
   readonly json: string;
-  /** Whether it is a text entry, which can be cut and remain one. */
+  /** Whether this is a text entry. Any other readable entry becomes one when it is cut. */
   readonly isText: boolean;
   readonly text: string;
   /** Its place in the result's JSON; undefined for an entry that the plugin made. */
@@ -83,7 +83,8 @@ function readItem(part: Part, entry: unknown): ContentItem {
 export function repeatsStructured(items: readonly ContentItem[], structured: string): boolean {
   const value: unknown = JSON.parse(structured);
   if (entriesMatch(items, value)) return true;
-  // Values other than objects are wrapped by servers, as `{"result": …}` or `{"content": …}`.
+  // Servers wrap values other than objects, as `{"result": …}` or `{"content": …}`: the entries may repeat the inner
+  // value.
   const [inner, ...others] = isObject(value) ? Object.values(value) : [];
   return others.length === 0 && entriesMatch(items, inner);
 }

@@ -39,7 +39,7 @@ interface Entry {
   expires: number;
 }
 
-/** Size of a page's stored end, in bytes. */
+/** Memory that the stored end of one page takes, in bytes. */
 const PAGE_END_SIZE = 8;
 
 /**

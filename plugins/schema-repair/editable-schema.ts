@@ -40,7 +40,7 @@ export class EditableSchema {
     if (this.has(keyword)) this.#copyForChange().delete(keyword);
   }
 
-  /** Deletes keywords that may have rejected values. */
+  /** Deletes keywords that may have rejected values, so the schema may accept more than before. */
   widen(...keywords: readonly string[]): void {
     for (const keyword of keywords) this.delete(keyword);
     this.isWider = true;

@@ -14,7 +14,9 @@ const options = v.strictObject({
   unrepairable: v.optional(v.picklist(["hide", "show"], `"hide" or "show"`), "hide"),
 });
 
-/** Maximum number of remembered log entries, for servers whose tools keep changing. */
+/**
+ * Maximum number of changes that are remembered as logged: servers whose tools keep changing would add more endlessly.
+ */
 const MAX_REMEMBERED = 10_000;
 /** Maximum number of tool names in a log line. */
 const MAX_NAMES = 20;
@@ -68,7 +70,7 @@ interface LoggedChange {
 }
 
 interface RepairedTool {
-  /** The same object if nothing was changed; undefined if the tool cannot be repaired. */
+  /** The repaired tool: the same object if nothing was changed, undefined if the tool cannot be repaired. */
   readonly tool: Tool | undefined;
   /** The changes, or why a repair is impossible; empty if nothing was changed. */
   readonly done: string;

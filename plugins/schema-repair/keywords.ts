@@ -1,6 +1,6 @@
 /*
- * The keywords of JSON Schema (2020-12), by the form of their values. Providers reject a request that contains a schema
- * with any other value.
+ * The keywords of JSON Schema (2020-12), by the form of their values. Providers reject a request if a keyword in one of
+ * its schemas has a value of another form.
  */
 
 /** A schema that is an object. */
@@ -80,11 +80,11 @@ export const TYPES: readonly unknown[] = [
   "string",
 ];
 
-/** Valid values of the other keywords. */
+/** For each of the other keywords: whether a value is valid for it. */
 export const VALUE_CHECKS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,
-  // Their meaning depends on the dynamic scope, which no client supports.
+  // The meaning of the `$dynamic…` and `$recursive…` keywords depends on the dynamic scope, which no client supports.
   $dynamicAnchor: isNeverValid,
   $dynamicRef: isNeverValid,
   $recursiveAnchor: isNeverValid,

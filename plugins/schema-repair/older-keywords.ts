@@ -3,7 +3,7 @@ import { SCHEMA_KEYWORD_REMOVED } from "./notes.ts";
 import { VALUE_CHECKS, isObject, isSchema, TYPES } from "./keywords.ts";
 
 export interface DialectOptions {
-  /** Whether keywords beside a `$ref` are ignored, as up to draft-07. */
+  /** Whether keywords beside a `$ref` are ignored, as in drafts up to draft-07. */
   readonly ignoresRefSiblings: boolean;
   readonly isRoot: boolean;
   /** Called for each change. */

@@ -13,7 +13,7 @@ import {
 const MAX_DEPTH = 200;
 /** Maximum number of values in a schema. */
 const MAX_VALUES = 200_000;
-/** Maximum number of schemas after resolving all references in place, as some clients and providers do. */
+/** Maximum number of schemas after each reference is replaced by its target, as some clients and providers do. */
 const MAX_UNFOLDED = 100_000;
 
 /**
@@ -50,7 +50,7 @@ export function findLimitViolation(value: unknown): string | undefined {
   return undefined;
 }
 
-/** @returns a text if the schema cannot be repaired: the reason */
+/** @returns the facts, or a text that says why the schema cannot be repaired */
 export function analyze(root: Schema): SchemaAnalysis | string {
   const schemas = collectSchemas(root);
   const invalidReferences = new Map<Schema, InvalidReference>();

@@ -30,7 +30,7 @@ export type RepairResult =
 /** `arguments`: an input schema, read by models' providers; `results`: an output schema, read by clients only. */
 export type Purpose = "arguments" | "results";
 
-/** Maximum number of rounds: one repair may uncover the next, but each leaves less to repair. */
+/** Maximum number of rounds: a repair may make another one necessary, but each round leaves less to repair. */
 const MAX_ROUNDS = 20;
 
 /**

@@ -17,7 +17,7 @@ import type { SchemaAnalysis } from "./references.ts";
 import type { ChangeNotes, SchemaLocation } from "./notes.ts";
 
 export interface RepairerOptions extends SchemaAnalysis {
-  /** Whether keywords beside a `$ref` are ignored, as up to draft-07. */
+  /** Whether keywords beside a `$ref` are ignored, as in drafts up to draft-07. */
   readonly ignoresRefSiblings: boolean;
   /** Whether the targets of references may have been widened. */
   readonly areTargetsWider: boolean;
@@ -103,7 +103,7 @@ export class SchemaRepairer {
     for (const keyword of draft.keywords()) {
       const isForm = Object.hasOwn(VALUE_CHECKS, keyword) ? VALUE_CHECKS[keyword] : undefined;
       if (isForm === undefined || !draft.has(keyword) || isForm(draft.get(keyword))) continue;
-      // Without its bounds, `contains` would mean something else.
+      // Without `minContains` or `maxContains`, `contains` would mean something else, so all three are removed.
       if (keyword.endsWith("Contains")) drop(keyword, "contains", "minContains", "maxContains");
       else drop(keyword);
     }
@@ -113,7 +113,7 @@ export class SchemaRepairer {
     for (const keyword of SCHEMA_LIST_KEYWORDS) {
       const list = draft.get(keyword);
       if (!draft.has(keyword) || (Array.isArray(list) && list.length > 0)) continue;
-      // `items` applies to the elements after those of `prefixItems`.
+      // `items` applies to the elements after those of `prefixItems`, so it cannot stay without `prefixItems`.
       drop(keyword, ...(keyword === "prefixItems" ? ["items"] : []));
     }
     for (const keyword of SCHEMA_MAP_KEYWORDS) {
@@ -232,7 +232,7 @@ const OLDER_KEYWORDS_REWRITTEN = "keywords of older drafts rewritten";
 
 const UNEVALUATED_KEYWORDS = ["unevaluatedItems", "unevaluatedProperties"] as const;
 
-/** Names of arguments that providers accept. */
+/** Whether providers accept this name for an argument. */
 export function isPropertyName(name: string): boolean {
   return /^[a-zA-Z0-9_.-]{1,64}$/.test(name);
 }

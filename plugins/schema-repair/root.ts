@@ -105,7 +105,7 @@ interface ObjectShape {
   readonly required: ReadonlySet<string>;
   /** Whether other arguments are rejected. */
   readonly isClosed: boolean;
-  /** Whether the schema has no other constraints. */
+  /** Whether the schema has no constraints other than those in this shape. */
   readonly isLossless: boolean;
 }
 
@@ -140,7 +140,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
 /** The schemas that several shapes have for the same argument. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
-  /** How many of these shapes are open to other arguments. */
+  /** How many of the shapes that have this argument accept other arguments, too. */
   open: number;
 }
 

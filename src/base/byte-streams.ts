@@ -18,7 +18,10 @@ export interface ByteOutput {
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after everything that was written. */
   end(): void;
-  /** A complete write leaves no reference to the bytes, whose memory may then be detached or reused: see `ByteSlice`. */
+  /**
+   * After a complete write, the output has no reference to the bytes, so their memory may be detached or reused: see
+   * `ByteSlice`.
+   */
   readonly retainsNoMemory?: true | undefined;
 }
 

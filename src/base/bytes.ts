@@ -27,7 +27,7 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
     : decoder.decode(bytes.subarray(start, end));
 }
 
-/** Maximum length of a cached text, in bytes; below, the number of cache slots, a power of two. */
+/** Maximum length of a cached text, in bytes. The constant after it is the number of cache slots, a power of two. */
 const MAX_CACHED_TEXT = 64;
 const TEXT_CACHE_SIZE = 1024;
 const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] = Array.from(
@@ -106,7 +106,10 @@ export function detachMemory(bytes: Uint8Array): void {
   (bytes.buffer as ArrayBuffer).transfer(0);
 }
 
-/** Below this size, in bytes, memory is not detached: small chunks may share it, and are copied for the write anyway. */
+/**
+ * Minimum size, in bytes, of a chunk whose memory is detached: smaller chunks may share their memory, and are copied
+ * for the write anyway.
+ */
 const MIN_OWNED = 16 * 1024;
 
 /** Whether the chunk covers its whole ArrayBuffer, so that nothing else shares its memory. */

@@ -22,7 +22,7 @@ export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "o
  * was first seen; `nameMoved`: an exposed name now leads to another tool.
  */
 export type AlertKind =
-  /** The server's table in the manifest is invalid: it is not started, or keeps its previous settings. */
+  /** The server's table in the manifest is invalid: the server is not started, or keeps its previous settings. */
   | "manifestInvalid"
   | "connectionFailed"
   | "disconnected"
@@ -81,7 +81,10 @@ export interface StateEvent {
 /** `call`: the call's number in this hub; `name`: the exposed name of the tool; `tool`: the server's own name. */
 export type CallEvent =
   | { kind: "callStarted"; call: number; server: string; tool: string; name: string }
-  /** `failed`: the hub answered with an error of its own. Whether an answer has `isError` is not checked. */
+  /**
+   * `answered`: also if the result has `isError`, which is not checked. `failed`: the hub answered with an error of its
+   * own.
+   */
   | CallEndEvent<{ kind: "callFinished"; outcome: "answered" }>
   | CallEndEvent<{ kind: "callFinished"; outcome: "failed"; cause: HubError }>
   | CallEndEvent<{ kind: "callCancelled"; by: CancelledBy }>;
@@ -129,7 +132,7 @@ export class EventBus {
    * @returns a function that unsubscribes; repeated calls do nothing
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
-    // Wrapped in a new function as the key in the Map, since the same listener may be subscribed twice.
+    // The same listener may be subscribed twice, so each subscription has a new function as its key in the Map.
     const registered: EventListener = (event) => listener(event);
     this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
     this.#updateWantedKinds();

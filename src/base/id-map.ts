@@ -94,7 +94,7 @@ export class IdMap<Value> {
     return found.sort((a, b) => a.order - b.order).map(({ key, value }) => [key, value]);
   }
 
-  /** The values for which `test` holds, in no particular order: avoids the sort of `values`. */
+  /** The values for which `test` holds, in no particular order: unlike `values`, this does not sort. */
   filter(test: (value: Value) => boolean): Value[] {
     const found: Value[] = [];
     for (const [value] of this.#otherKeys.values()) if (test(value)) found.push(value);

@@ -377,8 +377,8 @@ IS_PLAIN_CHAR[QUOTE] = 0;
 IS_PLAIN_CHAR[BACKSLASH] = 0;
 
 /**
- * Runs of plain bytes of at least this length are scanned four bytes at a time from there on; the setup costs as much
- * as this many bytes.
+ * After this many plain bytes in a row, the following ones are scanned four at a time: the setup for that costs as much
+ * as scanning this many bytes one by one.
  */
 const MIN_WORD_SCAN = 48;
 

@@ -17,7 +17,10 @@ import { join } from "node:path";
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** Matches the suffix of temporary files, whichever file they will replace. */
 const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;
-/** In ms. No write takes that long: the process that wrote an older temporary file has ended. */
+/**
+ * Maximum age, in ms, of a temporary file that is still being written. No write takes that long: the process that wrote
+ * an older one has ended.
+ */
 export const MAX_TEMP_FILE_AGE = 10 * 60 * 1000;
 
 /** Makes a folder that only its owner can access; an existing folder loses other users' permissions. */

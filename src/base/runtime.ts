@@ -151,7 +151,7 @@ export function ownStdout(onBroken: () => void): ByteOutput {
   };
 }
 
-/** Writes of at least this size enlarge the pipe, in bytes. */
+/** A write of at least this size, in bytes, causes the pipe to be enlarged. */
 const LARGE_WRITE = 32 * 1024;
 /** The largest pipe that an unprivileged user may have on Linux (pipe-max-size), in bytes. */
 const MAX_PIPE_SIZE = 1024 * 1024;
@@ -190,7 +190,7 @@ export interface BunChildStdin extends BunFileSink {
   isClosed(): boolean;
 }
 
-/** Bun's sink under a child's stdin stream: avoids that stream's cost per write; undefined if there is none. */
+/** Bun's sink under a child's stdin stream, for writes without the stream's own cost; undefined if there is none. */
 export function bunChildStdinOf(stream: Writable): BunChildStdin | undefined {
   if (bun === undefined) return undefined;
   const keys = Object.getOwnPropertySymbols(stream);

@@ -17,7 +17,10 @@ export interface CallChainState {
   readonly excludedPlugin: PluginInstance | undefined;
   /** Number of plugins that have received the call and have not answered it; the last of them is the innermost. */
   readonly holderCount: number;
-  /** Adds a plugin that has received the call. `index`: number of plugins around it that have received it before. */
+  /**
+   * Adds a plugin that has received the call. `index`: number of plugins further out, which have received the call
+   * before.
+   */
   addHolder(member: PluginInstance, index: number): void;
   removeHolder(member: PluginInstance): void;
   /** The promise that `next` returned to the plugin that received the call last. */

@@ -180,7 +180,7 @@ class JsonTextReader {
     const end = skipValue(bytes, start);
     if (end >= 0 || !isNested) return end;
     // The scanner rejects malformed text, and text nested deeper than its limit. If JSON.parse accepts the text, it is
-    // only deep, and counting brackets is enough.
+    // merely nested too deep, and counting brackets is enough.
     this.#isJson ??= isJson(this.#source);
     if (!this.#isJson) return -1;
     let at = start;

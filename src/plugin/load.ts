@@ -139,8 +139,8 @@ export async function loadPlugin(
 }
 
 /**
- * The problems of an entry that are known without loading foreign code: options of a built-in plugin, and a missing
- * package. Never rejects.
+ * The problems of an entry that are known without loading foreign code: invalid options of a built-in plugin, or a
+ * missing package. Never rejects.
  */
 export async function checkPlugin(spec: PluginSpec): Promise<readonly UnplacedProblem[]> {
   if (findBuiltIn(spec, BUILT_IN_PLUGINS) === undefined) {
@@ -172,7 +172,7 @@ type FoundPlugin =
 
 async function findPlugin(spec: PluginSpec, loaders: PluginLoaders): Promise<FoundPlugin> {
   const located = locatePlugin(spec, loaders);
-  // Stack traces contain real paths.
+  // Symbolic links are resolved, because the path is searched in stack traces, which contain real paths.
   const path = located && (await realpath(located).catch(() => located));
   const load = path === undefined ? findBuiltIn(spec, loaders) : () => importFile(path);
   if (load === undefined) return { fault: notFoundMessage(spec, loaders) };

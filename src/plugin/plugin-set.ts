@@ -50,7 +50,9 @@ export class PluginSet {
   readonly #listingRewriter: ListingRewriter;
   readonly #callPlugins: readonly PluginInstance[];
   readonly #callPaths = new WeakMap<ListedRoute, CallPath | "none">();
-  /** By the listed item, so that a call path survives a rebuild of the routes as long as the tool is the same. */
+  /**
+   * Call paths by listed item, so that a call path survives a rebuild of the routes as long as the tool is the same.
+   */
   readonly #callPathsByItem = new WeakMap<
     ListedItem,
     { readonly tool: ToolInfo; readonly callPath: CallPath | "none" }[]

@@ -130,7 +130,7 @@ export interface Host {
   pair(): [Transport, SdkTransport];
 }
 
-/** A tool as it is listed (schema, Tool). */
+/** A tool as listed by `tools/list` (`Tool` in the MCP schema). */
 export interface Tool {
   readonly name: string;
   readonly description?: string;

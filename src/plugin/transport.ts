@@ -16,7 +16,7 @@ export function makeSdkTransportPair(onError: (error: Error) => void): [Transpor
 
 const NEVER = new AbortController().signal;
 
-/** Adapts a SdkTransport to the SDK's interface. */
+/** Gives a hub's Transport the interface of the MCP SDK. */
 class SdkTransportAdapter implements SdkTransport {
   onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
