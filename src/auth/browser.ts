@@ -3,7 +3,7 @@ import type { Env } from "../base/paths.ts";
 /** The settings that determine how a browser is opened. */
 export interface BrowserEnvironment {
   readonly env: Env;
-  /** As `process.platform`. */
+  /** The value of `process.platform`. */
   readonly platform: string;
 }
 

@@ -160,7 +160,7 @@ export class TokenCache {
     return this.#token;
   }
 
-  /** The token, read at first use. @throws {HubError} as the store, as do all methods below */
+  /** The token, read at first use. @throws {HubError} if the store fails, like all methods below */
   async get(): Promise<StoredToken | undefined> {
     return this.#isLoaded ? this.#token : this.load();
   }
@@ -226,7 +226,9 @@ type SharedWork = (
 export class SharedOperation {
   #running: RunningOperation | undefined;
 
-  /** Joins the running operation or starts one. @throws as the operation; the reason of the caller's own signal */
+  /**
+   * Joins the running operation or starts one. @throws what the operation throws, or the reason of the caller's signal
+   */
   async join(caller: AuthorizationOptions, work: SharedWork): Promise<void> {
     caller.signal.throwIfAborted();
     const running = (this.#running ??= this.#start(work));
@@ -277,14 +279,14 @@ export interface ServerCredentialsOptions {
   readonly openUrl: LoginOptions["openUrl"];
 }
 
-/** The server's OAuth settings, resolved at the last connect. */
+/** What an authorization at the server needs, with the values that were resolved for the last connect. */
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
   readonly fetch: Fetch;
 }
 
-/** Options of a login, besides the server's challenge. */
+/** What the caller chooses for an authorization; the rest follows from the server's challenge. */
 export interface ScopeRequest {
   /** Log in even if there is a valid token. */
   readonly forceLogin?: boolean;
@@ -355,8 +357,8 @@ export class ServerCredentials {
   }
 
   /**
-   * Replaces a rejected token without involving the user. @returns whether there is another one @throws {HubError}
-   * unreachable
+   * Replaces a rejected token without involving the user. @returns whether there is another token now @throws
+   * {HubError} unreachable
    */
   async renew(challenge: AuthChallenge, terms: OAuthTerms, signal: AbortSignal): Promise<boolean> {
     const stored = await this.stored();
@@ -553,8 +555,8 @@ export class ServerCredentials {
   }
 
   /**
-   * Renews the token; concurrent callers share one run. The run itself is never aborted: the token may already be
-   * rotated.
+   * Renews the token; concurrent callers share one run. The run itself is never aborted: the server may already have
+   * replaced the refresh token.
    */
   #renew(
     old: StoredToken,

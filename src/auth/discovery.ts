@@ -11,9 +11,15 @@ import { type AuthorizationServerMetadata, loadSdk } from "./sdk.ts";
 export interface AuthorizationServer {
   /** The issuer identifier, as in the metadata. */
   readonly issuer: string;
-  /** Base URL for endpoints: the issuer's, or the MCP server's origin if no issuer is named (2025-03-26). */
+  /**
+   * Base URL for endpoints: the issuer's URL, or the MCP server's origin if no issuer is named, as in the MCP
+   * specification of 2025-03-26.
+   */
   readonly url: string;
-  /** undefined: an authorization server of 2025-03-26 without metadata, which has the default endpoints. */
+  /**
+   * undefined if the authorization server has no metadata: then it has the default endpoints of the MCP specification
+   * of 2025-03-26.
+   */
   readonly metadata: AuthorizationServerMetadata | undefined;
   /** The resource that tokens are requested for (RFC 8707); undefined if the server has no resource metadata. */
   readonly resource: string | undefined;
@@ -49,7 +55,8 @@ export async function discoverAuthorizationServer(
     const reason = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
     throw unauthorizedError(server, reason);
   }
-  // Servers of 2025-03-26 are their own authorization servers, or have the metadata at their origin.
+  // If no issuer is named, the MCP specification of 2025-03-26 applies: the server is its own authorization server, or
+  // has the metadata at its origin.
   const origin = new URL("/", url).href;
   const issuerUrl = configured ?? advertised[0] ?? origin;
   const metadata = await findMetadata(issuerUrl, options);
@@ -70,7 +77,8 @@ export async function discoverAuthorizationServer(
 }
 
 /**
- * Loads the resource metadata from the URL in the challenge, else from the well-known URLs, with path first.
+ * Loads the resource metadata from the URL in the challenge, else from the well-known URL with the server's path, else
+ * from the one without a path.
  * @returns undefined if there are none
  */
 async function findResourceMetadata(
@@ -147,8 +155,8 @@ function readStrings(value: unknown): readonly string[] {
 }
 
 /**
- * Checks that the resource in the metadata is this server: otherwise the server could use a token that was issued for
- * another resource there.
+ * Checks that the resource in the metadata is this server: otherwise this server would get a token that was issued for
+ * another resource, and could use it there.
  */
 async function checkResource(
   { resource }: ResourceMetadata,
@@ -215,7 +223,7 @@ const PROBE_TIMEOUT = 10_000;
 
 /**
  * Sends unauthenticated requests to a server to get its challenge.
- * @returns undefined if it accepts one, or sends no challenge
+ * @returns undefined if the server accepts one of them, or sends no challenge
  * @throws {HubError} as `Fetch`; unreachable after the time limit
  */
 export function requestChallenge(probe: ChallengeProbe): Promise<AuthChallenge | undefined> {

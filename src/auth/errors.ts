@@ -23,7 +23,7 @@ export function loginRequiredError(server: string, reason: string): HubError {
 
 /**
  * Converts an error at an authorization server, without texts that may repeat a request's secrets.
- * @param activity a clause: "after the login"
+ * @param activity when the error happened, such as "after the login"
  * @param isRetryable the user has not been involved yet, so the authorization may be retried
  */
 export function oauthErrorOf(
@@ -35,7 +35,8 @@ export function oauthErrorOf(
   if (thrown instanceof HubError) {
     const { code, message } = thrown;
     if (!NO_RESPONSE_CODES.includes(code) || thrown.step === "authorize") return thrown;
-    // Only with `unauthorized` the authorization is not retried; otherwise the user would have to log in again.
+    // Once the user is involved, the code is `unauthorized`, which is never retried: the user would have to log in
+    // again.
     const reason = `${activity}: ${message.replace(/\.$/, "")}`;
     return unauthorizedError(server, reason, isRetryable ? code : "unauthorized");
   }
@@ -56,7 +57,8 @@ export function oauthErrorOf(
     );
   }
   const message = thrown instanceof Error ? thrown.message : "";
-  // Errors of the SDK about metadata may be quoted; those about tokens come as OAuthError.
+  // Errors of the SDK about metadata repeat no secrets and may be quoted. Errors about tokens are OAuth errors, handled
+  // above.
   const quoted = /^Incompatible auth server|^HTTP \d+ trying/.test(message)
     ? `: ${quoteText(message)}`
     : "";
@@ -66,7 +68,7 @@ export function oauthErrorOf(
   );
 }
 
-/** Codes for requests without a usable response. */
+/** Error codes that mean that a request got no usable response. */
 const NO_RESPONSE_CODES: readonly ErrorCode[] = [
   "unreachable",
   "tlsFailed",

@@ -51,12 +51,12 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
     const client = await registerClient(authServer, callback.redirectUri, options.scopes, options);
     signal.throwIfAborted();
     const { url, verifier, state } = await prepareLogin(options, client, callback);
-    // The redirect may arrive before the browser command ends.
+    // Wait for the redirect from now on: it may arrive before the browser command ends.
     const redirected = callback.wait(state, signal);
     redirected.catch(() => {});
     const startedAt = clock.now();
     options.onProgress({ step: "openingBrowser", url });
-    // The browser command may run as long as the browser is open.
+    // The browser command may run as long as the browser is open, so the redirect ends this wait, too.
     await Promise.race([options.openUrl(url, server), redirected.catch(() => {})]);
     options.onProgress({ step: "waitingForCallback" });
     const params = await redirected.catch(async (error: unknown) => {
@@ -118,7 +118,7 @@ async function prepareLogin(
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
       ...(authServer.resource !== undefined && { resource: authServer.resource }),
     });
-    // The user's browser may reach addresses that the server must not choose.
+    // The server must not lead the user's browser to addresses that only this machine or its network can reach.
     const url = checkUrl(authorizationUrl, server, trustedUrls);
     return { url: url.href, verifier: codeVerifier, state };
   } catch (error) {

@@ -45,7 +45,7 @@ export type AuthorizationStatus =
       readonly kind: "authorized" | "expired";
       readonly issuer: string;
       readonly expires: number | undefined;
-      /** Another token can be requested without the user. */
+      /** Whether another token can be requested without the user. */
       readonly isRefreshable: boolean;
       readonly scopes: readonly string[];
     };
@@ -138,7 +138,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
       const isOptional = auth === "auto" && error instanceof HubError;
       if (!isOptional || error.code !== "storeBroken") throw error;
     };
-    /** With `auth = "oauth"` a token is requested before the first challenge. */
+    /** With `auth = "oauth"` a token is obtained before the server asks for one. */
     const obtainToken = async (
       serverCredentials: ServerCredentials,
       signal: AbortSignal,
@@ -207,7 +207,8 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
 }
 
 /**
- * Returns a function that throws an error again, with the manifest's secrets redacted: the error may quote the server.
+ * Returns a function that throws an error again, with the manifest's secrets redacted: the error may quote a response
+ * of the server that repeats them.
  */
 function redactingThrower({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   return (thrown) => {

@@ -71,7 +71,7 @@ export interface RegistrationOptions {
   readonly now: () => number;
 }
 
-/** The stored registration with an issuer, unless its secret has expired. */
+/** The stored registration at an issuer, unless its secret has expired. */
 export async function findRegistration(
   { issuer }: AuthorizationServer,
   { store, now }: RegistrationOptions,

@@ -50,7 +50,7 @@ export function saveToken(store: SecretStore, name: string, token: StoredToken):
 }
 
 /**
- * A token is renewed when less than this share of its lifetime is left, and also less than the following time, in ms.
+ * A token is renewed when less than this share of its lifetime is left, and also less than `REFRESH_MARGIN` (in ms).
  */
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;
@@ -59,8 +59,8 @@ const REFRESH_MARGIN = 60_000;
 const MAX_LIFETIME = 100 * 365 * 24 * 3600;
 
 /**
- * When a token expires that has this lifetime in s; undefined if the lifetime is missing or not plausible: some servers
- * send 0 for tokens that do not expire.
+ * When a token expires that was issued at `issued` (in ms since the epoch) for `lifetime` s; undefined if the lifetime
+ * is missing or not plausible: some servers send 0 for tokens that do not expire.
  */
 export function expiryOf(issued: number, lifetime: number | undefined): number | undefined {
   return lifetime !== undefined && lifetime > 0 && lifetime < MAX_LIFETIME

@@ -181,7 +181,10 @@ export class Chaos implements LoadChaos {
     });
   }
 
-  /** Kills the server with all processes that it started; for a hub, every server behind it but not the hub. */
+  /**
+   * Kills the server with all processes that it started. If the subject is a hub, kills every server behind it, but not
+   * the hub itself.
+   */
   async #kill(): Promise<void> {
     const { target, clock } = this.#options;
     const stats = await target.processStats();

@@ -58,10 +58,13 @@ const FAILURE_PAUSE = 1;
 /** Minimum time for which overdue calls are still sent after the last call was due, in ms. */
 const MIN_OVERTIME = 1000;
 
-/** Unique among the calls of this process. */
+/** The mark of the next call: each call of this process has a different one. */
 let nextMark = 0;
 
-/** Keeps up to `concurrency` calls in flight, as the schedule says, until it is over and all calls are answered. */
+/**
+ * Keeps up to `concurrency` calls in flight, as the schedule says, until the schedule is over and all calls are
+ * answered.
+ */
 export class LoadGenerator {
   readonly #options: LoadGeneratorOptions;
   readonly #idle: Caller[];
@@ -164,7 +167,7 @@ export class LoadGenerator {
     caller.mark = nextMark++;
     caller.clearCancelTimer = undefined;
     caller.session = session;
-    // This call returns before a failed send is reported: that happens in a later turn of the event loop.
+    // `relay` returns the id before a failed send is reported, which happens in a later turn of the event loop.
     caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
     const cancelDelay = chaos?.onSent();
     if (cancelDelay === undefined) return;
@@ -302,7 +305,7 @@ export class Schedule {
     return due;
   }
 
-  /** Time until the next call may be sent, in ms; undefined: there is none. */
+  /** Time until the next call may be sent, in ms; undefined if no call is left. */
   wait(now: number): number | undefined {
     if (this.#taken >= this.#maxCalls) return undefined;
     if (this.#loop.kind === "closed") return now < this.#end ? 0 : undefined;
@@ -345,9 +348,9 @@ export const CALL_MARK = "toolmux.bench/call";
 export interface CallTemplate {
   readonly tool: string;
   readonly request: Request;
-  /** The `Mcp-Param-*` headers for its arguments. */
+  /** The `Mcp-Param-*` headers for the arguments of the call; undefined in the legacy era. */
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
-  /** The changes that make a copy the call with this mark, apart from its id. */
+  /** The edits that make a copy of the request the call with this mark. They do not change the id. */
   rewrite(mark: number): RequestRewrite;
 }
 

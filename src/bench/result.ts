@@ -28,7 +28,7 @@ export interface MachineResult {
 export interface LoadSettingsResult {
   /** The tool's name in the list of the first subject. */
   readonly tool: string;
-  /** Its arguments as JSON, truncated if long. */
+  /** The arguments of the calls as JSON, truncated if long. */
   readonly arguments: string;
   /**
    * closed: each caller calls again as soon as it is answered. open: calls are due at a constant rate (per
@@ -62,7 +62,7 @@ export interface SubjectResult {
   readonly levels: readonly LevelResult[];
 }
 
-/** One subject with one number of concurrent calls. */
+/** The result of one subject with one number of concurrent calls. */
 export interface LevelResult {
   readonly concurrency: number;
   /** Actual duration, in s. */
@@ -84,8 +84,8 @@ export interface LevelResult {
   /** Calls over time, in equal intervals. */
   readonly timeline: readonly SpanResult[];
   /**
-   * Usage of the hub's own process (`hub`), and of all processes that it started or, if no hub is measured, of the
-   * server (`server`).
+   * `hub`: usage of the hub's own process. `server`: usage of all processes that the hub started or, if no hub is
+   * measured, of the server's processes.
    */
   readonly hub?: CostResult | undefined;
   readonly server?: CostResult | undefined;

@@ -195,8 +195,8 @@ export interface DirectServer {
 }
 
 /**
- * Number of rounds per level if two subjects are compared. Every other round has them in reverse order; as the number
- * is even, the first subject has both the first and the last turn.
+ * Number of rounds per level if two subjects are compared. Every second round measures them in reverse order; as the
+ * number is even, the first subject has both the first and the last turn.
  */
 export const ROUNDS = 4;
 

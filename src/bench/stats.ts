@@ -8,7 +8,7 @@ import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
 import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
 
-/** Histogram units per ms: tenths of a µs, well below the latency of a call over a pipe. */
+/** Histogram units per ms: a unit is a tenth of a µs, well below the latency of a call over a pipe. */
 const UNITS_PER_MS = 10_000;
 /** One hour; a longer latency is recorded as one hour. */
 const MAX_LATENCY = 3_600_000 * UNITS_PER_MS;
@@ -23,7 +23,7 @@ const CURVE_PERCENTILES = [
 export class LatencyHistogram {
   readonly #histogram: Histogram;
 
-  /** @param digits significant digits kept; memory and read time grow tenfold with each */
+  /** @param digits significant digits kept; with each further digit, memory and read time grow tenfold */
   constructor(digits: 2 | 3 = 3) {
     this.#histogram = build({
       lowestDiscernibleValue: 1,
@@ -81,7 +81,7 @@ export class LatencyHistogram {
   }
 }
 
-/** In tenths of a µs, the resolution of the histogram. */
+/** Converts histogram units to µs, with one decimal: a unit is a tenth of a µs. */
 function toMicros(units: number): number {
   return Math.round(units) / 10;
 }

@@ -17,7 +17,7 @@ interface ProcessSample {
   memory: number;
 }
 
-/** Usage of the hub's own process, or of all others, over all rounds. */
+/** Usage of the hub's own process, or of all other processes, over all rounds. */
 class UsageSum {
   readonly #isHub: boolean;
   #cpu = 0;

@@ -147,7 +147,7 @@ export class ChildProcess implements ProcessGroup {
     for (const group of this.#groups()) sendSignal(-group, "SIGKILL");
   }
 
-  /** Once the leader has been reaped, its group id may be reused as soon as the group is empty. */
+  /** Forgets the group id if the group is empty and its leader reaped: the system may then reuse the id. */
   #checkGroup(): void {
     if (this.#exit === undefined || this.#group === undefined) return;
     if (!sendSignal(-this.#group, 0)) this.#group = undefined;

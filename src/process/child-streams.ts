@@ -5,7 +5,8 @@ import { bunChildStdinOf } from "../base/runtime.ts";
 import { outputOfBunSink } from "../base/byte-streams.ts";
 
 /**
- * How much of one stream is read in one turn of the event loop, in bytes: some runtimes read as long as there is data.
+ * How much of one stream is read in one turn of the event loop, in bytes: some runtimes would read on as long as there
+ * is data, and let nothing else run.
  */
 const MAX_BYTES_PER_TURN = 64 * 1024;
 

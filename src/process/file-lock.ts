@@ -73,7 +73,7 @@ async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOpti
     return await work();
   } finally {
     clearInterval(heartbeat);
-    // If this process was suspended for too long, another one may have taken the lock over.
+    // If this process was suspended for too long, another one may have taken the lock over: its file must stay.
     if ((await readHolder(path)) === content) await rm(path, { force: true });
   }
 }

@@ -102,7 +102,7 @@ export async function sweepOrphans(): Promise<number> {
     );
     const areOrphans = await Promise.all(entries.map(isOrphan));
     const leaders = entries.filter(({ pid, group }, at) => areOrphans[at] && pid === group);
-    // A group id is not reused while the group has members.
+    // A group stays in the set as long as it has members: until then its id is not reused.
     orphanGroups = new Set(
       [...leaders, ...entries.filter(({ group }) => orphanGroups.has(group))].map(
         ({ group }) => group,
@@ -159,7 +159,7 @@ function killTaggedProcesses(): boolean {
   } catch {
     // Reading failed: processes that were not read may remain.
   }
-  // A stopped process can neither exit and free its pid nor restart another one.
+  // A stopped process can neither exit, which would free its pid, nor restart a process that is killed here.
   for (const pid of stopped) sendSignal(pid, "SIGKILL");
   return stopped.length > 0 || !isSelfListed;
 }

@@ -38,7 +38,7 @@ export const KILL: SignalStep = { signals: ["SIGSTOP", "SIGKILL"], grace: KILL_G
 export interface ProcessSelection {
   /** The selected processes that are running. @throws {Error} if the process table cannot be read */
   readonly find: () => Promise<readonly ProcessEntry[]>;
-  /** Groups that belong to the selection as a whole. */
+  /** Groups that are signalled as a whole, because all their members are selected. */
   readonly groups: () => readonly number[];
 }
 
@@ -71,8 +71,8 @@ export async function endProcesses(
 }
 
 /**
- * A process that starts or forks during a read can be missed by it: only two empty reads in a row prove that none is
- * left.
+ * Finds the selected processes that are left. A read can miss a process that starts or forks meanwhile: only two empty
+ * reads in a row prove that none is left.
  * @returns undefined if the process table could not be read
  */
 async function findRemaining({

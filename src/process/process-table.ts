@@ -102,7 +102,7 @@ export const linuxProcessTable: ProcessTable = {
       }
       return found;
     } catch {
-      // There may be too few file descriptors: the synchronous read needs only one at a time.
+      // The read may have failed for lack of file descriptors: the synchronous read needs only one at a time.
       return [...this.listSync()];
     }
   },
@@ -133,7 +133,10 @@ export const linuxProcessTable: ProcessTable = {
   },
 };
 
-/** The pids among the names, highest first: usually the newest processes, the most likely to exit soon. */
+/**
+ * The pids among the names in /proc, highest first: they usually belong to the newest processes, which are the most
+ * likely to exit soon.
+ */
 function pidsOf(names: readonly string[]): readonly number[] {
   return names
     .filter((name) => /^\d+$/.test(name))
@@ -173,7 +176,8 @@ function* readProcess(pid: number): ProcFileReader {
     const stat = parseProcStat(yield "stat");
     if (stat === undefined) return undefined;
     const isEnvironEmpty = environ?.length === 0 && !stat.isKernelThread;
-    // During execve(2) `env_end` reads as 0; two empty reads with another value mean an empty environment.
+    // During execve(2) the environment reads as empty, and `env_end` as 0. Two empty reads with another `env_end` prove
+    // that it is empty.
     emptyReads = stat.isExecuting ? 0 : emptyReads + 1;
     if (!isEnvironEmpty || emptyReads === 2 || attempt === MAX_EXEC_READS) {
       const { group, started, cpu } = stat;
@@ -272,7 +276,9 @@ function ownerTagsOf(environ: Buffer): readonly string[] {
 
 const PS_ARGUMENTS = ["-Eww", "-o", "pid=,pgid=,ruid=,rss=,time=,stat=,lstart=,command="];
 
-/** Fixed locale and time zone; limits for the run time, in ms, and the output, in bytes. */
+/**
+ * Options for system tools: a fixed locale and time zone, and limits for the run time, in ms, and the output, in bytes.
+ */
 const EXEC_OPTIONS = {
   env: { PATH: "/bin:/usr/bin:/sbin:/usr/sbin", LC_ALL: "C", TZ: "UTC0" },
   timeout: 2000,
@@ -371,8 +377,8 @@ let currentListing: Promise<readonly ProcessEntry[]> | undefined;
 let nextListing: Promise<readonly ProcessEntry[]> | undefined;
 
 /**
- * All processes that this user may signal. Calls during a listing share the next one, so that stopping many servers at
- * once takes two listings.
+ * All processes that this user may signal. Calls during a listing wait for the next one, which they share: stopping
+ * many servers at once takes only two listings.
  * @throws {Error} if the table could not be read, or not in time
  */
 export function listProcesses(): Promise<readonly ProcessEntry[]> {

@@ -134,7 +134,7 @@ function formatShown(value: unknown): string {
 }
 
 /**
- * One step of a server. `wait`: ms since the previous step, or since the request for the first one. `line`: its line in
+ * One step of a server. `wait`: ms since the previous step; for the first step, since the request. `line`: its line in
  * the recording.
  */
 export type RecordedStep = { readonly wait: number; readonly line: number } & (
@@ -153,7 +153,7 @@ export type RecordedStep = { readonly wait: number; readonly line: number } & (
   | { readonly kind: "close"; readonly reason: string }
 );
 
-/** The byte ranges of what ties a notification to a request: the progress token and the subscription id. */
+/** The byte ranges of the values that tie a notification to a request: the progress token and the subscription id. */
 export interface RequestReferences {
   readonly progressToken: ByteRange | undefined;
   readonly subscriptionId: ByteRange | undefined;
@@ -163,7 +163,7 @@ export interface RequestReferences {
 export interface RecordedExchange {
   readonly line: number;
   readonly method: string;
-  /** Its request key; see `formatRequestKey`. */
+  /** The key of the request; see `formatRequestKey`. */
   readonly requestKey: string;
   readonly steps: readonly RecordedStep[];
   /** Line of the response, or of another event that ended the request; Infinity if neither is recorded. */
@@ -282,7 +282,10 @@ class RunReader {
     }
   }
 
-  /** A request without a response by now never gets one; a cancelled one needs none. */
+  /**
+   * Ends the requests that have no response by now: in a replay they fail, except cancelled requests and subscriptions,
+   * which need no response.
+   */
   finish(): void {
     const last = this.#lastLine;
     for (const builder of this.#open.values()) {

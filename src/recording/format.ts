@@ -54,7 +54,7 @@ export type TransportEventLine =
   | { readonly event: "lost"; readonly id?: string | number | undefined; readonly cause: string }
   /** A request was abandoned: its response is no longer needed, and its stream was closed. */
   | { readonly event: "abandoned"; readonly id?: string | number | undefined }
-  /** A request was rejected. */
+  /** The hub rejected a request of a client. */
   | { readonly event: "refused"; readonly cause: string };
 
 /** An event of the recorder itself. */

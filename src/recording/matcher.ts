@@ -10,7 +10,7 @@ import {
   type ValueDifference,
 } from "./exchanges.ts";
 
-/** Maximum number of recorded requests that an unrecorded request is compared with, to find the nearest. */
+/** Maximum number of recorded requests that an unrecorded request is compared with, to find the most similar one. */
 const MAX_COMPARED = 200;
 /** Maximum number of cached request texts, and maximum length of one, in bytes. */
 const MAX_CACHED_TEXTS = 1000;

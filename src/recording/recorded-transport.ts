@@ -54,8 +54,8 @@ class RecordedTransport implements Transport {
   readonly #peer: RecordedPeer;
   readonly #recorder: Recorder;
   /**
-   * By the wrapped transport's handle of a request: the handle that `send` returned to the sender, and the request's
-   * id. Received messages are passed on with the sender's handle.
+   * Maps the wrapped transport's handle of a request to the handle that `send` returned to its caller, and to the
+   * request's id. Received messages are passed on with the caller's handle.
    */
   readonly #requests = new WeakMap<
     SentRequest,

@@ -184,7 +184,7 @@ export class Recorder {
     this.#enqueue(line);
   }
 
-  /** Queues a line regardless of the limit. */
+  /** Queues a line without checking any limit. */
   #enqueue(line: QueuedLine): void {
     this.#queue.push(line);
     this.#queuedBytes += line.size;

@@ -208,7 +208,7 @@ class ServerReplay {
     }
   }
 
-  /** @returns whether the replay goes on */
+  /** @returns false if the step has closed the connection, which ends the replay */
   #runStep(
     active: ActiveExchange,
     step: Exclude<RecordedStep, { readonly kind: "awaitResponse" }>,
@@ -246,7 +246,7 @@ class ServerReplay {
   ): void {
     const edits: Edit[] = [];
     if (references.progressToken !== undefined) {
-      // No progress notification for a request without a progress token.
+      // A request without a progress token gets no progress notifications.
       if (active.token === undefined) return;
       edits.push({ ...references.progressToken, replacement: utf8(active.token) });
     }
@@ -317,7 +317,7 @@ function contentOf({ bytes, outcome, body }: Response): unknown {
 
 /** Maximum number of divergences reported individually. */
 const MAX_REPORTED = 20;
-/** Maximum number of differences shown for each. */
+/** Maximum number of differences shown for each divergence. */
 const MAX_DIFFERENCES_SHOWN = 3;
 
 /** A request in the report. `what`: the name or URI in its params, evaluated only if the request is reported. */

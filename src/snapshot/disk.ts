@@ -61,7 +61,7 @@ const HMAC_LENGTH = 64;
 /** What the snapshot file's first lines hold about an item; the item's bytes follow later in the file. */
 interface ItemEntry {
   readonly key: string;
-  /** Size of its bytes. */
+  /** Number of the item's bytes in the file. */
   readonly size: number;
   readonly keys: readonly ByteRange[];
   readonly meta?: ByteRange;
@@ -310,7 +310,10 @@ export async function readSnapshotIndex(folder: string, now: number): Promise<Sn
   };
 }
 
-/** @returns only the name if the HMAC is valid but the content has the form of another version */
+/**
+ * @returns the snapshot; the name if the HMAC is valid but the content has the form of another version; undefined if
+ * the file is not valid
+ */
 async function tryDecode(
   bytes: Buffer<ArrayBuffer>,
   name: string,

@@ -45,7 +45,8 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await writePrivate(tempPath, utf8(`${newKey.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
-      // Another process is still writing the key, or was killed while doing so.
+      // Another process is still writing the key, or was killed while doing so: after the last wait its file is
+      // removed.
       if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;

@@ -76,7 +76,10 @@ export interface SnapshotStore {
 
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
-/** How long a detected era is valid, in ms: if the server answered the probe, and if it did not. */
+/**
+ * How long a detected era is valid, in ms; for `MAX_GUESS_AGE` if the era is only assumed, because the server did not
+ * answer the probe.
+ */
 const MAX_DETECTED_ERA_AGE = 7 * DAY;
 const MAX_GUESS_AGE = DAY;
 /** Maximum size of a snapshot, in bytes. */
@@ -218,7 +221,10 @@ export class SnapshotKeeper implements Snapshots {
     return [];
   }
 
-  /** Runs only after the last of several saves, because it reads the metadata of all snapshots. */
+  /**
+   * Prunes the store after the last of several saves, not after each, because pruning reads the metadata of all
+   * snapshots.
+   */
   async #prune(): Promise<void> {
     if (this.#isPruned || this.#pendingSaves > 0) return;
     this.#isPruned = true;

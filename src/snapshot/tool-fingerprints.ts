@@ -23,7 +23,7 @@ export interface ToolFingerprint {
  */
 export type ToolFingerprints = ReadonlyMap<string, ToolFingerprint>;
 
-/** The last listing, and the fingerprints of all tools of earlier ones. */
+/** The last listing, and the fingerprints of its tools and of those of earlier listings. */
 export interface ListingHistory {
   readonly items: readonly ListedItem[];
   readonly fingerprints: ToolFingerprints;
@@ -33,8 +33,8 @@ export interface ListingHistory {
 const MAX_FINGERPRINTS = 5000;
 
 /**
- * Compares a listing with earlier ones. A new tool is no difference; a tool that returns is compared with its last
- * description.
+ * Compares a listing with earlier ones. A new tool is no difference; a tool that is listed again after its removal is
+ * compared with its last description.
  * @param now ms since the epoch
  * @returns the differences, and the fingerprints to store
  */

@@ -23,7 +23,7 @@ export type Unit = "time" | "rate" | "count" | "bytes" | "moment" | "nines";
 
 export interface Curve {
   readonly name: string;
-  /** Whether it is about the hub or the server; decides the colour. */
+  /** Whether the curve is about the hub or the server; decides its colour. */
   readonly role: "hub" | "server";
   /** Position among the curves of its colour, 0 (pale) to 1 (strong). */
   readonly shade: number;
@@ -179,7 +179,7 @@ function drawMemory(result: BenchResult): Chart {
   };
 }
 
-/** A curve for each level of each subject. */
+/** Draws a curve for each level of each subject. */
 function drawLevels(
   { subjects }: BenchResult,
   plot: (level: LevelResult) => [number, number][],
@@ -196,7 +196,8 @@ function drawLevels(
 }
 
 /**
- * A curve over the levels for each subject and each named plot; the curves of the second and further plots are dashed.
+ * Draws a curve over the levels for each subject and each entry of `plots`; the curves of the second and further
+ * entries are dashed.
  */
 function drawRoutes(
   { subjects }: BenchResult,
@@ -218,8 +219,8 @@ function drawRoutes(
 }
 
 /**
- * Curves of the cost of each process group over the levels: of the hub, and of the server, behind the hub or measured
- * directly.
+ * Draws curves over the levels of what processes cost: one for the hub, and one for the server, whether behind the hub
+ * or measured directly.
  */
 function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number): Curve[] {
   return subjects.flatMap(({ kind, levels }) => {

@@ -139,7 +139,7 @@ function escapeText(text: string): string {
   return text.replace(/[&<>"']/g, (it) => ENTITIES[it] ?? "");
 }
 
-/** JSON that cannot end its `<script>` element. */
+/** Formats a value as JSON that cannot end the `<script>` element that contains it. */
 function escapeJson(value: unknown): string {
   return JSON.stringify(value).replaceAll("<", "\\u003c");
 }

@@ -9,8 +9,8 @@ import type {
 } from "../result.ts";
 
 /*
- * Formatting of quantities. The functions are embedded in the HTML report as source text, so each uses only its own
- * body.
+ * Formatting of quantities. The functions are embedded in the HTML report as source text, so none may use anything
+ * outside its own body.
  */
 
 /** A time in µs with three significant digits: `9.40 µs`, `123 µs`, `1.23 ms`, `45.6 s`. */
@@ -57,7 +57,7 @@ export function formatNines(nines: number): string {
  */
 export interface ReportTables {
   readonly title: string;
-  /** The load, and the machine. */
+  /** Lines about the load and the machine. */
   readonly facts: readonly string[];
   readonly tables: readonly ReportTable[];
 }
@@ -78,7 +78,7 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
-/** Converts a result to texts and tables; nothing is summed over levels. */
+/** Converts a result to texts and tables. Each level has its own figures; there are no sums over levels. */
 export function tabulateResult(result: BenchResult): ReportTables {
   const { load, machine, subjects, overhead = [] } = result;
   const { cores, cpu, memory, system, program } = machine;
@@ -100,13 +100,13 @@ export function tabulateResult(result: BenchResult): ReportTables {
   };
 }
 
-/** `bun echo.ts, with and without the hub`. */
+/** Describes the subjects: `bun echo.ts, with and without the hub`. */
 function describeSubjects(subjects: readonly SubjectResult[]): string {
   const named = subjects.findLast(({ kind }) => kind === "server") ?? subjects[0];
   return `${named?.name ?? NO_VALUE}${subjects.length > 1 ? ", with and without the hub" : ""}`;
 }
 
-/** `tool echo, closed loop, 10.0 s a level, server killed every 5.00 s`. */
+/** Describes the load: `tool echo, closed loop, 10.0 s a level, server killed every 5.00 s`. */
 function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettingsResult): string {
   const parts = [`tool ${tool} with ${args}`];
   parts.push(
