@@ -14,6 +14,7 @@ import {
   SHELLS,
   STORES,
 } from "./command.ts";
+import { INTERNAL, runInternal } from "./internal.ts";
 
 const VERBS = ["login", "logout", "status"] as const;
 
@@ -604,7 +605,7 @@ export const COMMANDS: readonly Command[] = [
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",
     usage: "",
-    words: [0, Number.POSITIVE_INFINITY],
+    words: [0, 0],
     details: [
       "Starts this program as a hub with four servers that it contains, and drives it",
       "with an MCP client. Needs no manifest and no network. Exit code 1 if anything is",
@@ -686,6 +687,7 @@ export const COMMANDS: readonly Command[] = [
 export async function runCli(argv: readonly string[], context: CommandContext): Promise<number> {
   let invocation: Invocation | undefined;
   try {
+    if (argv[0] === INTERNAL) return await runInternal(argv.slice(1));
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":

@@ -4,7 +4,6 @@ import type { BrowserEnvironment } from "../auth/browser.ts";
 import type { OAuthAuthorizer } from "../auth/oauth-authorizer.ts";
 import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import type { Env } from "../base/paths.ts";
-import { ownCommand } from "../base/runtime.ts";
 import type { HubOptions } from "../hub/options.ts";
 import {
   type ResolvedRemote,
@@ -20,6 +19,7 @@ import type { HttpTransportKind, KnownTransport } from "../transport/http/target
 import { Redactor } from "../transport/redact.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 import type { CommandContext } from "./command.ts";
+import { internalCommand } from "./internal.ts";
 
 /**
  * Environment variable by which `toolmux bench` has a hub put a stdio proxy in front of each server it
@@ -43,11 +43,11 @@ export function formatProxyVariable(folder: string, delay: number): string {
 export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return target;
-  const [ownExecutable, ...firstArgs] = ownCommand();
-  const throughProxy = ({ command, args }: Pick<LaunchedCommand, "command" | "args">) => ({
-    command: ownExecutable,
-    args: [...firstArgs, "demo", "tap", "--", folder, delay, command, ...args],
-  });
+  const throughProxy = (server: Pick<LaunchedCommand, "command" | "args">) => {
+    const words = [folder, delay, server.command, ...server.args];
+    const [command, ...args] = internalCommand("stdio-proxy", ...words);
+    return { command, args };
+  };
   return {
     ...target,
     ...throughProxy(target),

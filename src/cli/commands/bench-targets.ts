@@ -19,6 +19,7 @@ import { countNoun } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type CommandLog, loadManifestOnly } from "../load-manifest.ts";
+import { internalCommand } from "../internal.ts";
 import { openHub } from "../open-hub.ts";
 import { describeServer } from "../server-description.ts";
 import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "../transport-factory.ts";
@@ -67,8 +68,8 @@ export type TargetSpec =
 
 /** The server measured if none is named. */
 export const ECHO_SERVER: TargetSpec = (() => {
-  const [command, ...before] = ownCommand();
-  return { kind: "command", command, args: [...before, "demo", "echo"] };
+  const [command, ...args] = internalCommand("echo-server");
+  return { kind: "command", command, args };
 })();
 
 /** The server's key in the generated manifest. */
