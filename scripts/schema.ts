@@ -504,9 +504,9 @@ const SECRETS: Book = {
   sources: {
     title: "Where secrets are",
     description:
-      "Where ${secret:NAME} is looked for, in this order, by all servers; of several files the last that says it counts. environment: the variable NAME, or TOOLMUX_SECRET_NAME; file: the encrypted file of toolmux secret; keychain: that of the system.",
+      "Where ${secret:NAME} is looked for, in this order, by all servers; of several files the last that says it counts. environment: the variable NAME, or TOOLMUX_SECRET_NAME; file: the encrypted file of toolmux secret.",
     default: [...SECRET_SOURCES],
-    examples: [["keychain"], ["environment", "file"]],
+    examples: [["file"], ["environment"]],
   },
   commands: {
     title: "Commands that give values",

@@ -81,7 +81,6 @@ export interface DenoHttpServer {
 export interface RuntimeKeychain {
   get(key: { service: string; name: string }): Promise<string | null>;
   set(entry: { service: string; name: string; value: string }): Promise<void>;
-  delete(key: { service: string; name: string }): Promise<boolean>;
 }
 
 interface BunFile {

@@ -3,7 +3,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { findNearest } from "../manifest/problems.ts";
-import { type Command, type Invocation, type Option, STORES } from "./command.ts";
+import type { Command, Invocation, Option } from "./command.ts";
 
 /** The command that runs if none is named. */
 export const DEFAULT_COMMAND = "serve";
@@ -70,8 +70,6 @@ export function parseCommandLine(
       structured: values["structured"] === true,
       output: output as string | undefined,
       http: http as string | undefined,
-      store:
-        values["store"] === undefined ? undefined : readChoice("store", STORES, values["store"]),
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
       switches: new Set(Object.keys(values).filter((name) => values[name] === true)),

@@ -17,9 +17,8 @@ export const BENCH_DEFAULTS = {
   timeout: "30s",
 } as const;
 
-/** Verbs of `secret`, and the stores it can write to. */
+/** Verbs of `secret`. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
-export const STORES = ["file", "keychain"] as const;
 
 /** The environment of a command: system environment, abort signal, process-wide hooks. */
 export interface CommandContext extends SystemEnvironment {
@@ -97,8 +96,6 @@ export interface Invocation {
   readonly http: string | undefined;
   readonly httpTokenEnv: string | undefined;
   readonly stdio: boolean;
-  /** Where to store a secret. */
-  readonly store: (typeof STORES)[number] | undefined;
   /** Print login pages instead of opening a browser. */
   readonly noBrowser: boolean;
   /** OAuth scopes to request, separated by spaces or commas. */

@@ -12,7 +12,6 @@ import {
   type Option,
   SECRET_VERBS,
   SHELLS,
-  STORES,
 } from "./command.ts";
 import { INTERNAL, runInternal } from "./internal.ts";
 
@@ -407,23 +406,15 @@ export const SECRET: Command = {
     "the server is started. A value is typed unseen, or read from stdin; it is not",
     "taken from the command line, and never shown. NAME: letters, digits, _ - . /",
     "",
-    "Values are kept in an encrypted file in the config folder, or by the system",
-    "(--store keychain). The key of the file is in the keychain, too; where there",
-    "is none it lies beside the file, and you are told. `list` shows where each is,",
-    "and which servers want it.",
+    "Values are kept in an encrypted file in the config folder. Its key is in the",
+    "keychain of the system; where there is none it lies beside the file, and you are",
+    "told. `list` shows where each is, and which servers want it.",
     "",
     "linear/token is looked for first in the variables linear/token and",
     "TOOLMUX_SECRET_LINEAR_TOKEN; [secrets] sources in the manifest says otherwise.",
   ],
-  options: [
-    { name: "store", value: "STORE", choices: STORES, summary: "file (default) or keychain" },
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
-  examples: [
-    "toolmux secret set linear/token",
-    "toolmux secret set linear/token --store keychain",
-    "toolmux secret list",
-  ],
+  options: [{ name: "json", summary: "print one JSON document, for programs" }],
+  examples: ["toolmux secret set linear/token", "toolmux secret list"],
   load: async () => (await import("./commands/secret.ts")).secret,
 };
 

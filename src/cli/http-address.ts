@@ -108,7 +108,6 @@ async function obtainToken(
   const places = {
     environment: "the environment",
     file: `${secrets.file.location} (${secrets.folder})`,
-    keychain: secrets.keychain.location,
   };
   const find = async () => {
     const stored = await secrets.find(TOKEN_NAME);

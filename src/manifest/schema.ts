@@ -487,7 +487,7 @@ export const LIMIT_DEFAULTS: Limits = {
 /* The manifest's table `secrets`: where `${secret:NAME}` is looked up, and whether `${cmd:…}` may be used. */
 
 /** All secret sources, in the default order of look-up. */
-export const SECRET_SOURCES = ["environment", "file", "keychain"] as const;
+export const SECRET_SOURCES = ["environment", "file"] as const;
 
 export type SecretSource = (typeof SECRET_SOURCES)[number];
 
@@ -540,12 +540,16 @@ function findDuplicates(sources: readonly SecretSource[]): readonly UnplacedProb
   );
 }
 
-/** Adds the source that was probably meant. */
+const KEYCHAIN_ADVICE =
+  'found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)';
+
+/** Adds the source that was probably meant, or what to do instead of a source that toolmux used to have. */
 function suggestSource(problem: UnplacedProblem, secretsTable: unknown): UnplacedProblem {
   const [, key, at] = problem.path;
   const sources = isTable(secretsTable) ? secretsTable["sources"] : undefined;
   if (key !== "sources" || typeof at !== "number" || !Array.isArray(sources)) return problem;
   const found: unknown = sources[at];
+  if (found === "keychain") return { ...problem, message: KEYCHAIN_ADVICE };
   const nearest = typeof found === "string" ? findNearest(found, SECRET_SOURCES) : undefined;
   if (nearest === undefined) return problem;
   return {

@@ -7,8 +7,6 @@ import { systemKeychain } from "../base/runtime.ts";
 export interface Keyring {
   get(service: string, name: string): Promise<string | undefined>;
   set(service: string, name: string, value: string): Promise<void>;
-  /** @returns whether there was such an entry */
-  remove(service: string, name: string): Promise<boolean>;
 }
 
 /** The part of `@napi-rs/keyring` that is used. */
@@ -19,7 +17,6 @@ interface KeyringPackage {
   ) => {
     getPassword(): Promise<string | null | undefined>;
     setPassword(value: string): Promise<void>;
-    deletePassword(): Promise<unknown>;
   };
 }
 
@@ -30,7 +27,6 @@ export async function openKeyring(): Promise<Keyring> {
     return {
       get: async (service, name) => (await secrets.get({ service, name })) ?? undefined,
       set: (service, name, value) => secrets.set({ service, name, value }),
-      remove: (service, name) => secrets.delete({ service, name }),
     };
   }
   // The name is a variable, so that bundlers do not follow the import: the package is not a dependency.
@@ -40,28 +36,18 @@ export async function openKeyring(): Promise<Keyring> {
 
 /** Adapts the package to `Keyring`. */
 export function keyringFromPackage({ AsyncEntry }: KeyringPackage): Keyring {
-  const get = async (service: string, name: string): Promise<string | undefined> =>
-    (await new AsyncEntry(service, name).getPassword()) ?? undefined;
   return {
-    get,
+    get: async (service, name) => (await new AsyncEntry(service, name).getPassword()) ?? undefined,
     set: (service, name, value) => new AsyncEntry(service, name).setPassword(value),
-    remove: async (service, name) => {
-      // On some platforms deleting a missing entry is an error.
-      if ((await get(service, name)) === undefined) return false;
-      await new AsyncEntry(service, name).deletePassword();
-      return true;
-    },
   };
 }
 
-/** The system's keychain, which may be missing, locked or unresponsive. */
+/** The system's keychain, which has the keys of vaults; it may be missing, locked or unresponsive. */
 export interface Keychain {
   /** @returns undefined if there is no such entry, or the keychain cannot be used */
   get(name: string): Promise<string | undefined>;
   /** @throws {HubError} storeBroken if the keychain cannot be used */
   set(name: string, value: string): Promise<void>;
-  /** @returns whether there was such an entry @throws {HubError} storeBroken if the keychain cannot be used */
-  remove(name: string): Promise<boolean>;
   /** Why the keychain could not be used last time, as a clause; undefined if it could, or was not used yet. */
   readonly fault: string | undefined;
 }
@@ -94,7 +80,6 @@ const DISABLED_KEYCHAIN: Keychain = {
   fault: "it is switched off (TOOLMUX_KEYCHAIN)",
   get: () => Promise.resolve(undefined),
   set: () => Promise.reject(unusableError(DISABLED_KEYCHAIN.fault)),
-  remove: () => Promise.reject(unusableError(DISABLED_KEYCHAIN.fault)),
 };
 
 class SystemKeychain implements Keychain {
@@ -125,10 +110,6 @@ class SystemKeychain implements Keychain {
 
   set(name: string, value: string): Promise<void> {
     return this.#run((keyring) => keyring.set(SERVICE_NAME, name, value));
-  }
-
-  remove(name: string): Promise<boolean> {
-    return this.#run((keyring) => keyring.remove(SERVICE_NAME, name));
   }
 
   #postponeRetry(): void {

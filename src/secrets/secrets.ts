@@ -5,33 +5,6 @@ import { SECRET_SOURCES, type SecretSource } from "../manifest/schema.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
 import { type VaultProtection, Vault } from "./vault.ts";
 
-/** Stores values in the system's keychain. Keychains cannot list entries, so the names are in the vault. */
-export function keychainStore(keychain: Keychain, vault: Vault): SecretStore {
-  return {
-    location: "the keychain of this system",
-    get: (name) => keychain.get(accountOf(name)),
-    async set(name, value) {
-      await keychain.set(accountOf(name), value);
-      await vault.change(({ keychainNames }) => {
-        const isNew = !keychainNames.has(name);
-        keychainNames.add(name);
-        return isNew;
-      });
-    },
-    async remove(name) {
-      const existed = await keychain.remove(accountOf(name));
-      await vault.change(({ keychainNames }) => keychainNames.delete(name));
-      return existed;
-    },
-    list: async () => [...(await vault.read()).keychainNames].toSorted(),
-  };
-}
-
-/** Keychain account of a secret; the prefix avoids clashes with the accounts of vault keys. */
-function accountOf(name: string): string {
-  return `secret/${name}`;
-}
-
 /** The environment variable of a secret: `linear/token` is TOOLMUX_SECRET_LINEAR_TOKEN. */
 export function secretVariableOf(name: string): string {
   return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
@@ -46,22 +19,22 @@ export function readSecretVariable(env: Env, name: string): string | undefined {
 export function fileStore(vault: Vault): SecretStore {
   return {
     location: "the file of secrets",
-    get: async (name) => (await vault.read()).values.get(name),
+    get: async (name) => (await vault.read()).get(name),
     async set(name, value) {
-      await vault.change(({ values }) => {
+      await vault.change((values) => {
         if (values.get(name) === value) return false;
         values.set(name, value);
         return true;
       });
     },
-    remove: (name) => vault.change(({ values }) => values.delete(name)),
-    list: async () => [...(await vault.read()).values.keys()].toSorted(),
+    remove: (name) => vault.change((values) => values.delete(name)),
+    list: async () => [...(await vault.read()).keys()].toSorted(),
   };
 }
 
 /** Stores values by name. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
 export interface SecretStore {
-  /** Name of the store in messages: `the keychain of this system`. */
+  /** Name of the store in messages: `the file of secrets`. */
   readonly location: string;
   /** @returns undefined if there is no such value @throws {HubError} if the store is not readable */
   get(name: string): Promise<string | undefined>;
@@ -94,9 +67,9 @@ export function memoryStore(): SecretStore {
 }
 
 /**
- * The secrets folder: named secrets of the user. Main types: `Secrets`, below, which searches environment, encrypted
- * file and keychain; `SecretStore`, which stores values; `Vault` (`vault.ts`), the encrypted file. Start here, then
- * read `vault.ts`.
+ * The secrets folder: named secrets of the user. Main types: `Secrets`, below, which searches the environment and the
+ * encrypted file; `SecretStore`, which stores values; `Vault` (`vault.ts`), the encrypted file. Start here, then read
+ * `vault.ts`.
  *
  * A secret and the source that has it.
  */
@@ -109,7 +82,6 @@ export interface FoundSecret {
 export interface Secrets {
   /** The encrypted file in the config folder, which also has the OAuth tokens. */
   readonly file: SecretStore;
-  readonly keychain: SecretStore;
   /** Searches the sources in order. @throws {HubError} storeBroken, storeBusy */
   find(name: string, sources?: readonly SecretSource[]): Promise<FoundSecret | undefined>;
   /** As `find`. @throws {HubError} valueMissing, with the command that sets it; storeBroken, storeBusy */
@@ -125,7 +97,6 @@ export interface Secrets {
 const SOURCE_LABELS: Readonly<Record<SecretSource, string>> = {
   environment: "the environment",
   file: "the file of secrets",
-  keychain: "the keychain",
 };
 
 /** Opens the secrets of the user without any file access. */
@@ -137,11 +108,9 @@ export function openSecrets(
   const folder = join(config, "secrets");
   const vault = new Vault(folder, keychain);
   const file = fileStore(vault);
-  const keychainValues = keychainStore(keychain, vault);
   const readers: Readonly<Record<SecretSource, (name: string) => Promise<string | undefined>>> = {
     environment: (name) => Promise.resolve(readSecretVariable(env, name)),
     file: (name) => file.get(name),
-    keychain: (name) => keychainValues.get(name),
   };
   const find: Secrets["find"] = async (name, sources = SECRET_SOURCES) => {
     // A manifest may name any secret of the user, but must not read the OAuth tokens of other servers.
@@ -154,12 +123,11 @@ export function openSecrets(
   };
   return {
     file,
-    keychain: keychainValues,
     find,
     require: async (name, sources = SECRET_SOURCES) => {
       const found = await find(name, sources);
       if (found !== undefined) return found.value;
-      throw missingSecretError(name, sources, keychain);
+      throw missingSecretError(name, sources);
     },
     protection: () => vault.protection(),
     folder,
@@ -169,22 +137,16 @@ export function openSecrets(
   };
 }
 
-function missingSecretError(
-  name: string,
-  sources: readonly SecretSource[],
-  { fault }: Keychain,
-): HubError {
+function missingSecretError(name: string, sources: readonly SecretSource[]): HubError {
   if (isReservedName(name))
     return new HubError("valueMissing", "it is toolmux's own: no server is given it");
   const sourceLabels = sources.map((source) => SOURCE_LABELS[source]).join(", nor in ");
-  const reason = sources.includes("keychain") && fault ? ` (which cannot be used: ${fault})` : "";
-  const text = `it is not in ${sourceLabels}${reason}; run: ${commandToProvide(name, sources)}`;
+  const text = `it is not in ${sourceLabels}; run: ${commandToProvide(name, sources)}`;
   return new HubError("valueMissing", text, { data: { secrets: [name] } });
 }
 
 /** The command that makes the secret available. */
 function commandToProvide(name: string, sources: readonly SecretSource[]): string {
   if (sources.includes("file")) return `toolmux secret set ${name}`;
-  if (sources.includes("keychain")) return `toolmux secret set ${name} --store keychain`;
   return `export ${secretVariableOf(name)}=…`;
 }

@@ -88,13 +88,8 @@ function importKey({ bytes }: VaultKey): Promise<CryptoKey> {
   return crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]);
 }
 
-/** The decrypted content. */
-export interface VaultContent {
-  /** Values by name. */
-  readonly values: Map<string, string>;
-  /** The names of values in the keychain, which cannot list them. */
-  readonly keychainNames: Set<string>;
-}
+/** The decrypted content: values by name. */
+export type VaultContent = Map<string, string>;
 
 /**
  * The place of the key. `beside`: in the same folder, where it does not protect against anyone who can read the folder;
@@ -128,7 +123,7 @@ export class Vault {
 
   /** @throws {HubError} storeBroken if the file is not readable; it is left unchanged */
   async read(): Promise<VaultContent> {
-    return (await this.#open())?.content ?? { values: new Map(), keychainNames: new Set() };
+    return (await this.#open())?.content ?? new Map();
   }
 
   /**
@@ -139,7 +134,7 @@ export class Vault {
   async change(modify: (content: VaultContent) => boolean): Promise<boolean> {
     const update = async (): Promise<boolean> => {
       const opened = await this.#open();
-      const content = opened?.content ?? { values: new Map(), keychainNames: new Set() };
+      const content: VaultContent = opened?.content ?? new Map();
       if (!modify(content)) return false;
       const key = opened?.key ?? (await this.#newKey());
       // A killed process may have left a temporary file.
@@ -254,26 +249,22 @@ function encodeText(text: string): FileBytes {
 }
 
 /** Maps are serialized as lists of pairs, because a name may be `__proto__`. */
-function encodeContent({ values, keychainNames }: VaultContent): FileBytes {
-  return encodeText(JSON.stringify({ values: [...values], keychain: [...keychainNames] }));
+function encodeContent(content: VaultContent): FileBytes {
+  return encodeText(JSON.stringify({ values: [...content] }));
 }
 
 /** @returns undefined if the content is not in the expected form */
 function decodeContent(bytes: FileBytes): VaultContent | undefined {
   try {
-    const { values, keychain } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;
-    if (!Array.isArray(values) || !Array.isArray(keychain)) return undefined;
-    const isValid = values.every(isPair) && keychain.every(isText);
-    return isValid ? { values: new Map(values), keychainNames: new Set(keychain) } : undefined;
+    const { values } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;
+    return Array.isArray(values) && values.every(isPair) ? new Map(values) : undefined;
   } catch {
     return undefined;
   }
 }
 
-function isText(value: unknown): value is string {
-  return typeof value === "string";
-}
-
 function isPair(value: unknown): value is readonly [string, string] {
-  return Array.isArray(value) && value.length === 2 && value.every(isText);
+  return (
+    Array.isArray(value) && value.length === 2 && value.every((part) => typeof part === "string")
+  );
 }

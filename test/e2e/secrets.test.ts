@@ -271,7 +271,7 @@ describe("toolmux secret", () => {
     ["a value that is too long", ["set", "x"], "x".repeat(70_000)],
     ["no name", ["set"], "y"],
     ["a name for tokens", ["set", "oauth/x"], "y"],
-    ["another store", ["set", "x", "--store", "cloud"], "y"],
+    ["a store, as there is one only", ["set", "x", "--store", "keychain"], "y"],
     ["two names", ["remove", "x", "y"], ""],
   ] as const) {
     it(`refuses ${what}, shows no value, and keeps nothing`, TEST_OPTIONS, () =>

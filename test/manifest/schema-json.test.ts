@@ -63,7 +63,7 @@ const GOOD = [
   '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
   '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
-  '[secrets]\nsources = ["keychain", "file", "environment"]\ncommands = true',
+  '[secrets]\nsources = ["file", "environment"]\ncommands = true',
   "[secrets]",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];

@@ -20,15 +20,15 @@ describe("the table of secrets", () => {
         await folder.write("a.toml", `${SERVER}[secrets]\nsources = ["file"]`),
         await folder.write(
           "b.toml",
-          `[servers.t]\nurl = "http://localhost"\n[secrets]\nsources = ["keychain", "file"]`,
+          `[servers.t]\nurl = "http://localhost"\n[secrets]\nsources = ["file", "environment"]`,
         ),
         await folder.write("c.toml", `[secrets]\ncommands = true`),
       ];
       const { manifest } = await folder.loadValid({ files });
       const sources = manifest.servers.map((spec) => "secretSources" in spec && spec.secretSources);
       assert.deepEqual(sources, [
-        ["keychain", "file"],
-        ["keychain", "file"],
+        ["file", "environment"],
+        ["file", "environment"],
       ]);
     }));
 
@@ -37,11 +37,15 @@ describe("the table of secrets", () => {
     assert.equal(getServer(manifest, "s").secretSources, undefined);
   });
 
-  const ALL = `"environment", "file", "keychain"`;
+  const ALL = `"environment", "file"`;
   for (const [text, problem] of [
     [
-      `sources = ["environment", "keychian"]`,
-      `secrets.sources[1]: expected one of ${ALL}, found "keychian"; did you mean "keychain"?`,
+      `sources = ["environment", "fiel"]`,
+      `secrets.sources[1]: expected one of ${ALL}, found "fiel"; did you mean "file"?`,
+    ],
+    [
+      `sources = ["environment", "keychain"]`,
+      `secrets.sources[1]: found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)`,
     ],
     [`sources = ["xyzzyx"]`, `secrets.sources[0]: expected one of ${ALL}, found "xyzzyx"`],
     [`sources = []`, `secrets.sources: expected at least one of ${ALL}, found an array`],
@@ -72,7 +76,7 @@ describe("the table of secrets", () => {
         const text = `${SERVER}args = ["${arg}"]\n[secrets]\nsources = ["${source}"]`;
         return { ...getServer((await loadText(text)).manifest, "s"), baseDir: "/" };
       };
-      assert.equal(diffServers(await load("file"), await load("keychain")), result);
+      assert.equal(diffServers(await load("file"), await load("environment")), result);
     }
   });
 });

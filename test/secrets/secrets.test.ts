@@ -11,13 +11,12 @@ import type { Clock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import {
   fileStore,
-  keychainStore,
   memoryStore,
   openSecrets,
   secretVariableOf,
 } from "../../src/secrets/secrets.ts";
 import { type Keychain, openKeychain, keyringFromPackage } from "../../src/secrets/keychain.ts";
-import { Vault } from "../../src/secrets/vault.ts";
+import { formatVaultKey, makeVaultKey, seal, Vault } from "../../src/secrets/vault.ts";
 import { storeContract } from "../contract/secret-store.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { MemoryKeyring } from "../fixtures/memory-keyring.ts";
@@ -61,22 +60,10 @@ storeContract("a file whose key is in the keychain", (run) =>
     return run({ store: open(), reopen: open });
   }),
 );
-storeContract("a keychain", (run) =>
-  withFolder((folder) => {
-    const keyring = new MemoryKeyring();
-    const open = () => {
-      const keychain = chainOf(keyring);
-      return keychainStore(keychain, new Vault(folder, keychain));
-    };
-    return run({ store: open(), reopen: open });
-  }),
-);
-
-storeContract("a keychain by a package", (run) =>
-  withFolder((folder) => {
-    const keyring = new MemoryKeyring();
-    /** As the package has it: what there is not cannot be deleted. */
-    class AsyncEntry {
+/** The package's class, over a keyring in memory. */
+function packageOf(keyring: MemoryKeyring): Parameters<typeof keyringFromPackage>[0] {
+  return {
+    AsyncEntry: class {
       readonly #names: readonly [string, string];
       constructor(...names: [string, string]) {
         this.#names = names;
@@ -87,15 +74,28 @@ storeContract("a keychain by a package", (run) =>
       setPassword(value: string): Promise<void> {
         return keyring.set(...this.#names, value);
       }
-      async deletePassword(): Promise<void> {
-        if (!(await keyring.remove(...this.#names))) throw new Error("No matching entry found");
-      }
-    }
+    },
+  };
+}
+
+storeContract("a file whose key is in the keychain, by a package", (run) =>
+  withFolder(async (folder) => {
+    const keyring = new MemoryKeyring();
     const open = () => {
-      const keychain = openKeychain({}, () => Promise.resolve(keyringFromPackage({ AsyncEntry })));
-      return keychainStore(keychain, new Vault(folder, keychain));
+      const byPackage = keyringFromPackage(packageOf(keyring));
+      return fileStore(
+        new Vault(
+          folder,
+          openKeychain({}, () => Promise.resolve(byPackage)),
+        ),
+      );
     };
-    return run({ store: open(), reopen: open });
+    await run({ store: open(), reopen: open });
+    const isWritten = await readdir(folder).then(
+      (names) => names.includes("values"),
+      () => false,
+    );
+    assert.equal(keyring.entries.size, isWritten ? 1 : 0);
   }),
 );
 
@@ -225,6 +225,19 @@ describe("the file of secrets", () => {
       assert.equal(await readFile(join(folder, "key"), "utf8"), "toolmux-key 1 x");
     }));
 
+  it("reads a file of an earlier version, which named what was in the keychain", () =>
+    withFolder(async (folder) => {
+      const key = makeVaultKey();
+      const content = JSON.stringify({ values: [["a", CANARY]], keychain: ["b"] });
+      await mkdir(folder, { mode: 0o700 });
+      await writeFile(join(folder, "key"), `${formatVaultKey(key)}\n`);
+      await writeFile(join(folder, "values"), await seal(new TextEncoder().encode(content), key));
+      const store = fileStore(new Vault(folder, noKeychain()));
+      assert.deepEqual(await store.list(), ["a"]);
+      await store.set("c", "1");
+      assert.deepEqual([await store.get("a"), await store.get("c")], [CANARY, "1"]);
+    }));
+
   it(
     "loses nothing of what several processes write at a time, one of which is killed",
     { timeout: 30_000 },
@@ -272,7 +285,7 @@ describe("the keychain", () => {
     const keychain = chainOf(keyring, 50);
     assert.equal(await keychain.get("a"), undefined);
     assert.match(keychain.fault ?? "", /did not answer within/);
-    await assert.rejects(keychain.remove("a"), { code: "storeBroken" });
+    await assert.rejects(keychain.set("a", CANARY), { code: "storeBroken" });
     assert.equal(keyring.operationCount, 1);
   });
 
@@ -344,15 +357,22 @@ describe("a secret", () => {
   it("is looked for in one source after the other, in the order that is given", () =>
     withSecrets({ TOOLMUX_SECRET_A_B: "of the variable", "e-x": "by name" }, async (secrets) => {
       await secrets.file.set("a/b", "of the file");
-      await secrets.keychain.set("a/b", "of the keychain");
-      const find = async (...sources: ("environment" | "file" | "keychain")[]) =>
+      const find = async (...sources: ("environment" | "file")[]) =>
         (await secrets.find("a/b", sources.length > 0 ? sources : undefined))?.value;
       assert.equal(await find(), "of the variable");
-      assert.equal(await find("keychain", "file"), "of the keychain");
-      assert.equal(await find("file", "keychain"), "of the file");
+      assert.equal(await find("file", "environment"), "of the file");
+      assert.equal(await find("file"), "of the file");
       assert.deepEqual(await secrets.find("e-x"), { value: "by name", source: "environment" });
       await secrets.file.remove("a/b");
-      assert.equal(await find("file", "keychain"), "of the keychain");
+      assert.equal(await find("file", "environment"), "of the variable");
+      assert.equal(await find("file"), undefined);
+    }));
+
+  it("is not looked for in the keychain, where earlier versions could keep it", () =>
+    withSecrets({}, async (secrets, keyring) => {
+      await keyring.set("toolmux", "secret/a", CANARY);
+      assert.equal(await secrets.find("a"), undefined);
+      assert.deepEqual(await secrets.file.list(), []);
     }));
 
   it("in an empty variable is none", () =>
@@ -376,22 +396,18 @@ describe("a secret", () => {
     }));
 
   it("that is missing is an error that says where it is not, and what to run", () =>
-    withSecrets({}, async (secrets, keyring) => {
+    withSecrets({}, async (secrets) => {
       await assert.rejects(secrets.require("linear/token"), {
         code: "valueMissing",
         data: { secrets: ["linear/token"] },
         message:
-          "it is not in the environment, nor in the file of secrets, nor in the keychain; run: toolmux secret set linear/token",
+          "it is not in the environment, nor in the file of secrets; run: toolmux secret set linear/token",
       });
-      await assert.rejects(secrets.require("a", ["keychain"]), {
-        message: "it is not in the keychain; run: toolmux secret set a --store keychain",
+      await assert.rejects(secrets.require("a", ["file"]), {
+        message: "it is not in the file of secrets; run: toolmux secret set a",
       });
       await assert.rejects(secrets.require("a", ["environment"]), {
         message: "it is not in the environment; run: export TOOLMUX_SECRET_A=…",
-      });
-      keyring.failure = "rejects";
-      await assert.rejects(secrets.require("a"), {
-        message: /keychain \(which cannot be used: no secret service\)/,
       });
     }));
 });

@@ -27,12 +27,12 @@ export async function secret(invocation: Invocation, context: CommandContext): P
   const secrets = openSecrets(context);
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
-      return setSecret(rest, invocation, secrets, context);
+      return setSecret(rest, secrets, context);
     case "list":
       if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
       return printSecrets(invocation, secrets, context);
     case "remove":
-      return removeSecret(rest, invocation, secrets, context);
+      return removeSecret(rest, secrets, context);
     case undefined:
       throw usageError(`toolmux secret can ${VERBS.join(", ")}.${suggestName(word, VERBS)}`);
   }
@@ -56,7 +56,6 @@ function readName(words: readonly string[], verb: string): string {
 
 async function setSecret(
   words: readonly string[],
-  { store = "file" }: Invocation,
   secrets: Secrets,
   { env, signal }: CommandContext,
 ): Promise<number> {
@@ -69,8 +68,8 @@ async function setSecret(
   if (value === "") throw usageError("An empty value is none: nothing was changed.");
   if (value.includes("\0"))
     throw usageError("The value holds a NUL character: nothing was changed.");
-  await secrets[store].set(name, value);
-  originalConsole.log(`${name} is kept in ${secrets[store].location}`);
+  await secrets.file.set(name, value);
+  originalConsole.log(`${name} is kept in ${secrets.file.location}`);
   await warnProtection(secrets);
   if (readSecretVariable(env, name) !== undefined) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
@@ -109,31 +108,24 @@ async function warnProtection(secrets: Secrets): Promise<void> {
 
 async function removeSecret(
   words: readonly string[],
-  { store }: Invocation,
   secrets: Secrets,
   { env }: CommandContext,
 ): Promise<number> {
   const name = readName(words, "remove");
-  let found = 0;
-  for (const place of ["file", "keychain"] as const) {
-    if (store !== undefined && store !== place) continue;
-    const isListed = (await secrets[place].list()).includes(name);
-    if (!isListed && store === undefined) continue;
-    if (!(await secrets[place].remove(name))) continue;
-    originalConsole.log(`${name} is removed from ${secrets[place].location}`);
-    found += 1;
-  }
+  const isListed = (await secrets.file.list()).includes(name);
+  const isRemoved = isListed && (await secrets.file.remove(name));
+  if (isRemoved) originalConsole.log(`${name} is removed from ${secrets.file.location}`);
   if (readSecretVariable(env, name) !== undefined) {
     printStderrLine(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
   }
-  if (found > 0) return 0;
+  if (isRemoved) return 0;
   printStderrLine(`there is no secret ${name}; toolmux secret list shows those that there are`);
   return 1;
 }
 
 interface SecretRow {
   readonly name: string;
-  /** The stores that contain the secret. */
+  /** The sources that have the secret. */
   readonly places: readonly string[];
   /** The servers that refer to the secret. */
   readonly servers: readonly string[];
@@ -176,14 +168,13 @@ async function listRows(
   uses: ReadonlyMap<string, readonly string[]>,
   { env }: CommandContext,
 ): Promise<readonly SecretRow[]> {
-  const stored = { file: await secrets.file.list(), keychain: await secrets.keychain.list() };
-  const names = [...new Set([...stored.file, ...stored.keychain, ...uses.keys()])].toSorted();
+  const stored = await secrets.file.list();
+  const names = [...new Set([...stored, ...uses.keys()])].toSorted();
   return names.map((name) => ({
     name,
     places: [
       ...(readSecretVariable(env, name) === undefined ? [] : ["environment"]),
-      ...(stored.file.includes(name) ? ["file"] : []),
-      ...(stored.keychain.includes(name) ? ["keychain"] : []),
+      ...(stored.includes(name) ? ["file"] : []),
     ],
     servers: uses.get(name) ?? [],
   }));

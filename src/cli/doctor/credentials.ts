@@ -78,8 +78,7 @@ export async function checkSecrets(
     }
     if (manifest === undefined) return findings;
     const used = secretsUsedBy(manifest);
-    const stored = [...(await secrets.file.list()), ...(await secrets.keychain.list())];
-    for (const name of new Set(stored)) {
+    for (const name of await secrets.file.list()) {
       if (used.has(name) || OWN_SECRET.test(name)) continue;
       const text = `The secret "${name}" is kept, and nothing in this manifest uses it.`;
       const advice = `If nothing else does: toolmux secret remove ${name}`;
