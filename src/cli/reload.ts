@@ -54,7 +54,6 @@ export function followManifest(
   let queue = Promise.resolve();
   const watch = watchManifest(options, {
     fingerprint: loaded.fingerprint,
-    onWarning: (text) => log("warn", text),
     onLoad: (result) => {
       queue = queue.then(() => (isClosed ? undefined : onLoaded(result)));
     },
