@@ -270,7 +270,10 @@ export class ServerTasks {
     this.#open.delete(task);
   }
 
-  /** Forgets a task, because its client has left or does not keep it; cancels it if it has not ended. */
+  /**
+   * Forgets a task, for example because its client has left or the server no longer knows it. Cancels it if it has not
+   * ended.
+   */
   drop(task: Task): void {
     this.#open.delete(task);
     if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);
