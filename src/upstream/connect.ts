@@ -95,9 +95,9 @@ export interface ConnectOptions {
   readonly eraMemory: EraMemory;
   /** The server was connected until just now: a remote one may only be restarting. */
   readonly wasConnected: boolean;
-  /** Settles when the processes that must end before have ended. */
+  /** Settles when the processes that must end before this attempt begins have ended. */
   readonly ready: Promise<unknown>;
-  /** Aborts the attempt. The session of the last `sessionMade` is then closed by the caller. */
+  /** Aborts the attempt. The caller then closes the session that `sessionMade` reported last. */
   readonly signal: AbortSignal;
   readonly events: ConnectEvents;
 }
@@ -108,8 +108,8 @@ export interface ConnectEvents extends SessionEvents {
   sessionMade(session: Session): void;
   /**
    * The attempt goes on after `connectTimeout` has passed.
-   * @param since when it began, in ms of the clock
-   * @param reason the error for the calls that wait for it
+   * @param since when the attempt began, in ms of the clock
+   * @param reason the error for the calls that wait for the connection
    */
   late(since: number, reason: HubError): void;
 }
@@ -124,8 +124,8 @@ export interface Connected {
 
 const MAX_STDERR_LINES = 10;
 /**
- * Maximum time for the answer to `server/discover`: in ms, and as a share of `connectTimeout`. After it the server is
- * taken for a legacy server.
+ * Maximum time for the answer to `server/discover`: in ms, and as a share of `connectTimeout`. A server that has not
+ * answered by then is treated as a legacy server.
  */
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
@@ -214,7 +214,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
   if (startLimit <= connectTimeout) return clock.after(connectTimeout, end);
   let cancelTimer = clock.after(connectTimeout, () => {
     cancelTimer = clock.after(startLimit - connectTimeout, end);
-    // Other servers can start meanwhile, and calls stop waiting.
+    // The attempt goes on, but from now on other servers can use its slot, and calls no longer wait for this server.
     attempt.releaseSlot();
     const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It goes on starting, and is there when it is ready.`;
     attempt.events.late(began, failure(attempt, "connectTimeout", text));
@@ -361,10 +361,13 @@ function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: st
   return new HubError(code, text, { server: spec.name, step: phase, stderr: [...stderrTail] });
 }
 
-/** The detected era of one server. It is kept when the server's process ends, so that not each process is probed. */
+/**
+ * The detected era of one server. It is kept when the server's process ends, so that the era of the next process need
+ * not be detected again.
+ */
 export class EraMemory {
   #detectedEra: DetectedEra | undefined;
-  /** One of its processes exited when it was sent `server/discover`. */
+  /** Whether one of the server's processes exited when it was sent `server/discover`. */
   #hasExited = false;
 
   /** The server's era, as detected; undefined if not reliable. */

@@ -19,7 +19,7 @@ export interface HealthMonitorOptions {
 
 /** Number of health checks in a row that may stay unanswered. */
 const MAX_MISSED_PINGS = 2;
-/** Number of idle checks within the idle time. */
+/** How often the monitor checks within one idle time whether the server is used. */
 const IDLE_CHECKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */
@@ -59,7 +59,10 @@ export class HealthMonitor {
     this.#idleTimer?.end();
   }
 
-  /** @param isLate the clock has jumped, for example after sleep: nothing could answer in between */
+  /**
+   * @param isLate whether the check runs much later than planned, for example because the computer slept: the server
+   * had no chance to answer in between
+   */
   #check(isLate: boolean): void {
     const { session } = this.#options;
     if (session.messageCount !== this.#messageCount) {

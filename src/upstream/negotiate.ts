@@ -125,7 +125,7 @@ async function discoverWithTimeout(
   try {
     return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
-    // The caller reports the error with which the server refused `initialize`: it explains more than this one.
+    // The error is ignored: the caller throws the one with which the server refused `initialize`, which explains more.
     if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
       return undefined;
     throw error;
@@ -149,7 +149,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
       return undefined;
     },
   );
-  // Nothing may await this promise when it rejects: prevent an unhandled rejection.
+  // This promise may reject when nothing awaits it any more: prevents an unhandled rejection.
   discovering.catch(() => {});
   const timeout = deferred<"timeout">();
   const cancelTimer =
