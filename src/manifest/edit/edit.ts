@@ -59,7 +59,7 @@ export async function editManifest(
   const serversKey = serversKeyOf(before.root);
   const expected = applyChange(before.root, serversKey, change);
   if (expected === undefined) throw inapplicableError(manifest, before.root, serversKey, change);
-  const edits = await computeEdits(text, manifest.format, serversKey, change);
+  const edits = await computeEdits(text, manifest.format, [serversKey], change);
   if ("reason" in edits) throw refusedError(manifest, serversKey, change, edits.reason);
   const edited = keepFinalLineEnd(applyTextEdits(text, edits), text);
   const parsed = await parseText(edited, manifest.format);
@@ -81,16 +81,20 @@ export async function editManifest(
   };
 }
 
-async function computeEdits(
+/**
+ * Computes the text edits for a change of servers.
+ * @param path the keys that lead to the table of servers; of a TOML file one key
+ */
+export async function computeEdits(
   text: string,
   format: FileFormat,
-  serversKey: string,
+  path: readonly string[],
   change: ManifestChange,
 ): Promise<readonly TextEdit[] | EditRefusal> {
   // Loaded only when needed: the parsers in both modules, which record positions, are slow to load.
   return format === "toml"
-    ? (await import("./toml.ts")).editToml(text, change)
-    : (await import("./json.ts")).editJson(text, serversKey, change);
+    ? (await import("./toml.ts")).editToml(text, path.join("."), change)
+    : (await import("./json.ts")).editJson(text, path, change);
 }
 
 interface ParsedManifestText {
