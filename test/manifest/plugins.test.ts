@@ -269,7 +269,7 @@ describe("a server of a plugin", () => {
     const { manifest, notes } = await loadText(`{"mcpServers": {"a": {"plugin": "p"}}}`, "a.json");
     assert.equal(manifest.servers[0]?.kind, "unsupported");
     assert.deepEqual(notes, [
-      `a.json: server "a" is left out: command is missing`,
+      `a.json: server "a" is left out: it has neither a command nor a url`,
       "a.json: keys that mean nothing to toolmux were ignored: plugin",
     ]);
   });
