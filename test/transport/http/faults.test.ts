@@ -326,7 +326,8 @@ describe("over HTTP", () => {
         for (let count = 1; count <= 10; count++) {
           assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
           const { sentRequest } = witness.sendRequest("hold");
-          while (given(server).length < count) await new Promise((resolve) => setImmediate(resolve));
+          while (given(server).length < count)
+            await new Promise((resolve) => setImmediate(resolve));
           sentRequest.abandon();
         }
         assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);

@@ -1,5 +1,8 @@
 import { Buffer } from "node:buffer";
-import { type BodyDecoder, chunkedDecoder } from "../../../transport/http-client/connection.ts";
+import {
+  type BodyDecoder,
+  chunkedDecoder,
+} from "../../../transport/http-client/response-parser.ts";
 import type { BodyError, HttpRequestHead, RequestHeaders } from "./messages.ts";
 
 /** A parsed request head, with the framing of the body that follows. */
