@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
 import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import { isEventStream } from "./errors.ts";
 import { EventParser, type EventParserEvents } from "./event-parser.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";

@@ -3,8 +3,8 @@ import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { VERSION } from "../../base/version.ts";
-import { openSocket } from "../http-client/connect.ts";
-import type { ResponseHead, ResponseReceiver } from "../http-client/connection.ts";
+import { openSocket } from "../http-client/open-socket.ts";
+import type { ResponseReceiver } from "../http-client/connection.ts";
 import {
   HttpConnectionPool,
   type PooledRequest,
@@ -12,6 +12,7 @@ import {
   requestTargetOf,
   type RequestTarget,
 } from "../http-client/pool.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 

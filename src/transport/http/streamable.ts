@@ -6,7 +6,7 @@ import { IdMap } from "../../base/id-map.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import { type EncodedMessage, errorCodeOf, type Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import { EXCERPT_LIMIT } from "./errors.ts";
 import { EventStream, type EventStreamEnd } from "./event-stream.ts";
