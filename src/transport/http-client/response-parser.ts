@@ -87,7 +87,7 @@ export function bodyDecoderOf(
   if (method === "HEAD" || status === 204 || status === 304) return "none";
   const transferCoding = headers.get("transfer-encoding");
   if (transferCoding !== undefined) {
-    return transferCoding.toLowerCase() === "chunked" ? new ChunkedDecoder(false) : "malformed";
+    return transferCoding.toLowerCase() === "chunked" ? new ChunkedDecoder() : "malformed";
   }
   const contentLength = headers.get("content-length");
   if (contentLength === undefined) return UNTIL_CLOSE;
@@ -103,15 +103,6 @@ const UNTIL_CLOSE: BodyDecoder = {
     return "more";
   },
 };
-
-/**
- * A decoder of the chunked transfer coding (RFC 9112, 7.1).
- * @param isStrict whether lines must end with CRLF and contain no bare CR or NUL. Requests are read strictly, because
- * lenient parsing allows request smuggling; responses leniently.
- */
-export function chunkedDecoder({ isStrict }: { readonly isStrict: boolean }): BodyDecoder {
-  return new ChunkedDecoder(isStrict);
-}
 
 class LengthDecoder implements BodyDecoder {
   #remaining: number;
@@ -133,24 +124,16 @@ class LengthDecoder implements BodyDecoder {
 
 const LF = 0x0a;
 const CHUNK_SIZE = /^([0-9a-f]{1,12})[ \t]*(?:;|$)/i;
-/** Bytes that some parsers take for the end of a line. */
-// oxlint-disable-next-line no-control-regex
-const BARE_LINE_END = /[\x00\r]/;
 /** Maximum length of a chunk-size or trailer line, and of all trailers, in bytes. */
 const MAX_LENGTH = { line: 4096, trailers: 16 * 1024 };
 
-/** Decodes the chunked transfer coding (RFC 9112, 7.1). */
+/** Decodes the chunked transfer coding (RFC 9112, 7.1). Lines may end with LF alone, as some servers write them. */
 class ChunkedDecoder implements BodyDecoder {
-  readonly #isStrict: boolean;
   #state: "size" | "data" | "chunkEnd" | "trailer" = "size";
   #remaining = 0;
   /** The part of the current chunk-size or trailer line that was received. */
   #line = "";
   #trailerLength = 0;
-
-  constructor(isStrict: boolean) {
-    this.#isStrict = isStrict;
-  }
 
   push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress {
     let start = 0;
@@ -168,10 +151,8 @@ class ChunkedDecoder implements BodyDecoder {
       if (this.#line.length > MAX_LENGTH.line) return "malformed";
       if (end < 0) return "more";
       start = end + 1;
-      const endsWithCr = this.#line.endsWith("\r");
-      const line = endsWithCr ? this.#line.slice(0, -1) : this.#line;
+      const line = this.#line.replace(/\r$/, "");
       this.#line = "";
-      if (this.#isStrict && (!endsWithCr || BARE_LINE_END.test(line))) return "malformed";
       const progress = this.#readLine(line);
       if (progress === "end") return start === chunk.length ? "end" : "endWithExtra";
       if (progress === "malformed") return progress;
