@@ -23,7 +23,7 @@ export function readClientFile(root: Table): FileConfig {
   const ignored = new Set<string>();
   // A client's file must not make toolmux load plugin code.
   if ("plugins" in root) ignored.add("plugins");
-  // Nor must it cause a command to be run for a value.
+  // A client's file must not allow `${cmd:…}` (`secrets.commands`), which runs commands.
   if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
@@ -124,7 +124,10 @@ const EXCLUDED_KEYS = new Set("plugin package runner transport auth oauth ca key
 const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
 );
-/** Keys that are handled by `readClientEntry`, `translateRemote` or `translateTools`, or that do not matter here. */
+/**
+ * Keys that are not copied, and not reported as ignored either: `readClientEntry`, `translateRemote` or
+ * `translateTools` handles them, or they do not affect how the server is run.
+ */
 const HANDLED_KEYS = new Set(
   "type transport serverUrl httpUrl oauth name title description disabled disabledTools excludeTools includeTools".split(
     " ",
