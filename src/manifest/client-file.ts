@@ -29,7 +29,7 @@ export function readClientFile(root: Table): FileConfig {
   const ignored = new Set<string>();
   // A client's file must not make toolmux load plugin code.
   if ("plugins" in root) ignored.add("plugins");
-  // Nor must it cause a command to be run for a value.
+  // A client's file must not allow `${cmd:…}` (`secrets.commands`), which runs commands.
   if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");

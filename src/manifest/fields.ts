@@ -75,7 +75,9 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** A quantity: a number in `unit`, or a text that `parse` reads, between `min` and `max`; or the value `off`. */
+/**
+ * A quantity: a number in `unit`, or a text that `parse` reads. It lies between `min` and `max`, or is the value `off`.
+ */
 function quantitySchema(
   unit: "ms" | "bytes",
   expectedFormat: string,

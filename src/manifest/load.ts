@@ -26,7 +26,10 @@ import type { Manifest, ServerSpec } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
-/** Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates`: duplicate keys. */
+/**
+ * Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates` are the problems of
+ * duplicate keys.
+ */
 export function readConfigFile(
   root: unknown,
   file: string,
@@ -73,13 +76,19 @@ function isWrapped(root: unknown): boolean {
 
 const MAIN_KEYS = ["command", "package", "url", "plugin"];
 
-/** A note about a duplicate server; other duplicate keys get none, because MCP clients silently use the last. */
+/**
+ * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients
+ * silently use the last.
+ */
 function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
   return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
 }
 
-/** Adds positions to the problems of a file. Returns each with its positioned form, in the order of the text. */
+/**
+ * Adds positions to the problems of a file. Returns pairs of each given problem (`source`) and the same with its
+ * position, in the order of the text.
+ */
 export async function addPositions<T extends UnplacedProblem>(
   file: string,
   preparePositions: () => Promise<PositionFinder>,
@@ -157,7 +166,7 @@ interface LoadedFiles {
   readonly pluginFiles: readonly string[];
   /**
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
-   * One that was used before has been changed since, not removed.
+   * If an earlier load used such a file, it has been changed since, not removed.
    */
   readonly untrusted: readonly string[];
   /** Whether a file is empty: an editor may just be writing it. */
@@ -209,7 +218,10 @@ function readDocuments(
   ]);
 }
 
-/** The result is not a hash, because hashing would take longer than all other work on a manifest. */
+/**
+ * The result contains the whole contents instead of a hash, because hashing would take longer than all other work on a
+ * manifest.
+ */
 function fingerprintOf(
   { files: found, ...others }: SearchResult,
   variable: string,

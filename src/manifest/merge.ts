@@ -123,8 +123,8 @@ export function assignPrefixes(
     }
   }
 
-  // Invalid servers come after the valid ones, so that they take no prefix from them; this reports their remaining
-  // problems.
+  // Invalid servers come last, so that they cannot take a prefix that a valid server needs; their assignment only
+  // serves to report their remaining problems.
   for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
   return { prefixes, problems, notes };
 }

@@ -212,10 +212,12 @@ function maySecretBeAt(path: KeyPath): boolean {
   return path.some((key) => SECRET_KEYS.has(key));
 }
 
-/** The shortest text that is hidden, in characters: shorter ones occur everywhere. */
+/**
+ * The shortest text that is hidden, in characters: hiding shorter ones would also hide unrelated parts of the message.
+ */
 const MIN_HIDDEN_LENGTH = 6;
 
-/** Replaces texts of the value in a message from another library. */
+/** Hides the texts that `value` contains in a message from another library: they may be secrets. */
 function hideTexts(message: string, value: unknown): string {
   if (typeof value === "string")
     return value.length < MIN_HIDDEN_LENGTH ? message : message.replaceAll(value, "•••");
@@ -378,9 +380,11 @@ export type PositionFinder = (path: KeyPath, at: UnplacedProblem["at"]) => Posit
 export type ParsedFile =
   | {
       readonly ok: true;
-      /** Its tables have no prototype. */
+      /** The parsed file. Its tables have no prototype. */
       readonly root: unknown;
-      /** Duplicate keys of one table, of which the last counts; TOML forbids them. */
+      /**
+       * Keys that occur twice in the same table: the last one counts. TOML files have none, because TOML forbids them.
+       */
       readonly duplicates: readonly UnplacedProblem[];
       /** Prepares finding positions. Costs a second parse, so it is done only to print problems. */
       readonly preparePositions: () => Promise<PositionFinder>;

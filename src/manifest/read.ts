@@ -71,7 +71,8 @@ export function pickHttpToken(sources: readonly ConfigSource[]): HttpToken | und
 }
 
 /**
- * A problem for every placeholder that is not supported in the token, such as those of plugins, which are loaded later.
+ * A problem for every placeholder that is not supported in the token. Those of plugins are not, because plugins are
+ * loaded later.
  */
 export function findTokenProblems(token = ""): readonly UnplacedProblem[] {
   const place = { path: ["hub", "httpToken"], at: "value" } as const;
@@ -206,7 +207,7 @@ function makeServerConfig(input: ServerInput, path: KeyPath): ServerConfig {
   return { kind: "stdio", syntax: "toolmux", path, launch: program, input };
 }
 
-/** Problems of `package` with other keys of the server. */
+/** Problems of `package` in combination with other keys of the server. */
 function packageProblemsOf(
   { package: packageSpec, runner, env = {} }: ServerInput,
   base: KeyPath,
@@ -275,7 +276,7 @@ export function missingCommandProblem(base: KeyPath): UnplacedProblem {
   return { path: [...base, "command"], at: "value", message: "is missing" };
 }
 
-/** The keys of an invalid server that checks across servers still need. */
+/** The keys of an invalid server that are still needed to check other servers. */
 function inputOfInvalid(entry: unknown): ServerInput {
   const { prefix, enabled } = isTable(entry) ? entry : createTable<unknown>();
   return {

@@ -120,14 +120,14 @@ export interface RemoteSettings {
   readonly headers: Readonly<Record<string, string>>;
   /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
   readonly keyFile: string | undefined;
-  /** A file with PEM certificates that are trusted beside the system's; relative to the manifest's folder. */
+  /** A file with PEM certificates that are trusted in addition to the system's; relative to the manifest's folder. */
   readonly ca: string | undefined;
   /** `auto`: OAuth if the server requires it and no other credentials are set; `oauth`: from the first request. */
   readonly auth: (typeof AUTH)[number];
   readonly oauth: OAuthSettings;
 }
 
-/* `validate` (problems.ts) finds unknown keys, and other values in place of tables. */
+/* Unknown keys, and other values in place of tables, are reported by `validate` (problems.ts). */
 
 export { delay, globs, limit, size };
 
@@ -354,7 +354,7 @@ interface TemplatedServer {
   readonly baseDir: string;
   /** The placeholders that are understood: those of manifests, or those of clients. */
   readonly syntax: "toolmux" | "client";
-  /** Where its secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
+  /** Where the server's secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
   readonly secretSources?: readonly SecretSource[];
 }
 
@@ -432,7 +432,7 @@ export interface PluginSpec {
   readonly use: string;
   /** Absolute, if `use` is a path. */
   readonly path: string | undefined;
-  /** Not validated yet; undefined if there are none. Has no prototype. */
+  /** The plugin's options, not validated yet; undefined if there are none. Has no prototype. */
   readonly options: Readonly<Record<string, unknown>> | undefined;
   /** Globs: the servers that it applies to; undefined: all. */
   readonly servers: readonly string[] | undefined;
@@ -527,7 +527,8 @@ export function readSecretSettings(secretsTable: Table): {
   const problems = checked.problems.map((problem) =>
     suggestSource(problem, secretsTable["secrets"]),
   );
-  // Commands stay allowed even if other settings are invalid.
+  // `commands` counts even if other settings of the table are invalid: otherwise every `${cmd:…}` would be reported as
+  // not allowed, too.
   const commands = isTable(secretsTable["secrets"]) && secretsTable["secrets"]["commands"] === true;
   return { settings: { sources: undefined, commands }, problems };
 }
@@ -540,7 +541,7 @@ function findDuplicates(sources: readonly SecretSource[]): readonly UnplacedProb
   );
 }
 
-/** Adds the source that was probably meant. */
+/** If the problem is an unknown secret source, adds the source that was probably meant to the message. */
 function suggestSource(problem: UnplacedProblem, secretsTable: unknown): UnplacedProblem {
   const [, key, at] = problem.path;
   const sources = isTable(secretsTable) ? secretsTable["sources"] : undefined;

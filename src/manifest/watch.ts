@@ -81,7 +81,8 @@ export type WatchFolder = (
 
 export const watchFolder: WatchFolder = (folder, onChange, onError) => {
   const watcher = watch(folder, { persistent: false }, (event, name) => {
-    // If a symbolic link is renamed over another one, Deno reports only its old name.
+    // If a symbolic link is renamed over another one, Deno reports only its old name, so the changed name counts as
+    // unknown.
     const isNameUnreliable = event === "rename" && runtimeName === "deno";
     onChange(isNameUnreliable ? null : name);
     // At each event, Deno makes the watcher keep the process alive again.

@@ -68,7 +68,10 @@ const COLORS = {
 } as const satisfies Record<FindingSeverity, string>;
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
-/** For people: findings by severity with code and advice, then a summary. @param all includes confirmations */
+/**
+ * For people: findings by severity with code and advice, then a summary. @param all whether confirmations (severity
+ * "ok") are shown, too
+ */
 export function describeFindings(
   findings: readonly Finding[],
   all: boolean,
@@ -176,7 +179,7 @@ export async function collectFindings(
     ...ports,
     ...disk,
     ...snapshotFindings,
-    // A server that cannot be started is reported by another check already.
+    // If `checkServers` has reported why a server cannot be started, its failed start is not reported again.
     ...(isLive ? listing.findings : []).filter(
       ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
     ),

@@ -41,7 +41,7 @@ const MAX_SERVER_NAMES = 10;
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
-  /** Redacts the resolved values of started servers; absent: none was started. */
+  /** Redacts the resolved values of started servers; absent if no server was started. */
   readonly redact?: (text: string) => string;
 }
 
@@ -141,7 +141,7 @@ const ELICITATION_CAPABILITIES = [
   { form: DECLARED, url: DECLARED },
   { url: DECLARED },
 ];
-/** Extensions that clients are known to declare. */
+/** The sets of extensions that clients are known to declare. */
 const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 
 /**
@@ -225,7 +225,7 @@ function isAuthenticating(hub: Hub, server: string): boolean {
   return connections.some(({ state }) => state === "authenticating");
 }
 
-/** Each server is started once, without retries. */
+/** A copy of a server's specification that makes the hub start it at once, only once, and keep it running. */
 function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };

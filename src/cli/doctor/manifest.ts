@@ -63,7 +63,8 @@ function findDuplicates(servers: readonly ServerSpec[]): readonly Finding[] {
       const keys = identifySpec(spec);
       const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
       for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
-      // Entries that differ in environment or settings are meant to be two servers.
+      // Two servers with the same command or URL are meant to be separate if their environment or other settings
+      // differ.
       if (other === undefined || hasOtherSettings(servers, other, spec)) return [];
       const text = `It is started just as "${other}" is: models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];

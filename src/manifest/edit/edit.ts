@@ -131,7 +131,7 @@ async function readManifestText(
   return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
-/** The key of the servers' table: `mcpServers` in clients' files. */
+/** The key of the servers' table: `servers`, or `mcpServers` as in clients' files. */
 function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }

@@ -107,7 +107,8 @@ function addMembers(
       .join(",");
   const last = object.children?.at(-1);
   if (last === undefined) {
-    // The object is empty or holds only comments, the last of which may reach to the end of its line.
+    // The object is empty or holds only comments. The members start on a new line, because the last comment may reach
+    // to the end of its line.
     const contentEnd = open + text.slice(open, close).trimEnd().length;
     const newText = formatMembers(lines.lineEnd + inner, inner, true) + lines.lineEnd + outer;
     return [{ from: contentEnd, to: close, text: newText }];
@@ -127,7 +128,7 @@ function addMembers(
   const indent = indentAt(text, first.offset);
   const line = lines.all[lines.indexAt(afterComma - 1)];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
-  // A comment after the last member stays on its line.
+  // If a comment follows the last member on its line, the new members are inserted after the comment.
   const at =
     lineEnd > afterComma && lineEnd <= close && isTrivia(text.slice(afterComma, lineEnd))
       ? lineEnd

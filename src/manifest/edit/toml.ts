@@ -102,7 +102,7 @@ function pairsOutsideTablesOf(
   );
 }
 
-/** The last line of a table with its comments. */
+/** The last line of a table, including the comment lines that follow it directly. */
 function lastLine({ lines }: TomlLayout, { range: [from], key, body }: AST.TOMLTable): number {
   const end = Math.max(from, key.range[1], ...body.map((pair) => pair.range[1]));
   return lines.lastCommentBelow(lines.indexAt(end - 1));
@@ -130,8 +130,8 @@ function addServer(
   const { lines, text, serversKey } = layout;
   const block = linesOfServer(serversKey, name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // A table header cannot take the place of pairs outside of the server's tables, because other keys follow them:
-    // they are removed, and the server is appended.
+    // The server has pairs outside of its own tables. A table header cannot take their place, because it would claim
+    // the keys that follow: the server is removed, and appended as a new table.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
     const result = applyTextEdits(
       withoutServer,
@@ -149,7 +149,7 @@ function linesOfServer(serversKey: string, name: string, entry: Table): readonly
   return [`[${serversKey}.${formatTomlKey(name)}]`, ...Object.entries(entry).map(formatTomlPair)];
 }
 
-/** Inserts lines behind the last server. */
+/** Inserts lines after the last server. */
 function appendLines(layout: TomlLayout, block: readonly string[]): TextEdit {
   const { lines, tables, serversKey } = layout;
   const before = tables.findLast(({ resolvedKey: [top] }) => top === serversKey);
