@@ -121,7 +121,7 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
     {
       name: "initialize answered, of a manifest served before, to hello-world",
       bound: "atMost",
-      limit: 2,
+      limit: 5.5,
       unit: "×",
       figure: start && start.toolmux / start.hello,
     },
