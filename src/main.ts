@@ -1,11 +1,9 @@
 import process from "node:process";
-import { InitializeCache } from "./cli/hub-initialize-cache.ts";
+import { runCli } from "./cli/commands.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
 import { prefixLine } from "./terminal/log.ts";
 import { HubError } from "./base/errors.ts";
-import { EarlyInitialize } from "./frontend/early-initialize.ts";
 import { runtimeName } from "./base/runtime.ts";
-import { VERSION } from "./base/version.ts";
 
 /** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNAL_EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -48,18 +46,8 @@ function printError(error: unknown): void {
 
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
-const initializeCache = new InitializeCache(argv, systemEnvironment);
-const cachedInitialize = initializeCache.load();
-const earlyInitialize =
-  cachedInitialize &&
-  new EarlyInitialize({ name: cachedInitialize.name, version: VERSION }, cachedInitialize);
-// A client that has already sent `initialize` is answered before the rest is loaded.
-await earlyInitialize?.readAvailable();
-const { runCli } = await import("./cli/commands.ts");
 const exitCode = await runCli(argv, {
   ...systemEnvironment,
-  initializeCache,
-  earlyInitialize,
   signal: stopController.signal,
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,

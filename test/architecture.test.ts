@@ -161,6 +161,13 @@ describe("the rows of src", () => {
     const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
     assert.ok(loaded.has("src/hub/hub.ts"));
+    assert.ok(loaded.has("src/snapshot/disk.ts"), "the answer needs the servers' instructions");
+    const late = ["src/transport/stdio.ts", "src/transport/http/transport.ts"];
+    assert.deepEqual(
+      late.filter((path) => loaded.has(path)),
+      [],
+    );
+    assert.ok(!modules.some(({ to }) => to.startsWith("@logtape/")));
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {

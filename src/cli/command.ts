@@ -1,8 +1,6 @@
 import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import type { InitializeCache } from "./hub-initialize-cache.ts";
 
 /** Kinds that `list` accepts. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
@@ -29,13 +27,6 @@ export interface CommandContext extends SystemEnvironment {
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
   /** Handlers of SIGHUP; without any it ends the process. */
   readonly hangupHandlers: Set<() => void>;
-  /** Cached `initialize` answers for this command line; absent: nothing is cached. */
-  readonly initializeCache?: InitializeCache | undefined;
-  /**
-   * The process's stdin and stdout as a client's streams; set if `initialize` was, or may still be, answered there
-   * before the hub is loaded.
-   */
-  readonly earlyInitialize?: EarlyInitialize | undefined;
 }
 
 /** Values of an option or argument that shells can complete without running toolmux. */

@@ -1,6 +1,5 @@
 import process from "node:process";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import type { StdioStreams } from "../frontend/early-initialize.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
@@ -55,12 +54,8 @@ const MAX_MESSAGE = 1024 * 1024;
  * Answers every request on stdin with this error until the client leaves, so that the client shows why the hub did not
  * start.
  */
-export async function answerWithError(
-  startError: HubError,
-  streams: StdioStreams | undefined,
-  signal: AbortSignal,
-): Promise<void> {
-  const stdio = new StdioServerTransport(MAX_MESSAGE, streams);
+export async function answerWithError(startError: HubError, signal: AbortSignal): Promise<void> {
+  const stdio = new StdioServerTransport(MAX_MESSAGE);
   const left = deferred();
   const requested = deferred();
   signal.addEventListener("abort", () => left.resolve(), { once: true });

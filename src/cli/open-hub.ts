@@ -180,22 +180,6 @@ export async function openHub(
   return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
 }
 
-/** Snapshots in the state folder. The code that accesses the disk is loaded after the client's first response. */
-export function openSnapshots({ env, platform }: CommandContext, log: CommandLog): Snapshots {
-  let disk: Promise<Snapshots> | undefined;
-  const open = async (): Promise<Snapshots> => {
-    const { diskSnapshots } = await import("../snapshot/disk.ts");
-    const warn = (text: string): void => log("warn", text);
-    return diskSnapshots({ folder: stateFolder(env, platform), now: Date.now, warn });
-  };
-  const snapshots = (): Promise<Snapshots> => (disk ??= open());
-  return {
-    load: async (subject) => (await snapshots()).load(subject),
-    save: async (subject, items, verdict) => (await snapshots()).save(subject, items, verdict),
-    flush: async () => (await disk)?.flush(),
-  };
-}
-
 function logEvent(event: HubEvent, log: CommandLog): void {
   const record = recordOfEvent(event, Date.now());
   if (record !== undefined) log(record.level, record);

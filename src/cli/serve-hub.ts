@@ -3,24 +3,24 @@ import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
-import type { Snapshots } from "../snapshot/snapshots.ts";
-import { settlesWithin } from "../base/clock.ts";
+import { stateFolder } from "../base/paths.ts";
+import { diskSnapshots } from "../snapshot/disk.ts";
 import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import type { LogTapeLogger } from "../terminal/logtape.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
-import { type OpenedHub, openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
+import { openHub, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
-import { isStaticServer } from "./recalled-instructions.ts";
 import type { HubRecording } from "./commands/record.ts";
 
-/** Delay of work that can wait until the first response is sent, in ms. */
+/**
+ * Delay of work that can wait until the first response is sent, such as loading LogTape and watching the manifest, in
+ * ms.
+ */
 const BACKGROUND_DELAY = 100;
 /** Interval for checking that the parent process is the same, in ms. */
 const PARENT_CHECK_MS = 2000;
-/** Longest wait for writing the initialize cache at shutdown, in ms. */
-const CACHE_WRITE_TIMEOUT = 500;
 
 const NO_TOKEN_WARNING =
   "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
@@ -56,26 +56,23 @@ export async function serveHub({
     (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
   if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
   const recording = await openRequestedRecording(invocation, context, address, log);
-  const capabilityClasses = new Set<string>();
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
-    snapshots: collectCapabilityClasses(openSnapshots(context, log), capabilityClasses),
+    snapshots: diskSnapshots({
+      folder: stateFolder(context.env, context.platform),
+      now: Date.now,
+      warn: (text) => log("warn", text),
+    }),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
   });
-  const { hub, bus, close } = opened;
+  const { hub, close } = opened;
   recording?.manifest(opened.manifest);
-  // LogTape is loaded at the first state event of a server: that comes after the first client's first response, so
-  // loading does not delay it.
-  const unsubscribe = bus.subscribe(() => {
-    unsubscribe();
-    setImmediate(() => logger.open());
-  }, ["state"]);
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.stdio;
   const endings = [untilSignal(context.signal)];
   if (isOnStdio) {
-    const stdio = new StdioServerTransport(limit, context.earlyInitialize);
+    const stdio = new StdioServerTransport(limit);
     endings.push(
       hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal),
       untilParentGone(),
@@ -119,10 +116,8 @@ export async function serveHub({
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
     await httpServer?.close();
-    const cacheWrite = saveInitializeCache(opened, capabilityClasses, context);
     await close();
     await recording?.close();
-    await settlesWithin(CACHE_WRITE_TIMEOUT, cacheWrite);
   }
   return 0;
 }
@@ -142,49 +137,6 @@ async function openRequestedRecording(
   const { openHubRecording: open } = await import("./commands/record.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
   return open(path, invocation, context, secrets, (text) => log("warn", text));
-}
-
-/**
- * Passes calls on to `snapshots`, and adds to `classes` the capability class of each legacy client for which a snapshot
- * is loaded.
- */
-function collectCapabilityClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
-  return {
-    load(key) {
-      if (key.era === "legacy") classes.add(key.capabilities);
-      return snapshots.load(key);
-    },
-    save: (key, listing, verdict) => snapshots.save(key, listing, verdict),
-    flush: () => snapshots.flush(),
-  };
-}
-
-/**
- * Stores the `initialize` result for the next start, if it is known. With plugins nothing is stored, because they may
- * change it each time.
- */
-async function saveInitializeCache(
-  { hub, manifest }: Pick<OpenedHub, "hub" | "manifest">,
-  classes: ReadonlySet<string>,
-  { initializeCache }: CommandContext,
-): Promise<void> {
-  // The instructions may report the problem of an invalid entry, so they are not cached.
-  if (manifest.servers.some(({ kind }) => kind === "invalid")) {
-    await initializeCache?.save(undefined);
-    return;
-  }
-  const isKnown = hub.status().every(({ goal, connections }) => {
-    const [first] = connections;
-    return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
-  });
-  if (!isKnown || hub.activePlugins.set !== undefined) return;
-  const { name } = hub.serverInfo;
-  const { instructions, capabilities: offered } = hub.catalog;
-  const [capabilities, other] = classes;
-  const isStatic = other === undefined && manifest.servers.every(isStaticServer);
-  if (isStatic && capabilities !== undefined)
-    await initializeCache?.save({ name, instructions, offered, capabilities });
-  else await initializeCache?.save(instructions === undefined ? { name } : undefined);
 }
 
 /** HTTP modules are loaded only if used. */

@@ -114,7 +114,7 @@ export function openTransportFactory(
     resolveIdentity: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     openTransport: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
-      // Process and network modules are loaded after the client's first response.
+      // Process and network modules are loaded at the first start of a server: the answer to `initialize` needs none.
       if (spec.kind === "stdio") {
         const resolved = withBenchProxy(await resolver.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
