@@ -115,7 +115,7 @@ function mayHideInChunks(
     if (!plainChunks.has(slice.bytes) && mayHideMessage(bytes)) return true;
     const overlap = Buffer.concat([before, bytes.subarray(0, CHUNK_OVERLAP)]);
     if (mayHideMessage(overlap)) return true;
-    // A slice that is shorter than the overlap does not fill it: bytes of earlier slices are kept, too.
+    // If a slice is shorter than the overlap, bytes of the slices before it are kept as well.
     before =
       bytes.length < CHUNK_OVERLAP
         ? overlap.subarray(-CHUNK_OVERLAP)

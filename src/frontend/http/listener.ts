@@ -36,7 +36,7 @@ export interface RequestInfo {
    * (`/a/../b` to `/b`). Reverse proxies that allow only some paths judge the path that was sent.
    */
   readonly isPathAsSent: boolean;
-  /** Keeps the connection open while a response is due that may be silent for longer than `IDLE_TIMEOUT`. */
+  /** Keeps the connection open until `response` settles, even if nothing is sent for longer than `IDLE_TIMEOUT`. */
   keepOpen(response: Promise<unknown>): void;
 }
 
@@ -112,7 +112,8 @@ function listenOnDeno(
     port: server.addr.port,
     close: (ms) =>
       closeWithin(ms, server.shutdown(), () => {
-        // The server has not finished before all requests are answered, also if their connections are closed.
+        // Aborting closes the connections. The server counts as finished only when all handlers have returned, so that
+        // is not awaited.
         abort.abort();
         return Promise.resolve();
       }),
@@ -134,7 +135,7 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
       {
         hostname,
         overrideGlobalObjects: false,
-        // A request whose Host header or target is malformed.
+        // Thrown for a request whose Host header or target is malformed.
         errorHandler: (error) =>
           error instanceof RequestError ? new Response(null, { status: 400 }) : internalError(),
       },
@@ -153,7 +154,10 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
   };
 }
 
-/** Whether the URL has the same path, and ends the same way, as the request target (RFC 9112, 3.2.1). */
+/**
+ * Whether the URL ends with exactly the path and query of the request line (RFC 9112, 3.2.1), that is, nothing was
+ * normalized.
+ */
 function isPathOf(url: string, target: string | undefined): boolean {
   return (
     target !== undefined &&

@@ -41,10 +41,10 @@ export interface ModernRequest {
 /** No `_meta` shorter than this can be an envelope, in bytes. */
 const MIN_ENVELOPE_LENGTH = MetaKey.version.length;
 
-/** Whether a request may be of the modern era. False is certain. */
+/** Whether a request may be of the modern era; if false, it certainly is not. */
 export function mayBeModernRequest(request: Request): boolean {
   const { method, members } = request;
-  // A short `_meta`, or none, decides it for most requests without a scan.
+  // Most requests have no `_meta`, or one that is too short for an envelope: they need no scan.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
   const isMarked =

@@ -235,7 +235,7 @@ function keepAliveTimeoutOf(header: string | undefined): number | undefined {
 
 /** Why the bytes are not an HTTP response. */
 function describeNonHttp(bytes: Buffer): string {
-  // A TLS alert record.
+  // These bytes begin a TLS alert record: the server expects TLS.
   if (bytes[0] === 0x15 && bytes[1] === 0x03)
     return "it speaks TLS: the URL has to begin with https";
   return "what it answers is not HTTP";

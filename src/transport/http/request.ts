@@ -272,7 +272,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#sendAgain(Promise.resolve(undefined));
   }
 
-  /** Why a redirect is not followed; undefined if it is. */
+  /** The reason why a redirect is not followed; undefined if it is followed. */
   #refusalOf(status: number, redirectUrl: URL | undefined): string | undefined {
     const { url } = this.#target;
     if (redirectUrl === undefined || !/^https?:$/.test(redirectUrl.protocol))
@@ -374,7 +374,7 @@ export class HttpRequester {
 
   /**
    * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
-   * first. @throws {HubError} unauthorized
+   * first. @throws {HubError} unauthorized if there are no credentials
    */
   getCredentialLines(): string | Promise<string> {
     const headers = this.target.credentials.getHeaders(this.#abort.signal);
