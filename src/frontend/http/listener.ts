@@ -1,6 +1,7 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
+import { type Deferred, deferred } from "../../base/deferred.ts";
 import {
   type BunHttpHandler,
   serveOnBun,
@@ -105,18 +106,27 @@ function listenOnDeno(
   { hostname, port, fetch }: ListenOptions,
 ): HttpListener {
   const abort = new AbortController();
+  let running = 0;
+  let idle: Deferred<void> | undefined;
   const options = { hostname, port, signal: abort.signal, onListen() {}, onError: internalError };
-  // Deno does not normalize paths.
-  const server = serve(options, (request) => fetch(request, PATH_AS_SENT));
+  const server = serve(options, async (request) => {
+    running++;
+    try {
+      // Deno does not normalize paths.
+      return await fetch(request, PATH_AS_SENT);
+    } finally {
+      if (--running === 0) idle?.resolve();
+    }
+  });
   return {
     port: server.addr.port,
-    close: (ms) =>
-      closeWithin(ms, server.shutdown(), () => {
-        // Aborting closes the connections. The server counts as finished only when all handlers have returned, so that
-        // is not awaited.
-        abort.abort();
-        return Promise.resolve();
-      }),
+    async close(ms) {
+      idle = deferred();
+      if (running === 0) idle.resolve();
+      // Only one of both may be called: `abort` fails after `shutdown`, with an error that ends the process.
+      if (await settlesWithin(ms, idle.promise)) await settlesWithin(ms, server.shutdown());
+      else abort.abort();
+    },
   };
 }
 
