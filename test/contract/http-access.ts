@@ -7,6 +7,7 @@ import { RawHttpClient } from "../fixtures/raw-http-client.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { EXIT_LIMIT, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { poll } from "../harness/wait.ts";
 
 const TOKEN = "a-token-that-nobody-guesses";
 const AUTHORIZED = `Authorization: Bearer ${TOKEN}`;
@@ -79,6 +80,7 @@ const ODD_PATHS = [
   "/x\\..\\mcp",
   "/mcp/b/../a",
   "/mcp/b\\..\\a",
+  "/mcp/%61",
 ];
 
 /**
@@ -111,8 +113,11 @@ export function testHttpAccess(command: () => readonly [string, ...string[]]): v
   }
 
   /** Calls a tool as a modern client that accepts only JSON. */
-  function callTool(port: number, name: string): RawHttpClient {
-    const client = new RawHttpClient(port);
+  function callTool(
+    port: number,
+    name: string,
+    client: RawHttpClient = new RawHttpClient(port),
+  ): RawHttpClient {
     client.post(modernRequest(1, "tools/call", { name, arguments: {} }), {
       Accept: "application/json",
       Authorization: `Bearer ${TOKEN}`,
@@ -246,5 +251,27 @@ export function testHttpAccess(command: () => readonly [string, ...string[]]): v
         assert.ok(resident < 500, `${resident} MB`);
         for (const { socket } of [first, ...clients]) socket.destroy();
       }),
+  );
+
+  it("cancels all calls that a client has pipelined when it disconnects", TEST_OPTIONS, () =>
+    withServed(async (port, setup) => {
+      const count = (what: string): number =>
+        setup.log("a").filter(({ event }) => event === what).length;
+      const client = callTool(port, "a__hang");
+      callTool(port, "a__hang", client);
+      // Some runtimes begin the second call at once, some never, and Bun closes the connection.
+      await poll(
+        5000,
+        () => "a call, or the end",
+        () => count("call") > 0 || client.isEnded || undefined,
+      );
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      client.socket.destroy();
+      await poll(
+        5000,
+        () => `${count("call")} cancelled calls instead of ${count("cancelled")}`,
+        () => count("cancelled") === count("call") || undefined,
+      );
+    }),
   );
 }
