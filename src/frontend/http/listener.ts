@@ -1,5 +1,5 @@
-import type { Server } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
 import { type Deferred, deferred } from "../../base/deferred.ts";
 import {
@@ -106,26 +106,27 @@ function listenOnDeno(
   { hostname, port, fetch }: ListenOptions,
 ): HttpListener {
   const abort = new AbortController();
-  let running = 0;
+  let inFlight = 0;
   let idle: Deferred<void> | undefined;
+  const onEnd = (): void => {
+    if (--inFlight === 0) idle?.resolve();
+  };
   const options = { hostname, port, signal: abort.signal, onListen() {}, onError: internalError };
-  const server = serve(options, async (request) => {
-    running++;
-    try {
-      // Deno does not normalize paths.
-      return await fetch(request, PATH_AS_SENT);
-    } finally {
-      if (--running === 0) idle?.resolve();
-    }
+  const server = serve(options, (request, { completed }) => {
+    inFlight++;
+    void completed.then(onEnd, onEnd);
+    // Deno does not normalize paths.
+    return fetch(request, PATH_AS_SENT);
   });
   return {
     port: server.addr.port,
-    async close(ms) {
-      idle = deferred();
-      if (running === 0) idle.resolve();
-      // Only one of both may be called: `abort` fails after `shutdown`, with an error that ends the process.
-      if (await settlesWithin(ms, idle.promise)) await settlesWithin(ms, server.shutdown());
-      else abort.abort();
+    close: async (ms) => {
+      if (inFlight > 0) {
+        idle = deferred();
+        await settlesWithin(ms, idle.promise);
+      }
+      // `server.shutdown()` is not used: after it, Deno throws in `abort`, and nothing else closes open connections.
+      abort.abort();
     },
   };
 }
@@ -135,11 +136,15 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
     import("node:http"),
     import("@hono/node-server"),
   ]);
+  const queued = new QueuedResponses();
   const server = createServer(
     { keepAliveTimeout: IDLE_TIMEOUT * 1000, noDelay: true },
     getRequestListener(
       (request, env) => {
-        const sent = "incoming" in env ? env.incoming.url : undefined;
+        if (!("incoming" in env)) return fetch(request, PATH_NORMALIZED);
+        const { incoming, outgoing } = env as unknown as NodeEnv;
+        if (outgoing.socket === null) queued.add(incoming.socket, outgoing);
+        const sent = incoming.url;
         return fetch(request, isPathOf(request.url, sent) ? PATH_AS_SENT : PATH_NORMALIZED);
       },
       {
@@ -162,6 +167,34 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
       });
     },
   };
+}
+
+interface NodeEnv {
+  readonly incoming: IncomingMessage;
+  readonly outgoing: ServerResponse;
+}
+
+/**
+ * The responses to pipelined requests that wait for the responses before them. Node does not tell them that their
+ * connection has closed, so their requests would not be cancelled.
+ */
+class QueuedResponses {
+  readonly #bySocket = new WeakMap<Socket, Set<ServerResponse>>();
+
+  add(socket: Socket, response: ServerResponse): void {
+    const responses = this.#bySocket.get(socket) ?? this.#watch(socket);
+    responses.add(response);
+    response.once("close", () => responses.delete(response));
+  }
+
+  #watch(socket: Socket): Set<ServerResponse> {
+    const responses = new Set<ServerResponse>();
+    this.#bySocket.set(socket, responses);
+    socket.once("close", () => {
+      for (const response of responses) response.emit("close");
+    });
+    return responses;
+  }
 }
 
 /**

@@ -28,7 +28,12 @@ import {
 } from "../modern/request.ts";
 import { EventBuffer } from "./event-buffer.ts";
 import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
-import { acceptedResponse, errorResponse, messageResponse } from "./responses.ts";
+import {
+  acceptedResponse,
+  errorResponse,
+  messageResponse,
+  shuttingDownResponse,
+} from "./responses.ts";
 
 /** For each method: the member of `params` that the header `Mcp-Name` must repeat. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
@@ -171,6 +176,8 @@ export class ModernHttp implements PostReceiver {
   }
 
   close(): void {
+    // Before the clients are closed, as they end requests without a response.
+    for (const response of this.#responses.values()) response.cancel(shuttingDownResponse());
     this.#clients?.close();
   }
 

@@ -411,8 +411,12 @@ function authorized(answer: Route): Route {
 }
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
-/** A URL below `/mcp` that is spelled without percent-encoding, which hono would decode. */
-const MCP_URL = /^\w+:\/\/[^/]*\/mcp(?:[/?]|$)/;
+/**
+ * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
+ * percent-encoded: hono decodes paths, but a reverse proxy may not.
+ */
+const MCP_URL =
+  /^\w+:\/\/[^/]*\/mcp(?:$|\?|\/(?![^?]*%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)))/i;
 const VERSION_HEADER = "MCP-Protocol-Version";
 const SESSION_HEADER = "Mcp-Session-Id";
 
