@@ -8,7 +8,6 @@ import { settlesWithin } from "../base/clock.ts";
 import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import type { LogTapeLogger } from "../terminal/logtape.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { type OpenedHub, openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
@@ -27,7 +26,6 @@ const NO_TOKEN_WARNING =
 
 /** Outputs for people: log records and plain text. */
 export interface HostOutput {
-  readonly logger: LogTapeLogger;
   readonly log: CommandLog;
   print(text: string): void;
 }
@@ -50,7 +48,7 @@ export async function serveHub({
   loaded,
   requestedAddress,
 }: ServeOptions): Promise<number> {
-  const { logger, log } = output;
+  const { log } = output;
   const address =
     requestedAddress &&
     (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
@@ -63,14 +61,8 @@ export async function serveHub({
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
   });
-  const { hub, bus, close } = opened;
+  const { hub, close } = opened;
   recording?.manifest(opened.manifest);
-  // LogTape is loaded at the first state event of a server: that comes after the first client's first response, so
-  // loading does not delay it.
-  const unsubscribe = bus.subscribe(() => {
-    unsubscribe();
-    setImmediate(() => logger.open());
-  }, ["state"]);
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.stdio;
   const endings = [untilSignal(context.signal)];
@@ -88,7 +80,6 @@ export async function serveHub({
   // reloads its manifest.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
-    logger.open();
     const { followManifest } = await import("./reload.ts");
     if (isClosing) return;
     const setUpPlugins: PluginSetup = async (manifest, current) => {

@@ -19,7 +19,7 @@ export interface LogRecord {
   /** ms since the epoch. */
   readonly time: number;
   readonly level: LogLevel;
-  /** LogTape category; for a server `["toolmux", "server", NAME]`. */
+  /** What the record is about: `["toolmux"]`, or for a server `["toolmux", "server", NAME]`. */
   readonly category: readonly string[];
   /** Text for people, without the server's name (it is in the category). */
   readonly message: string;
@@ -35,8 +35,8 @@ export interface LogFields {
   readonly [name: string]: unknown;
 }
 
-/** Category of records about the hub itself. */
-export const ROOT_CATEGORY = "toolmux";
+/** First element of every category, and the only one of records about the hub itself. */
+const ROOT_CATEGORY = "toolmux";
 
 /** Second element of a server's category. */
 export const SERVER_CATEGORY = "server";

@@ -11,7 +11,6 @@ import { readHttpAddress } from "../http-address.ts";
 import { loadManifestLogged, loadOptions, openLog } from "../load-manifest.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import type { HostOutput } from "../serve-hub.ts";
-import { LogTapeLogger } from "../../terminal/logtape.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
@@ -28,20 +27,15 @@ export async function serve(invocation: Invocation, context: CommandContext): Pr
     const text = `${missing} lines are missing here: nobody read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
-  const logger = new LogTapeLogger((record) =>
+  const log = openLog(invocation, (record) =>
     stderrWriter.print(formatLogRecord(record, logFormat)),
   );
-  // Log lines are written at exit, too: if a bug ends the process, the last ones explain it.
-  process.once("exit", () => logger.flush());
-  const log = openLog(invocation, (record) => logger.write(record));
   try {
     return await serveWithOutput(invocation, context, {
-      logger,
       log,
       print: (text) => stderrWriter.print(text),
     });
   } finally {
-    logger.flush();
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
 }
