@@ -2,22 +2,33 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { printError } from "../terminal/log.ts";
 import { originalConsole } from "../terminal/stderr.ts";
-import { commandNamed, DEFAULT_COMMAND, commandNameIn, parseCommandLine } from "./args.ts";
+import {
+  commandNamed,
+  DEFAULT_COMMAND,
+  commandNameIn,
+  logFormatIn,
+  parseCommandLine,
+} from "./args.ts";
 import {
   BENCH_DEFAULTS,
   type CommandContext,
+  command,
   type Command,
-  type Invocation,
   LISTS,
-  type Option,
   SECRET_VERBS,
   SHELLS,
   STORES,
 } from "./command.ts";
+import { flag, integer, oneOf, text, texts } from "./options.ts";
 
+const JSON_OUTPUT = flag("print one JSON document, for programs");
+
+const DRY_RUN = flag("only show what would be written");
+
+/** Verbs of `auth`. */
 const VERBS = ["login", "logout", "status"] as const;
 
-export const AUTH: Command = {
+const AUTH = command({
   name: "auth",
   summary: "log in to servers over HTTP, log out, see how it stands",
   usage: `${VERBS.join("|")} [SERVER …]`,
@@ -34,20 +45,16 @@ export const AUTH: Command = {
     "",
     "Exit codes: 0 done, 2 wrong usage, 3 the login came to nothing, 130 interrupted.",
   ],
-  options: [
-    { name: "no-browser", summary: "only print the page to log in at" },
-    {
-      name: "scope",
-      value: "SCOPES",
-      summary: "what to ask for, instead of what the server says",
-    },
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
+  options: {
+    "no-browser": flag("only print the page to log in at"),
+    scope: text("SCOPES", "what to ask for, instead of what the server says"),
+    json: JSON_OUTPUT,
+  },
   examples: ["toolmux auth login linear", "toolmux auth status", "toolmux auth logout linear"],
   load: async () => (await import("./commands/auth.ts")).runAuth,
-};
+});
 
-export const BENCH: Command = {
+const BENCH = command({
   name: "bench",
   summary: "measure a server, or a manifest, under concurrent tool calls",
   usage: "[-- COMMAND ARGS …]",
@@ -73,52 +80,29 @@ export const BENCH: Command = {
     "Exit codes: 0 measured, 1 not one call was answered, 2 wrong usage or manifest,",
     "3 could not connect, 130 interrupted; what there is by then is told.",
   ],
-  options: [
-    { name: "url", value: "URL", summary: "measure the server that is there" },
-    {
-      name: "header",
-      value: "NAME: VALUE",
-      repeats: true,
-      summary: "with --url: what requests bear",
-    },
-    { name: "tool", value: "NAME", summary: "the tool to call" },
-    { name: "args", value: "JSON", summary: "its arguments, a JSON object sent as it is" },
-    {
-      name: "concurrency",
-      value: "LIST",
-      summary: `calls in flight, level by level (${BENCH_DEFAULTS.concurrency})`,
-    },
-    {
-      name: "duration",
-      value: "TIME",
-      summary: `how long a level takes; ${BENCH_DEFAULTS.duration} if it is not said`,
-    },
-    { name: "calls", value: "COUNT", summary: "how many calls a level has, instead" },
-    { name: "rate", value: "COUNT", summary: "calls a second that are due, come what may" },
-    { name: "warm-up", value: "TIME", summary: "before each level; a tenth of it, 0 for none" },
-    {
-      name: "timeout",
-      value: "TIME",
-      summary: `how long a call may take; ${BENCH_DEFAULTS.timeout} if it is not said`,
-    },
-    {
-      name: "era",
-      value: "ERA",
-      choices: ["legacy", "modern"],
-      summary: "what is spoken where both are: legacy (default), modern",
-    },
-    {
-      name: "compare",
-      value: "WITH",
-      choices: ["direct"],
-      summary: "direct: also without the hub",
-    },
-    { name: "kill-every", value: "TIME", summary: "kill the server as often" },
-    { name: "delay", value: "TIME", summary: "hold back each answer of the server by as much" },
-    { name: "cancel-rate", value: "PART", summary: "cancel that part of the calls, 0 to 1" },
-    { name: "html", value: "FILE", choices: "file", summary: "also write a report to look at" },
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
+  options: {
+    url: text("URL", "measure the server that is there"),
+    header: texts("NAME: VALUE", "with --url: what requests bear"),
+    tool: text("NAME", "the tool to call"),
+    args: text("JSON", "its arguments, a JSON object sent as it is"),
+    concurrency: text("LIST", `calls in flight, level by level (${BENCH_DEFAULTS.concurrency})`),
+    duration: text("TIME", `how long a level takes; ${BENCH_DEFAULTS.duration} if it is not said`),
+    calls: text("COUNT", "how many calls a level has, instead"),
+    rate: text("COUNT", "calls a second that are due, come what may"),
+    "warm-up": text("TIME", "before each level; a tenth of it, 0 for none"),
+    timeout: text("TIME", `how long a call may take; ${BENCH_DEFAULTS.timeout} if it is not said`),
+    era: oneOf(
+      "ERA",
+      ["legacy", "modern"],
+      "what is spoken where both are: legacy (default), modern",
+    ),
+    compare: oneOf("WITH", ["direct"], "direct: also without the hub"),
+    "kill-every": text("TIME", "kill the server as often"),
+    delay: text("TIME", "hold back each answer of the server by as much"),
+    "cancel-rate": text("PART", "cancel that part of the calls, 0 to 1"),
+    html: text("FILE", "also write a report to look at", { choices: "file" }),
+    json: JSON_OUTPUT,
+  },
   examples: [
     "toolmux bench",
     "toolmux bench --compare direct --duration 3s",
@@ -128,7 +112,7 @@ export const BENCH: Command = {
     "toolmux bench --url http://127.0.0.1:8700/mcp --calls 10000 --json",
   ],
   load: async () => (await import("./commands/bench.ts")).bench,
-};
+});
 
 const CLIENTS = [
   "Clients: claude-desktop, claude-code, cursor, vscode, vscode-insiders, windsurf,",
@@ -136,9 +120,7 @@ const CLIENTS = [
   "opencode, amazon-q, kiro, copilot-cli, amp.",
 ];
 
-const DRY_RUN = { name: "dry-run", summary: "only show what would be written" } as const;
-
-export const IMPORT: Command = {
+const IMPORT = command({
   name: "import",
   summary: "take over the servers of other MCP clients",
   usage: "[CLIENT …]",
@@ -159,18 +141,18 @@ export const IMPORT: Command = {
     "Exit codes: 0 added, or nothing to add; 2 not confirmed, wrong usage, or",
     "there is something wrong with the manifest.",
   ],
-  options: [
-    { name: "project", summary: "the files in this folder, not those of the user" },
-    { name: "secrets", summary: "move values that look like secrets into the secret store" },
-    { name: "yes", letter: "y", summary: "add them without asking" },
-    DRY_RUN,
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
+  options: {
+    project: flag("the files in this folder, not those of the user"),
+    secrets: flag("move values that look like secrets into the secret store"),
+    yes: flag("add them without asking", { letter: "y" }),
+    "dry-run": DRY_RUN,
+    json: JSON_OUTPUT,
+  },
   examples: ["toolmux import", "toolmux import cursor codex --secrets --yes"],
   load: async () => (await import("./commands/import.ts")).importServers,
-};
+});
 
-export const INSTALL: Command = {
+const INSTALL = command({
   name: "install",
   summary: "write toolmux into an MCP client's file, or take it out again",
   usage: "CLIENT",
@@ -188,20 +170,16 @@ export const INSTALL: Command = {
     "does not start one; not every client can. With --replace its other servers",
     "are moved into the manifest first, as `toolmux import` does.",
   ],
-  options: [
-    { name: "project", summary: "the client's file in this folder" },
-    { name: "http", value: "URL", summary: "go to the hub there: http://127.0.0.1:8700/mcp" },
-    {
-      name: "http-token-env",
-      value: "NAME",
-      summary: "the client's variable with the token for that",
-    },
-    { name: "replace", summary: "move its servers into the manifest" },
-    { name: "secrets", summary: "with --replace: move secrets into the secret store" },
-    { name: "undo", summary: "take it out again" },
-    DRY_RUN,
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
+  options: {
+    project: flag("the client's file in this folder"),
+    http: text("URL", "go to the hub there: http://127.0.0.1:8700/mcp"),
+    "http-token-env": text("NAME", "the client's variable with the token for that"),
+    replace: flag("move its servers into the manifest"),
+    secrets: flag("with --replace: move secrets into the secret store"),
+    undo: flag("take it out again"),
+    "dry-run": DRY_RUN,
+    json: JSON_OUTPUT,
+  },
   examples: [
     "toolmux install cursor",
     "toolmux install claude-code --replace --dry-run",
@@ -209,25 +187,13 @@ export const INSTALL: Command = {
     "toolmux install cursor --undo",
   ],
   load: async () => (await import("./commands/install.ts")).install,
-};
+});
 
-const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
+const FROM = texts("DIRECTORY", "look there: official, smithery, a URL, or smithery=URL");
 
-const FROM: Option = {
-  name: "from",
-  value: "DIRECTORY",
-  repeats: true,
-  summary: "look there: official, smithery, a URL, or smithery=URL",
-};
+const FILE = text("FILE", "the manifest to change, in the place of yours", { choices: "file" });
 
-const FILE: Option = {
-  name: "file",
-  value: "FILE",
-  choices: "file",
-  summary: "the manifest to change, in the place of yours",
-};
-
-export const SEARCH: Command = {
+const SEARCH = command({
   name: "search",
   summary: "look for servers in the public directories",
   usage: "WORD …",
@@ -242,16 +208,20 @@ export const SEARCH: Command = {
     "",
     "Exit codes: 0 found, 1 nothing found, 3 no directory could be asked.",
   ],
-  options: [
-    FROM,
-    { name: "limit", value: "COUNT", summary: "how many at most; 20 if it is not said" },
-    JSON_OUTPUT,
-  ],
+  options: {
+    from: FROM,
+    limit: integer("COUNT", "how many at most; 20 if it is not said", {
+      preset: 20,
+      min: 1,
+      max: 200,
+    }),
+    json: JSON_OUTPUT,
+  },
   examples: ["toolmux search github", "toolmux search file system --limit 5 --json"],
   load: async () => (await import("./commands/search.ts")).search,
-};
+});
 
-export const ADD: Command = {
+const ADD = command({
   name: "add",
   summary: "put a server into the manifest, once it has been tried",
   usage: "NAME [-- COMMAND ARGS …]",
@@ -267,43 +237,29 @@ export const ADD: Command = {
     "Exit codes: 0 added; 2 wrong usage, or something is wrong with the manifest;",
     "3 the server could not be started, or nobody be asked; then nothing is written.",
   ],
-  options: [
-    { name: "url", value: "URL", summary: "a server over HTTP" },
-    {
-      name: "header",
-      value: "NAME: VALUE",
-      repeats: true,
-      summary: "with --url: what requests bear",
-    },
-    {
-      name: "transport",
-      value: "WAY",
-      choices: ["auto", "http", "sse"],
-      summary: "with --url: auto (default), http or sse",
-    },
-    { name: "package", value: "PACKAGE", summary: "npm:NAME, pypi:NAME or docker:IMAGE" },
-    {
-      name: "runner",
-      value: "RUNNER",
-      choices: ["npx", "bunx", "deno", "uvx", "pipx", "docker", "podman"],
-      summary: "with --package: what runs it",
-    },
-    { name: "command", value: "LINE", summary: "the command with its arguments; no shell sees it" },
-    { name: "env", value: "KEY=VALUE", repeats: true, summary: "a variable for it" },
-    {
-      name: "prefix",
-      value: "PREFIX",
+  options: {
+    url: text("URL", "a server over HTTP"),
+    header: texts("NAME: VALUE", "with --url: what requests bear"),
+    transport: oneOf("WAY", ["auto", "http", "sse"], "with --url: auto (default), http or sse"),
+    package: text("PACKAGE", "npm:NAME, pypi:NAME or docker:IMAGE"),
+    runner: oneOf(
+      "RUNNER",
+      ["npx", "bunx", "deno", "uvx", "pipx", "docker", "podman"],
+      "with --package: what runs it",
+    ),
+    command: text("LINE", "the command with its arguments; no shell sees it"),
+    env: texts("KEY=VALUE", "a variable for it"),
+    prefix: text("PREFIX", "what stands in front of its tools' names; '' for nothing", {
       empty: true,
-      summary: "what stands in front of its tools' names; '' for nothing",
-    },
-    { name: "as", value: "KEY", summary: "its key in the manifest, if NAME is of a directory" },
-    FROM,
-    FILE,
-    { name: "replace", summary: "take the place of the server of that name" },
-    { name: "no-try", summary: "do not start it" },
-    { name: "force", summary: "add it even if it could not be started" },
-    JSON_OUTPUT,
-  ],
+    }),
+    as: text("KEY", "its key in the manifest, if NAME is of a directory"),
+    from: FROM,
+    file: FILE,
+    replace: flag("take the place of the server of that name"),
+    "no-try": flag("do not start it"),
+    force: flag("add it even if it could not be started"),
+    json: JSON_OUTPUT,
+  },
   examples: [
     "toolmux add git --package pypi:mcp-server-git",
     "toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~/work",
@@ -311,9 +267,9 @@ export const ADD: Command = {
     "toolmux add io.github.owner/name",
   ],
   load: async () => (await import("./commands/add.ts")).add,
-};
+});
 
-export const REMOVE: Command = {
+const REMOVE = command({
   name: "remove",
   summary: "take a server out of the manifest",
   usage: "NAME",
@@ -322,12 +278,12 @@ export const REMOVE: Command = {
     "It goes with all that belongs to it, and the comments directly above it; the",
     "rest of the file stays as it is. Secrets that it alone has used are named.",
   ],
-  options: [FILE],
+  options: { file: FILE },
   examples: ["toolmux remove files"],
   load: async () => (await import("./commands/remove.ts")).remove,
-};
+});
 
-export const DOCTOR: Command = {
+const DOCTOR = command({
   name: "doctor",
   summary: "look for all that is wrong, or may become so, and say what to do",
   usage: "",
@@ -343,29 +299,24 @@ export const DOCTOR: Command = {
     "",
     "Exit codes: 0 no errors, 1 errors, 2 no manifest, or one with problems.",
   ],
-  options: [
-    { name: "connect", summary: "start every server, and look at what it lists now" },
-    { name: "fix", summary: "put right what can be put right safely" },
-    { name: "http", value: "HOST:PORT", summary: "look whether a hub could serve there" },
-    { name: "all", summary: "also what is fine" },
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
+  options: {
+    connect: flag("start every server, and look at what it lists now"),
+    fix: flag("put right what can be put right safely"),
+    http: text("HOST:PORT", "look whether a hub could serve there"),
+    all: flag("also what is fine"),
+    json: JSON_OUTPUT,
+  },
   examples: ["toolmux doctor", "toolmux doctor --fix", "toolmux doctor --connect --json"],
   load: async () => (await import("./doctor/doctor.ts")).doctor,
-};
+});
 
 /** Options of `serve` for recording. */
-export const RECORD: readonly Option[] = [
-  {
-    name: "record",
-    value: "FILE",
-    choices: "file",
-    summary: "write all messages of all links there, for `replay`",
-  },
-  { name: "record-limit", value: "SIZE", summary: "the most that it holds; 256MiB by default" },
-];
+const RECORDING = {
+  record: text("FILE", "write all messages of all links there, for `replay`", { choices: "file" }),
+  "record-limit": text("SIZE", "the most that it holds; 256MiB by default"),
+};
 
-export const REPLAY: Command = {
+const REPLAY = command({
   name: "replay",
   summary: "serve what was recorded, without the servers",
   usage: "FILE",
@@ -383,19 +334,19 @@ export const REPLAY: Command = {
     "Exit codes: 0 all was played, 1 the server ended as it was recorded, or with",
     "--strict the client diverged.",
   ],
-  options: [
-    { name: "server", value: "NAME", summary: "only this server, as itself" },
-    { name: "speed", value: "SPEED", summary: "1 as it was (default), 2 twice as fast, max" },
-    { name: "strict", summary: "exit code 1 if the client diverged" },
-  ],
+  options: {
+    server: text("NAME", "only this server, as itself"),
+    speed: text("SPEED", "1 as it was (default), 2 twice as fast, max"),
+    strict: flag("exit code 1 if the client diverged"),
+  },
   examples: [
     "toolmux replay session.jsonl",
     "toolmux replay session.jsonl --server files --speed max",
   ],
   load: async () => (await import("./commands/replay.ts")).replay,
-};
+});
 
-export const SECRET: Command = {
+const SECRET = command({
   name: "secret",
   summary: "keep values that stand in no manifest: set, list, remove",
   usage: "set NAME | list | remove NAME",
@@ -414,17 +365,17 @@ export const SECRET: Command = {
     "linear/token is looked for first in the variables linear/token and",
     "TOOLMUX_SECRET_LINEAR_TOKEN; [secrets] sources in the manifest says otherwise.",
   ],
-  options: [
-    { name: "store", value: "STORE", choices: STORES, summary: "file (default) or keychain" },
-    { name: "json", summary: "print one JSON document, for programs" },
-  ],
+  options: {
+    store: oneOf("STORE", STORES, "file (default) or keychain"),
+    json: JSON_OUTPUT,
+  },
   examples: [
     "toolmux secret set linear/token",
     "toolmux secret set linear/token --store keychain",
     "toolmux secret list",
   ],
   load: async () => (await import("./commands/secret.ts")).secret,
-};
+});
 
 /**
  * The command line: parsing, the commands, and what they share. Commands are declared in this table; the code
@@ -435,7 +386,7 @@ export const SECRET: Command = {
  * All commands: the single source of help, parsing and shell completion.
  */
 export const COMMANDS: readonly Command[] = [
-  {
+  command({
     name: DEFAULT_COMMAND,
     summary: "serve all servers as one on stdio, or over HTTP (the default)",
     usage: "",
@@ -453,21 +404,13 @@ export const COMMANDS: readonly Command[] = [
       "call every tool.",
       "/healthz says that it runs, /readyz how the servers are.",
     ],
-    options: [
-      { name: "http", value: "HOST:PORT", summary: "serve over HTTP there; 8700: on 127.0.0.1" },
-      {
-        name: "http-token-env",
-        value: "NAME",
-        summary: "the variable with the token that clients bear",
-      },
-      {
-        name: "token",
-        value: "auto",
-        summary: "make a token that clients bear, or take the kept one",
-      },
-      { name: "stdio", summary: "with --http: also serve stdin and stdout" },
-      ...RECORD,
-    ],
+    options: {
+      http: text("HOST:PORT", "serve over HTTP there; 8700: on 127.0.0.1"),
+      "http-token-env": text("NAME", "the variable with the token that clients bear"),
+      token: text("auto", "make a token that clients bear, or take the kept one"),
+      stdio: flag("with --http: also serve stdin and stdout"),
+      ...RECORDING,
+    },
     examples: [
       "toolmux",
       "toolmux --config servers.toml --config ~/.cursor/mcp.json",
@@ -475,8 +418,8 @@ export const COMMANDS: readonly Command[] = [
       "toolmux serve --record session.jsonl",
     ],
     load: async () => (await import("./commands/serve.ts")).serve,
-  },
-  {
+  }),
+  command({
     name: "check",
     summary: "read the manifest and say what is wrong, or what would be started",
     usage: "",
@@ -485,11 +428,11 @@ export const COMMANDS: readonly Command[] = [
       "Starts nothing. Every problem is shown with the line that it is in; values that",
       "could be secrets are masked there. Exit code 2 if anything is wrong.",
     ],
-    options: [JSON_OUTPUT],
+    options: { json: JSON_OUTPUT },
     examples: ["toolmux check", "toolmux check --config servers.toml --json"],
     load: async () => (await import("./commands/check.ts")).check,
-  },
-  {
+  }),
+  command({
     name: "list",
     summary: "start the servers and list what they offer",
     usage: `[${LISTS.join("|")}]`,
@@ -499,10 +442,10 @@ export const COMMANDS: readonly Command[] = [
       "Tools, prompts and resources (with their templates) are listed by the names that",
       "clients see. Exit code 3 if no server could be reached.",
     ],
-    options: [
-      { name: "all", summary: "also what is hidden or has another name, and why" },
-      JSON_OUTPUT,
-    ],
+    options: {
+      all: flag("also what is hidden or has another name, and why"),
+      json: JSON_OUTPUT,
+    },
     examples: [
       "toolmux list",
       "toolmux list --all",
@@ -510,8 +453,8 @@ export const COMMANDS: readonly Command[] = [
       "toolmux list servers --json",
     ],
     load: async () => (await import("./commands/list.ts")).list,
-  },
-  {
+  }),
+  command({
     name: "status",
     summary: "start the servers, say how each is, and what to do if one fails",
     usage: "[SERVER …]",
@@ -526,11 +469,11 @@ export const COMMANDS: readonly Command[] = [
       "",
       "Exit codes: 0 all healthy, 1 some failed, 3 all failed, 2 no servers to ask.",
     ],
-    options: [JSON_OUTPUT],
+    options: { json: JSON_OUTPUT },
     examples: ["toolmux status", "toolmux status files git", "toolmux status --json"],
     load: async () => (await import("./commands/status.ts")).status,
-  },
-  {
+  }),
+  command({
     name: "call",
     summary: "call one tool and print its result",
     usage: "NAME [KEY=VALUE … | --json JSON | -]",
@@ -554,18 +497,15 @@ export const COMMANDS: readonly Command[] = [
       "such tool, 3 its server could not be reached, 124 it took too long,",
       "130 interrupted.",
     ],
-    options: [
-      { name: "json", value: "JSON", summary: "all arguments, as a JSON object sent as it is" },
-      { name: "structured", summary: "print the structured content instead of the texts" },
-      { name: "raw", summary: "print the result as the JSON that clients get" },
-      {
-        name: "output",
+    options: {
+      json: text("JSON", "all arguments, as a JSON object sent as it is"),
+      structured: flag("print the structured content instead of the texts"),
+      raw: flag("print the result as the JSON that clients get"),
+      output: text("DIR", "save images, audio and other files there", {
         letter: "o",
-        value: "DIR",
         choices: "folder",
-        summary: "save images, audio and other files there",
-      },
-    ],
+      }),
+    },
     examples: [
       "toolmux call files__read_file path=notes.txt",
       "toolmux call git__log limit=5 paths=src paths=test",
@@ -574,8 +514,8 @@ export const COMMANDS: readonly Command[] = [
       "toolmux call files__edit - < arguments.json",
     ],
     load: async () => (await import("./commands/call.ts")).call,
-  },
-  {
+  }),
+  command({
     name: "trust",
     summary: "allow a manifest in a working directory to be used",
     usage: "FILE",
@@ -586,10 +526,10 @@ export const COMMANDS: readonly Command[] = [
       "have written, so they are used only after this, and only as long as their",
       "content stays the same.",
     ],
-    options: [],
+    options: {},
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./commands/trust.ts")).trustFile,
-  },
+  }),
   AUTH,
   SECRET,
   IMPORT,
@@ -600,7 +540,7 @@ export const COMMANDS: readonly Command[] = [
   REMOVE,
   BENCH,
   REPLAY,
-  {
+  command({
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",
     usage: "",
@@ -610,11 +550,11 @@ export const COMMANDS: readonly Command[] = [
       "with an MCP client. Needs no manifest and no network. Exit code 1 if anything is",
       "not as it should be.",
     ],
-    options: [],
+    options: {},
     examples: ["toolmux demo"],
     load: async () => (await import("./commands/demo.ts")).demo,
-  },
-  {
+  }),
+  command({
     name: "schema",
     summary: "print the JSON Schema of the manifest, for editors",
     usage: "",
@@ -624,11 +564,11 @@ export const COMMANDS: readonly Command[] = [
       "the first line: #:schema ./toolmux.schema.json",
       'In a JSON file: "$schema": "./toolmux.schema.json"',
     ],
-    options: [],
+    options: {},
     examples: ["toolmux schema > toolmux.schema.json"],
     load: async () => (await import("./help.ts")).printSchema,
-  },
-  {
+  }),
+  command({
     name: "completions",
     summary: "print a script that completes commands in your shell",
     usage: SHELLS.join("|"),
@@ -644,47 +584,46 @@ export const COMMANDS: readonly Command[] = [
       "Names of tools are not completed: only running servers can tell them, and a key",
       "press should not start any.",
     ],
-    options: [],
+    options: {},
     examples: SHELLS.map((shell) => `toolmux completions ${shell}`),
     load: async () => {
       const { printCompletions } = await import("./completions.ts");
       return (invocation) => printCompletions(invocation, COMMANDS);
     },
-  },
-  {
+  }),
+  command({
     name: "version",
     summary: "show the version",
     usage: "",
     words: [0, 0],
     details: [],
-    options: [],
+    options: {},
     examples: ["toolmux version"],
     load: async () => (await import("./help.ts")).printVersion,
-  },
-  {
+  }),
+  command({
     name: "help",
     summary: "show how to use toolmux, or one command of it",
     usage: "[COMMAND]",
     words: [0, 1],
     choices: "command",
     details: [],
-    options: [],
+    options: {},
     examples: ["toolmux help call"],
     load: async () => {
       const { formatHelp } = await import("./help.ts");
-      return ({ words: [name] }) => {
+      return ({ args: [name] }) => {
         originalConsole.log(
           formatHelp(COMMANDS, name === undefined ? undefined : commandNamed(name, COMMANDS)),
         );
         return Promise.resolve(0);
       };
     },
-  },
+  }),
 ];
 
 /** Runs a command line (without the executable). Errors are printed to stderr. @returns the exit code */
 export async function runCli(argv: readonly string[], context: CommandContext): Promise<number> {
-  let invocation: Invocation | undefined;
   try {
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
@@ -694,16 +633,15 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
       case "version":
         return await (await import("./help.ts")).printVersion();
       case "run": {
-        invocation = request.invocation;
-        const run = await invocation.command.load();
-        return await run(invocation, context);
+        const run = await request.command.load();
+        return await run(request.invocation, context);
       }
     }
   } catch (error) {
     // Other errors are bugs of toolmux; their stack trace is needed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const hubError = toHubError(error);
-    printError(hubError, commandNameIn(argv, COMMANDS), invocation?.logFormat);
+    printError(hubError, commandNameIn(argv, COMMANDS), logFormatIn(argv));
     return hubError.properties.exit;
   }
 }

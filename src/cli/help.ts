@@ -2,7 +2,8 @@ import process from "node:process";
 import { runtimeName } from "../base/runtime.ts";
 import { VERSION } from "../base/version.ts";
 import { GLOBAL_OPTIONS } from "./args.ts";
-import type { Command, Option } from "./command.ts";
+import type { Command } from "./command.ts";
+import { namedOptions, type OptionTable } from "./options.ts";
 
 /** Help for one command, or for all; without the last line break. */
 export function formatHelp(commands: readonly Command[], command: Command | undefined): string {
@@ -39,7 +40,7 @@ function describeOne({ name, summary, usage, details, options, examples }: Comma
     "",
     `Usage: ${["toolmux", name, usage, "[OPTIONS]"].filter(Boolean).join(" ")}`,
     ...section("", details),
-    ...section("Options:", alignOptions([...options, ...GLOBAL_OPTIONS])),
+    ...section("Options:", alignOptions(options, GLOBAL_OPTIONS)),
     ...section(
       "Examples:",
       examples.map((line) => `  ${line}`),
@@ -47,9 +48,9 @@ function describeOne({ name, summary, usage, details, options, examples }: Comma
   ];
 }
 
-function alignOptions(options: readonly Option[]): string[] {
+function alignOptions(...tables: readonly OptionTable[]): string[] {
   return align(
-    options.map(({ name, letter, value, summary }) => {
+    namedOptions(...tables).map(({ name, letter, value, summary }) => {
       const short = letter === undefined ? "" : `-${letter}, `;
       return [`${short}--${name}${value === undefined ? "" : ` ${value}`}`, summary];
     }),

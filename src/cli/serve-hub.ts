@@ -5,7 +5,12 @@ import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import { settlesWithin } from "../base/clock.ts";
-import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
+import {
+  type HttpAddress,
+  type HttpOptions,
+  TOKEN_NAME,
+  withManifestToken,
+} from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
@@ -30,9 +35,16 @@ export interface HostOutput {
   print(text: string): void;
 }
 
+/** The options of `serve`. */
+export interface ServeCommandOptions extends HttpOptions {
+  readonly stdio: boolean;
+  readonly record: string | undefined;
+  readonly "record-limit": string | undefined;
+}
+
 /** What to serve, and how. */
 export interface ServeOptions {
-  readonly invocation: Invocation;
+  readonly invocation: Invocation<ServeCommandOptions>;
   readonly context: CommandContext;
   readonly output: HostOutput;
   readonly loaded: ManifestWithHashes;
@@ -53,7 +65,7 @@ export async function serveHub({
     requestedAddress &&
     (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
   if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
-  const recording = await openRequestedRecording(invocation, context, address, log);
+  const recording = await openRequestedRecording(invocation.options, context, address, log);
   const capabilityClasses = new Set<string>();
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
@@ -64,7 +76,7 @@ export async function serveHub({
   const { hub, close } = opened;
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
-  const isOnStdio = address === undefined || invocation.stdio;
+  const isOnStdio = address === undefined || invocation.options.stdio;
   const endings = [untilSignal(context.signal)];
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit, context.earlyInitialize);
@@ -120,19 +132,18 @@ export async function serveHub({
 
 /** Opens the recording of `--record`; without that option nothing is loaded or checked. */
 async function openRequestedRecording(
-  invocation: Invocation,
+  { record: path, "record-limit": limit }: ServeCommandOptions,
   context: CommandContext,
   address: HttpAddress | undefined,
   log: CommandLog,
 ): Promise<HubRecording | undefined> {
-  const path = invocation.values.get("record")?.at(-1);
   if (path === undefined) {
-    if (!invocation.values.has("record-limit")) return undefined;
+    if (limit === undefined) return undefined;
     throw usageError("--record-limit says how much a recording holds: it needs --record.");
   }
   const { openHubRecording: open } = await import("./commands/record.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
-  return open(path, invocation, context, secrets, (text) => log("warn", text));
+  return open(path, limit, context, secrets, (text) => log("warn", text));
 }
 
 /**

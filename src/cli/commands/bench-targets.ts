@@ -23,7 +23,7 @@ import { openHub } from "../open-hub.ts";
 import { describeServer } from "../server-description.ts";
 import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "../transport-factory.ts";
 import { readHeaders } from "./add.ts";
-import type { BenchOptions } from "./bench-options.ts";
+import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
 /**
  * Minimum age of a folder to be removed, in ms. Containers may share a file system but not process ids: the process
@@ -80,10 +80,13 @@ const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
 /** Reads the target from the command line; undefined: a manifest is measured. @throws {HubError} usage */
 export function readTarget(
-  { words, values, config }: Invocation,
+  {
+    args: words,
+    options: { url, header },
+    config,
+  }: Invocation<Pick<BenchCommandOptions, "url" | "header">>,
   { cwd }: CommandContext,
 ): TargetSpec | undefined {
-  const url = values.get("url")?.at(-1);
   const [command, ...args] = words;
   const sources = [
     ...(config.length > 0 ? ["--config"] : []),
@@ -95,9 +98,9 @@ export function readTarget(
   if (url !== undefined) {
     const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
     if (!isHttp) throw usageError("--url is one that begins with http:// or https://.");
-    return { kind: "url", url, headers: readHeaders(values) };
+    return { kind: "url", url, headers: readHeaders(header) };
   }
-  if (values.has("header")) throw usageError("--header means something only beside --url.");
+  if (header.length > 0) throw usageError("--header means something only beside --url.");
   if (command === undefined) return undefined;
   return {
     kind: "command",
@@ -149,7 +152,7 @@ const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
 /** Prepares the subjects that the command line names. @throws {HubError} usage, manifestInvalid */
 export async function openBenchSetup(
-  invocation: Invocation,
+  invocation: Invocation<BenchCommandOptions>,
   options: BenchOptions,
   context: CommandContext,
   log: CommandLog,

@@ -42,12 +42,23 @@ export function formatProgress({ progress, total, message }: CallProgress): stri
 /** A truncated tool name ends with this many characters of a hash. */
 const HASH_LENGTH = 7;
 
+/** The options of `call`. */
+interface CallOptions {
+  readonly json: string | undefined;
+  readonly structured: boolean;
+  readonly raw: boolean;
+  readonly output: string | undefined;
+}
+
 /**
  * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix matches the tool's name.
  */
-export async function call(invocation: Invocation, context: CommandContext): Promise<number> {
-  const [name = ""] = invocation.words;
-  const view = readView(invocation);
+export async function call(
+  invocation: Invocation<CallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [name = ""] = invocation.args;
+  const view = readView(invocation.options);
   const line = openStatusLine(context.env);
   const print = openLog(invocation);
   const log: CommandLog = (level, text) => {
@@ -78,7 +89,7 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
     if (item === undefined) throw unknownToolError(name, items, serverStatesOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = formatArguments(argumentSource, inputSchema);
-    const folder = await makeOutputFolder(invocation, context);
+    const folder = await makeOutputFolder(invocation.options.output, context);
     const response = await client.callTool(
       name,
       args,
@@ -102,7 +113,7 @@ function throwIfNoneUsable({ servers, plugins }: Manifest): void {
   if (invalid?.kind === "invalid" && !hasUsable) throw invalidError(invalid);
 }
 
-function readView({ raw, structured, output }: Invocation): ResultView {
+function readView({ raw, structured, output }: CallOptions): ResultView {
   if (raw && structured) throw usageError("Choose one of --raw and --structured.");
   if (raw && output !== undefined) throw usageError("Choose one of --raw and --output.");
   if (raw) return "raw";
@@ -111,7 +122,7 @@ function readView({ raw, structured, output }: Invocation): ResultView {
 
 /** Creates the folder of `--output`, before the call: the result of a call may not be available a second time. */
 async function makeOutputFolder(
-  { output }: Invocation,
+  output: string | undefined,
   { cwd, env }: CommandContext,
 ): Promise<string | undefined> {
   if (output === undefined) return undefined;

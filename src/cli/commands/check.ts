@@ -48,13 +48,16 @@ interface SecretRow {
  * `toolmux check`: reads the manifest and prints its problems, or what it would start. Starts no server, and
  * loads no external plugin.
  */
-export async function check(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function check(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
   const { env, cwd, platform } = context;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
   const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, context);
   const ok = problems.length === 0;
-  if (invocation.json !== false) {
+  if (invocation.options.json) {
     const document = {
       ok,
       problems: problems.map(toJson),

@@ -34,13 +34,23 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
   skills: { kinds: ["skills"], noun: "skill" },
 };
 
+/** The options of `list`. */
+interface ListOptions {
+  readonly all: boolean;
+  readonly json: boolean;
+}
+
 /**
  * `toolmux list`: starts every server, waits until each is connected, has failed or is late, and prints the
  * entries.
  */
-export async function list(invocation: Invocation, context: CommandContext): Promise<number> {
-  const what = readList(invocation.words[0] ?? "tools");
-  const line = invocation.json === false ? openStatusLine(context.env) : undefined;
+export async function list(
+  invocation: Invocation<ListOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const what = readList(args[0] ?? "tools");
+  const line = options.json ? undefined : openStatusLine(context.env);
   const print = openLog(invocation);
   const log: CommandLog = (level, text) => {
     line?.clear();
@@ -55,10 +65,10 @@ export async function list(invocation: Invocation, context: CommandContext): Pro
     endProgress?.();
     const statuses = serverStatesOf(manifest, hub);
     const code = exitCode(statuses);
-    if (what === "servers") printServers(manifest, statuses, invocation, context);
-    else await printEntries(what, client, hub, invocation, context);
+    if (what === "servers") printServers(manifest, statuses, options, context);
+    else await printEntries(what, client, hub, options, context);
     if (what !== "servers") printFailures(statuses);
-    if (code === 0 && invocation.json === false) {
+    if (code === 0 && !options.json) {
       originalConsole.log(
         what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
       );
@@ -81,7 +91,7 @@ async function printEntries(
   what: EntryList,
   client: InProcessClient,
   hub: Hub,
-  { json, all }: Invocation,
+  { json, all }: ListOptions,
   { env }: CommandContext,
 ): Promise<void> {
   const { kinds, noun } = LIST_KINDS[what];
@@ -90,7 +100,7 @@ async function printEntries(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
   const exposureNotes = all ? notesOf(what, hub) : [];
-  if (json !== false) {
+  if (json) {
     // The entries' bytes as clients get them: parsing would change the spelling of numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
@@ -183,7 +193,7 @@ function firstLine({ description: listed, title, frontmatter }: DescribedEntry):
 function printServers(
   { servers }: Manifest,
   statuses: readonly ServerState[],
-  { json }: Invocation,
+  { json }: ListOptions,
   { env }: CommandContext,
 ): void {
   const urls = new Map(
@@ -191,7 +201,7 @@ function printServers(
       spec.kind === "remote" ? [[spec.name, describeUrl(spec.url)] as const] : [],
     ),
   );
-  if (json !== false) {
+  if (json) {
     originalConsole.log(formatJson({ servers: statuses.map((it) => toJson(it, urls)) }));
     return;
   }

@@ -9,7 +9,7 @@ import { recordHttpServer, recordTransport } from "../../recording/recorded-tran
 import { recordableManifest } from "../../recording/recorded-manifest.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { Redactor } from "../../transport/redact.ts";
-import type { CommandContext, Invocation } from "../command.ts";
+import type { CommandContext } from "../command.ts";
 import { usageError } from "../args.ts";
 
 /** Default and minimum size limit of a recording, in bytes. */
@@ -26,17 +26,18 @@ export interface HubRecording {
 
 /**
  * Opens the recording of `--record`.
+ * @param limitText the value of `--record-limit`
  * @param secrets values to redact, beside those resolved for servers
  * @throws {HubError} usage if the file cannot be written
  */
 export async function openHubRecording(
   path: string,
-  { values }: Invocation,
+  limitText: string | undefined,
   { cwd }: CommandContext,
   secrets: readonly string[],
   warn: (text: string) => void,
 ): Promise<HubRecording> {
-  const limit = readLimit(values.get("record-limit")?.at(-1));
+  const limit = readLimit(limitText);
   const sink = await openRecordingFile(resolve(cwd, path));
   const own = new Redactor(secrets);
   let redactServerSecrets = (text: string): string => text;

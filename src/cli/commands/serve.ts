@@ -10,7 +10,7 @@ import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
 import { loadManifestLogged, loadOptions, openLog } from "../load-manifest.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import type { HostOutput } from "../serve-hub.ts";
+import type { HostOutput, ServeCommandOptions } from "../serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
@@ -21,7 +21,10 @@ const FLUSH_LIMIT = 250;
  * `toolmux serve`: serves one client on stdin and stdout until it disconnects, its process is gone or a signal arrives;
  * or any number of clients over HTTP, until a signal arrives.
  */
-export async function serve(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function serve(
+  invocation: Invocation<ServeCommandOptions>,
+  context: CommandContext,
+): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
     const text = `${missing} lines are missing here: nobody read`;
@@ -41,18 +44,21 @@ export async function serve(invocation: Invocation, context: CommandContext): Pr
 }
 
 async function serveWithOutput(
-  invocation: Invocation,
+  invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
   output: HostOutput,
 ): Promise<number> {
-  const requestedAddress = readHttpAddress(invocation, context);
+  const { options } = invocation;
+  const requestedAddress = readHttpAddress(options, context);
   // Recording options are validated only when the hub is opened: with them, `initialize` is not answered before that.
   const isPlainStdio =
-    requestedAddress === undefined && !RECORDING_OPTIONS.some((it) => invocation.values.has(it));
+    requestedAddress === undefined &&
+    options.record === undefined &&
+    options["record-limit"] === undefined;
   if (isPlainStdio)
     context.initializeCache?.recordFiles(listDependencies(loadOptions(invocation, context)));
   const loaded = await loadManifestLogged(invocation, context, output.log);
-  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || invocation.stdio, context);
+  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
   const earlyInitialize =
     context.earlyInitialize ??
     (isPlainStdio ? await answerInitializeEarly(loaded.manifest, context) : undefined);
@@ -87,8 +93,6 @@ async function rejectHubLoop(
     throw error;
   }
 }
-
-const RECORDING_OPTIONS = ["record", "record-limit"] as const;
 
 /**
  * Answers `initialize` before the hub's code is loaded, which takes most of the start time. Only if the manifest is

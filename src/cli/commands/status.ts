@@ -357,8 +357,11 @@ function hasFailed(state: StateName): boolean {
  * `toolmux status`: starts every server, or the named ones, and prints the state of each with hints about
  * failures.
  */
-export async function status(invocation: Invocation, context: CommandContext): Promise<number> {
-  const isForPeople = invocation.json === false;
+export async function status(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
+  const isForPeople = !invocation.options.json;
   const line = isForPeople ? openStatusLine(context.env) : undefined;
   const print = openLog(invocation);
   const log: CommandLog = (level, text) => {
@@ -367,7 +370,7 @@ export async function status(invocation: Invocation, context: CommandContext): P
   };
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
-    choose: (all) => pickServers(all, invocation.words),
+    choose: (all) => pickServers(all, invocation.args),
     // Checking the status must not open login pages.
     authorizes: false,
   });
