@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
@@ -230,8 +231,7 @@ async function printTokenPlace(
 }
 
 function countServers({ servers }: Manifest): string {
-  const count = servers.filter(({ enabled }) => enabled).length;
-  return `${count} ${count === 1 ? "server" : "servers"}`;
+  return count(servers.filter(({ enabled }) => enabled).length, "server");
 }
 
 function warnUnsupported({ servers }: Manifest, log: CommandLog): void {

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
@@ -23,7 +24,7 @@ import type { RegistryEntry } from "../../registry/registry.ts";
 import { findServer } from "../../registry/search.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
-import { countNoun, formatJson, openStatusLine } from "../../terminal/terminal.ts";
+import { formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
@@ -376,7 +377,7 @@ function describeTrialResult(result: TrialResult | undefined, key: string): read
         .filter((part) => part !== undefined)
         .join(" ");
       return [
-        `it is there: ${implementation === "" ? "" : `${implementation}, `}${countNoun(result.tools, "tool")}`,
+        `it is there: ${implementation === "" ? "" : `${implementation}, `}${count(result.tools, "tool")}`,
       ];
     }
     case "unauthorized":

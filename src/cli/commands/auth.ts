@@ -1,3 +1,4 @@
+import { formatDuration } from "../../base/format.ts";
 import { quoteArgument } from "../../auth/errors.ts";
 import type { AuthorizationStatus, OAuthAuthorizer } from "../../auth/oauth-authorizer.ts";
 import { systemClock } from "../../base/clock.ts";
@@ -35,7 +36,7 @@ export function describeAuthStatus(
       if (isRefreshable) return "authorized, renewed by itself";
       return expires === undefined
         ? "authorized"
-        : `authorized for ${formatTimeLeft(expires - now)}`;
+        : `authorized for ${formatDuration(expires - now)}`;
     }
     case "expired":
       if (status.isRefreshable) return "expired, renewed when it is needed";
@@ -60,16 +61,6 @@ export function authStatusToJson(
     refreshable: isRefreshable,
     scopes,
   };
-}
-
-const MINUTE = 60_000;
-const HOUR = 60 * MINUTE;
-const DAY = 24 * HOUR;
-
-function formatTimeLeft(ms: number): string {
-  if (ms < 2 * MINUTE) return `${Math.max(0, Math.round(ms / 1000))} s`;
-  if (ms < 2 * HOUR) return `${Math.round(ms / MINUTE)} min`;
-  return ms < 2 * DAY ? `${Math.round(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
 /** The HTTP servers of a manifest, or those of the given names. @throws {HubError} usage */

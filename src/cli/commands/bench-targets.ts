@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -15,7 +16,6 @@ import { manifestError } from "../../manifest/problems.ts";
 import { type ExternalServer, isRunnable, type Manifest } from "../../manifest/schema.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
 import { errnoCodeOf } from "../../process/process-table.ts";
-import { countNoun } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type CommandLog, loadManifestOnly } from "../load-manifest.ts";
@@ -241,7 +241,7 @@ async function openManifestHub(
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
   const manifest = await loadManifestOnly(invocation, context, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
-  const name = `toolmux, ${countNoun(enabled.length, "server")}`;
+  const name = `toolmux, ${count(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
   const subject = { ...makeHubSubject(invocation.config, name, context, proxies), listWait };
   if (!options.isCompared) return { subject };

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { isAbsolute } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
@@ -25,7 +26,7 @@ import {
 import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
-import { alignTable, countNoun, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
 import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 
 /** A server as `check` prints it. */
@@ -77,7 +78,7 @@ export async function check(
     const rest = starts
       ? "; servers with a problem would not be started"
       : "; nothing would be started";
-    printStderrLine(`${countNoun(problems.length, "problem")}${rest}`);
+    printStderrLine(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);
@@ -86,7 +87,7 @@ export async function check(
     console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, terminalStyleOf(env)));
   printSecrets(secrets, env);
   printPlugins(plugins);
-  const more = plugins.length > 0 ? `; ${countNoun(plugins.length, "plugin")}` : "";
+  const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
   console.log(`no problems; ${countServers(servers)}${more}`);
   return 0;
 }
@@ -197,7 +198,7 @@ function toJson({ file, position, path, message }: Problem): object {
 
 function countServers(rows: readonly Row[]): string {
   const started = rows.filter(({ state }) => state === "starts").length;
-  const total = countNoun(rows.length, "server");
+  const total = count(rows.length, "server");
   return started === rows.length ? total : `${total}, of which ${started} would start`;
 }
 

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { access } from "node:fs/promises";
 import { basename } from "node:path";
 import { HubError } from "../../base/errors.ts";
@@ -27,7 +28,6 @@ import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
-  countNoun,
   formatJson,
   terminalStyleOf,
   type TerminalStyle,
@@ -194,7 +194,7 @@ export async function importServers(
       printStderrLine(`a value is needed: toolmux secret set ${name}`);
     }
     if (isForPeople)
-      originalConsole.log(`added to ${manifest}: ${countNoun(planned.length, "server")}`);
+      originalConsole.log(`added to ${manifest}: ${count(planned.length, "server")}`);
   }
   if (!isForPeople)
     originalConsole.log(formatJson(toJson(sources, isConfirmed === true, movesSecrets)));
@@ -214,7 +214,7 @@ function confirmImport(
   { planned, manifest }: ImportSources,
   { signal }: CommandContext,
 ): Promise<boolean | undefined> {
-  return askConsent(`Add ${countNoun(planned.length, "server")} to ${manifest}?`, signal);
+  return askConsent(`Add ${count(planned.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: the files found, servers to be added and skipped, and secrets in plain text. */
@@ -248,7 +248,7 @@ function describeFiles(files: readonly ClientFile[], style: TerminalStyle): stri
   if (files.length === 0) return "no file of an MCP client was found";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
-    const what = problem ? `${place ?? ""}${problem.message}` : countNoun(servers.length, "server");
+    const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
     return [client.title, what, file];
   });
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, style);

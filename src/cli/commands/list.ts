@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/catalog.ts";
@@ -14,7 +15,6 @@ import { openHub } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
 import {
   alignTable,
-  countNoun,
   formatStartingTime,
   formatJson,
   openStatusLine,
@@ -166,7 +166,7 @@ function countEntries(what: EntryList, statuses: readonly ServerState[], hub: Hu
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
   const hidden = notesOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
-  return `${countNoun(shown, noun)} of ${countNoun(known.length, "server")}${more}`;
+  return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }
 
 function countServers(serverStates: readonly ServerState[]): string {
@@ -174,7 +174,7 @@ function countServers(serverStates: readonly ServerState[]): string {
     const number = serverStates.filter(({ at }) => at === state).length;
     return number === 0 ? "" : `${number} ${state}`;
   });
-  return [countNoun(serverStates.length, "server"), ...states.filter(Boolean)].join(", ");
+  return [count(serverStates.length, "server"), ...states.filter(Boolean)].join(", ");
 }
 
 interface DescribedEntry {

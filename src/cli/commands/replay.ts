@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import type { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
@@ -44,7 +45,8 @@ export async function replay(
   const speed = readSpeed(options.speed ?? "1");
   const recorded = readRecording(await read(resolve(context.cwd, path), path), path);
   const stderrWriter = new StderrWriter(
-    (missing) => `${missing} lines are missing here: nobody read`,
+    (missing) =>
+      `${count(missing, "line")} ${missing === 1 ? "is" : "are"} missing here: nobody read`,
   );
   const log = (level: "info" | "warn", text: string): void =>
     stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));

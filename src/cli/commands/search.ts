@@ -1,10 +1,10 @@
+import { count } from "../../base/format.ts";
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
 import {
-  countNoun,
   formatJson,
   terminalStyleOf,
   type TerminalStyle,
@@ -72,7 +72,7 @@ function describeResults(
   });
   const first = listings.find(({ options: offers }) => offers.length > 0);
   const hint = first === undefined ? "" : `; to have one: toolmux add ${sanitizeLine(first.name)}`;
-  return [...blocks, colors.dim(countNoun(listings.length, "server") + hint)].join("\n");
+  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
 }
 
 /** The ways to run or reach a server, or why it cannot be added by name. */

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import process from "node:process";
 import { HubError } from "../../base/errors.ts";
 import { EarlyInitialize, type InitializeAnswers } from "../../frontend/early-initialize.ts";
@@ -27,7 +28,7 @@ export async function serve(
 ): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
-    const text = `${missing} lines are missing here: nobody read`;
+    const text = `${count(missing, "line")} ${missing === 1 ? "is" : "are"} missing here: nobody read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
   const log = openLog(invocation, (record) =>

@@ -1,3 +1,4 @@
+import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { type Clock, systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
@@ -9,11 +10,8 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
-  countNoun,
   formatStartingTime,
-  formatDuration,
   formatJson,
-  formatSize,
   openStatusLine,
   type StatusLine,
   terminalStyleOf,
@@ -217,7 +215,7 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
   const counted = (...states: readonly ServerDiagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
   const disabled = counted("disabled");
-  const servers = countNoun(diagnoses.length - disabled, "server");
+  const servers = count(diagnoses.length - disabled, "server");
   const more = disabled === 0 ? "" : `; ${disabled} disabled`;
   switch (verdictOf(diagnoses)) {
     case "healthy":

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { access, chmod, rm } from "node:fs/promises";
 import { runtimeName } from "../../base/runtime.ts";
 import { VERSION } from "../../base/version.ts";
@@ -6,12 +7,7 @@ import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
-import {
-  countNoun,
-  formatJson,
-  terminalStyleOf,
-  type TerminalStyle,
-} from "../../terminal/terminal.ts";
+import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions, openLog } from "../load-manifest.ts";
@@ -93,7 +89,7 @@ export function describeFindings(
 function summarizeFindings(findings: readonly Finding[]): string {
   const counts = Object.entries(NOUNS).flatMap(([severity, noun]) => {
     const number = findings.filter((it) => severityOf(it) === severity).length;
-    return number === 0 ? [] : [countNoun(number, noun)];
+    return number === 0 ? [] : [count(number, noun)];
   });
   return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
 }
