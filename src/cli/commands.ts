@@ -2,13 +2,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { printError } from "../terminal/log.ts";
 import { originalConsole } from "../terminal/stderr.ts";
-import {
-  commandNamed,
-  DEFAULT_COMMAND,
-  commandNameIn,
-  logFormatIn,
-  parseCommandLine,
-} from "./args.ts";
+import { DEFAULT_COMMAND, commandNameIn, logFormatIn, parseCommandLine } from "./args.ts";
 import {
   BENCH_DEFAULTS,
   type CommandContext,
@@ -566,7 +560,7 @@ export const COMMANDS: readonly Command[] = [
     ],
     options: {},
     examples: ["toolmux schema > toolmux.schema.json"],
-    load: async () => (await import("./help.ts")).printSchema,
+    load: async () => (await import("./commands/schema.ts")).schema,
   }),
   command({
     name: "completions",
@@ -587,7 +581,7 @@ export const COMMANDS: readonly Command[] = [
     options: {},
     examples: SHELLS.map((shell) => `toolmux completions ${shell}`),
     load: async () => {
-      const { printCompletions } = await import("./completions.ts");
+      const { printCompletions } = await import("./commands/completions.ts");
       return (invocation) => printCompletions(invocation, COMMANDS);
     },
   }),
@@ -599,7 +593,7 @@ export const COMMANDS: readonly Command[] = [
     details: [],
     options: {},
     examples: ["toolmux version"],
-    load: async () => (await import("./help.ts")).printVersion,
+    load: async () => (await import("./commands/version.ts")).version,
   }),
   command({
     name: "help",
@@ -611,13 +605,8 @@ export const COMMANDS: readonly Command[] = [
     options: {},
     examples: ["toolmux help call"],
     load: async () => {
-      const { formatHelp } = await import("./help.ts");
-      return ({ args: [name] }) => {
-        originalConsole.log(
-          formatHelp(COMMANDS, name === undefined ? undefined : commandNamed(name, COMMANDS)),
-        );
-        return Promise.resolve(0);
-      };
+      const { help } = await import("./commands/help.ts");
+      return (invocation) => help(invocation, COMMANDS);
     },
   }),
 ];
@@ -631,7 +620,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
         originalConsole.log((await import("./help.ts")).formatHelp(COMMANDS, request.command));
         return 0;
       case "version":
-        return await (await import("./help.ts")).printVersion();
+        return await (await import("./commands/version.ts")).version();
       case "run": {
         const run = await request.command.load();
         return await run(request.invocation, context);

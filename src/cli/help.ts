@@ -1,6 +1,3 @@
-import process from "node:process";
-import { runtimeName } from "../base/runtime.ts";
-import { VERSION } from "../base/version.ts";
 import { GLOBAL_OPTIONS } from "./args.ts";
 import type { Command } from "./command.ts";
 import { namedOptions, type OptionTable } from "./options.ts";
@@ -60,22 +57,4 @@ function alignOptions(...tables: readonly OptionTable[]): string[] {
 function align(rows: readonly (readonly [string, string])[]): string[] {
   const width = Math.max(...rows.map(([left]) => left.length));
   return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`);
-}
-
-/** Prints version, runtime and platform in one line. */
-export function printVersion(): Promise<number> {
-  console.log(`toolmux ${VERSION} (${runtimeName}, ${process.platform} ${process.arch})`);
-  return Promise.resolve(0);
-}
-
-/**
- * Prints the JSON Schema of the manifest, which is generated from the manifest's own schema when toolmux is
- * built.
- */
-export async function printSchema(): Promise<number> {
-  const { default: schema } = await import("../../toolmux.schema.json", {
-    with: { type: "json" },
-  });
-  console.log(JSON.stringify(schema, null, 2));
-  return 0;
 }

@@ -18,7 +18,7 @@ import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/l
 import { type OpenedHub, openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
 import { isStaticServer } from "./recalled-instructions.ts";
-import type { HubRecording } from "./commands/record.ts";
+import type { HubRecording } from "./hub-recording.ts";
 
 /** Delay of work that can wait until the first response is sent, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -142,7 +142,7 @@ async function openRequestedRecording(
     if (limit === undefined) return undefined;
     throw usageError("--record-limit says how much a recording holds: it needs --record.");
   }
-  const { openHubRecording: open } = await import("./commands/record.ts");
+  const { openHubRecording: open } = await import("./hub-recording.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
   return open(path, limit, context, secrets, (text) => log("warn", text));
 }

@@ -7,7 +7,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { formatCompletions } from "../../src/cli/completions.ts";
+import { formatCompletions } from "../../src/cli/commands/completions.ts";
 import { SHELLS } from "../../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
 import { namedOptions } from "../../src/cli/options.ts";

@@ -21,7 +21,7 @@ import {
   saveAttachment,
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
@@ -60,11 +60,7 @@ export async function call(
   const [name = ""] = invocation.args;
   const view = readView(invocation.options);
   const line = openStatusLine(context.env);
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+  const log = openLogBeside(line, invocation);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);

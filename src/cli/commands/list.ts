@@ -10,7 +10,7 @@ import { describeUrl } from "../server-description.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
 import {
@@ -51,11 +51,7 @@ export async function list(
   const { args, options } = invocation;
   const what = readList(args[0] ?? "tools");
   const line = options.json ? undefined : openStatusLine(context.env);
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+  const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, { authorizes: false });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);

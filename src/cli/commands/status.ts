@@ -22,7 +22,7 @@ import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
@@ -361,11 +361,7 @@ export async function status(
 ): Promise<number> {
   const isForPeople = !invocation.options.json;
   const line = isForPeople ? openStatusLine(context.env) : undefined;
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+  const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
     choose: (all) => pickServers(all, invocation.args),

@@ -1,16 +1,16 @@
 import { resolve } from "node:path";
 import process from "node:process";
-import type { ServedHub } from "../../frontend/http/server.ts";
-import type { TransportWrapper } from "../../hub/options.ts";
-import type { Manifest } from "../../manifest/schema.ts";
-import { parseSize } from "../../manifest/fields.ts";
-import { openRecordingFile, Recorder } from "../../recording/recorder.ts";
-import { recordHttpServer, recordTransport } from "../../recording/recorded-transport.ts";
-import { recordableManifest } from "../../recording/recorded-manifest.ts";
-import type { Transport } from "../../transport/transport.ts";
-import { Redactor } from "../../transport/redact.ts";
-import type { CommandContext } from "../command.ts";
-import { usageError } from "../args.ts";
+import type { ServedHub } from "../frontend/http/server.ts";
+import type { TransportWrapper } from "../hub/options.ts";
+import type { Manifest } from "../manifest/schema.ts";
+import { parseSize } from "../manifest/fields.ts";
+import { openRecordingFile, Recorder } from "../recording/recorder.ts";
+import { recordHttpServer, recordTransport } from "../recording/recorded-transport.ts";
+import { recordableManifest } from "../recording/recorded-manifest.ts";
+import type { Transport } from "../transport/transport.ts";
+import { Redactor } from "../transport/redact.ts";
+import type { CommandContext } from "./command.ts";
+import { usageError } from "./args.ts";
 
 /** Default and minimum size limit of a recording, in bytes. */
 const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };

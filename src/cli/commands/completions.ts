@@ -1,7 +1,7 @@
-import type { Command, Invocation } from "./command.ts";
-import { SHELLS } from "./command.ts";
-import { GLOBAL_OPTIONS, suggestName, usageError } from "./args.ts";
-import { type NamedOption, namedOptions, takesValue, type ValueChoices } from "./options.ts";
+import type { Command, Invocation } from "../command.ts";
+import { SHELLS } from "../command.ts";
+import { GLOBAL_OPTIONS, suggestName, usageError } from "../args.ts";
+import { type NamedOption, namedOptions, takesValue, type ValueChoices } from "../options.ts";
 
 type Shell = (typeof SHELLS)[number];
 
