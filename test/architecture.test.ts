@@ -52,7 +52,6 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   bun: ["src/base/runtime.ts"],
   uplot: ["src/bench/report/"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
-  "@logtape/logtape": ["src/terminal/logtape.ts"],
   "hdr-histogram-js": ["src/bench/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
@@ -167,7 +166,6 @@ describe("the rows of src", () => {
       late.filter((path) => loaded.has(path)),
       [],
     );
-    assert.ok(!modules.some(({ to }) => to.startsWith("@logtape/")));
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {

@@ -169,15 +169,15 @@ export type ArgumentSource =
 
 /** Reads the words after the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
 export async function readArgumentSource(
-  { words, json }: Invocation,
+  { args, options: { json } }: Invocation<{ readonly json: string | undefined }>,
   context: CommandContext,
 ): Promise<ArgumentSource> {
-  const [, ...rest] = words;
-  const sources = [rest.includes("-"), rest.some((word) => word !== "-"), typeof json === "string"];
+  const [, ...rest] = args;
+  const sources = [rest.includes("-"), rest.some((word) => word !== "-"), json !== undefined];
   if (sources.filter(Boolean).length > 1) {
     throw usageError("The arguments come as KEY=VALUE, with --json or from stdin: choose one.");
   }
-  if (typeof json === "string") return { kind: "json", text: checkObject(json, "--json") };
+  if (json !== undefined) return { kind: "json", text: checkObject(json, "--json") };
   if (rest.includes("-")) return { kind: "json", text: checkObject(await readStdin(), "stdin") };
   return { kind: "pairs", pairs: await Promise.all(rest.map((word) => readPair(word, context))) };
 }

@@ -1,3 +1,4 @@
+import { formatSize } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
@@ -243,10 +244,4 @@ function findExtension(type: string): string {
   const known = EXTENSIONS[plain.trim()];
   const subtype = /^[a-z]+\/([a-z0-9]{1,10})$/.exec(plain.trim())?.[1];
   return known ?? (subtype === undefined ? ".bin" : `.${subtype}`);
-}
-
-/** `512 B`, `12.3 KB`, `4.0 MB`. */
-function formatSize(bytes: number): string {
-  if (bytes < 1000) return `${bytes} B`;
-  return bytes < 999_950 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

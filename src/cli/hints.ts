@@ -1,3 +1,4 @@
+import { formatDuration, formatSize } from "../base/format.ts";
 import { basename, resolve } from "node:path";
 import type { HubError } from "../base/errors.ts";
 import { type Env, expandHome } from "../base/paths.ts";
@@ -11,7 +12,6 @@ import type {
   ServerSpec,
   StdioServer,
 } from "../manifest/schema.ts";
-import { formatDuration, formatSize } from "../terminal/terminal.ts";
 import { describeCommand } from "./server-description.ts";
 
 /**

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import type { HttpToken } from "../manifest/schema.ts";
 import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext } from "./command.ts";
 import { usageError } from "./args.ts";
 
 /** Where to serve over HTTP, and the bearer token that clients need. */
@@ -26,18 +26,25 @@ const TOKEN_LENGTH = 32;
 /** Loopback: reachable from this machine only. */
 const DEFAULT_HOST = "127.0.0.1";
 
+/** The options that say where, and for whom, to serve over HTTP. */
+export interface HttpOptions {
+  readonly http: string | undefined;
+  readonly "http-token-env"?: string | undefined;
+  readonly token?: string | undefined;
+}
+
 /** The address from the command line; undefined: no HTTP. @throws {HubError} usage */
 export function readHttpAddress(
-  { http, httpTokenEnv, values }: Invocation,
+  { http, "http-token-env": httpTokenEnv, token: tokenOption }: HttpOptions,
   { env }: Pick<CommandContext, "env">,
 ): HttpAddress | undefined {
-  const isAuto = values.has("token");
+  const isAuto = tokenOption !== undefined;
   if (http === undefined) {
     if (httpTokenEnv === undefined && !isAuto) return undefined;
     const option = isAuto ? "--token" : "--http-token-env";
     throw usageError(`${option} says who may come over HTTP: it needs --http.`);
   }
-  if (isAuto && values.get("token")?.at(-1) !== "auto") {
+  if (isAuto && tokenOption !== "auto") {
     throw usageError("--token is auto: a token itself does not belong on the command line.");
   }
   if (isAuto && httpTokenEnv !== undefined) {

@@ -2,6 +2,7 @@ import type { LogLevel } from "../base/events.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
+import type { StatusLine } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";
 
@@ -17,6 +18,14 @@ export function openLog(
     if (!isLevelEnabled(level, logLevel)) return;
     print(typeof what === "string" ? makeLogRecord(level, what) : what);
   };
+}
+
+/** A log whose records do not mix with a status line: the line is cleared before each of them. */
+export function openLogBeside(line: StatusLine | undefined, invocation: Invocation): CommandLog {
+  return openLog(invocation, (record) => {
+    line?.clear();
+    printLogRecord(record, invocation.logFormat);
+  });
 }
 
 /** A loaded manifest, and hashes of what it was loaded from; see `LoadedManifest`. */

@@ -25,12 +25,14 @@ export async function withManifestLock<T>(
   }
 }
 
-/** Absolute path of the manifest to edit: the named one, or else the user's own, whether it exists or not. */
+/**
+ * Absolute path of the manifest to edit: the named one, or else the user's own, whether it exists or not.
+ * @param named the value of `--file` or of the last `--config`
+ */
 export function manifestToEdit(
-  { values, config }: Invocation,
+  named: string | undefined,
   context: CommandContext,
 ): Promise<string> {
-  const named = values.get("file")?.at(-1) ?? config.at(-1);
   if (named === undefined) return findUserFile(context);
   return Promise.resolve(resolve(context.cwd, expandHome(named, context.env)));
 }

@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
@@ -5,17 +6,21 @@ import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import { stateFolder } from "../base/paths.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
-import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
+import {
+  type HttpAddress,
+  type HttpOptions,
+  TOKEN_NAME,
+  withManifestToken,
+} from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import type { LogTapeLogger } from "../terminal/logtape.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
-import type { HubRecording } from "./commands/record.ts";
+import type { HubRecording } from "./hub-recording.ts";
 
 /**
- * Delay of work that can wait until the first response is sent, such as loading LogTape and watching the manifest, in
+ * Delay of work that can wait until the first response is sent, such as watching the manifest, in
  * ms.
  */
 const BACKGROUND_DELAY = 100;
@@ -27,14 +32,20 @@ const NO_TOKEN_WARNING =
 
 /** Outputs for people: log records and plain text. */
 export interface HostOutput {
-  readonly logger: LogTapeLogger;
   readonly log: CommandLog;
   print(text: string): void;
 }
 
+/** The options of `serve`. */
+export interface ServeCommandOptions extends HttpOptions {
+  readonly stdio: boolean;
+  readonly record: string | undefined;
+  readonly "record-limit": string | undefined;
+}
+
 /** What to serve, and how. */
 export interface ServeOptions {
-  readonly invocation: Invocation;
+  readonly invocation: Invocation<ServeCommandOptions>;
   readonly context: CommandContext;
   readonly output: HostOutput;
   readonly loaded: ManifestWithHashes;
@@ -50,12 +61,12 @@ export async function serveHub({
   loaded,
   requestedAddress,
 }: ServeOptions): Promise<number> {
-  const { logger, log } = output;
+  const { log } = output;
   const address =
     requestedAddress &&
     (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
   if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
-  const recording = await openRequestedRecording(invocation, context, address, log);
+  const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
     snapshots: diskSnapshots({
@@ -69,7 +80,7 @@ export async function serveHub({
   const { hub, close } = opened;
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
-  const isOnStdio = address === undefined || invocation.stdio;
+  const isOnStdio = address === undefined || invocation.options.stdio;
   const endings = [untilSignal(context.signal)];
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
@@ -85,7 +96,6 @@ export async function serveHub({
   // reloads its manifest.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
-    logger.open();
     const { followManifest } = await import("./reload.ts");
     if (isClosing) return;
     const setUpPlugins: PluginSetup = async (manifest, current) => {
@@ -124,19 +134,18 @@ export async function serveHub({
 
 /** Opens the recording of `--record`; without that option nothing is loaded or checked. */
 async function openRequestedRecording(
-  invocation: Invocation,
+  { record: path, "record-limit": limit }: ServeCommandOptions,
   context: CommandContext,
   address: HttpAddress | undefined,
   log: CommandLog,
 ): Promise<HubRecording | undefined> {
-  const path = invocation.values.get("record")?.at(-1);
   if (path === undefined) {
-    if (!invocation.values.has("record-limit")) return undefined;
+    if (limit === undefined) return undefined;
     throw usageError("--record-limit says how much a recording holds: it needs --record.");
   }
-  const { openHubRecording: open } = await import("./commands/record.ts");
+  const { openHubRecording: open } = await import("./hub-recording.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
-  return open(path, invocation, context, secrets, (text) => log("warn", text));
+  return open(path, limit, context, secrets, (text) => log("warn", text));
 }
 
 /** HTTP modules are loaded only if used. */
@@ -180,8 +189,7 @@ async function printTokenPlace(
 }
 
 function countServers({ servers }: Manifest): string {
-  const count = servers.filter(({ enabled }) => enabled).length;
-  return `${count} ${count === 1 ? "server" : "servers"}`;
+  return count(servers.filter(({ enabled }) => enabled).length, "server");
 }
 
 function warnUnsupported({ servers }: Manifest, log: CommandLog): void {

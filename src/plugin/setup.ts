@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
@@ -155,7 +156,7 @@ async function setUp(
   if (outcome === undefined) {
     // A result that comes after the time limit is not used, but must be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});
-    return setupProblem(member, `did not end within ${timeout / 1000} s`);
+    return setupProblem(member, `did not end within ${formatDuration(timeout)}`);
   }
   if ("thrown" in outcome) {
     const fault = describePluginFault(outcome.thrown, member.spec.path);

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { officialRegistry } from "./official.ts";
 import type { RegistryEntry, RegistryFetch, Registry } from "./registry.ts";
@@ -68,7 +69,7 @@ async function queryAll<T>(
       const timeout = new AbortController();
       const timeoutError = new HubError(
         "unreachable",
-        `${directory.name} has not answered within ${timeLimit / 1000} s.`,
+        `${directory.name} has not answered within ${formatDuration(timeLimit)}.`,
       );
       const timer = setTimeout(() => timeout.abort(timeoutError), timeLimit);
       try {

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
@@ -130,7 +131,7 @@ function findProblem(
   timeout: number,
 ): string | undefined {
   if (output.length > MAX_OUTPUT) return `printed more than ${MAX_OUTPUT} bytes`;
-  if (!isInTime || exit === undefined) return `did not end within ${timeout / 1000} s`;
+  if (!isInTime || exit === undefined) return `did not end within ${formatDuration(timeout)}`;
   if ("signal" in exit) return `was killed by signal ${exit.signal}`;
   if (exit.code !== 0) return `exited with code ${exit.code}`;
   const text = decodeUtf8(output);

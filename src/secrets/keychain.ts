@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
@@ -144,7 +145,7 @@ class SystemKeychain implements Keychain {
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
     const timeout = new Promise<never>((_, reject) => {
-      const text = `it did not answer within ${this.#timeout / 1000} s`;
+      const text = `it did not answer within ${formatDuration(this.#timeout)}`;
       timer = setTimeout(() => reject(new Error(text)), this.#timeout);
     });
     try {

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, pause, withTimeLimit } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
@@ -345,7 +346,7 @@ function startLimitError(attempt: Attempt): HubError {
 }
 
 function describeDelay({ spec, phase }: Attempt, limit: number): string {
-  return `Server "${spec.name}" did not get beyond step "${phase}" within ${limit} ms`;
+  return `Server "${spec.name}" did not get beyond step "${phase}" within ${formatDuration(limit)}`;
 }
 
 /**

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
@@ -94,7 +95,7 @@ export class HealthMonitor {
   #notRespondingError(): HubError {
     const { session, healthInterval } = this.#options;
     const { server } = session;
-    const text = `Server "${server}" gave no sign of life for ${(MAX_MISSED_PINGS + 1) * healthInterval} ms, and did not answer ${MAX_MISSED_PINGS} pings.`;
+    const text = `Server "${server}" gave no sign of life for ${formatDuration((MAX_MISSED_PINGS + 1) * healthInterval)}, and did not answer ${MAX_MISSED_PINGS} pings.`;
     return new HubError("notResponding", text, { server });
   }
 

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -252,7 +253,7 @@ export class ListingSync {
   async #list(session: Session, kind: Kind): Promise<"changed" | "same" | "again"> {
     const abort = new AbortController();
     const ms = this.#options.timeout();
-    const text = `Server "${session.server}" did not list its ${KIND_NOUNS[kind]}s within ${ms} ms (connectTimeout).`;
+    const text = `Server "${session.server}" did not list its ${KIND_NOUNS[kind]}s within ${formatDuration(ms)} (connectTimeout).`;
     const timeoutError = new HubError("connectTimeout", text, { server: session.server });
     const cancelTimer = this.#options.clock.after(ms, () => abort.abort(timeoutError));
     try {

@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { conforms } from "../catalog/conformance.ts";
 import {
   type CacheHint,
@@ -116,9 +117,9 @@ export function dropUncallableTools(
   });
 }
 
-function describeUnnamed(count: number, kind: Kind): string {
-  const subject = count === 1 ? `A ${KIND_NOUNS[kind]}` : `${count} ${KIND_NOUNS[kind]}s`;
-  return `${subject} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
+function describeUnnamed(number: number, kind: Kind): string {
+  const subject = number === 1 ? `A ${KIND_NOUNS[kind]}` : count(number, KIND_NOUNS[kind]);
+  return `${subject} without a ${KEY_MEMBERS[kind]} ${number === 1 ? "was" : "were"} left out.`;
 }
 
 /** Maximum time to live, whatever a server says, in ms. */

@@ -13,16 +13,16 @@ import { storeName } from "../../src/auth/registration.ts";
 import schemaRepair from "../../plugins/schema-repair/index.ts";
 import { utf8 } from "../../src/base/bytes.ts";
 import { EMPTY_LISTING, readItem } from "../../src/catalog/listing.ts";
-import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import {
   describeFindings,
   collectFindings,
+  type DoctorOptions,
   findingsToJson,
   repair,
 } from "../../src/cli/doctor/doctor.ts";
 import { openTransportFactory } from "../../src/cli/transport-factory.ts";
-import { parseCommandLine } from "../../src/cli/args.ts";
+import { parseCommand } from "../fixtures/command-line.ts";
 import { terminalStyleOf } from "../../src/terminal/terminal.ts";
 import {
   FINDING_CODES,
@@ -104,9 +104,8 @@ class Machine {
   }
 
   examine(...argv: readonly string[]): Promise<readonly Finding[]> {
-    const request = parseCommandLine(["doctor", ...argv], COMMANDS);
-    assert.ok(request.kind === "run");
-    return collectFindings(request.invocation, this.world);
+    const { invocation } = parseCommand<DoctorOptions>(["doctor", ...argv]);
+    return collectFindings(invocation, this.world);
   }
 
   async codes(...argv: readonly string[]): Promise<readonly FindingCode[]> {

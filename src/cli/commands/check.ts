@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { isAbsolute } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
@@ -25,7 +26,7 @@ import {
 import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
-import { alignTable, countNoun, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
 import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 
 /** A server as `check` prints it. */
@@ -48,13 +49,16 @@ interface SecretRow {
  * `toolmux check`: reads the manifest and prints its problems, or what it would start. Starts no server, and
  * loads no external plugin.
  */
-export async function check(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function check(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
   const { env, cwd, platform } = context;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
   const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, context);
   const ok = problems.length === 0;
-  if (invocation.json !== false) {
+  if (invocation.options.json) {
     const document = {
       ok,
       problems: problems.map(toJson),
@@ -74,7 +78,7 @@ export async function check(invocation: Invocation, context: CommandContext): Pr
     const rest = starts
       ? "; servers with a problem would not be started"
       : "; nothing would be started";
-    printStderrLine(`${countNoun(problems.length, "problem")}${rest}`);
+    printStderrLine(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);
@@ -83,7 +87,7 @@ export async function check(invocation: Invocation, context: CommandContext): Pr
     console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, terminalStyleOf(env)));
   printSecrets(secrets, env);
   printPlugins(plugins);
-  const more = plugins.length > 0 ? `; ${countNoun(plugins.length, "plugin")}` : "";
+  const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
   console.log(`no problems; ${countServers(servers)}${more}`);
   return 0;
 }
@@ -194,7 +198,7 @@ function toJson({ file, position, path, message }: Problem): object {
 
 function countServers(rows: readonly Row[]): string {
   const started = rows.filter(({ state }) => state === "starts").length;
-  const total = countNoun(rows.length, "server");
+  const total = count(rows.length, "server");
   return started === rows.length ? total : `${total}, of which ${started} would start`;
 }
 

@@ -20,8 +20,8 @@ const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
  * `toolmux demo`: runs a hub with embedded servers and checks it with a client. With a server's name as
  * argument, runs that server.
  */
-export async function demo({ words }: Invocation, context: CommandContext): Promise<number> {
-  const [word, ...rest] = words;
+export async function demo({ args }: Invocation, context: CommandContext): Promise<number> {
+  const [word, ...rest] = args;
   if (word === undefined) return runDemo(context);
   if (word === "tap") return runBenchProxy(rest);
   if (rest.length > 0) throw usageError(`Command "demo" does not take "${rest[0]}".`);

@@ -10,7 +10,12 @@ import {
   secretVariableOf,
 } from "../../secrets/secrets.ts";
 import { abortable } from "../../base/clock.ts";
-import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
+import {
+  type CommandContext,
+  type Invocation,
+  SECRET_VERBS as VERBS,
+  type STORES,
+} from "../command.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import { loadOptions } from "../load-manifest.ts";
 import { suggestName, usageError } from "../args.ts";
@@ -21,18 +26,28 @@ import { askHidden, canAsk } from "../prompt.ts";
 /** Maximum size of a value, in bytes. */
 const MAX_VALUE_SIZE = 64 * 1024;
 
+/** The options of `secret`. */
+interface SecretOptions {
+  readonly store: (typeof STORES)[number] | undefined;
+  readonly json: boolean;
+}
+
 /** `toolmux secret`: stores, lists or removes secrets. Values are neither read from the command line nor printed. */
-export async function secret(invocation: Invocation, context: CommandContext): Promise<number> {
-  const [word = "", ...rest] = invocation.words;
+export async function secret(
+  invocation: Invocation<SecretOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const [word = "", ...rest] = args;
   const secrets = openSecrets(context);
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
-      return setSecret(rest, invocation, secrets, context);
+      return setSecret(rest, options, secrets, context);
     case "list":
       if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
       return printSecrets(invocation, secrets, context);
     case "remove":
-      return removeSecret(rest, invocation, secrets, context);
+      return removeSecret(rest, options, secrets, context);
     case undefined:
       throw usageError(`toolmux secret can ${VERBS.join(", ")}.${suggestName(word, VERBS)}`);
   }
@@ -56,7 +71,7 @@ function readName(words: readonly string[], verb: string): string {
 
 async function setSecret(
   words: readonly string[],
-  { store = "file" }: Invocation,
+  { store = "file" }: SecretOptions,
   secrets: Secrets,
   { env, signal }: CommandContext,
 ): Promise<number> {
@@ -109,7 +124,7 @@ async function warnProtection(secrets: Secrets): Promise<void> {
 
 async function removeSecret(
   words: readonly string[],
-  { store }: Invocation,
+  { store }: SecretOptions,
   secrets: Secrets,
   { env }: CommandContext,
 ): Promise<number> {
@@ -140,14 +155,14 @@ interface SecretRow {
 }
 
 async function printSecrets(
-  invocation: Invocation,
+  invocation: Invocation<SecretOptions>,
   secrets: Secrets,
   context: CommandContext,
 ): Promise<number> {
   const uses = await usersBySecret(invocation, context);
   const rows = await listRows(secrets, uses ?? new Map(), context);
   const key = await secrets.protection();
-  if (invocation.json !== false) {
+  if (invocation.options.json) {
     originalConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
     return 0;
   }
@@ -191,13 +206,13 @@ async function listRows(
 
 /** The servers that refer to each secret; undefined if there is no usable manifest. */
 async function usersBySecret(
-  invocation: Invocation,
+  invocation: Invocation<SecretOptions>,
   context: CommandContext,
 ): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
   const uses = new Map<string, string[]>();
   const loaded = await loadManifest(loadOptions(invocation, context));
   if (!loaded.ok) {
-    if (invocation.json === false) {
+    if (!invocation.options.json) {
       printStderrLine(
         "the manifest cannot be used, so it is not said who wants what; see toolmux check",
       );

@@ -1,4 +1,4 @@
-import process from "node:process";
+import { count } from "../../base/format.ts";
 import { HubError } from "../../base/errors.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { settlesWithin } from "../../base/clock.ts";
@@ -6,8 +6,7 @@ import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
 import { loadManifestLogged, openLog } from "../load-manifest.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import type { HostOutput } from "../serve-hub.ts";
-import { LogTapeLogger } from "../../terminal/logtape.ts";
+import type { HostOutput, ServeCommandOptions } from "../serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
@@ -18,38 +17,37 @@ const FLUSH_LIMIT = 250;
  * `toolmux serve`: serves one client on stdin and stdout until it disconnects, its process is gone or a signal arrives;
  * or any number of clients over HTTP, until a signal arrives.
  */
-export async function serve(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function serve(
+  invocation: Invocation<ServeCommandOptions>,
+  context: CommandContext,
+): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
-    const text = `${missing} lines are missing here: nobody read`;
+    const text = `${count(missing, "line")} ${missing === 1 ? "is" : "are"} missing here: nobody read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
-  const logger = new LogTapeLogger((record) =>
+  const log = openLog(invocation, (record) =>
     stderrWriter.print(formatLogRecord(record, logFormat)),
   );
-  // Log lines are written at exit, too: if a bug ends the process, the last ones explain it.
-  process.once("exit", () => logger.flush());
-  const log = openLog(invocation, (record) => logger.write(record));
   try {
     return await serveWithOutput(invocation, context, {
-      logger,
       log,
       print: (text) => stderrWriter.print(text),
     });
   } finally {
-    logger.flush();
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
 }
 
 async function serveWithOutput(
-  invocation: Invocation,
+  invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
   output: HostOutput,
 ): Promise<number> {
-  const requestedAddress = readHttpAddress(invocation, context);
+  const { options } = invocation;
+  const requestedAddress = readHttpAddress(options, context);
   const loaded = await loadManifestLogged(invocation, context, output.log);
-  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || invocation.stdio, context);
+  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
   const { serveHub } = await import("../serve-hub.ts");
   return serveHub({ invocation, context, output, loaded, requestedAddress });
 }

@@ -1,3 +1,4 @@
+import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { type Clock, systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
@@ -9,11 +10,8 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
-  countNoun,
   formatStartingTime,
-  formatDuration,
   formatJson,
-  formatSize,
   openStatusLine,
   type StatusLine,
   terminalStyleOf,
@@ -24,7 +22,7 @@ import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
@@ -217,7 +215,7 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
   const counted = (...states: readonly ServerDiagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
   const disabled = counted("disabled");
-  const servers = countNoun(diagnoses.length - disabled, "server");
+  const servers = count(diagnoses.length - disabled, "server");
   const more = disabled === 0 ? "" : `; ${disabled} disabled`;
   switch (verdictOf(diagnoses)) {
     case "healthy":
@@ -357,17 +355,16 @@ function hasFailed(state: StateName): boolean {
  * `toolmux status`: starts every server, or the named ones, and prints the state of each with hints about
  * failures.
  */
-export async function status(invocation: Invocation, context: CommandContext): Promise<number> {
-  const isForPeople = invocation.json === false;
+export async function status(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
+  const isForPeople = !invocation.options.json;
   const line = isForPeople ? openStatusLine(context.env) : undefined;
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+  const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
-    choose: (all) => pickServers(all, invocation.words),
+    choose: (all) => pickServers(all, invocation.args),
     // Checking the status must not open login pages.
     authorizes: false,
   });

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { access, chmod, rm } from "node:fs/promises";
 import { runtimeName } from "../../base/runtime.ts";
 import { VERSION } from "../../base/version.ts";
@@ -6,12 +7,7 @@ import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
-import {
-  countNoun,
-  formatJson,
-  terminalStyleOf,
-  type TerminalStyle,
-} from "../../terminal/terminal.ts";
+import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions, openLog } from "../load-manifest.ts";
@@ -96,7 +92,7 @@ export function describeFindings(
 function summarizeFindings(findings: readonly Finding[]): string {
   const counts = Object.entries(NOUNS).flatMap(([severity, noun]) => {
     const number = findings.filter((it) => severityOf(it) === severity).length;
-    return number === 0 ? [] : [countNoun(number, noun)];
+    return number === 0 ? [] : [count(number, noun)];
   });
   return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
 }
@@ -117,23 +113,33 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
   };
 }
 
+/** The options of `doctor`. */
+export interface DoctorOptions {
+  readonly connect: boolean;
+  readonly fix: boolean;
+  readonly http: string | undefined;
+  readonly all: boolean;
+  readonly json: boolean;
+}
+
 /**
  * `toolmux doctor`: looks for problems with the manifest, servers, credentials, ports, files and clients, and
  * says what to do; with `--fix` it repairs what is safe.
  * Start with `collectFindings`: each file of this folder has one check that returns `Finding`s; findings.ts
  * has their codes.
  */
-export async function doctor(invocation: Invocation, context: CommandContext): Promise<number> {
-  const { switches, json } = invocation;
+export async function doctor(
+  invocation: Invocation<DoctorOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { fix, all, json } = invocation.options;
   let findings = await collectFindings(invocation, context);
-  const fixed = switches.has("fix") ? await repair(findings) : [];
+  const fixed = fix ? await repair(findings) : [];
   if (fixed.length > 0) findings = await collectFindings(invocation, context);
-  if (json !== false) originalConsole.log(formatJson(findingsToJson(findings, fixed)));
+  if (json) originalConsole.log(formatJson(findingsToJson(findings, fixed)));
   else {
     for (const line of fixed) originalConsole.log(`fixed: ${sanitizeLine(line)}`);
-    originalConsole.log(
-      describeFindings(findings, switches.has("all"), terminalStyleOf(context.env)),
-    );
+    originalConsole.log(describeFindings(findings, all, terminalStyleOf(context.env)));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;
@@ -141,7 +147,7 @@ export async function doctor(invocation: Invocation, context: CommandContext): P
 
 /** All findings. Changes nothing, except that reading toolmux's own files restricts their permissions. */
 export async function collectFindings(
-  invocation: Invocation,
+  invocation: Invocation<DoctorOptions>,
   context: CommandContext,
 ): Promise<readonly Finding[]> {
   const now = Date.now();
@@ -151,7 +157,7 @@ export async function collectFindings(
   const secrets = openSecrets(context);
   // Reading toolmux's own files restricts their permissions, so those are checked first.
   const disk = await checkDisk(manifest, context, now);
-  const isThere = await exists(await manifestToEdit(invocation, context));
+  const isThere = await exists(await manifestToEdit(invocation.config.at(-1), context));
   const log = openLog(invocation);
   /**
    * Values redacted in all findings: plaintext secrets in the manifest, and resolved values. Both may recur
@@ -162,11 +168,11 @@ export async function collectFindings(
     checkServers(servers, secrets, context, hidden),
     checkSecrets(secrets, manifest),
     checkTokens(servers, secrets, context),
-    checkPorts(invocation, servers, context),
+    checkPorts(invocation.options, servers, context),
     checkClients(manifest, context, now),
   ]);
   const saved = await savedListing(manifest, context, now);
-  const isLive = manifest !== undefined && invocation.switches.has("connect");
+  const isLive = manifest !== undefined && invocation.options.connect;
   const listing = isLive ? await connectAndList(manifest, context, log) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import process from "node:process";
 import { textOf } from "../../base/bytes.ts";
 import { abortable } from "../../base/clock.ts";
@@ -22,7 +23,7 @@ import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
-import { countNoun, formatStartingTime } from "../../terminal/terminal.ts";
+import { formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
@@ -78,7 +79,7 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
   const advice = "toolmux doctor --fix removes them; servers list again when they are started.";
-  const of = (fixes: readonly Fix[]): string => countNoun(fixes.length, "snapshot");
+  const of = (fixes: readonly Fix[]): string => count(fixes.length, "snapshot");
   return [
     ...(broken.length === 0
       ? []

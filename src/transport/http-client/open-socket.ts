@@ -1,3 +1,4 @@
+import { formatDuration } from "../../base/format.ts";
 import { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { connect, isIP, type Socket } from "node:net";
@@ -93,7 +94,7 @@ export async function openSocket(
     timeout.abort(
       connectFailure(
         "unreachable",
-        `${url.host} did not answer within ${CONNECT_TIMEOUT / 1000} s.`,
+        `${url.host} did not answer within ${formatDuration(CONNECT_TIMEOUT)}.`,
       ),
     );
   }, CONNECT_TIMEOUT);
