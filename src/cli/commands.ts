@@ -524,7 +524,7 @@ export const COMMANDS: readonly Command[] = [
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",
     usage: "",
-    words: [0, Number.POSITIVE_INFINITY],
+    words: [0, 0],
     details: [
       "Starts this program as a hub with four servers that it contains, and drives it",
       "with an MCP client. Needs no manifest and no network. Exit code 1 if anything is",
@@ -600,6 +600,10 @@ export const COMMANDS: readonly Command[] = [
 /** Runs a command line (without the executable). Errors are printed to stderr. @returns the exit code */
 export async function runCli(argv: readonly string[], context: CommandContext): Promise<number> {
   try {
+    if (argv[0] === "internal") {
+      const { runInternal } = await import("./commands/internal.ts");
+      return await runInternal(argv.slice(1));
+    }
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":

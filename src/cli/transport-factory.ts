@@ -46,7 +46,7 @@ export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): 
   const [ownExecutable, ...firstArgs] = ownCommand();
   const throughProxy = ({ command, args }: Pick<LaunchedCommand, "command" | "args">) => ({
     command: ownExecutable,
-    args: [...firstArgs, "demo", "tap", "--", folder, delay, command, ...args],
+    args: [...firstArgs, "internal", "stdio-proxy", folder, delay, command, ...args],
   });
   return {
     ...target,

@@ -401,7 +401,7 @@ describe("a tap", () => {
     };
     assert.equal(withBenchProxy(program, {}), program);
     const [own, ...before] = ownCommand();
-    const front = [...before, "demo", "tap", "--", "/some:where", "50"];
+    const front = [...before, "internal", "stdio-proxy", "/some:where", "50"];
     assert.deepEqual(
       withBenchProxy(program, { [PROXY_VARIABLE]: formatProxyVariable("/some:where", 50) }),
       {

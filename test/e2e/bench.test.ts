@@ -13,7 +13,7 @@ import {
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
-const ECHO = ["--", executable(), "demo", "echo"];
+const ECHO = ["--", executable(), "internal", "echo-server"];
 const STALLING = fileURLToPath(new URL("../fixtures/servers/stalling.mjs", import.meta.url));
 const NOTHING = { servers: {} };
 
@@ -90,7 +90,7 @@ describe("bench", () => {
     TEST_OPTIONS,
     () =>
       withTestFolder(
-        { servers: { e: { command: executable(), args: ["demo", "echo"] } } },
+        { servers: { e: { command: executable(), args: ["internal", "echo-server"] } } },
         async (setup) => {
           const args = ["--config", setup.config, "--concurrency", "2", "--calls", "40"];
           const tool = ["--tool", "e__echo", "--args", '{"text":"hé","size":3}'];

@@ -68,7 +68,7 @@ export type TargetSpec =
 /** The server measured if none is named. */
 export const ECHO_SERVER: TargetSpec = (() => {
   const [command, ...before] = ownCommand();
-  return { kind: "command", command, args: [...before, "demo", "echo"] };
+  return { kind: "command", command, args: [...before, "internal", "echo-server"] };
 })();
 
 /** The server's key in the generated manifest. */
