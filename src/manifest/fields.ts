@@ -52,6 +52,12 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
  * scripts/schema.ts generates toolmux.schema.json, and scripts/docs.ts docs/configuration.md, from schemas and `metadata`.
  */
 
+/**
+ * Makes valibot leave the message empty where a schema has none of its own. Its default messages show the value, which
+ * may be a secret; `problemOfIssue` (problems.ts) words these issues from their parts.
+ */
+export const NO_DEFAULT_MESSAGES: v.Config<v.BaseIssue<unknown>> = { message: () => "" };
+
 /** What the JSON Schema and docs/configuration.md say about a key. */
 export interface Notes {
   readonly title: string;
@@ -88,9 +94,15 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
     v.rawTransform(({ dataset: { value: input }, addIssue }): Readonly<Record<string, T>> => {
       const output = createTable<T>();
       for (const [key, value] of Object.entries(input)) {
-        const result = v.safeParse(item, value);
+        const result = v.safeParse(item, value, NO_DEFAULT_MESSAGES);
         if (result.success) output[key] = result.output;
-        const step = { type: "object", origin: "value", input: { ...input }, key, value } as const;
+        const step = {
+          type: "object",
+          origin: "value",
+          input: { ...input },
+          key,
+          value,
+        } as const;
         for (const { message, input: wrong, path = [] } of result.issues ?? []) {
           addIssue({ message, input: wrong, path: [step, ...path] });
         }

@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
+import { NO_DEFAULT_MESSAGES } from "./fields.ts";
 import { isTable } from "./table.ts";
 
 export type KeyPath = readonly (string | number)[];
@@ -170,13 +171,7 @@ export function problemOfIssue(issue: SchemaIssue, path: KeyPath, root: unknown)
     return { path, at, message: expected === "never" ? "unknown key" : "is missing" };
   }
   const found = describeValue(input, !maySecretBeAt(path));
-  const defaultMessage = parseDefaultMessage(issue);
-  if (defaultMessage !== undefined) {
-    const { label, measure } = defaultMessage;
-    if (expected === null) return { path, at, message: "is not allowed" };
-    if (measure === undefined) return { path, at, message: `expected ${expected}, found ${found}` };
-    return { path, at, message: `expected ${label} ${expected}, found ${measure}` };
-  }
+  if (message === "") return { path, at, message: defaultMessage(issue, found) };
   // Messages of toolmux's own schemas state only what was expected; those of other schemas may be whole sentences.
   if (/^[A-Z]|[.!?]$/.test(message)) return { path, at, message: hideTexts(message, input) };
   return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
@@ -192,15 +187,14 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
   return typeof last === "object" && "origin" in last && last.origin === "key";
 }
 
-/**
- * Parses a default message of valibot, which shows the value and so may show a secret; undefined if the message is the
- * schema's own.
- */
-function parseDefaultMessage({ message, received, input }: ValibotIssue) {
-  if (!message.endsWith(`eceived ${received}`)) return undefined;
-  const label = /^Invalid ([\w ]+): /.exec(message)?.[1];
+/** What was expected and found, for an issue without a message of the schema's own. */
+function defaultMessage({ type, expected, received, input }: ValibotIssue, found: string): string {
+  if (expected === null) return "is not allowed";
+  // Checks such as `minLength` measure the value, and valibot then states the measure as what it received.
   const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
-  return label === undefined ? undefined : { label, measure: isMeasure ? received : undefined };
+  if (!isMeasure) return `expected ${expected}, found ${found}`;
+  const measure = type === "non_empty" ? "length" : type.split("_").at(-1);
+  return `expected ${measure} ${expected}, found ${received}`;
 }
 
 /** Keys whose values are never shown, because they may contain secrets. */
@@ -330,7 +324,7 @@ export function validate<T>(
   input: unknown,
   base: KeyPath,
 ): ValidationResult<T> {
-  const result = v.safeParse(schema, input);
+  const result = v.safeParse(schema, input, NO_DEFAULT_MESSAGES);
   const problems = problemsOf(schema, input, base, result.issues ?? []);
   if (result.success && problems.length === 0) return { ok: true, value: result.output };
   return { ok: false, problems };
@@ -346,11 +340,30 @@ export async function validateOptions<T>(
   input: unknown,
   base: KeyPath,
 ): Promise<ValidationResult<T>> {
-  const result = await schema["~standard"].validate(input);
+  const result = isValibotSchema(schema)
+    ? await schema["~run"]({ value: input }, NO_DEFAULT_MESSAGES)
+    : await schema["~standard"].validate(input);
   const problems = problemsOf(schema, input, base, result.issues ?? []);
   if (result.issues === undefined && problems.length === 0)
-    return { ok: true, value: result.value };
+    return { ok: true, value: (result as { readonly value: T }).value };
   return { ok: false, problems };
+}
+
+/** A schema of valibot, whichever copy of the library made it. */
+interface ValibotSchema {
+  "~run"(
+    dataset: { readonly value: unknown },
+    config: typeof NO_DEFAULT_MESSAGES,
+  ): ValibotDataset | Promise<ValibotDataset>;
+}
+
+interface ValibotDataset {
+  readonly value: unknown;
+  readonly issues?: readonly SchemaIssue[] | undefined;
+}
+
+function isValibotSchema(schema: object): schema is ValibotSchema {
+  return "kind" in schema && schema.kind === "schema" && "~run" in schema;
 }
 
 function problemsOf(
@@ -359,8 +372,7 @@ function problemsOf(
   base: KeyPath,
   issues: readonly SchemaIssue[],
 ): readonly UnplacedProblem[] {
-  const isValibot = "kind" in schema && schema.kind === "schema";
-  const problems = isValibot ? [...findUnknownKeys(schema, input, base)] : [];
+  const problems = isValibotSchema(schema) ? [...findUnknownKeys(schema, input, base)] : [];
   const seen = new Set(problems.map(({ path }) => JSON.stringify(path)));
   for (const issue of issues) {
     const path = [...base, ...pathOfIssue(issue)];
