@@ -11,32 +11,35 @@ export interface Position {
   readonly column: number;
 }
 
-/** A problem at a path of a file, usually without its position yet. */
-export interface UnplacedProblem {
-  readonly path: KeyPath;
-  /** Whether the key itself is wrong, or its value. */
-  readonly at: "key" | "value";
-  readonly message: string;
-  /** Set only if the path alone does not determine the position. */
-  readonly position?: Position;
-}
-
 /** One thing that is wrong with a manifest. Contains no value that may be a secret. */
 export interface Problem {
   /** Absolute path of the file, or the name of the environment variable. */
   readonly file: string;
-  /** Absent if the position is unknown, for example if the file cannot be read. */
-  readonly position?: Position | undefined;
-  /** The key's path such as `servers.git.args[1]`; empty: the whole file. */
-  readonly path: string;
+  /** The path of the key; empty: the whole file. */
+  readonly path: KeyPath;
+  /** Whether the key itself is wrong, or its value. */
+  readonly at: "key" | "value";
   /** What was expected and found, and what may help; without a full stop. */
   readonly message: string;
+  /**
+   * Absent if the position is unknown, for example if the file cannot be read. `addPositions` (load.ts) finds it from
+   * the path before the problem is printed.
+   */
+  readonly position?: Position | undefined;
+}
+
+/** A problem of the content of a file, found by code that does not know which file it reads. */
+export type UnplacedProblem = Omit<Problem, "file">;
+
+/** A problem of a whole file. */
+export function fileProblem(file: string, message: string, position?: Position): Problem {
+  return { file, path: [], at: "value", message, position };
 }
 
 /** `file:line:column: path: message`, without the parts that are not known. */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  return [place, path, message].filter((part) => part !== "").join(": ");
+  return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
 }
 
 /** The error `manifestInvalid` with one problem per line. */
