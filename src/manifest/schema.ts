@@ -386,6 +386,9 @@ const limitEntries = {
   }),
 };
 
+/** The keys that a server has in common with `defaults`. */
+export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
+
 export const defaultsSchema = v.strictObject(limitEntries);
 
 /** Which prompts are shown, and under which names. */
