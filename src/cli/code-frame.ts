@@ -1,4 +1,4 @@
-import type { Problem } from "../manifest/problems.ts";
+import { formatPath, type Problem } from "../manifest/problems.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
@@ -29,7 +29,12 @@ export function formatCodeFrame(
   const line = position && source.split(/\r?\n/)[position.line - 1];
   if (position === undefined || line === undefined || line.trim() === "") return undefined;
   const offset = position.column - 1;
-  const { text, caret } = maskLine(line, offset, path !== "", NEVER_SECRET.test(path));
+  const { text, caret } = maskLine(
+    line,
+    offset,
+    path.length > 0,
+    NEVER_SECRET.test(formatPath(path)),
+  );
   const gutter = ` ${position.line} | `;
   const blank = `${" ".repeat(gutter.length - 2)}| `;
   const window = cutAround(text, caret, width - gutter.length);

@@ -322,7 +322,7 @@ export const COMMANDS: readonly Command[] = [
       "Looks at the manifest, the commands of its servers, secrets, tokens, ports,",
       "what killed hubs have left, permissions, and what the servers listed last.",
       "No server is started, unless --connect says so. Each finding has a code that",
-      "stays the same; README.md lists them.",
+      "stays the same; docs/doctor-codes.md lists them.",
       "",
       "--fix does what is safe: permissions, leftovers, locks of the dead, and",
       "snapshots that cannot be read.",

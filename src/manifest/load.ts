@@ -14,7 +14,13 @@ import type { ConfigSource, FileConfig, ServerConfig, SourcedProblem } from "./f
 import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
-import { formatPath, type PositionFinder, type Problem, type UnplacedProblem } from "./problems.ts";
+import {
+  fileProblem,
+  formatPath,
+  type PositionFinder,
+  type Problem,
+  type UnplacedProblem,
+} from "./problems.ts";
 import {
   describeTokenExposure,
   pickHttpToken,
@@ -98,7 +104,7 @@ export async function addPositions<T extends UnplacedProblem>(
   const positionOf = await preparePositions().catch((): PositionFinder => () => undefined);
   const placed = problems.map((source) => {
     const { path, at, message, position = positionOf(path, at) } = source;
-    const problem: Problem = { file, position, path: formatPath(path), message };
+    const problem: Problem = { file, path, at, message, position };
     return { source, problem };
   });
   return placed.toSorted(
@@ -252,7 +258,7 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
     if (read.kind === "read") found.push({ path, bytes: read.bytes });
     else {
       const message = read.kind === "absent" ? "does not exist" : read.reason;
-      problems.push({ file: path, path: "", message });
+      problems.push(fileProblem(path, message));
     }
   }
   return { files: found, problems, notes: [], untrusted: [] };
@@ -261,7 +267,7 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
 async function readDocument({ path, bytes }: ManifestFile): Promise<Document> {
   const text = decodeUtf8(bytes);
   if (text !== undefined) return readText(text, path, dirname(path));
-  return { ok: false, problem: { file: path, path: "", message: "is not UTF-8 text" } };
+  return { ok: false, problem: fileProblem(path, "is not UTF-8 text") };
 }
 
 async function readText(text: string, file: string, baseDir: string): Promise<Document> {
@@ -269,7 +275,7 @@ async function readText(text: string, file: string, baseDir: string): Promise<Do
   const parsed = await parseText(text, isVariable ? "json" : detectFormat(file, text));
   if (!parsed.ok) {
     const { position, message } = parsed;
-    return { ok: false, problem: { file, position, path: "", message } };
+    return { ok: false, problem: fileProblem(file, message, position) };
   }
   const { root, duplicates, preparePositions } = parsed;
   const fileConfig = isVariable

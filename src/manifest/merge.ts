@@ -11,6 +11,7 @@ import {
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
+  LIMIT_KEYS,
   type LimitsInput,
   type Limits,
   type PromptRules,
@@ -373,17 +374,13 @@ function launchOf(
 }
 
 function limitsOf(input: LimitsInput, defaults: Limits): Limits {
-  const { startLimit } = defaults;
-  const hasConnectTimeout = input.connectTimeout !== undefined;
+  const { startLimit, ...limits } = defaults;
+  const own = LIMIT_KEYS.filter((key) => input[key] !== undefined).map((key) => [key, input[key]]);
   return {
-    ...(!hasConnectTimeout && startLimit !== undefined && { startLimit }),
-    connectTimeout: input.connectTimeout ?? defaults.connectTimeout,
-    callTimeout: input.callTimeout ?? defaults.callTimeout,
-    maxCallTimeout: input.maxCallTimeout ?? defaults.maxCallTimeout,
-    maxMessage: input.maxMessage ?? defaults.maxMessage,
-    healthInterval: input.healthInterval ?? defaults.healthInterval,
+    ...(input.connectTimeout === undefined && startLimit !== undefined && { startLimit }),
+    ...limits,
+    ...(Object.fromEntries(own) as LimitsInput),
     reconnect: { ...defaults.reconnect, ...input.reconnect },
-    idleStop: input.idleStop ?? defaults.idleStop,
   };
 }
 

@@ -1,6 +1,4 @@
 import process from "node:process";
-import * as v from "valibot";
-import { text } from "./fields.ts";
 import type {
   ConfigSource,
   FileConfig,
@@ -20,6 +18,7 @@ import {
   pluginSchema,
   PROCESS_KEYS,
   readSecretSettings,
+  registrySchema,
   REMOTE_KEYS,
   type SecretSettings,
   type ServerInput,
@@ -28,20 +27,6 @@ import {
 import { createTable, isTable, type Table } from "./table.ts";
 
 /* The manifest's table `search`: the registries that `toolmux search` uses. */
-
-const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
-
-export const registrySchema = v.strictObject({
-  directories: v.exactOptional(
-    v.array(
-      v.pipe(
-        text,
-        v.regex(REGISTRY_FORMAT, `"official", "smithery", a URL, or one of these with = and a URL`),
-      ),
-      "an array of directories",
-    ),
-  ),
-});
 
 /** Reads the table `search` of a manifest. @returns `registries` undefined if it is not set or invalid */
 export function readRegistrySettings(table: Table): {

@@ -16,7 +16,6 @@ import {
   findUnknownServers,
   markServersInvalid,
   placePluginProblems,
-  type PluginProblem,
   type PluginResourceProblem,
 } from "./servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";
@@ -60,7 +59,7 @@ export async function setUpPlugins(
     declared.plugins.map((spec) => loadPlugin(spec, setupOptions.loaders)),
   );
   const loaded: LoadedPlugin[] = [];
-  const problems: PluginProblem[] = [];
+  const problems: Problem[] = [];
   for (const [i, result] of loading.entries()) {
     const spec = declared.plugins[i];
     if (result.ok) loaded.push(result.loaded);
@@ -137,8 +136,8 @@ export async function reusePlugins(
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }
 
-function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): PluginProblem {
-  return { file: origin.file, problem: complaint };
+function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): Problem {
+  return { file: origin.file, ...complaint };
 }
 
 /** Sets up one plugin. @returns the problem, if any */
@@ -169,7 +168,7 @@ async function setUp(
 }
 
 function setupProblem(member: PluginInstance, fault: string): UnplacedProblem {
-  return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`).problem;
+  return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`);
 }
 
 const FUNCTION_HOOKS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
@@ -218,14 +217,14 @@ function findSchemeConflicts(members: readonly PluginInstance[]): PluginResource
   );
 }
 
-function toPluginProblem({ member, message }: PluginResourceProblem): PluginProblem {
+function toPluginProblem({ member, message }: PluginResourceProblem): Problem {
   return problemOfPlugin(member, `plugin "${member.name}": ${message}`);
 }
 
-function problemOfPlugin({ spec }: PluginInstance, message: string): PluginProblem {
+function problemOfPlugin({ spec }: PluginInstance, message: string): Problem {
   return problemOfEntry(spec, { path: spec.origin.path, at: "key", message });
 }
 
-async function failedSetup(unplaced: readonly PluginProblem[]): Promise<PreparedManifest> {
+async function failedSetup(unplaced: readonly Problem[]): Promise<PreparedManifest> {
   return { ok: false, problems: await placePluginProblems(unplaced) };
 }

@@ -4,17 +4,13 @@ import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
 import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
-import { formatProblem, type Problem } from "../../manifest/problems.ts";
+import { formatPath, formatProblem, type Problem } from "../../manifest/problems.ts";
 import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/schema.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
-import {
-  findUnknownServers,
-  placePluginProblems,
-  type PluginProblem,
-} from "../../plugin/servers.ts";
+import { findUnknownServers, placePluginProblems } from "../../plugin/servers.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
   describePlugin,
@@ -148,16 +144,16 @@ function printSecrets(secrets: readonly SecretRow[], env: Env): void {
 }
 
 /** Problems in the options of plugins. */
-async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<PluginProblem[]> {
+async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<Problem[]> {
   const checked = plugins.map(async (spec) => {
     const { file } = spec.origin;
-    return (await checkPlugin(spec)).map((complaint) => ({ file, problem: complaint }));
+    return (await checkPlugin(spec)).map((complaint) => ({ file, ...complaint }));
   });
   return (await Promise.all(checked)).flat();
 }
 
 /** References to servers that no plugin provides. */
-function findUnknownPluginServers(manifest: Manifest): readonly PluginProblem[] {
+function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
   // The names that an external plugin provides are known only once it is loaded.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
@@ -193,7 +189,8 @@ async function readSource(file: string, env: Env): Promise<string | undefined> {
 
 /** Line and column start at 1, the column in UTF-16 code units; null if unknown. */
 function toJson({ file, position, path, message }: Problem): object {
-  return { file, line: position?.line ?? null, column: position?.column ?? null, path, message };
+  const { line = null, column = null } = position ?? {};
+  return { file, line, column, path: formatPath(path), message };
 }
 
 function countServers(rows: readonly Row[]): string {

@@ -3,7 +3,7 @@ export type FindingSeverity = "error" | "warning" | "info" | "ok";
 
 interface CodeInfo {
   readonly severity: FindingSeverity;
-  /** The description of the code in the table of README.md. */
+  /** The description in docs/doctor-codes.md, which `npm run docs` writes. */
   readonly title: string;
 }
 

@@ -1,6 +1,6 @@
 import { findPlaintextSecrets, identifySpec } from "../../client-configs/import-plan.ts";
 import type { LoadedManifest } from "../../manifest/load.ts";
-import type { Problem } from "../../manifest/problems.ts";
+import { formatPath, type Problem } from "../../manifest/problems.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
 import type { Finding } from "./findings.ts";
 
@@ -41,7 +41,7 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
     return { code: "TM104", subject: file, text, advice };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  const whole = [path, message].filter((part) => part !== "").join(": ");
+  const whole = [formatPath(path), message].filter((part) => part !== "").join(": ");
   // The sentence may begin with a key (`path`), so its first letter is not capitalized.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };

@@ -8,7 +8,13 @@ import { HubError } from "../../base/errors.ts";
 import { addPositions, readConfigFile } from "../load.ts";
 import { mergeSources } from "../merge.ts";
 import { type FileFormat, parseText } from "../parse.ts";
-import { manifestError, printPathKey, type Problem, type UnplacedProblem } from "../problems.ts";
+import {
+  fileProblem,
+  manifestError,
+  printPathKey,
+  type Problem,
+  type UnplacedProblem,
+} from "../problems.ts";
 import type { ServerSpec } from "../schema.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";
 import {
@@ -113,7 +119,7 @@ async function readManifestText(
   const parsed = await parseText(text, format);
   if (!parsed.ok) {
     const { message, position } = parsed;
-    throw manifestError([{ file, path: "", message, position }]);
+    throw manifestError([fileProblem(file, message, position)]);
   }
   const fileConfig = readConfigFile(parsed.root, file, parsed.duplicates);
   const source = { file, baseDir, fileConfig };
