@@ -40,7 +40,7 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** Options for accepting a client of a plugin, or one that sees only some of the servers. */
+/** Options for accepting a client; all may be left out. */
 interface AcceptOptions {
   /** The plugin that this client belongs to. */
   readonly plugin?: PluginInstance;
@@ -111,7 +111,7 @@ export class Clients {
     return modernClients;
   }
 
-  /** A server may have settled: its first listing is known, or it has failed. */
+  /** Called when a server may have settled, that is, when its first listing is known or it has failed. */
   serverSettled(): void {
     for (const { view } of this.#clients.keys()) view.updateReadiness();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();

@@ -34,23 +34,23 @@ export interface InitializeAnswer {
   readonly instructions?: string | undefined;
   /** The capability class of the client that these instructions are for. */
   readonly capabilities?: string | undefined;
-  /** What the servers declare beyond their lists, such as extensions; undefined if that is unknown. */
+  /** The capabilities that servers declare beside their lists; undefined: unknown. */
   readonly offered?: CombinedCapabilities | undefined;
 }
 
-/** Stdin and stdout that nothing has used yet. */
+/** Streams that have not been used. */
 export function openStreams(): StdioStreams {
   return { input: ownStdin(), output: ownStdout, isInitializeAnswered: false };
 }
 
 /**
- * The parts of the answer that come from servers, or a function that finds them for a capability class. If the
- * function's promise rejects, the hub answers `initialize` itself.
+ * The content of the answer, or a function that finds it for a capability class. If the function's promise rejects, the
+ * hub answers `initialize` itself.
  */
 export type InitializeAnswers =
   InitializeAnswer | ((capabilities: string) => Promise<InitializeAnswer>);
 
-/** Maximum wait for the content of the answer, in ms; long enough even on a busy machine. */
+/** Maximum wait for the content, in ms; enough for a busy machine. */
 const MAX_WAIT = 500;
 
 /**
@@ -93,8 +93,8 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
   }
 
   /**
-   * Waits until the input that has already arrived is read, and answered if possible. Takes up to two turns of the
-   * event loop, because Bun reads input in the second.
+   * Waits until the input that has already arrived is read, and answered if possible: on Bun, input is read in the
+   * second turn of the event loop.
    */
   async readAvailable(): Promise<void> {
     for (let turn = 0; turn < 2 && this.#state === "waiting"; turn++) {
@@ -115,7 +115,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
 
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#state = "handedOver";
-    // Chunks are delivered only after this call has returned: before that, the reader is not ready for them.
+    // The reader is ready only after this call has returned.
     queueMicrotask(() => {
       this.#stdin.resume();
       this.#onChunk = onChunk;
@@ -138,7 +138,7 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
     if (this.#state !== "waiting") return;
     const isComplete = chunk.includes(LF);
     if (!isComplete && this.#unread.length < MAX_CHUNKS) return;
-    // The stream is paused and buffers the input that follows.
+    // The stream buffers later input.
     this.#state = "buffering";
     this.#stdin.pause();
     const bytes = Buffer.concat(this.#unread);
@@ -154,8 +154,8 @@ export class EarlyInitialize implements StdioStreams, ByteInput {
       return;
     }
     const { instructions, offered, capabilities } = this.#answers;
-    // Instructions and capabilities of servers may depend on the client's capabilities: a saved answer that has either
-    // holds only for clients of its capability class.
+    // The saved answer holds for every client only if it has neither instructions nor capabilities of servers, which
+    // may depend on the client's capabilities.
     const isUniversal = instructions === undefined && offered === undefined;
     const isForClient = isUniversal || request.capabilityClass === capabilities;
     if (isForClient) this.#answer(request, this.#answers);

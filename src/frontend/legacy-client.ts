@@ -351,8 +351,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     } else {
       this.#serverRequests.onInvalid(message);
     }
-    // A notification or response that is only not valid UTF-8 is not answered. Any other invalid message may have been
-    // a request: it is answered, if necessary with id null (JSON-RPC 2.0, section 5).
+    // A notification or response whose only fault is invalid UTF-8 is not answered. Any other invalid message may have
+    // been a request: it is answered, if necessary with id null (JSON-RPC 2.0, section 5).
     const isAnswered = parsed === undefined || parsed.kind === "request";
     responder.respond(
       isAnswered ? errorResponse(message.id, message.code, invalidMessageText(message)) : undefined,

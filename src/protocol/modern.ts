@@ -104,7 +104,7 @@ export function isEnvelopeKey(key: string): boolean {
 const VERSION_KEY_BYTES = Buffer.from(MetaKey.version);
 const ESCAPE_BYTES = Buffer.from("\\u00");
 
-/** Whether a request may be modern; false means that it certainly is not. Costs at most two searches of the bytes. */
+/** Whether a request may be modern; if false, it certainly is not. Costs at most two searches of the bytes. */
 export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
@@ -231,8 +231,8 @@ const INPUT_BYTES = Buffer.from('"input');
 const TASK_BYTES = Buffer.from('"task');
 
 /**
- * Whether a result may be other than complete. False means that it is complete, unless the result has escaped
- * characters. Costs two searches.
+ * Whether a result may have another type than `complete`; if false, it is certainly complete, unless it contains
+ * escaped characters. Costs two searches.
  */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);

@@ -74,7 +74,7 @@ export function readTaskStatus(object: JsonObject): TaskStatus {
 export interface TaskStatus {
   /** Whether the status is terminal. */
   readonly isOver: boolean;
-  /** When the task was created, in ISO 8601; undefined if the server does not say. */
+  /** As ISO 8601; undefined if the server does not say it. */
   readonly createdAt: string | undefined;
   /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
   readonly ttl: number | undefined;

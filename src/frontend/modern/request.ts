@@ -41,10 +41,10 @@ export interface ModernRequest {
 /** A `_meta` that is not longer than this, in bytes, contains no envelope. */
 const MIN_ENVELOPE_LENGTH = MetaKey.version.length;
 
-/** Whether a request may be of the modern era; false means that it certainly is not. */
+/** Whether a request may be of the modern era; if false, it certainly is not. */
 export function mayBeModernRequest(request: Request): boolean {
   const { method, members } = request;
-  // Most legacy requests have a short `_meta` or none, which shows without a search of their bytes.
+  // Most requests have no `_meta`, or one that is too short for an envelope: they need no scan.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
   const isMarked =

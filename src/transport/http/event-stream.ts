@@ -18,7 +18,7 @@ type EventStreamPolicy = "endWithConnection" | "resumeUntilAnswered" | "reconnec
 
 /** How an event stream has ended. */
 export type EventStreamEnd =
-  /** Its connection was closed. `cause`: how the POST failed, if the stream was the response to a POST. */
+  /** Its connection was closed. `cause`: if the stream was the response to a POST, how that POST failed. */
   | { readonly kind: "dropped"; readonly cause: HubError | undefined }
   /**
    * The server has rejected the GET request or answered with another media type. `wasOpened`: it had accepted one
