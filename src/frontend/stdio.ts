@@ -115,7 +115,7 @@ class ReadAhead implements ByteInput {
 
   resume(): void {
     this.#isPaused = false;
-    // The callback that receives a chunk may pause and resume meanwhile: `#flush` runs once at a time.
+    // `#onChunk` may call `pause` and `resume`: the buffered chunks are delivered by one call at a time.
     if (this.#isFlushing) return;
     this.#isFlushing = true;
     while (!this.#isPaused) {

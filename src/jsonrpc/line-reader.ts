@@ -165,7 +165,10 @@ export class LineReader {
     this.#events = events;
   }
 
-  /** Reports the lines that end in the chunk, and keeps the rest of it: see `ByteSlice`. */
+  /**
+   * Reports the lines that end in the chunk. The rest of the chunk is kept without a copy, so the chunk must not change
+   * afterwards: see `ByteSlice`.
+   */
   push(chunk: Buffer): void {
     const scan = new ChunkScan(chunk);
     const size = chunk.length;

@@ -350,8 +350,8 @@ export function toModernResultBytes(
 }
 
 /**
- * The result of `server/discover`, before `toModernResult`. The last parameter: what the servers offer in sum, besides
- * their lists.
+ * The result of `server/discover`, before `toModernResult`. The last parameter is what all servers together declare
+ * beyond their lists, such as extensions.
  */
 export function discoverResult(
   instructions: string | undefined,

@@ -72,7 +72,7 @@ export function readTaskStatus(object: JsonObject): TaskStatus {
 
 /** What the server says of a task, in either era. */
 export interface TaskStatus {
-  /** The status is terminal. */
+  /** Whether the status is terminal. */
   readonly isOver: boolean;
   /** As ISO 8601; undefined if the server does not say it. */
   readonly createdAt: string | undefined;

@@ -57,10 +57,10 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   manifest: "error",
 };
 
-/** Maximum number of names in a message. */
+/** Maximum number of names that a message lists; of further names it gives only the number. */
 const MAX_NAMES = 5;
 
-/** Whether a level is logged with this threshold. */
+/** Whether records of a level are logged at this threshold. */
 export function isLevelEnabled(level: LogLevel, threshold: LogLevel): boolean {
   return SEVERITY_ORDER[level] <= SEVERITY_ORDER[threshold];
 }

@@ -123,7 +123,7 @@ function directSocket(socket: Socket): OpenedSocket {
   return { socket, usesAbsoluteForm: false, proxyHeaderLines: "" };
 }
 
-/** Connects to the host of a URL. `through`: an open connection to a proxy, which is used for it. */
+/** Connects to the host of a URL. `through`: an open connection to a proxy, used instead of a new connection. */
 async function connectTo(
   url: URL,
   through: Socket | undefined,

@@ -48,7 +48,9 @@ const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
  */
 const RECONNECT_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 
-/** A stream of server-sent events over one GET request after another, or over the response to a POST and GET requests. */
+/**
+ * A stream of server-sent events that continues over successive GET requests. It may begin as the response to a POST.
+ */
 export class EventStream implements RequestEvents {
   readonly #requester: HttpRequester;
   readonly #options: EventStreamOptions;
