@@ -293,7 +293,8 @@ function withoutCr(parts: readonly LinePart[], size: number): [readonly LinePart
 }
 
 /**
- * The last `TRUNCATED_EDGE` bytes of two consecutive pieces, copied so that the memory of a dropped line can be freed.
+ * The last `TRUNCATED_EDGE` bytes of `before` followed by `piece`. They are copied, so that the memory of a dropped
+ * line can be freed.
  */
 export function lastBytes(before: Buffer, piece: Buffer): Buffer {
   if (piece.length >= TRUNCATED_EDGE)

@@ -269,8 +269,9 @@ interface ResultAdditions {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
   /**
-   * `identity`: the server's identity, as a member for an existing `_meta`; `resultMembers`: top-level members; `all`:
-   * both, for a result without `_meta`.
+   * `identity`: the server's identity, as one member to add to a `_meta` that the result has; `resultMembers`: the
+   * members to add at the top level of every result, such as `resultType`; `all`: for a result without `_meta`,
+   * `resultMembers` and a new `_meta` with `identity`.
    */
   readonly identity: EncodedMembers;
   readonly resultMembers: EncodedMembers;

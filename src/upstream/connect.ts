@@ -350,8 +350,8 @@ function describeDelay({ spec, phase }: Attempt, limit: number): string {
 }
 
 /**
- * Adds the phase and the last lines of stderr to an error that has no phase. Redacts its texts, because the message may
- * quote text of the server that contains a secret.
+ * Adds the step and the last lines of stderr to an error that names no step. Redacts the texts of every error, because
+ * they may quote text of the server that contains a secret.
  */
 function describeFailure(attempt: Attempt, cause: HubError): HubError {
   const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;

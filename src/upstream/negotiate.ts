@@ -266,8 +266,8 @@ function isConnectionLost(error: unknown): error is HubError {
 }
 
 /**
- * Whether the method may be unknown to the server. Over HTTP servers may say so without a JSON-RPC error, and some fail
- * with an internal error.
+ * Whether the error may mean that the server does not know the method. Over HTTP, a server may reject an unknown method
+ * by the status alone, without a JSON-RPC error, and some servers answer with an internal error.
  */
 function mayBeUnknownMethod(error: unknown): error is HubError {
   return error instanceof HubError && UNKNOWN_METHOD_CODES.has(error.code);

@@ -394,8 +394,8 @@ export class PendingRequests {
     code: "answerLost" | "notDelivered",
   ): HubError {
     const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
-    // The hub's own requests, and all requests over stdio, get the error as it is; so do all requests if the transport
-    // was closed on purpose, because then a retry is pointless.
+    // The hub's own requests (`isOwn`) and all requests over stdio get the error as it is. So do all requests if the
+    // transport was closed on purpose: then the error is not retryable.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });
