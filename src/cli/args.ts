@@ -10,7 +10,9 @@ export const DEFAULT_COMMAND = "serve";
 
 const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
-/** Options of every command. These, and those of the default command, may come before the command's name. */
+/**
+ * Options that every command accepts. They, and the options of the default command, may come before the command's name.
+ */
 export const GLOBAL_OPTIONS: readonly Option[] = [
   {
     name: "config",

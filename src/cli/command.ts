@@ -27,13 +27,13 @@ export interface CommandContext extends SystemEnvironment {
   readonly signal: AbortSignal;
   /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
-  /** Handlers of SIGHUP; without any it ends the process. */
+  /** Handlers of SIGHUP; while there are none, SIGHUP ends the process. */
   readonly hangupHandlers: Set<() => void>;
   /** Cached `initialize` answers for this command line; absent: nothing is cached. */
   readonly initializeCache?: InitializeCache | undefined;
   /**
-   * The process's stdin and stdout as a client's streams; set if `initialize` was, or may still be, answered there
-   * before the hub is loaded.
+   * The process's stdin and stdout as a client's streams. Set if `initialize` has been answered on them before the hub
+   * is loaded, or may still be.
    */
   readonly earlyInitialize?: EarlyInitialize | undefined;
 }

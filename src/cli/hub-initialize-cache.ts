@@ -9,7 +9,9 @@ export interface CachedInitialize {
   readonly name: string;
   /** Merged instructions of the servers; absent if they have none. */
   readonly instructions?: string | undefined;
-  /** The combined capabilities of the servers, apart from those of their lists; absent if unknown. */
+  /**
+   * The combined capabilities of the servers, except whether they list tools, prompts or resources; absent if unknown.
+   */
   readonly offered?: CombinedCapabilities | undefined;
   /** The capability class of the clients that the instructions are for; absent if there are no instructions. */
   readonly capabilities?: string | undefined;
@@ -28,16 +30,16 @@ interface CacheEntry {
 const MAX_ENTRIES = 16;
 const MAX_FILE_SIZE = 256 * 1024;
 /**
- * Time in ms within which two changes may leave the same timestamps. The second value is for file systems whose
- * timestamps have a resolution of seconds or worse.
+ * Two changes of a file within this time, in ms, may leave the same timestamps. The second value is for file systems
+ * whose timestamps have a resolution of seconds or worse.
  */
 const TIMESTAMP_RESOLUTION = 100;
 const COARSE_TIMESTAMP_RESOLUTION = 2100;
 
 /**
- * Cached `initialize` results of earlier starts, in one file of the state folder. An entry is valid while
- * none of the files that the manifest is, or would be, loaded from has changed; then `initialize` is answered
- * before the hub is loaded.
+ * Cached `initialize` results of earlier starts, in one file of the state folder. An entry is valid until one of the
+ * files that the manifest may be loaded from changes, appears or disappears; with a valid entry, `initialize` is
+ * answered before the hub is loaded.
  */
 export class InitializeCache {
   readonly #path: string | undefined;
@@ -118,14 +120,14 @@ function cacheFilePath(
     : `${home}/.local/state/${name}`;
 }
 
-/** All inputs that decide which files are loaded and how, apart from the files. */
+/** Everything that decides which files are loaded and how, except the content of those files. */
 function cacheKeyOf(argv: readonly string[], env: Env, cwd: string): string {
   const { HOME: home = "", XDG_CONFIG_HOME: config = "", TOOLMUX_HUBS: hubs = "" } = env;
   // The manifests of the outer hubs decide whether this one may start; their process ids are irrelevant.
   return JSON.stringify([VERSION, argv, cwd, home, config, hubs.replaceAll(/\d+:/g, "")]);
 }
 
-/** undefined if the state of a file cannot be determined. */
+/** The state of each file, by path; undefined if that of any file cannot be determined. */
 function fileIdentities(
   files: readonly string[],
   now: number,
@@ -140,8 +142,8 @@ function fileIdentities(
 }
 
 /**
- * A text that changes whenever the file's content may have changed; empty if there is no file. undefined: changed so
- * recently that a further change might not be visible, or not accessible.
+ * A text that changes whenever the file's content may have changed; empty if there is no file. undefined if the file is
+ * not accessible, or has changed so recently that a further change might leave the same timestamps.
  */
 function fileIdentity(path: string, now: number): string | undefined {
   try {
@@ -157,7 +159,7 @@ function fileIdentity(path: string, now: number): string | undefined {
   }
 }
 
-/** As many entries as fit, as JSON. */
+/** As many entries as fit into MAX_FILE_SIZE, as JSON. */
 function encodeEntries(entries: readonly CacheEntry[]): Uint8Array {
   const bytes = new TextEncoder().encode(JSON.stringify(entries));
   return bytes.length <= MAX_FILE_SIZE ? bytes : encodeEntries(entries.slice(0, -1));

@@ -50,8 +50,8 @@ export function openInstructionsRecall(
 }
 
 /**
- * Whether a server's snapshot certainly applies. With `${…}` in its entry, or over HTTP, that depends on values or on
- * the user.
+ * Whether a server's snapshot certainly applies. If its entry contains `${…}`, that depends on their values; over HTTP,
+ * it depends on the user.
  */
 export function isStaticServer(spec: ServerSpec): boolean {
   if (!spec.enabled) return true;

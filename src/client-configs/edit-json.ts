@@ -25,7 +25,7 @@ function detectStyle(text: string): Style {
   };
 }
 
-/** Removes a member with its comma and, if nothing else is on it, its line. */
+/** Removes a member with its comma, and with its line if nothing else is on the line. */
 function removeMember(text: string, path: readonly string[]): string {
   const tree = parseTree(text, [], { allowTrailingComma: true });
   const member = tree && findNodeAtLocation(tree, [...path])?.parent;
@@ -47,8 +47,8 @@ function removeRange(text: string, start: number, end: number): string {
   const after = /^[ \t]*\r?\n/.exec(text.slice(end))?.[0];
   if (before === undefined) return text.slice(0, start) + text.slice(end);
   if (after === undefined) {
-    // The member starts its line but does not end it: the rest of the line is joined to the line above, unless that
-    // contains a `//` comment.
+    // The line begins with the member and goes on after it: the rest of the line is joined to the line above, unless a
+    // `//` comment there would swallow it.
     const [above = ""] = text
       .slice(0, start - before.length)
       .split("\n")
@@ -70,7 +70,7 @@ function setMember(text: string, path: readonly string[], value: unknown, style:
       text.slice(0, existing.offset) + replacement + text.slice(existing.offset + existing.length)
     );
   }
-  // The missing objects are added to the nearest existing one.
+  // Objects of the path that do not exist yet are added to the innermost one that does.
   let depth = path.length - 1;
   while (depth > 0 && findNodeAtLocation(tree, path.slice(0, depth)) === undefined) depth--;
   const table = depth === 0 ? tree : findNodeAtLocation(tree, path.slice(0, depth));

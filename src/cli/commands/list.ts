@@ -91,7 +91,7 @@ async function printEntries(
   );
   const exposureNotes = all ? notesOf(what, hub) : [];
   if (json !== false) {
-    // The entries' bytes as clients get them: parsing would change the spelling of numbers.
+    // The entries are printed as the bytes that clients get: parsing would change the spelling of numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
       return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;

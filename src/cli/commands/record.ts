@@ -26,7 +26,7 @@ export interface HubRecording {
 
 /**
  * Opens the recording of `--record`.
- * @param secrets values to redact, beside those resolved for servers
+ * @param secrets values to redact in addition to the secrets resolved for servers
  * @throws {HubError} usage if the file cannot be written
  */
 export async function openHubRecording(

@@ -52,7 +52,8 @@ async function serveWithOutput(
   output: HostOutput,
 ): Promise<number> {
   const requestedAddress = readHttpAddress(invocation, context);
-  // Recording options are validated only when the hub is opened: with them, `initialize` is not answered before that.
+  // Recording options are validated only when the hub is opened; if any is given, `initialize` is answered only after
+  // that.
   const isPlainStdio =
     requestedAddress === undefined && !RECORDING_OPTIONS.some((it) => invocation.values.has(it));
   if (isPlainStdio)
