@@ -179,7 +179,7 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // `settled` does not wait for a server that asks for authorization, so this state is possible here.
+    // A server may connect first and then ask for authorization: it has settled, but is in this state.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);
