@@ -32,12 +32,12 @@ process.on("unhandledRejection", crash);
 /** Exits at once because of an uncaught error. An error of a plugin only disables that plugin. */
 function crash(error: unknown): void {
   if ([...pluginErrorChecks].some((isPluginError) => isPluginError(error))) return;
-  // Registered last, so that child processes are killed first: a write to a terminal may block.
+  // Registered last, because a write to a terminal may block: the handlers that kill child processes run before.
   process.once("exit", () => printError(error));
   process.exit(1);
 }
 
-/** If nobody reads stderr, the error is lost. */
+/** Prints an error to stderr; if nobody reads stderr, the error is lost. */
 function printError(error: unknown): void {
   const { inspect } = process.getBuiltinModule("node:util");
   const lines = inspect(error).split("\n").map(prefixLine);
@@ -53,7 +53,7 @@ const exitCode = await runCli(argv, {
   hangupHandlers,
 });
 
-// Node writes to pipes asynchronously, so it exits by itself; the timer ends it if something keeps it alive.
+// Node writes to pipes asynchronously and exits when that is done; the timer ends it if something else keeps it alive.
 process.exitCode = signalExitCode ?? exitCode;
 if (runtimeName === "node") setTimeout(() => process.exit(), 500).unref();
 else process.exit();

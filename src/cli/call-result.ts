@@ -113,7 +113,7 @@ export interface CallReport {
 /** What to print of a result: its content for people, `structuredContent` alone, or the result's JSON unchanged. */
 export type ResultView = "texts" | "structured" | "raw";
 
-/** The report of a response; on stderr if it is an error. */
+/** Decides how a response is printed. Errors go to stderr, except an error result with the view "raw". */
 export function describeResult(response: Response, view: ResultView): CallReport {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;

@@ -16,9 +16,9 @@ interface Token {
 }
 
 /**
- * The source line of a problem with a caret below the position; undefined if there is none. Values are
- * masked, because a line may contain secrets, except the one that the problem is about if it cannot be
- * secret.
+ * The source line of a problem with a caret below the position; undefined if there is no such line, or it is blank.
+ * Values in the line are masked, because they may be secret; only the value that the problem is about is shown, if its
+ * setting is never secret.
  * @param source the text of the whole file
  */
 export function formatCodeFrame(
@@ -89,7 +89,7 @@ const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
 const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
 const PUNCTUATION = /\s+|[=:,[\]{}/]/y;
 
-/** The tokens of a whole TOML or JSON line, without comments, which may contain old values. */
+/** The tokens of a whole TOML or JSON line. Comments are left out: they may contain values that were commented out. */
 function readTokens(line: string): readonly Token[] {
   const tokens: Token[] = [];
   const isHeader = /^\s*\[/.test(line) && /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);

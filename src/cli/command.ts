@@ -26,7 +26,7 @@ export interface CommandContext extends SystemEnvironment {
   readonly signal: AbortSignal;
   /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
-  /** Handlers of SIGHUP; without any it ends the process. */
+  /** Handlers of SIGHUP; while there are none, SIGHUP ends the process. */
   readonly hangupHandlers: Set<() => void>;
 }
 

@@ -617,7 +617,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
       }
     }
   } catch (error) {
-    // Other errors are bugs of toolmux; their stack trace is needed.
+    // Any other error is a bug of toolmux: it is thrown on, so that its stack trace is printed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const hubError = toHubError(error);
     printError(hubError, commandNameIn(argv, COMMANDS), logFormatIn(argv));

@@ -283,7 +283,10 @@ function timeoutHints({ step }: HubError, spec: StdioServer, env: Env): string[]
   }
 }
 
-/** The command line as a user would type it; masked and unresolved values stay as shown. */
+/**
+ * A hint to run the server's command by hand. Masked values and `${…}` stay in the command line, for the user to
+ * replace.
+ */
 function manualTestHint(spec: StdioServer, env: Env): string {
   const folder =
     spec.cwd === undefined ? "" : `cd ${quoteForShell(absolutePathOf(spec.cwd, spec, env))} && `;

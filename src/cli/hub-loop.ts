@@ -38,7 +38,7 @@ export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number
   checkNesting(outer, await manifestIdentity(manifest, env), repeats);
 }
 
-/** The value of the environment variable that lists the outer hubs of a server. */
+/** The value of HUBS_VARIABLE for the servers of this hub: it lists the hubs that they run under, this one last. */
 export async function hubListFor(manifest: Manifest, env: Env): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await manifestIdentity(manifest, env) };
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);

@@ -9,7 +9,7 @@ import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from ".
 /** Logs a record, or a text about the hub itself, if its level is enabled. */
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 
-/** @param print receives enabled records; by default they are printed on stderr at once, as commands need */
+/** @param print receives each record whose level is enabled; by default it is printed on stderr at once */
 export function openLog(
   { logLevel, logFormat }: Invocation,
   print: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),

@@ -82,8 +82,8 @@ export interface OpenedHub {
 }
 
 /**
- * Sets up a manifest's plugins; if `current` is given, those plugins are kept. Without plugins, `plugins` is undefined
- * in the result. Never rejects.
+ * Sets up a manifest's plugins, or keeps the plugins in `current` if it is given. If the manifest has none, `plugins`
+ * is undefined in the result. Never rejects.
  */
 export type PluginSetup = (
   manifest: Manifest,

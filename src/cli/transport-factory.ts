@@ -34,12 +34,12 @@ interface LaunchedCommand {
   readonly alternatives?: readonly Pick<LaunchedCommand, "command" | "args">[] | undefined;
 }
 
-/** The variable's value. @param delay delay of the server's output, in ms; @param folder where proxies report */
+/** The value of PROXY_VARIABLE. @param delay delay of the server's output, in ms; @param folder where proxies report */
 export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
 }
 
-/** The command, run through the stdio proxy if the variable demands it; else unchanged. */
+/** The command, run through the stdio proxy if PROXY_VARIABLE is set in `env`; else unchanged. */
 export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return target;
@@ -78,9 +78,9 @@ interface ExternalTransportFactory extends TransportFactory {
 }
 
 /**
- * @param openAuthorizer called when the first HTTP server needs one
- * @param findHubs the value of the variable that lists the hubs above a started server; by default this
- * process's own
+ * @param openAuthorizer called when the first HTTP server needs an authorizer
+ * @param findHubs the value of HUBS_VARIABLE for started servers, which lists the hubs above them; by default this
+ * process's own value
  */
 export function openTransportFactory(
   context: CommandContext,
@@ -177,7 +177,7 @@ interface EntryResolver {
 class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
-  /** The latest transport of each server. It knows the server's current credentials. */
+  /** The latest transport of each server: it can redact the server's current credentials. */
   readonly #transports = new Map<string, ServerTransport>();
 
   addTransport(server: string, transport: ServerTransport): void {
@@ -223,8 +223,8 @@ interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
   /**
-   * Until when a start may reuse the entry, in ms of `performance.now`: only once, and only if it was resolved with
-   * "identify".
+   * Until this time, in ms of `performance.now`, one start may reuse the entry. 0 if the entry was resolved with
+   * "start", or has been reused by a start.
    */
   freshUntil: number;
 }

@@ -60,7 +60,7 @@ async function runChild(
   const stdout = collect(child, "stdout", MAX_OUTPUT + 1);
   child.stdin.on("error", () => {}).end();
   const stdoutEnded = streamEnd(child.stdout);
-  // A background process may keep the pipe open.
+  // A background process of the command may keep the pipe open, so the wait for the end of stdout is limited.
   const finished = child.exited.then(() => settlesWithin(PIPE_DRAIN_GRACE, stdoutEnded));
   const isInTime = await settlesWithin(timeout, Promise.race([finished, stdout.full]));
   const { exit } = child;

@@ -140,7 +140,7 @@ class SystemKeychain implements Keychain {
   async #run<T>(operation: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
       if (this.#clock.now() < this.#retryAt) throw unusableError(this.#fault);
-      // Only one operation probes the keychain; meanwhile others fail at once.
+      // Only this operation tries the keychain again; meanwhile all others fail at once.
       this.#postponeRetry();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -155,7 +155,7 @@ class SystemKeychain implements Keychain {
       this.#retryDelay = RETRY_DELAY.first;
       return result;
     } catch (error) {
-      // Of several concurrent operations only the first failure counts.
+      // If several concurrent operations fail, only the first failure starts the delay.
       if (this.#fault === undefined) this.#postponeRetry();
       this.#keyring = undefined;
       this.#fault = describeError(error);

@@ -168,13 +168,13 @@ export type TrialResult =
       readonly version: string | undefined;
       readonly tools: number;
     }
-  /** It answered, and requires authorization. */
+  /** The server answered, but requires authorization. */
   | { readonly kind: "unauthorized" }
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
 /**
- * Starts a server once, alone, lists its tools and stops it. A late server is waited for as long as the manifest
- * allows. Never starts a login.
+ * Starts a server once, alone, lists its tools and stops it. Waits for a late server, too, for as long as the manifest
+ * allows (`startLimit`). Never starts a login.
  */
 export async function tryServer(
   spec: RunnableServer,
@@ -201,7 +201,7 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // Waiting ends when a server asks for authorization, so this state is possible here.
+    // A server may connect first and then ask for authorization: it has settled, but is in this state.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);
@@ -229,7 +229,7 @@ function withoutRetries(spec: RunnableServer): RunnableServer {
 interface ServerToAdd {
   readonly key: string;
   readonly entry: Table;
-  /** Values that must be set before it can start. */
+  /** Values that must be set before the server can start. */
   readonly requiredValues: readonly RequiredValue[];
   readonly optional: readonly string[];
 }
@@ -296,7 +296,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
       `"${prefix}" cannot be a prefix beside the separator ${separatorList}: use --prefix.`,
     );
   }
-  // Servers from clients' files are given another prefix if theirs is taken, so they do not count.
+  // Prefixes of servers from other clients' files do not count: such a server gets another prefix if its own is taken.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&
@@ -340,7 +340,10 @@ async function readServerToAdd(
   return { key, ...manifestEntry };
 }
 
-/** Prefers packages that can be run here, then remote servers. @throws {HubError} notSupported */
+/**
+ * Chooses one of a registry entry's ways to use the server: a package that can be run here, else a remote server, else
+ * another package. @throws {HubError} notSupported
+ */
 async function chooseOption(
   registryEntry: RegistryEntry,
   key: string,

@@ -32,7 +32,7 @@ export interface BenchCommandOptions {
 }
 
 const MAX_IN_FLIGHT = 100_000;
-/** Default warm-up: a tenth of the level, up to `max` ms. */
+/** Default warm-up: a tenth of a level's calls, or of its duration, but then at most `max` ms. */
 const WARM_UP = { divisor: 10, max: 2000 };
 
 /** Parses the options. @throws {HubError} usage */

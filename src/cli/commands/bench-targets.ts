@@ -182,7 +182,7 @@ export async function openBenchSetup(
   }
 }
 
-/** Shared input for making the subjects. */
+/** What every function that makes a subject needs. */
 interface SubjectResources {
   readonly options: BenchOptions;
   readonly context: CommandContext;
@@ -196,7 +196,7 @@ async function hasManifest({ config }: Invocation, context: CommandContext): Pro
   return found.length + problems.length > 0;
 }
 
-/** Kills and delays are possible only for servers that are started. @throws {HubError} usage */
+/** Only servers that toolmux starts can be killed or delayed, not one behind `--url`. @throws {HubError} usage */
 function rejectChaosForUrl({ chaos }: BenchOptions): void {
   if (chaos.killEvery !== null)
     throw usageError("--kill-every is for what is started, not for --url.");

@@ -76,8 +76,7 @@ export async function call(
     const client = await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
-    // Also waits for a late server: this process makes only one call, so there is no later one that could find it
-    // ready.
+    // A late server is awaited, too: this process makes only one call, so no later call could find the server ready.
     if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);
     endProgress?.();
     const items = await client.listTools();
@@ -131,7 +130,10 @@ async function makeOutputFolder(
   return folder;
 }
 
-/** Prints all parts, and saves attachments if there is a folder. @returns whether all of them were saved */
+/**
+ * Prints all parts, and saves attachments in `folder` if it is given. @returns false if an attachment could not be
+ * saved
+ */
 async function printReport(
   { stream, parts }: CallReport,
   folder: string | undefined,
@@ -157,7 +159,10 @@ async function printReport(
   return allSaved;
 }
 
-/** Whether a name starts with a server's prefix; a truncated prefix counts, too. */
+/**
+ * Whether a tool may be of the server with this prefix: its name starts with the prefix, or with as much of the prefix
+ * as a truncated name keeps.
+ */
 function mayHaveTool(prefix: string, name: string, hub: HubSettings): boolean {
   const maxPrefixLength = hub.nameLimit - hub.clientPrefix.length - HASH_LENGTH;
   return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, maxPrefixLength));

@@ -36,7 +36,7 @@ interface Row {
 /** A secret that servers refer to, without its value. */
 interface SecretRow {
   readonly name: string;
-  /** Where it was found; undefined: nowhere, or its store cannot be read. */
+  /** Where the secret was found; undefined if it was not found, or if its store cannot be read. */
   readonly place: string | undefined;
   readonly servers: readonly string[];
 }
@@ -155,7 +155,7 @@ async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<Probl
 /** References to servers that no plugin provides. */
 function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
-  // The names that an external plugin provides are known only once it is loaded.
+  // With an external plugin no reference is reported: which servers it provides is known only once it is loaded.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(

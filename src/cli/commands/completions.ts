@@ -230,7 +230,7 @@ function optionNames({ name, letter }: NamedOption): string[] {
   return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
 }
 
-/** One word in all three shells. (fish accepts `'\''` too: three parts of one word.) */
+/** Quotes a text as one word. All three shells accept `'\''` for a single quote. */
 function quote(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -149,8 +149,8 @@ async function findServerTable(
   const { env, cwd, platform } = context;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [first] = all;
-  // Candidates that keep servers under another key are for older versions of the client, or for another
-  // purpose.
+  // Tables under another key than the first one's are ignored: they are for older versions of the client, or for
+  // another purpose.
   const tables = all.filter(({ keys }) => keys.join() === first?.keys.join());
   for (const table of tables) {
     const content = await readClientFileText(table.file, client.format);
@@ -191,8 +191,8 @@ function makeEntry(
 }
 
 /**
- * The servers of this file that are to be added to the manifest. `names`: the names, in this file, of all its servers
- * that the manifest then has.
+ * For `--replace`: the servers of this file that are to be added to the manifest. `names`: names, in this file, of the
+ * servers that the manifest then has, whether added or already there.
  */
 async function readReplacedServers(
   client: ClientApp,
@@ -202,7 +202,7 @@ async function readReplacedServers(
 ): Promise<ImportSources & { readonly names: readonly string[] }> {
   const all = await readImportSources([client], invocation, context);
   const content = await readClientFileText(serverTable.file, client.format);
-  // Servers in per-project tables of the same file stay.
+  // Servers in per-project tables of the same file are not replaced.
   const table = content.kind === "read" ? tableAt(content.root, serverTable.keys) : undefined;
   const isHere = ({ source: origin }: Pick<PlannedServer, "source">): boolean =>
     origin.file === serverTable.file && origin.name in (table ?? {});
@@ -235,9 +235,9 @@ function formatDifference(
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
   const line = before.slice(0, start).split("\n").length;
-  // If servers are removed, the text in between may contain their entries, so only the new key is shown.
+  // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // Lines with only a comma or a comment after it are left out.
+  // Blank lines, and lines that begin with a comma, are left out.
   const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),

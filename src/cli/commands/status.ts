@@ -44,13 +44,13 @@ interface HealthyServer extends ServerSubject {
   /** Number of its tools that clients see. */
   readonly shown: number;
   readonly connection: ConnectionStatus;
-  /** Usage of its processes; undefined: unknown, or there are none. */
+  /** Resource usage of the server's processes; undefined if it is unknown or there are none. */
   readonly processStats: ProcessStats | undefined;
 }
 
 interface StartingServer extends ServerSubject {
   readonly state: "starting";
-  /** Time since its start began, in ms: longer than `connectTimeout`. */
+  /** Time since the server's start began, in ms; longer than its `connectTimeout`. */
   readonly elapsed: number;
 }
 
@@ -291,7 +291,7 @@ export interface StartProgress {
 
 /**
  * Shows the progress of starting these servers in a status line, until stopped.
- * @returns stops and clears the line. Other output must clear the line before it.
+ * @returns a function that stops this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
   servers: readonly string[],
@@ -393,7 +393,7 @@ async function diagnoseServers(
   const processStats = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
-      // If a server exits meanwhile, its state shows it; the state is read after this.
+      // An error is ignored: if the server has exited meanwhile, its state, which is read below, shows that.
       const running = await hub.inspect(server).catch(() => undefined);
       processStats.set(server, running);
     }),
@@ -418,7 +418,10 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   return { ...manifest, servers: servers.map(withoutRetries) };
 }
 
-/** Each server is started once without retries, and is not stopped as idle before the last has started. */
+/**
+ * Changes a server's settings so that it is started once, without retries, and is not stopped as idle while other
+ * servers start.
+ */
 function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
