@@ -6,7 +6,7 @@ import { mean, median } from "./stats.ts";
 /** From the start of a process to its first line, in ms: medians. */
 export interface StartResult {
   readonly hello: number;
-  /** With a manifest that was served before, and with one that never was. */
+  /** With snapshots of the servers of an earlier run, and without. */
   readonly toolmux: number;
   readonly first: number;
 }
@@ -62,8 +62,8 @@ export async function measureStart(
 ): Promise<StartResult | undefined> {
   const [known, fresh] = [stage.hub(1, ONE), stage.hub(1, ONE)];
   if (known === undefined || fresh === undefined) return undefined;
-  // What a start may rest on is kept at the end of one that has met its servers, once the manifest is not quite new.
-  await runJob({ kind: "first", peer: known.peer, tools: 1, runs: 10 });
+  // This run saves a snapshot of the server, from which the measured starts take its instructions.
+  await runJob({ kind: "first", peer: known.peer, tools: 1, runs: 1 });
   const peers = [
     { command: stage.hello(), speaksFirst: true },
     { command: known.peer, speaksFirst: false },

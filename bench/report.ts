@@ -66,7 +66,7 @@ export function formatHub({ start, slow, broad, soak, ...others }: Measurements)
     const { hello, toolmux, first } = start;
     const times = [hello, toolmux, first].map(formatNumber);
     lines.push(
-      `start: hello-world ${times[0]} ms, initialize ${times[1]} ms, with a new manifest ${times[2]} ms`,
+      `start: hello-world ${times[0]} ms, initialize ${times[1]} ms, without snapshots ${times[2]} ms`,
     );
   }
   if (slow) {

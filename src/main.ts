@@ -1,11 +1,9 @@
 import process from "node:process";
-import { InitializeCache } from "./cli/hub-initialize-cache.ts";
+import { runCli } from "./cli/commands.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
 import { prefixLine } from "./terminal/log.ts";
 import { HubError } from "./base/errors.ts";
-import { EarlyInitialize } from "./frontend/early-initialize.ts";
 import { runtimeName } from "./base/runtime.ts";
-import { VERSION } from "./base/version.ts";
 
 /** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNAL_EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -34,12 +32,12 @@ process.on("unhandledRejection", crash);
 /** Exits at once because of an uncaught error. An error of a plugin only disables that plugin. */
 function crash(error: unknown): void {
   if ([...pluginErrorChecks].some((isPluginError) => isPluginError(error))) return;
-  // Registered last, so that child processes are killed first: a write to a terminal may block.
+  // Registered last, because a write to a terminal may block: the handlers that kill child processes run before.
   process.once("exit", () => printError(error));
   process.exit(1);
 }
 
-/** If nobody reads stderr, the error is lost. */
+/** Prints an error to stderr; if nobody reads stderr, the error is lost. */
 function printError(error: unknown): void {
   const { inspect } = process.getBuiltinModule("node:util");
   const lines = inspect(error).split("\n").map(prefixLine);
@@ -48,24 +46,14 @@ function printError(error: unknown): void {
 
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
-const initializeCache = new InitializeCache(argv, systemEnvironment);
-const cachedInitialize = initializeCache.load();
-const earlyInitialize =
-  cachedInitialize &&
-  new EarlyInitialize({ name: cachedInitialize.name, version: VERSION }, cachedInitialize);
-// A client that has already sent `initialize` is answered before the rest is loaded.
-await earlyInitialize?.readAvailable();
-const { runCli } = await import("./cli/commands.ts");
 const exitCode = await runCli(argv, {
   ...systemEnvironment,
-  initializeCache,
-  earlyInitialize,
   signal: stopController.signal,
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,
 });
 
-// Node writes to pipes asynchronously, so it exits by itself; the timer ends it if something keeps it alive.
+// Node writes to pipes asynchronously and exits when that is done; the timer ends it if something else keeps it alive.
 process.exitCode = signalExitCode ?? exitCode;
 if (runtimeName === "node") setTimeout(() => process.exit(), 500).unref();
 else process.exit();

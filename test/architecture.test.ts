@@ -52,7 +52,6 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   bun: ["src/base/runtime.ts"],
   uplot: ["src/bench/report/"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
-  "@logtape/logtape": ["src/terminal/logtape.ts"],
   "hdr-histogram-js": ["src/bench/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
@@ -161,6 +160,12 @@ describe("the rows of src", () => {
     const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
     assert.ok(loaded.has("src/hub/hub.ts"));
+    assert.ok(loaded.has("src/snapshot/disk.ts"), "the answer needs the servers' instructions");
+    const late = ["src/transport/stdio.ts", "src/transport/http/transport.ts"];
+    assert.deepEqual(
+      late.filter((path) => loaded.has(path)),
+      [],
+    );
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {

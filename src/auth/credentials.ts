@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, withTimeLimit } from "../base/clock.ts";
 import type { OAuthSettings } from "../manifest/schema.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
@@ -617,7 +618,7 @@ export class ServerCredentials {
     work: (limited: AbortSignal) => Promise<void>,
   ): Promise<void> {
     const { server, clock, loginTimeout: after } = this.#options;
-    const reason = `nobody has logged in within ${after / 1000} s`;
+    const reason = `nobody has logged in within ${formatDuration(after)}`;
     return withTimeLimit(
       { clock, after, signal, reason: () => loginRequiredError(server, reason) },
       work,

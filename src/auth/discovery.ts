@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
@@ -227,7 +228,7 @@ const PROBE_TIMEOUT = 10_000;
  * @throws {HubError} as `Fetch`; unreachable after the time limit
  */
 export function requestChallenge(probe: ChallengeProbe): Promise<AuthChallenge | undefined> {
-  const text = `${probe.url.host} did not answer within ${PROBE_TIMEOUT / 1000} s.`;
+  const text = `${probe.url.host} did not answer within ${formatDuration(PROBE_TIMEOUT)}.`;
   const timeLimit = {
     ...probe,
     after: PROBE_TIMEOUT,

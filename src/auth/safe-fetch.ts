@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
 import type { Fetch, FetchInit } from "../transport/http-client/fetch.ts";
 import { unauthorizedError } from "./errors.ts";
@@ -50,7 +51,7 @@ export function makeSafeFetch({
     } catch (error) {
       signal.throwIfAborted();
       if (!timeoutSignal.aborted) throw error;
-      const text = `${url.host} did not answer within ${ms / 1000} s.`;
+      const text = `${url.host} did not answer within ${formatDuration(ms)}.`;
       throw new HubError("unreachable", text, { server, cause: error });
     }
   };

@@ -48,8 +48,3 @@ function xdgFolder(env: Env, variable: string): string | undefined {
 function libraryFolder(env: Env): string {
   return join(homeFolder(env), "Library", "Application Support", "toolmux");
 }
-
-/** Path of the installation's key in the state folder: 32 random bytes as hex digits, with a line end. */
-export function installationKeyPath(folder: string): string {
-  return `${folder}/installation.key`;
-}

@@ -53,11 +53,14 @@ export interface BunHttpServer {
 }
 
 interface DenoRuntime {
-  serve(
-    options: DenoServeOptions,
-    handler: (request: Request) => Promise<Response>,
-  ): DenoHttpServer;
+  serve(options: DenoServeOptions, handler: DenoHttpHandler): DenoHttpServer;
 }
+
+/** `completed` settles when the response was sent, or cannot be sent. */
+export type DenoHttpHandler = (
+  request: Request,
+  info: { readonly completed: Promise<void> },
+) => Promise<Response>;
 
 /** The options of `Deno.serve` that are used. */
 export interface DenoServeOptions {
@@ -72,9 +75,6 @@ export interface DenoServeOptions {
 /** The server that `Deno.serve` starts. */
 export interface DenoHttpServer {
   readonly addr: { readonly port: number };
-  readonly finished: Promise<void>;
-  /** Stops listening; settles when all connections are closed. */
-  shutdown(): Promise<void>;
 }
 
 /** The operating system's keychain (`Bun.secrets`). */
@@ -120,7 +120,7 @@ export const serveOnBun = bun && ((options: BunServeOptions): BunHttpServer => b
 /** `Deno.serve`; undefined in other runtimes. */
 export const serveOnDeno =
   deno &&
-  ((options: DenoServeOptions, handler: (request: Request) => Promise<Response>): DenoHttpServer =>
+  ((options: DenoServeOptions, handler: DenoHttpHandler): DenoHttpServer =>
     deno.serve(options, handler));
 
 /** The operating system's keychain; undefined if the runtime has no access to it. */

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
@@ -225,7 +226,7 @@ export class LoadGenerator {
       isStuck = true;
       this.#cancelCall(caller);
       chaos?.onLost();
-      stats.fail({ kind: "timeout", example: `No answer within ${timeout} ms.` });
+      stats.fail({ kind: "timeout", example: `No answer within ${formatDuration(timeout)}.` });
     }
     if (isStuck || this.#idle.length === this.#options.concurrency) this.#fill();
     if (!this.#isDone) this.#cancelCheck = clock.after(CHECK_INTERVAL, () => this.#check());

@@ -171,7 +171,7 @@ export interface BenchPlan {
   readonly levels: readonly number[];
   readonly loop: Loop;
   readonly extent: LevelLength;
-  /** Load before each level that is not measured; undefined if there is none. */
+  /** The load before each level, which is not measured; undefined if there is none. */
   readonly warmUp: LevelLength | undefined;
   readonly chaos: ChaosResult;
   /** The tool to call; undefined: a read-only one is chosen. */

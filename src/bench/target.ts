@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { sleep, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
@@ -217,7 +218,7 @@ async function withTimeout<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const timeout = new AbortController();
-  const text = `"${name}" did not answer within ${CONNECT_TIMEOUT / 1000} s when it was met.`;
+  const text = `"${name}" did not answer within ${formatDuration(CONNECT_TIMEOUT)} when it was met.`;
   const timer = setTimeout(
     () => timeout.abort(new HubError("connectTimeout", text)),
     CONNECT_TIMEOUT,

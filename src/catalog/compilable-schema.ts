@@ -85,7 +85,7 @@ export function isCompilable(root: unknown): boolean {
     hasIdentifiers ??= /"\$(?:id|anchor)":/.test(JSON.stringify(root));
     if (hasIdentifiers) continue;
     const target = resolveReference(root, $ref);
-    if (target === undefined) return false;
+    if (target === undefined || isCircular(root, next)) return false;
     pending.push(target);
   }
   return true;
@@ -130,6 +130,22 @@ function isPattern(text: string): boolean {
   } catch {
     return false;
   }
+}
+
+/**
+ * Whether the schema's `$ref` leads back to the schema through nothing but other `$ref`s. Ajv does not end with such a
+ * chain, unless it leads to the root.
+ */
+function isCircular(root: Schema, schema: Schema): boolean {
+  const passed = new Set<unknown>();
+  for (let next: unknown = schema; isJsonObject(next) && next !== root;) {
+    if (passed.has(next)) return true;
+    passed.add(next);
+    const { $ref } = next;
+    if (typeof $ref !== "string") return false;
+    next = resolveReference(root, $ref);
+  }
+  return false;
 }
 
 /** The schema that a JSON Pointer reference leads to (RFC 6901); undefined if there is none. */

@@ -388,9 +388,9 @@ function checkInput(
 const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
 
 /**
- * Makes a tool's schema, which is an object, conform. A keyword with a value of another type has no meaning in JSON
- * Schema and is removed.
- * @param isLegacy whether `properties` and `required` must follow the legacy rules
+ * Makes a tool's schema conform; the schema is a JSON object already. A keyword whose value has a type that JSON Schema
+ * does not allow for the keyword, such as `required: true`, has no meaning and is removed.
+ * @param isLegacy whether `properties` and `required` must follow the rules of the legacy era
  * @param isTyped whether the schema must have the type "object"
  */
 function checkSchema(

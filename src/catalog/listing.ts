@@ -260,14 +260,6 @@ export interface CombinedCapabilities {
   readonly experimental: CapabilitySettings;
 }
 
-/** The capabilities that clients are told while nothing is known of the servers. */
-export const UNKNOWN_CAPABILITIES: CombinedCapabilities = {
-  canSubscribe: true,
-  tasks: { legacy: true, modern: true },
-  extensions: {},
-  experimental: {},
-};
-
 /** How long (in ms) and for whom a result may be cached (MCP, caching). */
 export interface CacheHint {
   readonly ttlMs: number;

@@ -1,9 +1,19 @@
-import { LOG_FORMATS } from "../terminal/log.ts";
+import { LOG_FORMATS, type LogFormat } from "../terminal/log.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { findNearest } from "../manifest/problems.ts";
-import type { Command, Invocation, Option } from "./command.ts";
+import type { Command, Invocation } from "./command.ts";
+import {
+  flag,
+  type NamedOption,
+  namedOptions,
+  oneOf,
+  type OptionTable,
+  type OptionValues,
+  takesValue,
+  texts,
+} from "./options.ts";
 
 /** The command that runs if none is named. */
 export const DEFAULT_COMMAND = "serve";
@@ -11,35 +21,29 @@ export const DEFAULT_COMMAND = "serve";
 const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
 /** Options of every command. These, and those of the default command, may come before the command's name. */
-export const GLOBAL_OPTIONS: readonly Option[] = [
-  {
-    name: "config",
-    value: "FILE",
+export const GLOBAL_OPTIONS = {
+  config: texts("FILE", "use this manifest; of several, the later wins by server", {
     choices: "file",
-    repeats: true,
-    summary: "use this manifest; of several, the later wins by server",
-  },
-  {
-    name: "log-level",
-    value: "LEVEL",
-    choices: LEVELS,
-    summary: "told on stderr: error, warn (default), info, debug",
-  },
-  {
-    name: "log-format",
-    value: "FORMAT",
-    choices: LOG_FORMATS,
-    summary: "its form: text (default), or json, one object a line",
-  },
-  { name: "help", letter: "h", summary: "show this" },
-  { name: "version", summary: "show the version" },
-];
+  }),
+  "log-level": oneOf("LEVEL", LEVELS, "told on stderr: error, warn (default), info, debug"),
+  "log-format": oneOf(
+    "FORMAT",
+    LOG_FORMATS,
+    "its form: text (default), or json, one object a line",
+  ),
+  help: flag("show this", { letter: "h" }),
+  version: flag("show the version"),
+};
 
 /** The parsed command line: help (for one command or all), the version, or a command to run. */
 export type CommandRequest =
   | { readonly kind: "help"; readonly command: Command | undefined }
   | { readonly kind: "version" }
-  | { readonly kind: "run"; readonly invocation: Invocation };
+  | {
+      readonly kind: "run";
+      readonly command: Command;
+      readonly invocation: Invocation<Readonly<Record<string, unknown>>>;
+    };
 
 /** Parses a command line (without the executable). @throws {HubError} usage */
 export function parseCommandLine(
@@ -50,39 +54,43 @@ export function parseCommandLine(
   const named = at === -1 ? undefined : readCommand(argv, at, commands);
   const command = named ?? commandNamed(DEFAULT_COMMAND, commands);
   const rest = at === -1 ? argv : argv.toSpliced(at, 1);
-  const options = [...command.options, ...GLOBAL_OPTIONS];
-  const { words, values } = readOptions(rest, options, named);
-  if (values["help"] === true) return { kind: "help", command: named };
-  if (values["version"] === true) return { kind: "version" };
+  const { words, given } = splitArguments(
+    rest,
+    namedOptions(command.options, GLOBAL_OPTIONS),
+    named,
+  );
+  const global = readValues(GLOBAL_OPTIONS, given);
+  if (global.help) return { kind: "help", command: named };
+  if (global.version) return { kind: "version" };
   checkWords(words, command);
-  const { json, config = [], output, http } = values;
-  return {
-    kind: "run",
-    invocation: {
-      command,
-      words,
-      config: config as string[],
-      logLevel: readChoice("log-level", LEVELS, values["log-level"] ?? "warn"),
-      logFormat: readChoice("log-format", LOG_FORMATS, values["log-format"] ?? "text"),
-      json: json === undefined ? false : (json as boolean | string),
-      raw: values["raw"] === true,
-      all: values["all"] === true,
-      structured: values["structured"] === true,
-      output: output as string | undefined,
-      http: http as string | undefined,
-      httpTokenEnv: values["http-token-env"] as string | undefined,
-      stdio: values["stdio"] === true,
-      switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
-      noBrowser: values["no-browser"] === true,
-      scope: values["scope"] as string | undefined,
-      values: new Map(
-        options.filter(takesValue).flatMap(({ name }) => {
-          const texts = [values[name]].flat().filter((value) => typeof value === "string");
-          return texts.length === 0 ? [] : [[name, texts] as const];
-        }),
-      ),
-    },
+  const invocation = {
+    args: words,
+    config: global.config,
+    logLevel: global["log-level"] ?? "warn",
+    logFormat: global["log-format"] ?? "text",
+    options: readValues(command.options, given),
   };
+  return { kind: "run", command, invocation };
+}
+
+/** The format of log lines that a command line asks for, also if the rest of it is wrong. */
+export function logFormatIn(argv: readonly string[]): LogFormat {
+  const end = argv.indexOf("--");
+  const words = end === -1 ? argv : argv.slice(0, end);
+  const at = words.findLastIndex((word) => /^--log-format(?:=|$)/.test(word));
+  const value = words[at]?.split("=")[1] ?? words[at + 1];
+  return LOG_FORMATS.find((format) => at !== -1 && format === value) ?? "text";
+}
+
+function readValues<Table extends OptionTable>(
+  options: Table,
+  given: ReadonlyMap<string, readonly string[]>,
+): OptionValues<Table> {
+  const values = Object.entries(options).map(([name, option]) => [
+    name,
+    option.read(given.get(name) ?? [], name),
+  ]);
+  return Object.fromEntries(values) as OptionValues<Table>;
 }
 
 /**
@@ -92,8 +100,9 @@ export function parseCommandLine(
 function readCommand(argv: readonly string[], at: number, commands: readonly Command[]): Command {
   const word = argv[at] ?? "";
   const option = argv[at - 1] ?? "";
-  const known = [...GLOBAL_OPTIONS, ...commands.flatMap(({ options }) => options)];
-  const isValue = option.startsWith("--") && !known.some(({ name }) => option === `--${name}`);
+  const tables = [GLOBAL_OPTIONS, ...commands.map(({ options }) => options)];
+  const known = namedOptions(...tables).map(({ name }) => name);
+  const isValue = option.startsWith("--") && !known.some((name) => option === `--${name}`);
   if (isValue && !commands.some(({ name }) => name === word))
     throw unknownOptionError(option, known);
   return commandNamed(word, commands);
@@ -122,32 +131,32 @@ export function commandNamed(name: string, commands: readonly Command[]): Comman
  * there is none.
  */
 function findCommandWord(argv: readonly string[], commands: readonly Command[]): number {
-  const leading = [...GLOBAL_OPTIONS, ...commandNamed(DEFAULT_COMMAND, commands).options];
+  const leading = namedOptions(GLOBAL_OPTIONS, commandNamed(DEFAULT_COMMAND, commands).options);
   const valued = leading.filter(takesValue).map(({ name }) => `--${name}`);
   return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
 }
 
-export function takesValue({ value }: Option): boolean {
-  return value !== undefined;
-}
-
-function readOptions(
+/**
+ * Splits a command line into arguments and the texts given for each option. Checks everything that needs no knowledge
+ * of a single option.
+ * @throws {HubError} usage
+ */
+function splitArguments(
   argv: readonly string[],
-  options: readonly Option[],
+  options: readonly NamedOption[],
   command: Command | undefined,
-): { words: string[]; values: Record<string, unknown> } {
+): { words: readonly string[]; given: ReadonlyMap<string, readonly string[]> } {
   const unknown: string[] = [];
-  const namesOf = (list: readonly Option[]) => list.map(({ name }) => name);
-  const letters = options.flatMap(({ name, letter }) =>
-    letter === undefined ? [] : [[letter, name] as const],
-  );
+  const namesOf = (list: readonly NamedOption[]) => list.map(({ name }) => name);
   const valued = namesOf(options.filter(takesValue));
   const args = joinEmpty(argv, valued);
   const { _: words, ...values } = parseArgs(args, {
     string: ["_", ...valued],
     boolean: namesOf(options.filter((option) => !takesValue(option))),
     collect: namesOf(options.filter(({ repeats }) => repeats)),
-    alias: Object.fromEntries(letters),
+    alias: Object.fromEntries(
+      options.flatMap(({ name, letter }) => (letter === undefined ? [] : [[letter, name]])),
+    ),
     unknown: (_word, key) => {
       if (key !== undefined) unknown.push(key);
       return key === undefined;
@@ -155,17 +164,22 @@ function readOptions(
   });
   const [key] = unknown;
   if (key !== undefined)
-    throw unknownOptionError(key.length === 1 ? `-${key}` : `--${key}`, options, command);
+    throw unknownOptionError(key.length === 1 ? `-${key}` : `--${key}`, namesOf(options), command);
+  const given = new Map<string, readonly string[]>();
   for (const { name, value, empty, choices } of options) {
+    const provided = [values[name]].flat().flatMap((one) => {
+      if (typeof one === "string") return [one];
+      return one === true ? [""] : [];
+    });
+    given.set(name, provided);
     if (value === undefined) continue;
-    const provided = [values[name]].flat();
     const isEmptyAllowed = empty === true && args.includes(`--${name}=`);
     if (provided.includes("") && !isEmptyAllowed)
       throw usageError(`--${name} needs a value: ${value}`);
     if (!Array.isArray(choices)) continue;
-    for (const one of provided) if (one !== undefined) readChoice(name, choices, one);
+    for (const one of provided) checkChoice(name, choices, one);
   }
-  return { words: words.map(String), values };
+  return { words: words.map(String), given };
 }
 
 /**
@@ -182,9 +196,9 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
   });
 }
 
-function unknownOptionError(option: string, known: readonly Option[], command?: Command): HubError {
+function unknownOptionError(option: string, known: readonly string[], command?: Command): HubError {
   const owner = command === undefined ? "" : ` of command "${command.name}"`;
-  const names = known.map(({ name }) => `--${name}`);
+  const names = known.map((name) => `--${name}`);
   return usageError(`There is no option "${option}"${owner}.${suggestName(option, names)}`);
 }
 
@@ -198,10 +212,9 @@ function checkWords(
     throw usageError(`Command "${name}" needs more: toolmux ${name} ${usageText}`);
 }
 
-function readChoice<T extends string>(option: string, choices: readonly T[], value: unknown): T {
-  const choice = choices.find((one) => one === value);
-  if (choice !== undefined) return choice;
-  throw usageError(`--${option} is one of ${choices.join(", ")}, not "${String(value)}".`);
+function checkChoice(option: string, choices: readonly string[], value: string): void {
+  if (choices.includes(value)) return;
+  throw usageError(`--${option} is one of ${choices.join(", ")}, not "${value}".`);
 }
 
 /** A "did you mean" sentence with a leading space; empty if no name is similar. */

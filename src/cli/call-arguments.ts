@@ -20,7 +20,7 @@ import {
 /** One value given for a key. */
 export type GivenValue =
   | { readonly kind: "text"; readonly text: string }
-  /** Validated JSON. */
+  /** JSON text that is known to be valid. */
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "file"; readonly bytes: Uint8Array<ArrayBuffer> };
 
@@ -36,7 +36,7 @@ export function formatValues(
   const list = forms.find((form) => form.kind === "array");
   if (others.length === 0) {
     const json = formatValue(value, forms);
-    // A single element of an array may be written without the array.
+    // An array with a single element may be given as that element alone.
     if (json !== undefined || list === undefined) return toResult(json, value, forms);
     return formatElements(values, list);
   }
@@ -67,7 +67,7 @@ function isList(value: GivenValue): boolean {
   return value.kind !== "file" && /^\s*\[/.test(value.text);
 }
 
-/** JSON text; undefined if the value does not match. */
+/** The value as JSON text; undefined if it matches none of `forms`. */
 function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | undefined {
   switch (value.kind) {
     case "json":
@@ -169,15 +169,15 @@ export type ArgumentSource =
 
 /** Reads the words after the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
 export async function readArgumentSource(
-  { words, json }: Invocation,
+  { args, options: { json } }: Invocation<{ readonly json: string | undefined }>,
   context: CommandContext,
 ): Promise<ArgumentSource> {
-  const [, ...rest] = words;
-  const sources = [rest.includes("-"), rest.some((word) => word !== "-"), typeof json === "string"];
+  const [, ...rest] = args;
+  const sources = [rest.includes("-"), rest.some((word) => word !== "-"), json !== undefined];
   if (sources.filter(Boolean).length > 1) {
     throw usageError("The arguments come as KEY=VALUE, with --json or from stdin: choose one.");
   }
-  if (typeof json === "string") return { kind: "json", text: checkObject(json, "--json") };
+  if (json !== undefined) return { kind: "json", text: checkObject(json, "--json") };
   if (rest.includes("-")) return { kind: "json", text: checkObject(await readStdin(), "stdin") };
   return { kind: "pairs", pairs: await Promise.all(rest.map((word) => readPair(word, context))) };
 }
@@ -243,7 +243,7 @@ const ANY_OBJECT: ObjectValueForm = {
   rest: { schema: true, root: true },
 };
 
-/** If the schema allows several objects, the first one that has all of the keys. */
+/** If the schema allows several kinds of objects: the first that has all of the keys, or else the first. */
 function objectFormFor(
   forms: readonly ValueForm[],
   pairs: readonly ArgumentPair[],

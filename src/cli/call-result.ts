@@ -1,3 +1,4 @@
+import { formatSize } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
@@ -112,7 +113,7 @@ export interface CallReport {
 /** What to print of a result: its content for people, `structuredContent` alone, or the result's JSON unchanged. */
 export type ResultView = "texts" | "structured" | "raw";
 
-/** The report of a response; on stderr if it is an error. */
+/** Decides how a response is printed. Errors go to stderr, except an error result with the view "raw". */
 export function describeResult(response: Response, view: ResultView): CallReport {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
@@ -243,10 +244,4 @@ function findExtension(type: string): string {
   const known = EXTENSIONS[plain.trim()];
   const subtype = /^[a-z]+\/([a-z0-9]{1,10})$/.exec(plain.trim())?.[1];
   return known ?? (subtype === undefined ? ".bin" : `.${subtype}`);
-}
-
-/** `512 B`, `12.3 KB`, `4.0 MB`. */
-function formatSize(bytes: number): string {
-  if (bytes < 1000) return `${bytes} B`;
-  return bytes < 999_950 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -1,4 +1,4 @@
-import type { Problem } from "../manifest/problems.ts";
+import { formatPath, type Problem } from "../manifest/problems.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
@@ -16,9 +16,9 @@ interface Token {
 }
 
 /**
- * The source line of a problem with a caret below the position; undefined if there is none. Values are
- * masked, because a line may contain secrets, except the one that the problem is about if it cannot be
- * secret.
+ * The source line of a problem with a caret below the position; undefined if there is no such line, or it is blank.
+ * Values in the line are masked, because they may be secret; only the value that the problem is about is shown, if its
+ * setting is never secret.
  * @param source the text of the whole file
  */
 export function formatCodeFrame(
@@ -29,7 +29,12 @@ export function formatCodeFrame(
   const line = position && source.split(/\r?\n/)[position.line - 1];
   if (position === undefined || line === undefined || line.trim() === "") return undefined;
   const offset = position.column - 1;
-  const { text, caret } = maskLine(line, offset, path !== "", NEVER_SECRET.test(path));
+  const { text, caret } = maskLine(
+    line,
+    offset,
+    path.length > 0,
+    NEVER_SECRET.test(formatPath(path)),
+  );
   const gutter = ` ${position.line} | `;
   const blank = `${" ".repeat(gutter.length - 2)}| `;
   const window = cutAround(text, caret, width - gutter.length);
@@ -84,7 +89,7 @@ const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
 const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
 const PUNCTUATION = /\s+|[=:,[\]{}/]/y;
 
-/** The tokens of a whole TOML or JSON line, without comments, which may contain old values. */
+/** The tokens of a whole TOML or JSON line. Comments are left out: they may contain values that were commented out. */
 function readTokens(line: string): readonly Token[] {
   const tokens: Token[] = [];
   const isHeader = /^\s*\[/.test(line) && /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);

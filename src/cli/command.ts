@@ -1,8 +1,7 @@
 import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { EarlyInitialize } from "../frontend/early-initialize.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import type { InitializeCache } from "./hub-initialize-cache.ts";
+import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";
 
 /** Kinds that `list` accepts. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
@@ -26,41 +25,18 @@ export interface CommandContext extends SystemEnvironment {
   readonly signal: AbortSignal;
   /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
-  /** Handlers of SIGHUP; without any it ends the process. */
+  /** Handlers of SIGHUP; while there are none, SIGHUP ends the process. */
   readonly hangupHandlers: Set<() => void>;
-  /** Cached `initialize` answers for this command line; absent: nothing is cached. */
-  readonly initializeCache?: InitializeCache | undefined;
-  /**
-   * The process's stdin and stdout as a client's streams; set if `initialize` was, or may still be, answered there
-   * before the hub is loaded.
-   */
-  readonly earlyInitialize?: EarlyInitialize | undefined;
-}
-
-/** Values of an option or argument that shells can complete without running toolmux. */
-export type ValueChoices = readonly string[] | "file" | "folder" | "command";
-
-export interface Option {
-  /** Without dashes. */
-  readonly name: string;
-  /** One-letter alias. */
-  readonly letter?: string;
-  /** Name of the option's value in the help; absent: the option takes no value. */
-  readonly value?: string;
-  /** Allowed values, if they are a fixed set. */
-  readonly choices?: ValueChoices;
-  /** May be given several times. */
-  readonly repeats?: true;
-  /** The value may be empty: `--prefix ''`. */
-  readonly empty?: true;
-  readonly summary: string;
 }
 
 /** Runs a command. @returns the exit code. @throws {HubError} reported by `runCli`, with its exit code */
-export type CommandRun = (invocation: Invocation, context: CommandContext) => Promise<number>;
+export type CommandRun<Options = unknown> = (
+  invocation: Invocation<Options>,
+  context: CommandContext,
+) => Promise<number>;
 
-/** A command's declaration, the source of help, parsing and completions. */
-export interface Command {
+/** A command's declaration. Its options decide which values its code gets. */
+interface CommandDeclaration<Options extends OptionTable> {
   readonly name: string;
   /** Half a sentence for the list of commands. */
   readonly summary: string;
@@ -72,38 +48,31 @@ export interface Command {
   readonly choices?: ValueChoices;
   /** Lines of its help. */
   readonly details: readonly string[];
-  readonly options: readonly Option[];
+  readonly options: Options;
   readonly examples: readonly string[];
   /** Loads the command's code, so that other commands start without it. */
-  load(): Promise<CommandRun>;
+  load(): Promise<CommandRun<OptionValues<Options>>>;
+}
+
+/** A declared command, the source of help, parsing and completions. */
+export type Command = CommandDeclaration<OptionTable>;
+
+/** Declares a command; the compiler checks its code against its options. */
+export function command<Options extends OptionTable>(
+  declaration: CommandDeclaration<Options>,
+): Command {
+  // The command's code gets the values that `parseCommandLine` has read with these very options.
+  return declaration as unknown as Command;
 }
 
 /** A parsed command line. */
-export interface Invocation {
-  readonly command: Command;
+export interface Invocation<Options = unknown> {
   /** Arguments after the command's name, without options. */
-  readonly words: readonly string[];
+  readonly args: readonly string[];
   /** The `--config` files, in order. */
   readonly config: readonly string[];
   readonly logLevel: LogLevel;
   readonly logFormat: LogFormat;
-  /** `--json`: a boolean, or its value for commands where it takes one. */
-  readonly json: boolean | string;
-  readonly raw: boolean;
-  readonly all: boolean;
-  readonly structured: boolean;
-  /** `--http` and `--http-token-env`. */
-  readonly http: string | undefined;
-  readonly httpTokenEnv: string | undefined;
-  readonly stdio: boolean;
-  /** Print login pages instead of opening a browser. */
-  readonly noBrowser: boolean;
-  /** OAuth scopes to request, separated by spaces or commas. */
-  readonly scope: string | undefined;
-  /** Folder for attachments. */
-  readonly output: string | undefined;
-  /** Names of all given options that take no value. */
-  readonly switches: ReadonlySet<string>;
-  /** Values of all given options that take one, by name, in order. */
-  readonly values: ReadonlyMap<string, readonly string[]>;
+  /** Values of the command's own options. */
+  readonly options: Options;
 }

@@ -7,7 +7,7 @@ import { parseArgs as parse } from "deno-std/cli/parse_args.js";
 
 /** Which flags there are, and how their values are read. */
 export interface ParseOptions {
-  /** Flags whose values stay strings; `"_"` among them keeps numeric-looking positionals strings too. */
+  /** Flags whose values stay strings. If `"_"` is among them, positionals that look like numbers stay strings, too. */
   readonly string?: string | readonly string[];
   /** Flags without a value (false when not given). If `true`, every `--flag` without `=` is one. */
   readonly boolean?: boolean | string | readonly string[];
@@ -24,8 +24,8 @@ export interface ParseOptions {
   /** Takes everything after the first positional as positionals. */
   readonly stopEarly?: boolean;
   /**
-   * Called for what no other option names: a positional with `arg` alone, a flag with its key and value.
-   * Returning false drops it.
+   * Called for each positional (with `arg` alone), and for each flag (with its key and value), that no other option
+   * names. Returning false drops it.
    */
   readonly unknown?: (arg: string, key?: string, value?: unknown) => unknown;
 }

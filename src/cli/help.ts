@@ -1,8 +1,6 @@
-import process from "node:process";
-import { runtimeName } from "../base/runtime.ts";
-import { VERSION } from "../base/version.ts";
 import { GLOBAL_OPTIONS } from "./args.ts";
-import type { Command, Option } from "./command.ts";
+import type { Command } from "./command.ts";
+import { namedOptions, type OptionTable } from "./options.ts";
 
 /** Help for one command, or for all; without the last line break. */
 export function formatHelp(commands: readonly Command[], command: Command | undefined): string {
@@ -39,7 +37,7 @@ function describeOne({ name, summary, usage, details, options, examples }: Comma
     "",
     `Usage: ${["toolmux", name, usage, "[OPTIONS]"].filter(Boolean).join(" ")}`,
     ...section("", details),
-    ...section("Options:", alignOptions([...options, ...GLOBAL_OPTIONS])),
+    ...section("Options:", alignOptions(options, GLOBAL_OPTIONS)),
     ...section(
       "Examples:",
       examples.map((line) => `  ${line}`),
@@ -47,9 +45,9 @@ function describeOne({ name, summary, usage, details, options, examples }: Comma
   ];
 }
 
-function alignOptions(options: readonly Option[]): string[] {
+function alignOptions(...tables: readonly OptionTable[]): string[] {
   return align(
-    options.map(({ name, letter, value, summary }) => {
+    namedOptions(...tables).map(({ name, letter, value, summary }) => {
       const short = letter === undefined ? "" : `-${letter}, `;
       return [`${short}--${name}${value === undefined ? "" : ` ${value}`}`, summary];
     }),
@@ -59,22 +57,4 @@ function alignOptions(options: readonly Option[]): string[] {
 function align(rows: readonly (readonly [string, string])[]): string[] {
   const width = Math.max(...rows.map(([left]) => left.length));
   return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`);
-}
-
-/** Prints version, runtime and platform in one line. */
-export function printVersion(): Promise<number> {
-  console.log(`toolmux ${VERSION} (${runtimeName}, ${process.platform} ${process.arch})`);
-  return Promise.resolve(0);
-}
-
-/**
- * Prints the JSON Schema of the manifest, which is generated from the manifest's own schema when toolmux is
- * built.
- */
-export async function printSchema(): Promise<number> {
-  const { default: schema } = await import("../../toolmux.schema.json", {
-    with: { type: "json" },
-  });
-  console.log(JSON.stringify(schema, null, 2));
-  return 0;
 }

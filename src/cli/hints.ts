@@ -1,3 +1,4 @@
+import { formatDuration, formatSize } from "../base/format.ts";
 import { basename, resolve } from "node:path";
 import type { HubError } from "../base/errors.ts";
 import { type Env, expandHome } from "../base/paths.ts";
@@ -11,7 +12,6 @@ import type {
   ServerSpec,
   StdioServer,
 } from "../manifest/schema.ts";
-import { formatDuration, formatSize } from "../terminal/terminal.ts";
 import { describeCommand } from "./server-description.ts";
 
 /**
@@ -283,7 +283,10 @@ function timeoutHints({ step }: HubError, spec: StdioServer, env: Env): string[]
   }
 }
 
-/** The command line as a user would type it; masked and unresolved values stay as shown. */
+/**
+ * A hint to run the server's command by hand. Masked values and `${…}` stay in the command line, for the user to
+ * replace.
+ */
 function manualTestHint(spec: StdioServer, env: Env): string {
   const folder =
     spec.cwd === undefined ? "" : `cd ${quoteForShell(absolutePathOf(spec.cwd, spec, env))} && `;

@@ -1,6 +1,5 @@
 import process from "node:process";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import type { StdioStreams } from "../frontend/early-initialize.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
@@ -39,7 +38,7 @@ export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number
   checkNesting(outer, await manifestIdentity(manifest, env), repeats);
 }
 
-/** The value of the environment variable that lists the outer hubs of a server. */
+/** The value of HUBS_VARIABLE for the servers of this hub: it lists the hubs that they run under, this one last. */
 export async function hubListFor(manifest: Manifest, env: Env): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await manifestIdentity(manifest, env) };
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
@@ -55,12 +54,8 @@ const MAX_MESSAGE = 1024 * 1024;
  * Answers every request on stdin with this error until the client leaves, so that the client shows why the hub did not
  * start.
  */
-export async function answerWithError(
-  startError: HubError,
-  streams: StdioStreams | undefined,
-  signal: AbortSignal,
-): Promise<void> {
-  const stdio = new StdioServerTransport(MAX_MESSAGE, streams);
+export async function answerWithError(startError: HubError, signal: AbortSignal): Promise<void> {
+  const stdio = new StdioServerTransport(MAX_MESSAGE);
   const left = deferred();
   const requested = deferred();
   signal.addEventListener("abort", () => left.resolve(), { once: true });

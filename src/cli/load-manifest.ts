@@ -2,13 +2,14 @@ import type { LogLevel } from "../base/events.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
+import type { StatusLine } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";
 
 /** Logs a record, or a text about the hub itself, if its level is enabled. */
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 
-/** @param print receives enabled records; by default they are printed on stderr at once, as commands need */
+/** @param print receives each record whose level is enabled; by default it is printed on stderr at once */
 export function openLog(
   { logLevel, logFormat }: Invocation,
   print: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
@@ -17,6 +18,14 @@ export function openLog(
     if (!isLevelEnabled(level, logLevel)) return;
     print(typeof what === "string" ? makeLogRecord(level, what) : what);
   };
+}
+
+/** A log whose records do not mix with a status line: the line is cleared before each of them. */
+export function openLogBeside(line: StatusLine | undefined, invocation: Invocation): CommandLog {
+  return openLog(invocation, (record) => {
+    line?.clear();
+    printLogRecord(record, invocation.logFormat);
+  });
 }
 
 /** A loaded manifest, and hashes of what it was loaded from; see `LoadedManifest`. */

@@ -19,27 +19,29 @@ export async function withManifestLock<T>(
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
-    // No server is involved, but `storeBroken` would end the command with the exit code of a server failure.
+    // `storeBroken` has the exit code of a server failure, but no server is involved here.
     const isBroken = error instanceof HubError && error.code === "storeBroken";
     throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
   }
 }
 
-/** Absolute path of the manifest to edit: the named one, or else the user's own, whether it exists or not. */
+/**
+ * Absolute path of the manifest to edit: the named one, or else the user's own, whether it exists or not.
+ * @param named the value of `--file` or of the last `--config`
+ */
 export function manifestToEdit(
-  { values, config }: Invocation,
+  named: string | undefined,
   context: CommandContext,
 ): Promise<string> {
-  const named = values.get("file")?.at(-1) ?? config.at(-1);
   if (named === undefined) return findUserFile(context);
   return Promise.resolve(resolve(context.cwd, expandHome(named, context.env)));
 }
 
 /** The constraints on a server that is added to a manifest. */
 export interface ExistingServers {
-  /** Separators that a prefix must not contain: of the file itself first, then of all manifests used with it. */
+  /** Separators that a prefix must not contain: that of the edited file, then that of all manifests loaded with it. */
   readonly separators: readonly [string, ...string[]];
-  /** The servers of all these manifests. */
+  /** The servers of the edited file and of all manifests loaded with it. */
   readonly servers: readonly ServerSpec[];
 }
 
@@ -52,7 +54,7 @@ export async function readExistingServers(
   const options = loadOptions(invocation, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
-  // The file may be none of those that are loaded with these options: then only its own servers count.
+  // If the edited file is none of those that are loaded with these options, only its own servers count.
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;

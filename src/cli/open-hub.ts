@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import process from "node:process";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
@@ -29,7 +30,7 @@ const SWEEP_DELAY = 100;
  */
 export function sweepOrphansInBackground(
   hub: Hub,
-  onEnded: (count: number) => void,
+  onEnded: (ended: number) => void,
 ): () => Promise<void> {
   let sweeping: Promise<void> | undefined;
   const startSweep = (): Promise<void> => (sweeping ??= sweep(onEnded));
@@ -42,11 +43,11 @@ export function sweepOrphansInBackground(
   };
 }
 
-async function sweep(onEnded: (count: number) => void): Promise<void> {
+async function sweep(onEnded: (ended: number) => void): Promise<void> {
   // Modules for processes are loaded here, after the client's first response, so that they do not delay it.
   const { sweepOrphans } = await import("../process/orphans.ts");
-  const count = await sweepOrphans();
-  if (count > 0) onEnded(count);
+  const ended = await sweepOrphans();
+  if (ended > 0) onEnded(ended);
 }
 
 export interface OpenHubOptions {
@@ -81,8 +82,8 @@ export interface OpenedHub {
 }
 
 /**
- * Sets up a manifest's plugins; if `current` is given, those plugins are kept. Without plugins, `plugins` is undefined
- * in the result. Never rejects.
+ * Sets up a manifest's plugins, or keeps the plugins in `current` if it is given. If the manifest has none, `plugins`
+ * is undefined in the result. Never rejects.
  */
 export type PluginSetup = (
   manifest: Manifest,
@@ -166,8 +167,9 @@ export async function openHub(
   });
   const handleUncaught = (error: unknown): boolean => hub.activePlugins.attributeError(error);
   uncaughtErrorHandlers.add(handleUncaught);
-  const closeHub = sweepOrphansInBackground(hub, (count) => {
-    log("info", `${count} processes of a hub that was killed were ended`);
+  const closeHub = sweepOrphansInBackground(hub, (ended) => {
+    const verb = ended === 1 ? "was" : "were";
+    log("info", `${count(ended, "process", "processes")} of a hub that was killed ${verb} ended`);
   });
   const close = async (): Promise<void> => {
     try {
@@ -178,22 +180,6 @@ export async function openHub(
     }
   };
   return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
-}
-
-/** Snapshots in the state folder. The code that accesses the disk is loaded after the client's first response. */
-export function openSnapshots({ env, platform }: CommandContext, log: CommandLog): Snapshots {
-  let disk: Promise<Snapshots> | undefined;
-  const open = async (): Promise<Snapshots> => {
-    const { diskSnapshots } = await import("../snapshot/disk.ts");
-    const warn = (text: string): void => log("warn", text);
-    return diskSnapshots({ folder: stateFolder(env, platform), now: Date.now, warn });
-  };
-  const snapshots = (): Promise<Snapshots> => (disk ??= open());
-  return {
-    load: async (subject) => (await snapshots()).load(subject),
-    save: async (subject, items, verdict) => (await snapshots()).save(subject, items, verdict),
-    flush: async () => (await disk)?.flush(),
-  };
 }
 
 function logEvent(event: HubEvent, log: CommandLog): void {

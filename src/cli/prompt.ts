@@ -11,7 +11,10 @@ const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
 /** How long the rest of a paste is collected, in ms, so that it does not get to the shell. */
 const PASTE_TIME = 50;
 
-/** Whether the user can be asked: stdin is a terminal. (The terminal echoes input wherever the prompt is printed.) */
+/**
+ * Whether the user can be asked: stdin is a terminal. (Where the prompt is printed does not matter: it is the terminal
+ * of stdin that echoes.)
+ */
 export function canAsk(): boolean {
   return process.stdin.isTTY;
 }
@@ -49,7 +52,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   }
 }
 
-/** @param setReceiver sets the receiver of further input */
+/** @param setReceiver sets the function that receives what is typed from then on */
 function readLine(
   setReceiver: (onChunk: (chunk: string) => void) => void,
   signal: AbortSignal,

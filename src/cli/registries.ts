@@ -20,16 +20,17 @@ const API_KEY_SECRET = "smithery";
  * @throws {HubError} usage
  */
 export async function openRegistries(
-  invocation: Invocation,
+  invocation: Invocation<{ readonly from: readonly string[] }>,
   context: CommandContext,
 ): Promise<readonly Registry[]> {
   const { env } = context;
   const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
-  const named = invocation.values.get("from") ?? (words.length > 0 ? words : undefined);
+  const { from } = invocation.options;
+  const named = from.length > 0 ? from : words;
   const choices = (
-    named ??
-    (await readManifestSetting(invocation, context)) ??
-    DEFAULT_REGISTRIES
+    named.length > 0
+      ? named
+      : ((await readManifestSetting(invocation, context)) ?? DEFAULT_REGISTRIES)
   ).map(parseRegistryChoice);
   const fetch = makeFetch({ ca: undefined, env });
   const registryFetch: RegistryFetch = (url, init) => fetch(url, init);

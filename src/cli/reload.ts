@@ -50,7 +50,7 @@ export function followManifest(
     }
   };
 
-  // Loads are handled one after the other, because setting up plugins takes time.
+  // Loaded manifests are handled one after the other: the next one may be loaded while plugins are still being set up.
   let queue = Promise.resolve();
   const watch = watchManifest(options, {
     fingerprint: loaded.fingerprint,

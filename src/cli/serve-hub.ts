@@ -1,40 +1,51 @@
+import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
-import type { Snapshots } from "../snapshot/snapshots.ts";
-import { settlesWithin } from "../base/clock.ts";
-import { type HttpAddress, TOKEN_NAME, withManifestToken } from "./http-address.ts";
+import { stateFolder } from "../base/paths.ts";
+import { diskSnapshots } from "../snapshot/disk.ts";
+import {
+  type HttpAddress,
+  type HttpOptions,
+  TOKEN_NAME,
+  withManifestToken,
+} from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import type { LogTapeLogger } from "../terminal/logtape.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
-import { type OpenedHub, openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
+import { openHub, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
-import { isStaticServer } from "./recalled-instructions.ts";
-import type { HubRecording } from "./commands/record.ts";
+import type { HubRecording } from "./hub-recording.ts";
 
-/** Delay of work that can wait until the first response is sent, in ms. */
+/**
+ * Delay of work that can wait until the first response is sent, such as watching the manifest, in
+ * ms.
+ */
 const BACKGROUND_DELAY = 100;
 /** Interval for checking that the parent process is the same, in ms. */
 const PARENT_CHECK_MS = 2000;
-/** Longest wait for writing the initialize cache at shutdown, in ms. */
-const CACHE_WRITE_TIMEOUT = 500;
 
 const NO_TOKEN_WARNING =
   "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
 
 /** Outputs for people: log records and plain text. */
 export interface HostOutput {
-  readonly logger: LogTapeLogger;
   readonly log: CommandLog;
   print(text: string): void;
 }
 
+/** The options of `serve`. */
+export interface ServeCommandOptions extends HttpOptions {
+  readonly stdio: boolean;
+  readonly record: string | undefined;
+  readonly "record-limit": string | undefined;
+}
+
 /** What to serve, and how. */
 export interface ServeOptions {
-  readonly invocation: Invocation;
+  readonly invocation: Invocation<ServeCommandOptions>;
   readonly context: CommandContext;
   readonly output: HostOutput;
   readonly loaded: ManifestWithHashes;
@@ -50,32 +61,29 @@ export async function serveHub({
   loaded,
   requestedAddress,
 }: ServeOptions): Promise<number> {
-  const { logger, log } = output;
+  const { log } = output;
   const address =
     requestedAddress &&
     (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
   if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
-  const recording = await openRequestedRecording(invocation, context, address, log);
-  const capabilityClasses = new Set<string>();
+  const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
-    snapshots: collectCapabilityClasses(openSnapshots(context, log), capabilityClasses),
+    snapshots: diskSnapshots({
+      folder: stateFolder(context.env, context.platform),
+      now: Date.now,
+      warn: (text) => log("warn", text),
+    }),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
   });
-  const { hub, bus, close } = opened;
+  const { hub, close } = opened;
   recording?.manifest(opened.manifest);
-  // LogTape is loaded at the first state event of a server: that comes after the first client's first response, so
-  // loading does not delay it.
-  const unsubscribe = bus.subscribe(() => {
-    unsubscribe();
-    setImmediate(() => logger.open());
-  }, ["state"]);
   const limit = messageLimit(loaded.manifest);
-  const isOnStdio = address === undefined || invocation.stdio;
+  const isOnStdio = address === undefined || invocation.options.stdio;
   const endings = [untilSignal(context.signal)];
   if (isOnStdio) {
-    const stdio = new StdioServerTransport(limit, context.earlyInitialize);
+    const stdio = new StdioServerTransport(limit);
     endings.push(
       hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal),
       untilParentGone(),
@@ -88,7 +96,6 @@ export async function serveHub({
   // reloads its manifest.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
-    logger.open();
     const { followManifest } = await import("./reload.ts");
     if (isClosing) return;
     const setUpPlugins: PluginSetup = async (manifest, current) => {
@@ -119,72 +126,26 @@ export async function serveHub({
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
     await httpServer?.close();
-    const cacheWrite = saveInitializeCache(opened, capabilityClasses, context);
     await close();
     await recording?.close();
-    await settlesWithin(CACHE_WRITE_TIMEOUT, cacheWrite);
   }
   return 0;
 }
 
 /** Opens the recording of `--record`; without that option nothing is loaded or checked. */
 async function openRequestedRecording(
-  invocation: Invocation,
+  { record: path, "record-limit": limit }: ServeCommandOptions,
   context: CommandContext,
   address: HttpAddress | undefined,
   log: CommandLog,
 ): Promise<HubRecording | undefined> {
-  const path = invocation.values.get("record")?.at(-1);
   if (path === undefined) {
-    if (!invocation.values.has("record-limit")) return undefined;
+    if (limit === undefined) return undefined;
     throw usageError("--record-limit says how much a recording holds: it needs --record.");
   }
-  const { openHubRecording: open } = await import("./commands/record.ts");
+  const { openHubRecording: open } = await import("./hub-recording.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
-  return open(path, invocation, context, secrets, (text) => log("warn", text));
-}
-
-/**
- * Passes calls on to `snapshots`, and adds to `classes` the capability class of each legacy client for which a snapshot
- * is loaded.
- */
-function collectCapabilityClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
-  return {
-    load(key) {
-      if (key.era === "legacy") classes.add(key.capabilities);
-      return snapshots.load(key);
-    },
-    save: (key, listing, verdict) => snapshots.save(key, listing, verdict),
-    flush: () => snapshots.flush(),
-  };
-}
-
-/**
- * Stores the `initialize` result for the next start, if it is known. With plugins nothing is stored, because they may
- * change it each time.
- */
-async function saveInitializeCache(
-  { hub, manifest }: Pick<OpenedHub, "hub" | "manifest">,
-  classes: ReadonlySet<string>,
-  { initializeCache }: CommandContext,
-): Promise<void> {
-  // The instructions may report the problem of an invalid entry, so they are not cached.
-  if (manifest.servers.some(({ kind }) => kind === "invalid")) {
-    await initializeCache?.save(undefined);
-    return;
-  }
-  const isKnown = hub.status().every(({ goal, connections }) => {
-    const [first] = connections;
-    return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
-  });
-  if (!isKnown || hub.activePlugins.set !== undefined) return;
-  const { name } = hub.serverInfo;
-  const { instructions, capabilities: offered } = hub.catalog;
-  const [capabilities, other] = classes;
-  const isStatic = other === undefined && manifest.servers.every(isStaticServer);
-  if (isStatic && capabilities !== undefined)
-    await initializeCache?.save({ name, instructions, offered, capabilities });
-  else await initializeCache?.save(instructions === undefined ? { name } : undefined);
+  return open(path, limit, context, secrets, (text) => log("warn", text));
 }
 
 /** HTTP modules are loaded only if used. */
@@ -228,8 +189,7 @@ async function printTokenPlace(
 }
 
 function countServers({ servers }: Manifest): string {
-  const count = servers.filter(({ enabled }) => enabled).length;
-  return `${count} ${count === 1 ? "server" : "servers"}`;
+  return count(servers.filter(({ enabled }) => enabled).length, "server");
 }
 
 function warnUnsupported({ servers }: Manifest, log: CommandLog): void {

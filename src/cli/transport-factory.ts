@@ -4,6 +4,7 @@ import type { BrowserEnvironment } from "../auth/browser.ts";
 import type { OAuthAuthorizer } from "../auth/oauth-authorizer.ts";
 import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import type { Env } from "../base/paths.ts";
+import { ownCommand } from "../base/runtime.ts";
 import type { HubOptions } from "../hub/options.ts";
 import {
   type ResolvedRemote,
@@ -19,7 +20,6 @@ import type { HttpTransportKind, KnownTransport } from "../transport/http/target
 import { Redactor } from "../transport/redact.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 import type { CommandContext } from "./command.ts";
-import { internalCommand } from "./internal.ts";
 
 /**
  * Environment variable by which `toolmux bench` has a hub put a stdio proxy in front of each server it
@@ -34,20 +34,20 @@ interface LaunchedCommand {
   readonly alternatives?: readonly Pick<LaunchedCommand, "command" | "args">[] | undefined;
 }
 
-/** The variable's value. @param delay delay of the server's output, in ms; @param folder where proxies report */
+/** The value of PROXY_VARIABLE. @param delay delay of the server's output, in ms; @param folder where proxies report */
 export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
 }
 
-/** The command, run through the stdio proxy if the variable demands it; else unchanged. */
+/** The command, run through the stdio proxy if PROXY_VARIABLE is set in `env`; else unchanged. */
 export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[PROXY_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return target;
-  const throughProxy = (server: Pick<LaunchedCommand, "command" | "args">) => {
-    const words = [folder, delay, server.command, ...server.args];
-    const [command, ...args] = internalCommand("stdio-proxy", ...words);
-    return { command, args };
-  };
+  const [ownExecutable, ...firstArgs] = ownCommand();
+  const throughProxy = ({ command, args }: Pick<LaunchedCommand, "command" | "args">) => ({
+    command: ownExecutable,
+    args: [...firstArgs, "internal", "stdio-proxy", folder, delay, command, ...args],
+  });
   return {
     ...target,
     ...throughProxy(target),
@@ -78,9 +78,9 @@ interface ExternalTransportFactory extends TransportFactory {
 }
 
 /**
- * @param openAuthorizer called when the first HTTP server needs one
- * @param findHubs the value of the variable that lists the hubs above a started server; by default this
- * process's own
+ * @param openAuthorizer called when the first HTTP server needs an authorizer
+ * @param findHubs the value of HUBS_VARIABLE for started servers, which lists the hubs above them; by default this
+ * process's own value
  */
 export function openTransportFactory(
   context: CommandContext,
@@ -114,7 +114,7 @@ export function openTransportFactory(
     resolveIdentity: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     openTransport: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
-      // Process and network modules are loaded after the client's first response.
+      // Process and network modules are loaded at the first start of a server: the answer to `initialize` needs none.
       if (spec.kind === "stdio") {
         const resolved = withBenchProxy(await resolver.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
@@ -177,7 +177,7 @@ interface EntryResolver {
 class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
-  /** The latest transport of each server. It knows the server's current credentials. */
+  /** The latest transport of each server: it can redact the server's current credentials. */
   readonly #transports = new Map<string, ServerTransport>();
 
   addTransport(server: string, transport: ServerTransport): void {
@@ -223,8 +223,8 @@ interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
   /**
-   * Until when a start may reuse the entry, in ms of `performance.now`: only once, and only if it was resolved with
-   * "identify".
+   * Until this time, in ms of `performance.now`, one start may reuse the entry. 0 if the entry was resolved with
+   * "start", or has been reused by a start.
    */
   freshUntil: number;
 }

@@ -46,7 +46,9 @@ const serverTable = (file: string, ...keys: readonly string[]): ServerTable => (
   keys: keys.length > 0 ? keys : ["mcpServers"],
 });
 
-/** An entry with the URL under that key and the token in an Authorization header, as a placeholder of the client. */
+/**
+ * Makes entries that have the URL under `key` and the token in an Authorization header, as a placeholder of the client.
+ */
 function remoteEntry(
   key: string,
   formatVariable: ((name: string) => string) | undefined,
@@ -287,7 +289,7 @@ export interface ClientFolders {
 
 /** A table of servers in a client's file. */
 export interface ServerTable {
-  /** Absolute; in `ClientApp.project` relative to the project's folder. */
+  /** Absolute path; in `ClientApp.project` relative to the project's folder. */
   readonly file: string;
   /** The path of keys to the table; `*` stands for every key. */
   readonly keys: readonly string[];
@@ -316,7 +318,7 @@ export interface ClientApp {
   readonly placeholders: PlaceholderStyle;
   /** The files of this user. toolmux is installed into the first that exists, or else into the first. */
   readonly user: (home: ClientFolders) => readonly ServerTable[];
-  /** The files in a project's folder; the first is preferred here, too. */
+  /** The files in a project's folder; here, too, the first that exists is used, or else the first. */
   readonly project: readonly ServerTable[];
   readonly limits: readonly ClientLimit[];
   /** The entry that makes the client start a program. */

@@ -1,8 +1,10 @@
 import { isTable, type Table } from "../manifest/table.ts";
 import { parseText } from "../manifest/parse.ts";
+import { applyTextEdits, type ServerChange } from "../manifest/edit/change.ts";
+import { computeEdits } from "../manifest/edit/edit.ts";
 import type { ClientApp, ServerTableChange } from "./clients.ts";
 
-/** The edited text, or why the change cannot be made there (`reason`: the end of a sentence). */
+/** The edited text, or why the file's text cannot be changed as requested (`reason`: the end of a sentence). */
 export type ClientEditResult =
   { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 
@@ -15,10 +17,17 @@ export async function editClientFile(
   format: ClientApp["format"],
   change: ServerTableChange,
 ): Promise<ClientEditResult> {
-  const edited =
-    format === "json"
-      ? (await import("./edit-json.ts")).editClientJson(text, change)
-      : (await import("./edit-toml.ts")).editClientToml(text, change);
+  const { keys, remove, set } = change;
+  const changes = [
+    ...remove.map((name): ServerChange => ({ kind: "remove", name })),
+    ...Object.entries(set).map(([name, entry]): ServerChange => ({ kind: "add", name, entry })),
+  ];
+  let edited = text.trim() === "" && format === "json" ? `{}${text || "\n"}` : text;
+  for (const each of changes) {
+    const edits = await computeEdits(edited, format, keys, each);
+    if ("reason" in edits) return { ok: false, reason: edits.reason };
+    edited = applyTextEdits(edited, edits);
+  }
   const [before, after] = await Promise.all([parseTable(text, format), parseTable(edited, format)]);
   const wanted = before && applyChange(before, change);
   const isRight = after !== undefined && canonicalText(wanted) === canonicalText(after);

@@ -2,8 +2,12 @@ import { basename, dirname, resolve } from "node:path";
 import { expandHome } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { parseTemplate, type TemplatePart } from "../manifest/interpolate.ts";
-import { SELF_REASON, startsItself } from "../manifest/own-entry.ts";
-import { createTable, isTable, type Table } from "../manifest/table.ts";
+import {
+  normalizeClientEntry,
+  type ProcessTarget,
+  type RemoteTarget,
+} from "../manifest/client-entry.ts";
+import { createTable, isTable } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, PlaceholderStyle } from "./clients.ts";
 
 /** A value that an editor asks the user for (VS Code's `inputs`). */
@@ -22,7 +26,7 @@ export interface TextSource {
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
-/** A text with the manifest's placeholders. */
+/** A text whose placeholders are translated to the manifest's. */
 export interface TranslatedText {
   readonly text: string;
   /** The secrets that must be set before the text can be used. */
@@ -172,13 +176,6 @@ export interface EntrySource {
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
-/** Keys that `translateEntry` handles, or that matter only inside the client. */
-const KNOWN_KEYS = new Set(
-  "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars disabled enabled tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow isActive required metadata".split(
-    " ",
-  ),
-);
-
 /**
  * Translates a client's entry to the manifest's schema, as leniently as clients read it. Reads no file but the one that
  * the entry names as `envFile`.
@@ -187,28 +184,26 @@ export async function translateEntry(
   raw: unknown,
   source: EntrySource,
 ): Promise<TranslationResult> {
-  if (!isTable(raw)) return { ok: false, reason: "its entry is no table" };
-  const fields = normalizeCommand(raw);
-  const reason = unsupportedReasonOf(fields);
-  if (reason !== undefined) return { ok: false, reason };
+  const normalized = normalizeClientEntry(raw);
+  if (!normalized.ok) return { ok: false, reason: normalized.reason };
+  const { target, tools, isDisabled, rest } = normalized.entry;
   const writer = new EntryWriter({ ...source, placeholders: source.client.placeholders });
-  const url = [fields["url"], fields["serverUrl"], fields["httpUrl"]].find(isString);
   const entry =
-    isString(fields["command"]) && fields["command"] !== ""
-      ? await readProcess(fields, source, writer)
-      : url === undefined
-        ? undefined
-        : readRemote(fields, url, writer);
-  if (entry === undefined) return { ok: false, reason: "it has neither a command nor a url" };
+    target.kind === "process"
+      ? await translateProcess(target, source, writer)
+      : translateRemote(target, writer);
   if (writer.error !== undefined) return { ok: false, reason: writer.error };
-  const limits = readLimits(fields, source.client);
-  const known = new Set([...KNOWN_KEYS, ...source.client.limits.map(({ key }) => key)]);
-  const unknownKeys = Object.keys(fields).filter((key) => !known.has(key));
+  const limitKeys = new Set(source.client.limits.map(({ key }) => key));
+  const unknownKeys = [...rest.keys()].filter((key) => !limitKeys.has(key));
   if (unknownKeys.length > 0) writer.notes.push(`${unknownKeys.join(", ")} not taken over`);
-  const isDisabled = fields["disabled"] === true || fields["enabled"] === false;
   return {
     ok: true,
-    entry: { ...entry, ...limits, ...readTools(fields), ...(isDisabled && { enabled: false }) },
+    entry: {
+      ...entry,
+      ...readLimits(rest, source.client),
+      ...(tools !== undefined && { tools }),
+      ...(isDisabled && { enabled: false }),
+    },
     notes: writer.notes,
     requiredSecrets: writer.requiredSecrets,
   };
@@ -242,73 +237,31 @@ class EntryWriter {
   }
 }
 
-/** Normalizes a `command` that is an array, or a table with `path`, `args` and `env`. */
-function normalizeCommand(raw: Table): Table {
-  const { command } = raw;
-  if (Array.isArray(command)) {
-    const [first, ...rest] = command as readonly unknown[];
-    return { ...raw, command: first, args: [...rest, ...asArray(raw["args"])] };
-  }
-  if (!isTable(command)) return raw;
-  const { path, args, env } = command;
-  return { ...raw, command: path, args: args ?? raw["args"], env: env ?? raw["env"] };
-}
-
-function unsupportedReasonOf(fields: Table): string | undefined {
-  const { type, transport, source } = fields;
-  if ([type, transport].some((it) => isString(it) && /^(?:wss?|websocket)$/i.test(it))) {
-    return "servers over WebSocket are not supported";
-  }
-  if (source === "extension" && !("command" in fields)) {
-    return "it comes with an extension, which alone knows how it is started";
-  }
-  return startsItself({ command: fields["command"], args: fields["args"] })
-    ? SELF_REASON
-    : undefined;
-}
-
-/**
- * The absolute path of the toolmux that an entry starts; undefined if it starts another program, or finds toolmux by
- * PATH.
- */
-export function findOwnExecutable(raw: unknown): string | undefined {
-  const fields = isTable(raw) ? normalizeCommand(raw) : {};
-  const { command, args } = fields;
-  const isSelf = isString(command) && command.startsWith("/") && startsItself({ command, args });
-  return isSelf ? command : undefined;
-}
-
-async function readProcess(
-  fields: Table,
+async function translateProcess(
+  target: ProcessTarget,
   source: EntrySource,
   writer: EntryWriter,
 ): Promise<ServerEntry> {
   const { client, project } = source;
-  const args = asArray(fields["args"]).map((arg) => writer.translateText(String(arg)));
+  const { inheritEnv } = target;
+  const args = target.args.map((arg) => writer.translateText(String(arg)));
   const env = {
-    ...(await readEnvFile(fields["envFile"], source, writer)),
-    ...writer.translateTable(
-      fields["env"] ?? fields["environment"] ?? fields["environment_variables"],
-    ),
+    ...(await readEnvFile(target.envFile, source, writer)),
+    ...writer.translateTable(target.env),
   };
-  // Codex also allows `{ name, source }`.
-  const names = asArray(fields["env_vars"]).map((it) => (isTable(it) ? it["name"] : it));
-  const inheritEnv = names.filter(isString);
-  const configured = isString(fields["cwd"])
-    ? writer.translateText(fields["cwd"])
-    : project && escapePlaceholders(project);
+  const configured =
+    target.cwd === undefined
+      ? project && escapePlaceholders(project)
+      : writer.translateText(target.cwd);
   // A server without `cwd` starts in the hub's working directory, so `cwd` is not needed for that.
   const cwd = configured === WORKSPACE_PLACEHOLDER || configured === "." ? undefined : configured;
   if (cwd !== undefined && project === cwd)
     writer.notes.push(`only of the project ${project} there`);
-  if (
-    client.placeholders === "none" &&
-    /\$\{/.test(JSON.stringify([fields["args"], fields["env"]]))
-  ) {
+  if (client.placeholders === "none" && /\$\{/.test(JSON.stringify([target.args, target.env]))) {
     writer.notes.push("its ${…} are taken as they are, as that client fills in none");
   }
   return {
-    command: writer.translateText(String(fields["command"])),
+    command: writer.translateText(target.command),
     ...(args.length > 0 && { args }),
     ...(Object.keys(env).length > 0 && { env }),
     ...(inheritEnv.length > 0 && { inheritEnv }),
@@ -316,42 +269,21 @@ async function readProcess(
   };
 }
 
-function readRemote(fields: Table, url: string, writer: EntryWriter): ServerEntry {
-  const headers = writer.translateTable(fields["headers"] ?? fields["http_headers"]);
-  const variables = fields["env_http_headers"];
-  for (const [name, variable] of Object.entries(isTable(variables) ? variables : {})) {
-    if (isString(variable)) headers[name] = `\${env:${variable}}`;
-  }
-  const bearer = fields["bearer_token_env_var"];
-  if (isString(bearer)) headers["Authorization"] = `Bearer \${env:${bearer}}`;
-  const oauth = readOAuth(fields, writer);
-  const isSse = [fields["type"], fields["transport"]].includes("sse");
+function translateRemote(target: RemoteTarget, writer: EntryWriter): ServerEntry {
+  const headers = writer.translateTable(target.headers);
+  for (const [name, variable] of target.envHeaders) headers[name] = `\${env:${variable}}`;
+  const { bearerVariable } = target;
+  if (bearerVariable !== undefined) headers["Authorization"] = `Bearer \${env:${bearerVariable}}`;
+  const oauth = Object.entries(target.oauth).map(([key, value]) => [
+    key,
+    isString(value) ? writer.translateText(value) : value,
+  ]);
   return {
-    url: writer.translateText(url),
-    ...(isSse && { transport: "sse" }),
+    url: writer.translateText(target.url),
+    ...(target.isSse && { transport: "sse" }),
     ...(Object.keys(headers).length > 0 && { headers }),
-    ...(oauth !== undefined && { auth: "auto", oauth }),
+    ...(oauth.length > 0 && { auth: "auto", oauth: Object.fromEntries(oauth) }),
   };
-}
-
-/** The clients' keys for each OAuth setting of the manifest. */
-const OAUTH_KEYS: Readonly<Record<string, readonly string[]>> = {
-  clientId: ["clientId", "client_id", "CLIENT_ID"],
-  clientSecret: ["clientSecret", "client_secret", "CLIENT_SECRET"],
-};
-
-function readOAuth(fields: Table, writer: EntryWriter): ServerEntry | undefined {
-  const table = [fields["oauth"], fields["auth"]].find(isTable);
-  if (table === undefined) return undefined;
-  const oauth: Record<string, unknown> = {};
-  for (const [name, keys] of Object.entries(OAUTH_KEYS)) {
-    const value = keys.map((key) => table[key]).find(isString);
-    if (value !== undefined) oauth[name] = writer.translateText(value);
-  }
-  const { scopes, callbackPort } = table;
-  if (Array.isArray(scopes) && scopes.every(isString)) oauth["scopes"] = scopes;
-  if (typeof callbackPort === "number") oauth["callbackPort"] = callbackPort;
-  return Object.keys(oauth).length === 0 ? undefined : oauth;
 }
 
 /**
@@ -360,10 +292,10 @@ function readOAuth(fields: Table, writer: EntryWriter): ServerEntry | undefined 
  */
 const MAX_TIME_LIMIT = 900_000;
 
-function readLimits(fields: Table, client: ClientApp): ServerEntry {
+function readLimits(fields: ReadonlyMap<string, unknown>, client: ClientApp): ServerEntry {
   const limits: Record<string, unknown> = {};
   for (const { key, msPerUnit, manifestLimit } of client.limits) {
-    const value = fields[key];
+    const value = fields.get(key);
     const ms = typeof value === "number" ? Math.round(value * msPerUnit) : 0;
     if (ms >= 1 && ms <= MAX_TIME_LIMIT)
       limits[manifestLimit] = ms % 1000 === 0 ? `${ms / 1000}s` : ms;
@@ -371,27 +303,17 @@ function readLimits(fields: Table, client: ClientApp): ServerEntry {
   return limits;
 }
 
-function readTools(fields: Table): ServerEntry {
-  const firstNamesOf = (...keys: readonly string[]): readonly string[] =>
-    keys.map((key) => asArray(fields[key]).filter(isString)).find((it) => it.length > 0) ?? [];
-  const allow = firstNamesOf("tools", "includeTools", "enabled_tools", "enabledTools");
-  const deny = firstNamesOf("disabledTools", "disabled_tools", "excludeTools");
-  const isAll = allow.length === 0 || allow.includes("*");
-  const tools = { ...(!isAll && { allow }), ...(deny.length > 0 && { deny }) };
-  return Object.keys(tools).length === 0 ? {} : { tools };
-}
-
 /** In bytes. */
 const MAX_ENV_FILE = 64 * 1024;
 
 /** Reads the `envFile` of an entry: one `NAME=value` per line, quoted or not. */
 async function readEnvFile(
-  path: unknown,
+  path: string | undefined,
   { client, home, file }: EntrySource,
   writer: EntryWriter,
 ): Promise<Record<string, string>> {
   const variables = createTable<string>();
-  if (!isString(path)) return variables;
+  if (path === undefined) return variables;
   const fullPath = expandHome(
     path.replace("${userHome}", home.home).replace("${env:HOME}", home.home),
     {
@@ -418,10 +340,6 @@ async function readEnvFile(
   }
   writer.notes.push(`the variables of ${fullPath} as they are now, as ${basename(file)} names it`);
   return variables;
-}
-
-function asArray(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? (value as readonly unknown[]) : [];
 }
 
 function isString(value: unknown): value is string {

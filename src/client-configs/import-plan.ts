@@ -50,7 +50,7 @@ export function findPlaintextSecrets(
     const table = entry[key];
     for (const [name, text] of Object.entries(isTable(table) ? table : {})) {
       if (typeof text !== "string") continue;
-      // The scheme of `Bearer …` is not part of the secret.
+      // The authentication scheme, such as `Bearer`, is not part of the secret.
       const [, credentials] = key === "headers" ? (AUTHORIZATION_VALUE.exec(text) ?? []) : [];
       inspect([key, name], name, credentials ?? text, `${name}-`);
     }
@@ -247,7 +247,7 @@ export function identifyEntry({ command, args = [], url }: ServerEntry): string 
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
 
-/** The identity with the workspace written `.`, as in manifests from before `${workspaceFolder}`. */
+/** The identity with `.` for the workspace, as in manifests written before there was `${workspaceFolder}`. */
 function withOldWorkspace(identity: string): string {
   return identity.replaceAll(WORKSPACE_PLACEHOLDER, ".");
 }

@@ -107,7 +107,7 @@ export async function prepareInstall(
     before,
     after: edited.text,
     apply: async (now) => {
-      // The current content was written by toolmux, so the backup of the original content must stay the one to restore.
+      // If toolmux wrote the current content, the existing backup of the original content stays the one to restore.
       const hasBackup = previous !== undefined || original.bytes === undefined;
       const backup = hasBackup ? undefined : await writeBackup(original, now);
       try {
@@ -121,7 +121,7 @@ export async function prepareInstall(
   };
 }
 
-/** The prepared undo: restore the backup, delete the file, or remove only toolmux's entry. */
+/** What an undo does: restore the backup, delete the file (`remove`), or remove only toolmux's entry (`edit`). */
 export type UndoResult =
   | { readonly kind: "restore"; readonly backup: string; apply(): Promise<void> }
   | { readonly kind: "remove"; apply(): Promise<void> }
@@ -177,7 +177,7 @@ export async function prepareUndo(
 interface PreviousFile {
   readonly text: string;
   readonly bytes: Buffer;
-  /** undefined: there was no file. */
+  /** Path of the backup; undefined if there was no file. */
   readonly backup: string | undefined;
   /** The servers that were removed when the entry was written. */
   readonly removed: readonly string[];
@@ -226,7 +226,7 @@ function withMoreRemoved(names: readonly string[], change: ServerTableChange): S
   return { ...change, remove: [...new Set([...names, ...change.remove])] };
 }
 
-/** The table at that path of keys; undefined if there is none. */
+/** The table at the path `keys` in `root`; undefined if there is none. */
 export function tableAt(root: Table, keys: readonly string[]): Table | undefined {
   const found = keys.reduce<unknown>((at, key) => (isTable(at) ? at[key] : undefined), root);
   return isTable(found) ? found : undefined;

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { Buffer } from "node:buffer";
 import process from "node:process";
 import { type CallToolResult, Client, type RequestOptions } from "@modelcontextprotocol/client";
@@ -101,7 +102,7 @@ async function callSlow({ client }: DemoContext): Promise<string> {
   });
   await Promise.all(calls);
   const alone = (2 + 3 + 4) * STEP_DELAY;
-  return `one after the other they take at least ${alone} ms`;
+  return `one after the other they take at least ${formatDuration(alone)}`;
 }
 
 async function followProgress({ client }: DemoContext): Promise<string> {
@@ -221,8 +222,8 @@ export async function runDemoSteps(
         failed++;
         line = colors.red(`WRONG: ${sanitizeLine(toHubError(error).message)}`);
       }
-      const ms = `${(performance.now() - started).toFixed(0)} ms`;
-      console.log(`  ${title.padEnd(TITLE_WIDTH)}${colors.bold(ms.padStart(8))}  ${line}`);
+      const duration = formatDuration(performance.now() - started);
+      console.log(`  ${title.padEnd(TITLE_WIDTH)}${colors.bold(duration.padStart(8))}  ${line}`);
     }
   } finally {
     await client.close();

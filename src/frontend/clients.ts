@@ -1,8 +1,8 @@
 /**
  * The clients of the hub: MCP towards the programs that use it, over stdio, HTTP (`http/`) or in process, in both eras.
- * Main types: `Clients`, which accepts transports; `LegacyClient`, one client of the `initialize` era;
- * `modern/client.ts` for the other. Start here, then read `client-connection.ts` (which era a request belongs to) and
- * `legacy-client.ts`.
+ * Main types: `Clients`, which accepts transports; `LegacyClient`, one client of the legacy era; `ModernClient`
+ * (`modern/client.ts`), one of the modern era. Start here, then read `client-connection.ts` (which era a request
+ * belongs to) and `legacy-client.ts`.
  */
 import type { Clock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
@@ -40,7 +40,7 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** Options for accepting a client that differs from the usual. */
+/** Options for accepting a client; all may be left out. */
 interface AcceptOptions {
   /** The plugin that this client belongs to. */
   readonly plugin?: PluginInstance;
@@ -53,7 +53,7 @@ export class Clients {
   readonly options: ClientsOptions;
   readonly listAnswers = new ModernListAnswers();
   readonly awaitingLimit = new AwaitingLimit();
-  /** The clients of the legacy era, each with what settles when it has disconnected. */
+  /** The clients of the legacy era. The value for each is settled when the client has disconnected. */
   readonly #clients = new Map<LegacyClient, Deferred<void>>();
   #count = 0;
   #isClosed = false;
@@ -85,7 +85,7 @@ export class Clients {
     }
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const client = new LegacyClient(this, id, transport, this.options.view(id, subset), plugin);
-    // Plugins in this process speak the legacy era only.
+    // The clients of plugins speak the legacy era only.
     const events: TransportEvents =
       plugin === undefined
         ? new ClientConnection(client, this.createModernClients(id), subset)
@@ -103,7 +103,7 @@ export class Clients {
 
   /**
    * Serves requests of the modern era, each of which comes with its own responder.
-   * @param clientId of the client that sends them; undefined: a client that cannot be told apart from others
+   * @param clientId the id of the client that sends them; undefined if it cannot be told apart from others
    */
   createModernClients(clientId: string | undefined): ModernClients {
     const modernClients = new ModernClients(this, clientId);
@@ -111,7 +111,7 @@ export class Clients {
     return modernClients;
   }
 
-  /** A server may have settled: its first listing is known, or it has failed. */
+  /** Called when a server may have settled, that is, when its first listing is known or it has failed. */
   serverSettled(): void {
     for (const { view } of this.#clients.keys()) view.updateReadiness();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();

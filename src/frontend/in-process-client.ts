@@ -16,7 +16,7 @@ import { memoryTransportPair } from "../transport/memory.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { readProgressTokens } from "../protocol/notifications.ts";
 
-/** What accepts clients: the hub. */
+/** Accepts clients; the hub implements this. */
 export interface ClientAcceptor {
   readonly serverInfo: Implementation;
   accept(transport: Transport, signal: AbortSignal): Promise<void>;
@@ -54,7 +54,7 @@ export class InProcessClient {
       tasks: new ServerTasks(),
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
-    // This promise settles when the hub is closed, which is up to the caller.
+    // Not awaited: this promise settles only when the hub is closed, and closing the hub is up to the caller.
     void hub.accept(hubEnd, signal);
     await session.open(hub.serverInfo, LEGACY_PLAN, signal, () => {});
     return new InProcessClient(session, signal);

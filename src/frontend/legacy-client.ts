@@ -351,7 +351,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     } else {
       this.#serverRequests.onInvalid(message);
     }
-    // Only requests are answered. Text that is not even JSON may have been a request (JSON-RPC 2.0, 5: id null).
+    // A notification or response whose only fault is invalid UTF-8 is not answered. Any other invalid message may have
+    // been a request: it is answered, if necessary with id null (JSON-RPC 2.0, section 5).
     const isAnswered = parsed === undefined || parsed.kind === "request";
     responder.respond(
       isAnswered ? errorResponse(message.id, message.code, invalidMessageText(message)) : undefined,
@@ -390,7 +391,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     }
     const kind = LIST_METHOD_KINDS.get(request.method);
     const methodSpec = METHODS.get(request.method);
-    // Legacy clients read the files of skills as resources.
+    // Legacy clients get no list of skills: they read the files of skills as resources.
     if (kind !== undefined && kind !== "skills") this.#list(kind, request, responder);
     else if (methodSpec !== undefined) this.#relay(request, responder, methodSpec);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);

@@ -49,7 +49,10 @@ export class DownstreamRequests implements ServerRequestTarget {
     this.#unsent.clear();
   }
 
-  /** @param responder responder of the client's request that the server's request belongs to; undefined: none */
+  /**
+   * @param responder responder of the client's request that the server's request belongs to; undefined if it belongs to
+   * none
+   */
   sendServerRequest(
     request: ServerRequest,
     responder?: Pick<Responder, "notify">,

@@ -5,13 +5,12 @@ import { sleep } from "../base/clock.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import {
   NO_OP_SENT_REQUEST,
-  type Responder,
   type SentRequest,
   type TransportEvents,
   type Transport,
 } from "../transport/transport.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
-import { openStreams, type StdioStreams } from "./early-initialize.ts";
+import { ownStdin, ownStdout } from "../base/runtime.ts";
 
 /** Maximum wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_TIMEOUT = 500;
@@ -19,38 +18,20 @@ const FLUSH_TIMEOUT = 500;
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
 export class StdioServerTransport implements Transport {
   readonly #maxMessage: number;
-  readonly #streams: StdioStreams;
-  /**
-   * Responder of an `initialize` that `EarlyInitialize` has answered: the legacy client handles the request, but its
-   * answer is dropped.
-   */
-  readonly #answeredResponder: Responder = {
-    notify: (message) => void this.send(message),
-    respond() {},
-  };
   #pipe: Pipe | undefined;
   #events: TransportEvents | undefined;
 
-  /**
-   * @param maxMessage maximum length of a message, in bytes
-   * @param streams may have been read before, by `EarlyInitialize`
-   */
-  constructor(maxMessage: number, streams: StdioStreams = openStreams()) {
+  /** @param maxMessage maximum length of a message, in bytes */
+  constructor(maxMessage: number) {
     this.#maxMessage = maxMessage;
-    this.#streams = streams;
   }
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
     const onEnd = (): void => this.#finish("The client has closed its end.");
-    const { input, isInitializeAnswered } = this.#streams;
-    let isAnswered = isInitializeAnswered;
-    this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(onEnd), this.#maxMessage, {
-      message: (message) => {
-        this.#events?.frame(message, undefined, isAnswered ? this.#answeredResponder : undefined);
-        isAnswered = false;
-      },
+    this.#pipe = new Pipe(new ReadAhead(ownStdin()), ownStdout(onEnd), this.#maxMessage, {
+      message: (message) => this.#events?.frame(message),
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
       backpressure: (full) => this.#events?.pressure(full),
       ended: onEnd,
@@ -134,7 +115,7 @@ class ReadAhead implements ByteInput {
 
   resume(): void {
     this.#isPaused = false;
-    // The callback that receives a chunk may pause and resume meanwhile: `#flush` runs once at a time.
+    // `#onChunk` may call `pause` and `resume`: the buffered chunks are delivered by one call at a time.
     if (this.#isFlushing) return;
     this.#isFlushing = true;
     while (!this.#isPaused) {

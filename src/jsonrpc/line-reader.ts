@@ -115,7 +115,7 @@ function mayHideInChunks(
     if (!plainChunks.has(slice.bytes) && mayHideMessage(bytes)) return true;
     const overlap = Buffer.concat([before, bytes.subarray(0, CHUNK_OVERLAP)]);
     if (mayHideMessage(overlap)) return true;
-    // A slice that is shorter than the overlap does not fill it: bytes of earlier slices are kept, too.
+    // If a slice is shorter than the overlap, bytes of the slices before it are kept as well.
     before =
       bytes.length < CHUNK_OVERLAP
         ? overlap.subarray(-CHUNK_OVERLAP)
@@ -165,7 +165,10 @@ export class LineReader {
     this.#events = events;
   }
 
-  /** Reports the lines that end in the chunk, and keeps the rest of it: see `ByteSlice`. */
+  /**
+   * Reports the lines that end in the chunk. The rest of the chunk is kept without a copy, so the chunk must not change
+   * afterwards: see `ByteSlice`.
+   */
   push(chunk: Buffer): void {
     const scan = new ChunkScan(chunk);
     const size = chunk.length;
@@ -290,7 +293,8 @@ function withoutCr(parts: readonly LinePart[], size: number): [readonly LinePart
 }
 
 /**
- * The last `TRUNCATED_EDGE` bytes of two consecutive pieces, copied so that the memory of a dropped line can be freed.
+ * The last `TRUNCATED_EDGE` bytes of `before` followed by `piece`. They are copied, so that the memory of a dropped
+ * line can be freed.
  */
 export function lastBytes(before: Buffer, piece: Buffer): Buffer {
   if (piece.length >= TRUNCATED_EDGE)

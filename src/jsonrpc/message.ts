@@ -164,8 +164,8 @@ export function withResponseId(
   edits: readonly Edit[] = NO_EDITS,
 ): EncodedMessage {
   const { body, shape } = response;
-  // The common case, a body that is one slice, needs no array of pieces. A response with `slices` has chunks that are
-  // joined only when its `bytes` getter is read.
+  // A body that is one slice, the common case, needs no array of pieces. If the response has `slices`, `bytes` is not
+  // read here: its getter would join the chunks.
   const isSingleSlice =
     edits.length === 0 && (shape.kind === "scanned" || shape.slices === undefined);
   switch (shape.kind) {
@@ -329,7 +329,10 @@ export function readOwnId(bytes: Uint8Array, range: ByteRange): number | undefin
     : undefined;
 }
 
-/** An unguessable token: base64url of that many random bytes. (Loading node:crypto would dominate start-up time.) */
+/**
+ * An unguessable token: base64url of that many random bytes. Uses the global `crypto`, because loading node:crypto
+ * would dominate start-up time.
+ */
 export function randomToken(byteCount = 32): string {
   return Buffer.from(crypto.getRandomValues(new Uint8Array(byteCount))).toString("base64url");
 }

@@ -40,8 +40,8 @@ const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTER_PREFIXES = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE_PREFIX = Buffer.from("\\u00");
 /**
- * Searched before the whole prefix: most texts contain no escape, and a two-byte search can cost a third of a four-byte
- * one.
+ * Searched for before the whole prefix: most texts contain no escape, and a search for two bytes can cost a third of
+ * one for four.
  */
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 

@@ -33,8 +33,8 @@ const SLAB_SIZE = 64 * 1024;
 export class WriteBuffer {
   readonly #writes: Uint8Array[] = [];
   /**
-   * The writes of detachable slices (see `ByteSlice`). Weak references, since `release` is not called for outputs that
-   * retain memory.
+   * The writes whose memory may be detached (see `ByteSlice`). The set is weak because nothing removes writes from it
+   * if the output retains memory: `release` is not called then.
    */
   readonly #detachable = new WeakSet<Uint8Array>();
   #slab = EMPTY_SLAB;

@@ -62,7 +62,7 @@ export function replaceInvalidUtf8(bytes: Buffer): Buffer {
 
 /**
  * A message from a server with invalid UTF-8 replaced by U+FFFD.
- * @param onRepaired called for each message that had any
+ * @param onRepaired called for each message that contained invalid UTF-8
  */
 export function repairUtf8(message: Message, onRepaired: () => void): Message {
   if (message.kind === "batch") {

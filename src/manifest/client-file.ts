@@ -1,4 +1,11 @@
-import { missingCommandProblem, readHubSettings } from "./read.ts";
+import {
+  type ClientEntry,
+  normalizeClientEntry,
+  type ProcessTarget,
+  type RemoteTarget,
+  scalarToText,
+} from "./client-entry.ts";
+import { readHubSettings } from "./read.ts";
 import {
   describeValue,
   formatPath,
@@ -8,7 +15,6 @@ import {
 } from "./problems.ts";
 import { defaultsSchema, serverSchema } from "./schema.ts";
 import type { FileConfig, ServerConfig } from "./file-config.ts";
-import { SELF_REASON, startsItself } from "./own-entry.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 
 /**
@@ -23,7 +29,7 @@ export function readClientFile(root: Table): FileConfig {
   const ignored = new Set<string>();
   // A client's file must not make toolmux load plugin code.
   if ("plugins" in root) ignored.add("plugins");
-  // Nor must it cause a command to be run for a value.
+  // A client's file must not allow `${cmd:…}` (`secrets.commands`), which runs commands.
   if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
@@ -50,35 +56,34 @@ export function readClientFile(root: Table): FileConfig {
 
 function readClientEntry(
   path: readonly string[],
-  entry: unknown,
+  raw: unknown,
   ignored: Set<string>,
   notes: string[],
 ): ServerConfig {
-  if (!isTable(entry)) {
-    return { kind: "unsupported", enabled: true, path, reason: "its entry is no table" };
+  const normalized = normalizeClientEntry(raw, path.at(-1));
+  if (!normalized.ok) {
+    const { isDisabled, reason, rest } = normalized;
+    addIgnoredKeys(rest, ignored);
+    return { kind: "unsupported", enabled: !isDisabled, path, reason };
   }
-  const enabled = entry["disabled"] !== true && entry["enabled"] !== false;
-  const reason = unsupportedReasonOf(entry, path.at(-1));
-  if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
-  const server = dropInvalidLimits(
-    translateClientEntry(entry, ignored),
-    path,
-    enabled ? notes : [],
-  );
+  const { entry } = normalized;
+  const enabled = !entry.isDisabled;
+  const server = dropInvalidLimits(manifestEntryOf(entry, ignored), path, enabled ? notes : []);
   const checked = validate(serverSchema, { ...server, enabled }, path);
-  const { command, url } = checked.ok ? checked.value : {};
-  if (checked.ok && command !== undefined) {
-    const program = { kind: "command", command } as const;
-    return { kind: "stdio", syntax: "client", path, launch: program, input: checked.value };
+  if (!checked.ok) {
+    const reason = formatProblems(checked.problems, path);
+    return { kind: "unsupported", enabled, path, reason };
   }
-  if (checked.ok && url !== undefined) {
-    return { kind: "remote", syntax: "client", path, url, input: checked.value };
-  }
-  const problems = [
-    ...("command" in server || "url" in server ? [] : [missingCommandProblem(path)]),
-    ...(checked.ok ? [] : checked.problems),
-  ];
-  return { kind: "unsupported", enabled, path, reason: formatProblems(problems, path) };
+  const { target } = entry;
+  return target.kind === "process"
+    ? {
+        kind: "stdio",
+        syntax: "client",
+        path,
+        launch: { kind: "command", command: target.command },
+        input: checked.value,
+      }
+    : { kind: "remote", syntax: "client", path, url: target.url, input: checked.value };
 }
 
 const LIMIT_KEYS = new Set(Object.keys(defaultsSchema.entries));
@@ -106,84 +111,54 @@ function formatProblems(problems: readonly UnplacedProblem[], base: readonly str
   return problemText.join("; ");
 }
 
-/** The keys that clients use for a server's URL. */
-const URL_KEYS = ["url", "serverUrl", "httpUrl"] as const;
-
-function unsupportedReasonOf(entry: Table, name: string | undefined): string | undefined {
-  const { command, args } = entry;
-  const types = [entry["type"], entry["transport"]];
-  if (types.some((it) => typeof it === "string" && /^(?:wss?|websocket)$/i.test(it))) {
-    return "servers over WebSocket are not supported";
-  }
-  // Clients' files often have an entry that starts toolmux, which must not start itself.
-  return startsItself({ name, command, args }) ? SELF_REASON : undefined;
-}
-
 /** Manifest keys that MCP clients do not have, or use with another meaning. */
-const EXCLUDED_KEYS = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
+const EXCLUDED_KEYS = new Set("plugin package runner auth oauth ca keyFile".split(" "));
 const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
 );
-/** Keys that are handled by `readClientEntry`, `translateRemote` or `translateTools`, or that do not matter here. */
-const HANDLED_KEYS = new Set(
-  "type transport serverUrl httpUrl oauth name title description disabled disabledTools excludeTools includeTools".split(
-    " ",
-  ),
-);
 
-/** Translates a client's entry to the manifest's schema, as leniently as clients read it. */
-function translateClientEntry(entry: Table, ignored: Set<string>): Table {
-  const manifestEntry = createTable<unknown>();
-  for (const [key, value] of Object.entries(entry)) {
-    if (ACCEPTED_KEYS.has(key) && value !== null) manifestEntry[key] = value;
-    if (!ACCEPTED_KEYS.has(key) && !HANDLED_KEYS.has(key)) ignored.add(printPathKey(key));
+/** The entry with the manifest's keys; other keys that a manifest has mean the same in a client's file. */
+function manifestEntryOf({ target, tools, rest }: ClientEntry, ignored: Set<string>): Table {
+  addIgnoredKeys(rest, ignored);
+  // A file of variables is read only when servers are imported.
+  if (target.kind === "process" && target.envFile !== undefined) ignored.add("envFile");
+  const server = createTable<unknown>();
+  for (const [key, value] of rest) {
+    if (ACCEPTED_KEYS.has(key) && value !== null) server[key] = value;
   }
-  Object.assign(manifestEntry, translateRemote(entry));
-  const { args, env } = manifestEntry;
-  if (Array.isArray(args)) manifestEntry["args"] = args.map(scalarToText);
-  if (isTable(env)) {
-    const variables = createTable<unknown>();
-    for (const [key, value] of Object.entries(env)) {
-      if (value !== null) variables[key] = scalarToText(value);
-    }
-    manifestEntry["env"] = variables;
-  }
-  const tools = translateTools(entry);
-  if (tools !== undefined) manifestEntry["tools"] = tools;
-  return manifestEntry;
+  if (tools !== undefined) server["tools"] = tools;
+  return Object.assign(server, target.kind === "process" ? processOf(target) : remoteOf(target));
 }
 
-/** The entry's remote-server keys as manifest keys; none if it has a command, because clients then run the command. */
-function translateRemote(entry: Table): Table {
-  const key = URL_KEYS.find((it) => typeof entry[it] === "string");
-  if (key === undefined || "command" in entry) return {};
-  const isSse = [entry["type"], entry["transport"]].includes("sse");
-  const { oauth } = entry;
-  const known = Object.entries(isTable(oauth) ? oauth : {}).filter(([name]) =>
-    OAUTH_KEYS.has(name),
-  );
+function addIgnoredKeys(rest: ReadonlyMap<string, unknown>, ignored: Set<string>): void {
+  for (const key of rest.keys()) if (!ACCEPTED_KEYS.has(key)) ignored.add(printPathKey(key));
+}
+
+function processOf({ command, args, env, inheritEnv, cwd }: ProcessTarget): Table {
   return {
-    url: entry[key],
-    ...(isSse && { transport: "sse" }),
-    ...(known.length > 0 && { auth: "auto", oauth: Object.fromEntries(known) }),
+    command,
+    args: args.map(scalarToText),
+    env: textsOf(env),
+    ...(inheritEnv.length > 0 && { inheritEnv }),
+    ...(cwd !== undefined && { cwd }),
   };
 }
-/** OAuth keys with the same name and meaning in clients and manifests. */
-const OAUTH_KEYS = new Set(["clientId", "clientSecret", "callbackPort", "scopes"]);
 
-/**
- * Translates clients' lists of tool names to `tools.allow` and `tools.deny`; a table `tools` is in the manifest's form
- * already.
- */
-function translateTools(entry: Table): Table | undefined {
-  const { tools, includeTools, disabledTools, excludeTools } = entry;
-  const allow = [tools, includeTools].find((it) => Array.isArray(it));
-  const deny = [disabledTools, excludeTools].find((it) => Array.isArray(it));
-  if (allow === undefined && deny === undefined) return undefined;
-  return { ...(isTable(tools) && tools), ...(allow && { allow }), ...(deny && { deny }) };
+function remoteOf(target: RemoteTarget): Table {
+  const { url, isSse, envHeaders, bearerVariable, oauth } = target;
+  const headers = textsOf(target.headers);
+  for (const [name, variable] of envHeaders) headers[name] = `\${env:${variable}}`;
+  if (bearerVariable !== undefined) headers["Authorization"] = `Bearer \${env:${bearerVariable}}`;
+  return {
+    url,
+    headers,
+    ...(isSse && { transport: "sse" }),
+    ...(Object.keys(oauth).length > 0 && { auth: "auto", oauth }),
+  };
 }
 
-/** Converts numbers and booleans to strings: MCP clients accept them where a string is expected. */
-function scalarToText(value: unknown): unknown {
-  return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
+function textsOf(table: Table): Record<string, unknown> {
+  const texts = createTable<unknown>();
+  for (const [key, value] of Object.entries(table)) texts[key] = scalarToText(value);
+  return texts;
 }

@@ -11,7 +11,10 @@ import type {
 import { isDeepEqual } from "./table.ts";
 import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 
-/** What a changed key requires: `process`: a new process or connection; `settings`: only new settings. */
+/**
+ * What a change of a key requires: `process`: a new process or connection; `settings`: only that the new settings are
+ * applied.
+ */
 type ChangeEffect = "process" | "settings";
 
 /** The keys of every runnable server. */
@@ -77,7 +80,7 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, ChangeEffect>> = {
   reason: "settings",
 };
 
-/** The effect of `baseDir` and `secretSources`, which matter only if the server uses them. */
+/** What changes of `baseDir` and `secretSources` require: a new process only if one of the servers uses them. */
 function effectOfOrigin(
   ...servers: readonly ExternalServer[]
 ): Pick<typeof STDIO, "baseDir" | "secretSources"> {
@@ -90,8 +93,8 @@ function effectOfOrigin(
 }
 
 /**
- * Compares two specifications of a server: unchanged, other settings, or another process. A changed `baseDir` that no
- * path depends on, and changed secret sources of a server without secrets, count as settings.
+ * What the change of a server's specification requires; `same`: nothing. A changed `baseDir` that no path depends on,
+ * and changed secret sources of a server without secrets, count as settings.
  */
 export function diffServers(before: ServerSpec, after: ServerSpec): "same" | ChangeEffect {
   if (before.kind === "stdio" && after.kind === "stdio") {

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { type FileBytes, type FileReadResult, readFileLimited } from "../base/read-file.ts";
 import { configFolders, stateFolder, type SystemEnvironment } from "../base/paths.ts";
-import type { Problem } from "./problems.ts";
+import { fileProblem, type Problem } from "./problems.ts";
 import { isTrusted, MAX_MANIFEST_SIZE, trustStorePath } from "./trust.ts";
 
 /** The manifest file names; the first one that exists in a folder is used. */
@@ -74,7 +74,7 @@ export function describeNoManifest({ env, cwd, platform }: SystemEnvironment): P
     "  toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~",
     "  toolmux --config path/to/mcp.json              uses the file of an MCP client as it is",
   ].join("\n");
-  return { file: join(first, MANIFEST_NAMES[0]), path: "", message };
+  return fileProblem(join(first, MANIFEST_NAMES[0]), message);
 }
 
 function manifestPathsIn(folders: readonly string[]): readonly string[] {
@@ -102,7 +102,7 @@ function useFirst([first, ...others]: readonly CandidateFile[]): SearchResult {
   const [files, problems] =
     read.kind === "read"
       ? [[{ path, bytes: read.bytes }], []]
-      : [[], [{ file: path, path: "", message: read.reason }]];
+      : [[], [fileProblem(path, read.reason)]];
   return { files, problems, notes, untrusted: [] };
 }
 

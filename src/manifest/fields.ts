@@ -49,8 +49,39 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
 
 /*
  * Schemas of single keys of a manifest. A schema's message is the expected value, as in "expected …, found …";
- * scripts/schema.ts generates toolmux.schema.json from schemas and `metadata`.
+ * scripts/schema.ts generates toolmux.schema.json, and scripts/docs.ts docs/configuration.md, from schemas and `metadata`.
  */
+
+/**
+ * Makes valibot leave the message empty where a schema has none of its own. Its default messages show the value, which
+ * may be a secret; `problemOfIssue` (problems.ts) words these issues from their parts.
+ */
+export const NO_DEFAULT_MESSAGES: v.Config<v.BaseIssue<unknown>> = { message: () => "" };
+
+/** What the JSON Schema and docs/configuration.md say about a key. */
+export interface Notes {
+  readonly title: string;
+  readonly description: string;
+  /** The value if the key is not set, where it is not in `HUB_DEFAULTS` or `LIMIT_DEFAULTS`. */
+  readonly default?: unknown;
+  readonly examples?: readonly unknown[];
+  /** A pattern that the JSON Schema requires, where the check here is not a regular expression. */
+  readonly pattern?: string;
+}
+
+/** Adds notes to a schema. They are only in its `pipe`, not in what it runs, so that they cost nothing at start-up. */
+export function withNotes<S extends v.GenericSchema>(schema: S, notes: Notes): S {
+  const [first = schema, ...rest] = (schema as { readonly pipe?: readonly unknown[] }).pipe ?? [];
+  return { ...schema, pipe: [first, v.metadata({ notes }), ...rest] };
+}
+
+/** An optional key of a table, with its notes. */
+export function optionalKey<S extends v.GenericSchema>(
+  schema: S,
+  notes: Notes,
+): v.ExactOptionalSchema<S, undefined> {
+  return v.exactOptional(withNotes(schema, notes));
+}
 
 /** A table whose content is not checked. */
 export const table = v.custom<Table>(isTable, "a table");
@@ -63,9 +94,15 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
     v.rawTransform(({ dataset: { value: input }, addIssue }): Readonly<Record<string, T>> => {
       const output = createTable<T>();
       for (const [key, value] of Object.entries(input)) {
-        const result = v.safeParse(item, value);
+        const result = v.safeParse(item, value, NO_DEFAULT_MESSAGES);
         if (result.success) output[key] = result.output;
-        const step = { type: "object", origin: "value", input: { ...input }, key, value } as const;
+        const step = {
+          type: "object",
+          origin: "value",
+          input: { ...input },
+          key,
+          value,
+        } as const;
         for (const { message, input: wrong, path = [] } of result.issues ?? []) {
           addIssue({ message, input: wrong, path: [step, ...path] });
         }
@@ -75,7 +112,9 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** A quantity: a number in `unit`, or a text that `parse` reads, between `min` and `max`; or the value `off`. */
+/**
+ * A quantity: a number in `unit`, or a text that `parse` reads. It lies between `min` and `max`, or is the value `off`.
+ */
 function quantitySchema(
   unit: "ms" | "bytes",
   expectedFormat: string,

@@ -8,7 +8,7 @@ export type ServerConfig =
   | {
       readonly kind: "stdio";
       readonly syntax: TemplateSyntax;
-      /** Its path in the file. */
+      /** The path of the server's table in the file. */
       readonly path: KeyPath;
       readonly launch: LaunchConfig;
       readonly input: ServerInput;
@@ -45,7 +45,7 @@ export type LaunchConfig =
 
 /** A plugin as configured in one file. */
 export interface PluginConfig {
-  /** Its path in the file. */
+  /** The path of the plugin's table in the file. */
   readonly path: KeyPath;
   readonly input: PluginInput;
 }
@@ -63,7 +63,7 @@ export interface FileConfig {
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly plugins: readonly PluginConfig[];
   readonly problems: readonly UnplacedProblem[];
-  /** Problems that apply only if there is no plugin, because only a plugin could resolve the placeholder. */
+  /** Placeholders that only a plugin could resolve: they are problems only if the manifest has no plugin. */
   readonly schemeProblems: readonly UnplacedProblem[];
   /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
   readonly notes: readonly string[];

@@ -57,7 +57,7 @@ function readNode(node: Node, path: KeyPath, report: ReportDuplicate): unknown {
   return table;
 }
 
-/** The offset of the value or of its key; of the nearest table around it if it does not exist. */
+/** The offset of the value at a path, or of its key; if the path does not exist, of the nearest table around it. */
 function findOffset(tree: Node, path: KeyPath, at: "key" | "value"): number {
   for (let length = path.length; length > 0; length--) {
     const node = findNodeAtLocation(tree, path.slice(0, length));

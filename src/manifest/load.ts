@@ -14,7 +14,13 @@ import type { ConfigSource, FileConfig, ServerConfig, SourcedProblem } from "./f
 import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
-import { formatPath, type PositionFinder, type Problem, type UnplacedProblem } from "./problems.ts";
+import {
+  fileProblem,
+  formatPath,
+  type PositionFinder,
+  type Problem,
+  type UnplacedProblem,
+} from "./problems.ts";
 import {
   describeTokenExposure,
   pickHttpToken,
@@ -26,7 +32,10 @@ import type { Manifest, ServerSpec } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
-/** Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates`: duplicate keys. */
+/**
+ * Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates` are the problems of
+ * duplicate keys.
+ */
 export function readConfigFile(
   root: unknown,
   file: string,
@@ -73,13 +82,19 @@ function isWrapped(root: unknown): boolean {
 
 const MAIN_KEYS = ["command", "package", "url", "plugin"];
 
-/** A note about a duplicate server; other duplicate keys get none, because MCP clients silently use the last. */
+/**
+ * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients
+ * silently use the last.
+ */
 function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
   return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
 }
 
-/** Adds positions to the problems of a file. Returns each with its positioned form, in the order of the text. */
+/**
+ * Adds positions to the problems of a file. Returns pairs of each given problem (`source`) and the same with its
+ * position, in the order of the text.
+ */
 export async function addPositions<T extends UnplacedProblem>(
   file: string,
   preparePositions: () => Promise<PositionFinder>,
@@ -89,7 +104,7 @@ export async function addPositions<T extends UnplacedProblem>(
   const positionOf = await preparePositions().catch((): PositionFinder => () => undefined);
   const placed = problems.map((source) => {
     const { path, at, message, position = positionOf(path, at) } = source;
-    const problem: Problem = { file, position, path: formatPath(path), message };
+    const problem: Problem = { file, path, at, message, position };
     return { source, problem };
   });
   return placed.toSorted(
@@ -157,7 +172,7 @@ interface LoadedFiles {
   readonly pluginFiles: readonly string[];
   /**
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
-   * One that was used before has been changed since, not removed.
+   * If an earlier load used such a file, it has been changed since, not removed.
    */
   readonly untrusted: readonly string[];
   /** Whether a file is empty: an editor may just be writing it. */
@@ -209,7 +224,10 @@ function readDocuments(
   ]);
 }
 
-/** The result is not a hash, because hashing would take longer than all other work on a manifest. */
+/**
+ * The result contains the whole contents instead of a hash, because hashing would take longer than all other work on a
+ * manifest.
+ */
 function fingerprintOf(
   { files: found, ...others }: SearchResult,
   variable: string,
@@ -240,7 +258,7 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
     if (read.kind === "read") found.push({ path, bytes: read.bytes });
     else {
       const message = read.kind === "absent" ? "does not exist" : read.reason;
-      problems.push({ file: path, path: "", message });
+      problems.push(fileProblem(path, message));
     }
   }
   return { files: found, problems, notes: [], untrusted: [] };
@@ -249,7 +267,7 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
 async function readDocument({ path, bytes }: ManifestFile): Promise<Document> {
   const text = decodeUtf8(bytes);
   if (text !== undefined) return readText(text, path, dirname(path));
-  return { ok: false, problem: { file: path, path: "", message: "is not UTF-8 text" } };
+  return { ok: false, problem: fileProblem(path, "is not UTF-8 text") };
 }
 
 async function readText(text: string, file: string, baseDir: string): Promise<Document> {
@@ -257,7 +275,7 @@ async function readText(text: string, file: string, baseDir: string): Promise<Do
   const parsed = await parseText(text, isVariable ? "json" : detectFormat(file, text));
   if (!parsed.ok) {
     const { position, message } = parsed;
-    return { ok: false, problem: { file, position, path: "", message } };
+    return { ok: false, problem: fileProblem(file, message, position) };
   }
   const { root, duplicates, preparePositions } = parsed;
   const fileConfig = isVariable

@@ -11,6 +11,7 @@ import {
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
+  LIMIT_KEYS,
   type LimitsInput,
   type Limits,
   type PromptRules,
@@ -123,8 +124,8 @@ export function assignPrefixes(
     }
   }
 
-  // Invalid servers come after the valid ones, so that they take no prefix from them; this reports their remaining
-  // problems.
+  // Invalid servers come last, so that they cannot take a prefix that a valid server needs; their assignment only
+  // serves to report their remaining problems.
   for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
   return { prefixes, problems, notes };
 }
@@ -373,17 +374,13 @@ function launchOf(
 }
 
 function limitsOf(input: LimitsInput, defaults: Limits): Limits {
-  const { startLimit } = defaults;
-  const hasConnectTimeout = input.connectTimeout !== undefined;
+  const { startLimit, ...limits } = defaults;
+  const own = LIMIT_KEYS.filter((key) => input[key] !== undefined).map((key) => [key, input[key]]);
   return {
-    ...(!hasConnectTimeout && startLimit !== undefined && { startLimit }),
-    connectTimeout: input.connectTimeout ?? defaults.connectTimeout,
-    callTimeout: input.callTimeout ?? defaults.callTimeout,
-    maxCallTimeout: input.maxCallTimeout ?? defaults.maxCallTimeout,
-    maxMessage: input.maxMessage ?? defaults.maxMessage,
-    healthInterval: input.healthInterval ?? defaults.healthInterval,
+    ...(input.connectTimeout === undefined && startLimit !== undefined && { startLimit }),
+    ...limits,
+    ...(Object.fromEntries(own) as LimitsInput),
     reconnect: { ...defaults.reconnect, ...input.reconnect },
-    idleStop: input.idleStop ?? defaults.idleStop,
   };
 }
 

@@ -12,7 +12,7 @@ export const SELF_REASON = "it is toolmux itself";
 
 /** The parts of a client's entry that determine what it starts. */
 export interface LaunchEntry {
-  /** Its key in the file. */
+  /** The key of the entry in the file. */
   readonly name?: string | undefined;
   readonly command?: unknown;
   readonly args?: unknown;

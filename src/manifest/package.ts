@@ -6,7 +6,7 @@ export type PackageOrigin = "npm" | "pypi" | "docker";
 /** A package as named in a manifest. */
 export interface PackageSpec {
   readonly origin: PackageOrigin;
-  /** For an image, the whole reference. */
+  /** The package's name; for an image, the whole reference. */
   readonly name: string;
   /** undefined: the latest version. For images, always undefined: the tag is part of `name`. */
   readonly version: string | undefined;
@@ -18,7 +18,10 @@ export interface LaunchCommand {
   readonly leadingArgs: readonly string[];
 }
 
-/** The patterns match only whole words that do not look like options. */
+/**
+ * These patterns match no text with white space or a leading hyphen: a name becomes one argument of a runner, which
+ * must not take it for an option.
+ */
 const NPM =
   /^(?<name>(?:@[a-z0-9~][\w.~-]*\/)?[a-z0-9~][\w.~-]*)(?:@(?<version>[\^~]?[a-z0-9][\w.+-]*))?$/i;
 const PYPI = /^(?<name>[a-z0-9](?:[\w.-]*[a-z0-9])?)(?:==(?<version>(?:\d+!)?\d[a-z0-9.+_-]*))?$/i;
@@ -114,7 +117,7 @@ export function packageCommand(
 
 /** The package that a server's command was made from. */
 export interface PackageLaunch {
-  /** As in a manifest. */
+  /** The package as written in a manifest. */
   readonly name: string;
   /** Alternatives if `command` is not installed, in order of preference; each gets the package's own arguments. */
   readonly alternatives: readonly LaunchCommand[];

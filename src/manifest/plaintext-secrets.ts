@@ -89,23 +89,23 @@ const TOKEN_FORMATS = new RegExp(
     .join("|"),
   "g",
 );
-/** The characters and the minimum length of a random key: it has a digit and a letter. */
+/** A random key has only these characters, at least 20 of them, with at least one digit and one letter. */
 const ALPHABET = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=.~-]{20,}$/;
 /** SHA-1 and SHA-256 object names of Git. */
 const GIT_HASH = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/i;
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-/** A path or file name, which consists of words. */
+/** The start of a path. Paths consist of words, so they do not count as random. */
 const PATH = /^(?:~|\.{1,2})?\//;
 /**
  * Random text has a change between letter and digit, or from lower to upper case, at least once in this many
  * characters.
  */
 const MAX_CHANGE_INTERVAL = 5;
-/** The path of a file, such as a key file. */
+/** A value that is the path of a file, such as a key file, is not a secret itself. */
 const FILE = /^(?:~|\.{1,2})?\/(?:[\w.@ -]+\/)*[\w@. -]+\.\w{2,5}$/;
 /** Values of secret-like names that only select a mode. */
 const MODE_WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
-/** The minimum length of a secret, in characters: shorter values (`1`, `true`, `warn`) are none. */
+/** The minimum length of a secret, in characters: shorter values (`1`, `true`, `warn`) do not count as secrets. */
 const MIN_SECRET_LENGTH = 6;
 /** The minimum length of a password in a URL or among settings, in characters. */
 const MIN_PART_LENGTH = 4;

@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
+import { NO_DEFAULT_MESSAGES } from "./fields.ts";
 import { isTable } from "./table.ts";
 
 export type KeyPath = readonly (string | number)[];
@@ -10,32 +11,35 @@ export interface Position {
   readonly column: number;
 }
 
-/** A problem at a path of a file, usually without its position yet. */
-export interface UnplacedProblem {
-  readonly path: KeyPath;
-  /** Whether the key itself is wrong, or its value. */
-  readonly at: "key" | "value";
-  readonly message: string;
-  /** Set only if the path alone does not determine the position. */
-  readonly position?: Position;
-}
-
 /** One thing that is wrong with a manifest. Contains no value that may be a secret. */
 export interface Problem {
   /** Absolute path of the file, or the name of the environment variable. */
   readonly file: string;
-  /** Absent if the position is unknown, for example if the file cannot be read. */
-  readonly position?: Position | undefined;
-  /** The key's path such as `servers.git.args[1]`; empty: the whole file. */
-  readonly path: string;
+  /** The path of the key; empty: the whole file. */
+  readonly path: KeyPath;
+  /** Whether the key itself is wrong, or its value. */
+  readonly at: "key" | "value";
   /** What was expected and found, and what may help; without a full stop. */
   readonly message: string;
+  /**
+   * Absent if the position is unknown, for example if the file cannot be read. `addPositions` (load.ts) finds it from
+   * the path before the problem is printed.
+   */
+  readonly position?: Position | undefined;
+}
+
+/** A problem of the content of a file, found by code that does not know which file it reads. */
+export type UnplacedProblem = Omit<Problem, "file">;
+
+/** A problem of a whole file. */
+export function fileProblem(file: string, message: string, position?: Position): Problem {
+  return { file, path: [], at: "value", message, position };
 }
 
 /** `file:line:column: path: message`, without the parts that are not known. */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  return [place, path, message].filter((part) => part !== "").join(": ");
+  return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
 }
 
 /** The error `manifestInvalid` with one problem per line. */
@@ -170,13 +174,7 @@ export function problemOfIssue(issue: SchemaIssue, path: KeyPath, root: unknown)
     return { path, at, message: expected === "never" ? "unknown key" : "is missing" };
   }
   const found = describeValue(input, !maySecretBeAt(path));
-  const defaultMessage = parseDefaultMessage(issue);
-  if (defaultMessage !== undefined) {
-    const { label, measure } = defaultMessage;
-    if (expected === null) return { path, at, message: "is not allowed" };
-    if (measure === undefined) return { path, at, message: `expected ${expected}, found ${found}` };
-    return { path, at, message: `expected ${label} ${expected}, found ${measure}` };
-  }
+  if (message === "") return { path, at, message: defaultMessage(issue, found) };
   // Messages of toolmux's own schemas state only what was expected; those of other schemas may be whole sentences.
   if (/^[A-Z]|[.!?]$/.test(message)) return { path, at, message: hideTexts(message, input) };
   return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
@@ -192,15 +190,14 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
   return typeof last === "object" && "origin" in last && last.origin === "key";
 }
 
-/**
- * Parses a default message of valibot, which shows the value and so may show a secret; undefined if the message is the
- * schema's own.
- */
-function parseDefaultMessage({ message, received, input }: ValibotIssue) {
-  if (!message.endsWith(`eceived ${received}`)) return undefined;
-  const label = /^Invalid ([\w ]+): /.exec(message)?.[1];
+/** What was expected and found, for an issue without a message of the schema's own. */
+function defaultMessage({ type, expected, received, input }: ValibotIssue, found: string): string {
+  if (expected === null) return "is not allowed";
+  // Checks such as `minLength` measure the value, and valibot then states the measure as what it received.
   const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
-  return label === undefined ? undefined : { label, measure: isMeasure ? received : undefined };
+  if (!isMeasure) return `expected ${expected}, found ${found}`;
+  const measure = type === "non_empty" ? "length" : type.split("_").at(-1);
+  return `expected ${measure} ${expected}, found ${received}`;
 }
 
 /** Keys whose values are never shown, because they may contain secrets. */
@@ -212,10 +209,12 @@ function maySecretBeAt(path: KeyPath): boolean {
   return path.some((key) => SECRET_KEYS.has(key));
 }
 
-/** The shortest text that is hidden, in characters: shorter ones occur everywhere. */
+/**
+ * The shortest text that is hidden, in characters: hiding shorter ones would also hide unrelated parts of the message.
+ */
 const MIN_HIDDEN_LENGTH = 6;
 
-/** Replaces texts of the value in a message from another library. */
+/** Hides the texts that `value` contains in a message from another library: they may be secrets. */
 function hideTexts(message: string, value: unknown): string {
   if (typeof value === "string")
     return value.length < MIN_HIDDEN_LENGTH ? message : message.replaceAll(value, "•••");
@@ -330,7 +329,7 @@ export function validate<T>(
   input: unknown,
   base: KeyPath,
 ): ValidationResult<T> {
-  const result = v.safeParse(schema, input);
+  const result = v.safeParse(schema, input, NO_DEFAULT_MESSAGES);
   const problems = problemsOf(schema, input, base, result.issues ?? []);
   if (result.success && problems.length === 0) return { ok: true, value: result.output };
   return { ok: false, problems };
@@ -346,11 +345,30 @@ export async function validateOptions<T>(
   input: unknown,
   base: KeyPath,
 ): Promise<ValidationResult<T>> {
-  const result = await schema["~standard"].validate(input);
+  const result = isValibotSchema(schema)
+    ? await schema["~run"]({ value: input }, NO_DEFAULT_MESSAGES)
+    : await schema["~standard"].validate(input);
   const problems = problemsOf(schema, input, base, result.issues ?? []);
   if (result.issues === undefined && problems.length === 0)
-    return { ok: true, value: result.value };
+    return { ok: true, value: (result as { readonly value: T }).value };
   return { ok: false, problems };
+}
+
+/** A schema of valibot, whichever copy of the library made it. */
+interface ValibotSchema {
+  "~run"(
+    dataset: { readonly value: unknown },
+    config: typeof NO_DEFAULT_MESSAGES,
+  ): ValibotDataset | Promise<ValibotDataset>;
+}
+
+interface ValibotDataset {
+  readonly value: unknown;
+  readonly issues?: readonly SchemaIssue[] | undefined;
+}
+
+function isValibotSchema(schema: object): schema is ValibotSchema {
+  return "kind" in schema && schema.kind === "schema" && "~run" in schema;
 }
 
 function problemsOf(
@@ -359,8 +377,7 @@ function problemsOf(
   base: KeyPath,
   issues: readonly SchemaIssue[],
 ): readonly UnplacedProblem[] {
-  const isValibot = "kind" in schema && schema.kind === "schema";
-  const problems = isValibot ? [...findUnknownKeys(schema, input, base)] : [];
+  const problems = isValibotSchema(schema) ? [...findUnknownKeys(schema, input, base)] : [];
   const seen = new Set(problems.map(({ path }) => JSON.stringify(path)));
   for (const issue of issues) {
     const path = [...base, ...pathOfIssue(issue)];
@@ -378,9 +395,11 @@ export type PositionFinder = (path: KeyPath, at: UnplacedProblem["at"]) => Posit
 export type ParsedFile =
   | {
       readonly ok: true;
-      /** Its tables have no prototype. */
+      /** The parsed file. Its tables have no prototype. */
       readonly root: unknown;
-      /** Duplicate keys of one table, of which the last counts; TOML forbids them. */
+      /**
+       * Keys that occur twice in the same table: the last one counts. TOML files have none, because TOML forbids them.
+       */
       readonly duplicates: readonly UnplacedProblem[];
       /** Prepares finding positions. Costs a second parse, so it is done only to print problems. */
       readonly preparePositions: () => Promise<PositionFinder>;

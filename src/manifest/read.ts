@@ -1,6 +1,4 @@
 import process from "node:process";
-import * as v from "valibot";
-import { text } from "./fields.ts";
 import type {
   ConfigSource,
   FileConfig,
@@ -20,6 +18,7 @@ import {
   pluginSchema,
   PROCESS_KEYS,
   readSecretSettings,
+  registrySchema,
   REMOTE_KEYS,
   type SecretSettings,
   type ServerInput,
@@ -28,20 +27,6 @@ import {
 import { createTable, isTable, type Table } from "./table.ts";
 
 /* The manifest's table `search`: the registries that `toolmux search` uses. */
-
-const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
-
-export const registrySchema = v.strictObject({
-  directories: v.exactOptional(
-    v.array(
-      v.pipe(
-        text,
-        v.regex(REGISTRY_FORMAT, `"official", "smithery", a URL, or one of these with = and a URL`),
-      ),
-      "an array of directories",
-    ),
-  ),
-});
 
 /** Reads the table `search` of a manifest. @returns `registries` undefined if it is not set or invalid */
 export function readRegistrySettings(table: Table): {
@@ -71,7 +56,8 @@ export function pickHttpToken(sources: readonly ConfigSource[]): HttpToken | und
 }
 
 /**
- * A problem for every placeholder that is not supported in the token, such as those of plugins, which are loaded later.
+ * A problem for every placeholder that is not supported in the token. Those of plugins are not, because plugins are
+ * loaded later.
  */
 export function findTokenProblems(token = ""): readonly UnplacedProblem[] {
   const place = { path: ["hub", "httpToken"], at: "value" } as const;
@@ -206,7 +192,7 @@ function makeServerConfig(input: ServerInput, path: KeyPath): ServerConfig {
   return { kind: "stdio", syntax: "toolmux", path, launch: program, input };
 }
 
-/** Problems of `package` with other keys of the server. */
+/** Problems of `package` in combination with other keys of the server. */
 function packageProblemsOf(
   { package: packageSpec, runner, env = {} }: ServerInput,
   base: KeyPath,
@@ -275,7 +261,7 @@ export function missingCommandProblem(base: KeyPath): UnplacedProblem {
   return { path: [...base, "command"], at: "value", message: "is missing" };
 }
 
-/** The keys of an invalid server that checks across servers still need. */
+/** The keys of an invalid server that are still needed to check other servers. */
 function inputOfInvalid(entry: unknown): ServerInput {
   const { prefix, enabled } = isTable(entry) ? entry : createTable<unknown>();
   return {

@@ -39,21 +39,24 @@ const MIN_NAMED_SECRET_LENGTH = 4;
 const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
-/** The values that templates are filled with, for a server or (without a name) something else. */
+/**
+ * The values that the templates of a server are filled with, or (without `name`) those of something else, such as the
+ * HTTP token.
+ */
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
   readonly env: Env;
   readonly cwd: string;
   readonly schemes: SchemeResolvers;
   readonly secrets: Set<string>;
-  /** A sentence for each missing value; collected, so that one error reports them all. */
+  /** One sentence for each missing value. They are collected, so that one error reports all missing values. */
   readonly problems: string[];
   /** The names of missing secrets. */
   readonly missingSecrets: string[];
   fail(code: ErrorCode, message: string, data?: MissingValues): HubError;
 }
 
-/** Error data: the missing values, for hints. */
+/** The data of a `valueMissing` error: the missing values, from which hints for the user are made. */
 export interface MissingValues {
   /** The names of secrets (`toolmux secret set NAME`). */
   readonly secrets: readonly string[];
@@ -228,7 +231,7 @@ export interface ResolvedRemote {
   readonly headers: Readonly<Record<string, string>>;
   /** The bearer token from `keyFile`. */
   readonly bearerToken: string | undefined;
-  /** PEM certificates that are trusted beside the system's. */
+  /** PEM certificates that are trusted in addition to the system's. */
   readonly ca: string | undefined;
   readonly oauth: OAuthSettings;
   /** As in `ResolvedServer`. */

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
@@ -142,7 +143,7 @@ export class PluginInstance {
       const effect = OPEN_CIRCUIT_EFFECTS[this.isOptional ? "pass" : "refuse"][hook];
       this.log(
         "error",
-        `failed ${MAX_FAILURES} times in a row: for ${OPEN_TIME / 1000} s ${effect}`,
+        `failed ${MAX_FAILURES} times in a row: for ${formatDuration(OPEN_TIME)} ${effect}`,
       );
     }
     return error;

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
@@ -352,7 +353,7 @@ export async function disposeAll(
     const dispose = async (): Promise<void> => member.hooks.dispose?.();
     const disposed = dispose().catch((error: unknown) => void member.logFailure(error));
     if (await settlesWithin(DISPOSE_TIMEOUT, disposed)) return;
-    member.log("warn", `its dispose did not end within ${DISPOSE_TIMEOUT} ms`);
+    member.log("warn", `its dispose did not end within ${formatDuration(DISPOSE_TIMEOUT)}`);
   });
   await Promise.all(endings);
 }
@@ -385,9 +386,10 @@ async function resolveSecret(
   try {
     value = await abortable((async () => resolve(path, { server, signal }))(), signal);
   } catch (error) {
-    const seconds = SECRET_TIMEOUT / 1000;
     const { message: fault } = describePluginFault(error, undefined);
-    const text = timeout.aborted ? `the plugin did not give it within ${seconds} s` : fault;
+    const text = timeout.aborted
+      ? `the plugin did not give it within ${formatDuration(SECRET_TIMEOUT)}`
+      : fault;
     throw new HubError("valueMissing", text);
   }
   if (typeof value === "string") return value;

@@ -1,7 +1,7 @@
 import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/merge.ts";
 import { addPositionsLater } from "../manifest/load.ts";
-import { findNearest, type Problem, type UnplacedProblem } from "../manifest/problems.ts";
+import { findNearest, type Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
 import type { PluginInstance } from "./instance.ts";
 
@@ -11,29 +11,22 @@ export interface PluginResourceProblem {
   readonly message: string;
 }
 
-/** A problem of an entry in a file, without its position. */
-export interface PluginProblem {
-  readonly file: string;
-  readonly problem: UnplacedProblem;
-}
-
 /** Adds positions to problems of several files. */
 export async function placePluginProblems(
-  unplaced: readonly PluginProblem[],
+  problems: readonly Problem[],
 ): Promise<readonly Problem[]> {
-  const files = [...new Set(unplaced.map(({ file }) => file))];
-  const problems = files.map((file) => {
-    const own = unplaced.filter((fault) => fault.file === file);
-    return addPositionsLater(
+  const files = [...new Set(problems.map(({ file }) => file))];
+  const placed = files.map((file) =>
+    addPositionsLater(
       file,
-      own.map(({ problem: complaint }) => complaint),
-    );
-  });
-  return (await Promise.all(problems)).flat();
+      problems.filter((problem) => problem.file === file),
+    ),
+  );
+  return (await Promise.all(placed)).flat();
 }
 
 /** A problem of one server's entry. */
-export interface ServerProblem extends PluginProblem {
+export interface ServerProblem extends Problem {
   readonly server: string;
 }
 
@@ -60,7 +53,7 @@ export function findUnknownServers(
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
     const { file, path } = spec.origin;
-    return [{ file, server: spec.name, problem: missingPluginProblem(spec.plugin, path, names) }];
+    return [{ file, server: spec.name, ...missingPluginProblem(spec.plugin, path, names) }];
   });
 }
 
@@ -79,7 +72,7 @@ export function findMissingServers(
     const nearest = findNearest(spec.name, Object.keys(member.hooks.servers ?? {}));
     const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
     const message = `plugin "${spec.plugin}" has no server "${spec.name}"${guess}`;
-    return [{ file, server: spec.name, problem: { path, at: "key", message } }];
+    return [{ file, server: spec.name, path, at: "key", message }];
   });
 }
 

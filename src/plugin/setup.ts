@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
@@ -15,7 +16,6 @@ import {
   findUnknownServers,
   markServersInvalid,
   placePluginProblems,
-  type PluginProblem,
   type PluginResourceProblem,
 } from "./servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";
@@ -59,7 +59,7 @@ export async function setUpPlugins(
     declared.plugins.map((spec) => loadPlugin(spec, setupOptions.loaders)),
   );
   const loaded: LoadedPlugin[] = [];
-  const problems: PluginProblem[] = [];
+  const problems: Problem[] = [];
   for (const [i, result] of loading.entries()) {
     const spec = declared.plugins[i];
     if (result.ok) loaded.push(result.loaded);
@@ -136,8 +136,8 @@ export async function reusePlugins(
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }
 
-function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): PluginProblem {
-  return { file: origin.file, problem: complaint };
+function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): Problem {
+  return { file: origin.file, ...complaint };
 }
 
 /** Sets up one plugin. @returns the problem, if any */
@@ -155,7 +155,7 @@ async function setUp(
   if (outcome === undefined) {
     // A result that comes after the time limit is not used, but must be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});
-    return setupProblem(member, `did not end within ${timeout / 1000} s`);
+    return setupProblem(member, `did not end within ${formatDuration(timeout)}`);
   }
   if ("thrown" in outcome) {
     const fault = describePluginFault(outcome.thrown, member.spec.path);
@@ -168,7 +168,7 @@ async function setUp(
 }
 
 function setupProblem(member: PluginInstance, fault: string): UnplacedProblem {
-  return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`).problem;
+  return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`);
 }
 
 const FUNCTION_HOOKS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
@@ -217,14 +217,14 @@ function findSchemeConflicts(members: readonly PluginInstance[]): PluginResource
   );
 }
 
-function toPluginProblem({ member, message }: PluginResourceProblem): PluginProblem {
+function toPluginProblem({ member, message }: PluginResourceProblem): Problem {
   return problemOfPlugin(member, `plugin "${member.name}": ${message}`);
 }
 
-function problemOfPlugin({ spec }: PluginInstance, message: string): PluginProblem {
+function problemOfPlugin({ spec }: PluginInstance, message: string): Problem {
   return problemOfEntry(spec, { path: spec.origin.path, at: "key", message });
 }
 
-async function failedSetup(unplaced: readonly PluginProblem[]): Promise<PreparedManifest> {
+async function failedSetup(unplaced: readonly Problem[]): Promise<PreparedManifest> {
   return { ok: false, problems: await placePluginProblems(unplaced) };
 }

@@ -31,7 +31,8 @@ export function readCapabilities(declared: unknown): Capabilities {
 }
 
 /**
- * The capabilities that the hub declares to clients of either era; a list that no server offers is empty.
+ * The capabilities that the hub declares to clients of either era. All kinds of lists are declared: a list that no
+ * server offers is empty.
  * @param canSubscribe some server accepts subscriptions to resources
  */
 export function commonCapabilities(canSubscribe: boolean): object {
@@ -45,8 +46,8 @@ export function commonCapabilities(canSubscribe: boolean): object {
 }
 
 /**
- * Limits for each peer, for `extensions` and `experimental` each: only the first `MAX_SETTINGS` are read, and a name
- * that is longer than `MAX_NAME_LENGTH` UTF-16 units is skipped.
+ * Limits that hold separately for `extensions` and `experimental` of each peer: only the first `MAX_SETTINGS` are read,
+ * and a name that is longer than `MAX_NAME_LENGTH` UTF-16 units is skipped.
  */
 const MAX_SETTINGS = 64;
 const MAX_NAME_LENGTH = 200;

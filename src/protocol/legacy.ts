@@ -52,7 +52,10 @@ export interface Implementation {
 
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
-/** The result of `initialize`. The last parameter: what the servers offer in sum, besides their lists. */
+/**
+ * The result of `initialize`. The last parameter is what all servers together declare beyond their lists, such as
+ * extensions.
+ */
 export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,

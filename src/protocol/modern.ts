@@ -104,7 +104,7 @@ export function isEnvelopeKey(key: string): boolean {
 const VERSION_KEY_BYTES = Buffer.from(MetaKey.version);
 const ESCAPE_BYTES = Buffer.from("\\u00");
 
-/** Whether a request may be modern; false is certain. Costs at most two searches of the bytes. */
+/** Whether a request may be modern; if false, it certainly is not. Costs at most two searches of the bytes. */
 export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
@@ -231,8 +231,8 @@ const INPUT_BYTES = Buffer.from('"input');
 const TASK_BYTES = Buffer.from('"task');
 
 /**
- * Whether a result may be other than complete. False is certain, unless the result has escaped characters. Costs two
- * searches.
+ * Whether a result may have another type than `complete`; if false, it is certainly complete, unless it contains
+ * escaped characters. Costs two searches.
  */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
@@ -269,8 +269,9 @@ interface ResultAdditions {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
   /**
-   * `identity`: the server's identity, as a member for an existing `_meta`; `resultMembers`: top-level members; `all`:
-   * both, for a result without `_meta`.
+   * `identity`: the server's identity, as one member to add to a `_meta` that the result has; `resultMembers`: the
+   * members to add at the top level of every result, such as `resultType`; `all`: for a result without `_meta`,
+   * `resultMembers` and a new `_meta` with `identity`.
    */
   readonly identity: EncodedMembers;
   readonly resultMembers: EncodedMembers;
@@ -350,8 +351,8 @@ export function toModernResultBytes(
 }
 
 /**
- * The result of `server/discover`, before `toModernResult`. The last parameter: what the servers offer in sum, besides
- * their lists.
+ * The result of `server/discover`, before `toModernResult`. The last parameter is what all servers together declare
+ * beyond their lists, such as extensions.
  */
 export function discoverResult(
   instructions: string | undefined,

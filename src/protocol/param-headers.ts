@@ -69,7 +69,7 @@ export function decodeHeaderText(value: string | null): string | undefined {
   const base64 = /^=\?base64\?(.*)\?=$/.exec(value ?? "")?.[1];
   if (base64 === undefined) return value ?? undefined;
   const bytes = Buffer.from(base64, "base64");
-  // `Buffer.from` skips invalid characters instead of failing.
+  // `Buffer.from` skips invalid characters instead of failing: they show when the bytes are encoded again.
   return bytes.toString("base64") === base64 ? bytes.toString() : undefined;
 }
 
@@ -101,7 +101,7 @@ function findAnnotations({ bytes }: ListedItem): HeaderAnnotations {
 interface Annotation {
   readonly name: unknown;
   readonly type: unknown;
-  /** undefined: the argument is not reachable through `properties` only. */
+  /** Undefined if the argument is not reachable through `properties` only. */
   readonly path: readonly string[] | undefined;
 }
 

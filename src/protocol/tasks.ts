@@ -72,9 +72,9 @@ export function readTaskStatus(object: JsonObject): TaskStatus {
 
 /** What the server says of a task, in either era. */
 export interface TaskStatus {
-  /** The status is terminal. */
+  /** Whether the status is terminal. */
   readonly isOver: boolean;
-  /** ISO 8601, if the server says it. */
+  /** As ISO 8601; undefined if the server does not say it. */
   readonly createdAt: string | undefined;
   /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
   readonly ttl: number | undefined;

@@ -75,7 +75,8 @@ function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
 }
 
 function isForeign(code: number, to: Era): boolean {
-  // The code of a missing capability is the same in both eras; a legacy server may send it, too.
+  // The code for a missing capability is the same in both eras, and a legacy server may send it: it stays unchanged for
+  // modern clients.
   if (to === "modern")
     return code <= -32020 && code >= -32099 && code !== ModernErrorCode.missingCapability;
   return (

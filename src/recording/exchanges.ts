@@ -52,13 +52,8 @@ export interface ValueDifference {
 
 /** Differences of a request key from a recorded one; empty if they match. Masked values match anything. */
 export function compareRequestKeys(recorded: string, actual: string): readonly ValueDifference[] {
-  return compareValues(parseOrText(recorded), parseOrText(actual));
-}
-
-/** Differences of a JSON value from a recorded one; empty if they match. Masked values match anything. */
-export function compareValues(recorded: unknown, actual: unknown): readonly ValueDifference[] {
   const found: ValueDifference[] = [];
-  collectDifferences(recorded, actual, "", "", found);
+  collectDifferences(parseOrText(recorded), parseOrText(actual), "", "", found);
   return found;
 }
 
@@ -145,7 +140,7 @@ export type RecordedStep = { readonly wait: number; readonly line: number } & (
     }
   | { readonly kind: "request"; readonly message: Request }
   /** Wait for the client's response to the server's request on that line. */
-  | { readonly kind: "awaitResponse"; readonly requestLine: number; readonly response: Response }
+  | { readonly kind: "awaitResponse"; readonly requestLine: number }
   | { readonly kind: "respond"; readonly response: Response }
   /** There is no response to send: it was not recorded, or never came. */
   | { readonly kind: "fail"; readonly reason: string }
@@ -166,8 +161,6 @@ export interface RecordedExchange {
   /** The key of the request; see `formatRequestKey`. */
   readonly requestKey: string;
   readonly steps: readonly RecordedStep[];
-  /** Line of the response, or of another event that ended the request; Infinity if neither is recorded. */
-  readonly end: number;
 }
 
 /** The first request of a session, one method for each era. */
@@ -207,9 +200,8 @@ export function readExchanges(entries: readonly RecordedLine[]): readonly Record
   }
   return builders
     .toSorted((a, b) => a.line - b.line)
-    .map(({ line, request, steps, end }) => {
-      const { method } = request;
-      return { line, method, requestKey: requestKeyOf(request), steps, end: end ?? Infinity };
+    .map(({ line, request, steps }) => {
+      return { line, method: request.method, requestKey: requestKeyOf(request), steps };
     });
 }
 
@@ -226,6 +218,7 @@ class ExchangeBuilder {
   readonly id: IdKey;
   readonly progressToken: string | undefined;
   readonly steps: RecordedStep[] = [];
+  /** Line of the response, or of another event that ended the request. */
   end: number | undefined;
   isCancelled = false;
   #lastTime: number;
@@ -318,7 +311,7 @@ class RunReader {
       if (key === undefined || serverRequest === undefined) return;
       this.#serverRequests.delete(key);
       serverRequest.builder.addStep(
-        { kind: "awaitResponse", requestLine: serverRequest.line, response: message },
+        { kind: "awaitResponse", requestLine: serverRequest.line },
         entry,
       );
     } else if (message.kind === "notification" && message.method === CANCELLED) {

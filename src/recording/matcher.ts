@@ -23,8 +23,6 @@ export type MatchedExchange =
       readonly exchange: RecordedExchange;
       /** Whether all recorded exchanges for the request were already replayed. */
       readonly isRepeated: boolean;
-      /** An exchange recorded before this one that no client has requested; reported once. */
-      readonly skipped: RecordedExchange | undefined;
     }
   /** No exchange was recorded for the request; `nearest` is the most similar recorded request. */
   | { readonly kind: "unknown"; readonly nearest: NearestMatch | undefined };
@@ -40,7 +38,10 @@ interface ExchangeQueue {
   next: number;
 }
 
-/** Matches requests with the recorded exchanges of one server, and tracks which were replayed. */
+/**
+ * Matches requests with the recorded exchanges of one server: those with the same method and equal params, where a
+ * masked value equals any value.
+ */
 export class ExchangeMatcher {
   readonly #queues = new Map<string, ExchangeQueue>();
   /**
@@ -48,12 +49,8 @@ export class ExchangeMatcher {
    * again.
    */
   readonly #queuesByText = new Map<string, ExchangeQueue>();
-  /** Exchanges whose order matters, in recorded order. */
-  readonly #ordered: readonly RecordedExchange[];
-  readonly #replayed = new Set<RecordedExchange>();
-  readonly #skipped = new Set<RecordedExchange>();
-  /** Index in `#ordered`: all exchanges before it were replayed. */
-  #firstPending = 0;
+  /** Number of recorded requests of clients that no client has made. */
+  #neverRequested: number;
 
   /** Whether an initialization was recorded, in either era. */
   readonly hasInitialization: boolean;
@@ -66,15 +63,11 @@ export class ExchangeMatcher {
       if (queue === undefined) this.#queues.set(key, { exchanges: [exchange], next: 0 });
       else queue.exchanges.push(exchange);
     }
-    this.#ordered = exchanges.filter(({ method }) => isOrdered(method));
+    this.#neverRequested = exchanges.filter(({ method }) => isMadeForClient(method)).length;
   }
 
-  /** Number of recorded requests whose order matters and that were never made. */
   get neverRequested(): number {
-    return this.#ordered.reduce(
-      (count, exchange) => count + (this.#replayed.has(exchange) ? 0 : 1),
-      0,
-    );
+    return this.#neverRequested;
   }
 
   /** Finds the exchange for a request; equal requests get their exchanges in recorded order. */
@@ -104,25 +97,11 @@ export class ExchangeMatcher {
     const isRepeated = queue.next >= queue.exchanges.length;
     const exchange = queue.exchanges[Math.min(queue.next, queue.exchanges.length - 1)];
     if (exchange === undefined) return { kind: "unknown", nearest: undefined };
-    if (isRepeated) return { kind: "exchange", exchange, isRepeated, skipped: undefined };
-    queue.next++;
-    this.#replayed.add(exchange);
-    return { kind: "exchange", exchange, isRepeated, skipped: this.#findSkipped(exchange) };
-  }
-
-  /**
-   * Finds an earlier exchange that no client has requested. Exchanges that overlapped in time may be requested in any
-   * order.
-   */
-  #findSkipped(exchange: RecordedExchange): RecordedExchange | undefined {
-    if (!isOrdered(exchange.method)) return undefined;
-    let first = this.#ordered[this.#firstPending];
-    while (first !== undefined && (this.#replayed.has(first) || this.#skipped.has(first))) {
-      first = this.#ordered[++this.#firstPending];
+    if (!isRepeated) {
+      queue.next++;
+      if (isMadeForClient(exchange.method)) this.#neverRequested--;
     }
-    if (first === undefined || first.end >= exchange.line) return undefined;
-    this.#skipped.add(first);
-    return first;
+    return { kind: "exchange", exchange, isRepeated };
   }
 
   #findNearest(method: string, requestKey: string): NearestMatch | undefined {
@@ -151,7 +130,8 @@ function distanceOf(differences: readonly ValueDifference[]): number {
   return differences.length + (isOther ? 1000 : 0);
 }
 
-function isOrdered(method: string): boolean {
+/** Whether the hub sends such requests only for its clients; lists and the log level it also asks for by itself. */
+function isMadeForClient(method: string): boolean {
   return !isPingOrDiscovery(method) && !method.endsWith("/list") && method !== Method.setLevel;
 }
 

@@ -1,7 +1,6 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
-import { HubError, toHubError } from "../base/errors.ts";
-import { parseRange } from "../base/json.ts";
+import { HubError } from "../base/errors.ts";
 import {
   buildError,
   buildResult,
@@ -18,7 +17,6 @@ import { Method } from "../protocol/legacy.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   cancelledRequestOf,
-  compareValues,
   isInitialization,
   progressTokenOf,
   type RecordedExchange,
@@ -71,8 +69,8 @@ interface ActiveExchange {
   due: number;
   /** Cancels the timer for the next step. */
   cancelTimer: (() => void) | undefined;
-  /** The client's responses to requests of the server, by the requests' lines. */
-  readonly responses: Map<number, Response>;
+  /** The lines of the server's requests that the client has answered. */
+  readonly answered: Set<number>;
 }
 
 const EMPTY_RESULT = utf8("{}");
@@ -157,10 +155,9 @@ class ServerReplay {
       this.#refuse(request, text, data);
       return;
     }
-    const { exchange, isRepeated, skipped } = match;
+    const { exchange, isRepeated } = match;
     if (isRepeated) report.repeated(replayed, exchange);
     else report.countReplayed();
-    if (skipped !== undefined) report.outOfOrder(replayed, exchange, skipped);
     const token = progressTokenOf(request);
     const due = this.#options.clock.now();
     const active = {
@@ -171,7 +168,7 @@ class ServerReplay {
       nextStep: 0,
       due,
       cancelTimer: undefined,
-      responses: new Map(),
+      answered: new Set<number>(),
     };
     this.#open.set(request.id.key, active);
     this.#all.add(active);
@@ -188,9 +185,7 @@ class ServerReplay {
         return;
       }
       if (step.kind === "awaitResponse") {
-        const response = active.responses.get(step.requestLine);
-        if (response === undefined) return;
-        this.#compareResponse(active, step.requestLine, step.response, response);
+        if (!active.answered.has(step.requestLine)) return;
         active.nextStep++;
         active.due = clock.now();
         continue;
@@ -262,21 +257,10 @@ class ServerReplay {
     if (response.id === undefined || serverRequest === undefined) return;
     this.#serverRequests.delete(response.id);
     const { active, line } = serverRequest;
-    active.responses.set(line, response);
+    active.answered.add(line);
     const step = active.exchange.steps[active.nextStep];
     if (active.cancelTimer === undefined && step?.kind === "awaitResponse" && this.#all.has(active))
       this.#advance(active);
-  }
-
-  #compareResponse(
-    { replayed }: ActiveExchange,
-    line: number,
-    recorded: Response,
-    actual: Response,
-  ): void {
-    const differences = compareValues(contentOf(recorded), contentOf(actual));
-    if (differences.length > 0)
-      this.#options.report.answeredDifferently(replayed, line, differences);
   }
 
   #cancel(notification: Notification): void {
@@ -301,21 +285,7 @@ function nameOrUriOf(request: Request): string | undefined {
   return params.string("name") ?? params.string("uri");
 }
 
-/** The content of a response, without `_meta`, which differs each time. */
-function contentOf({ bytes, outcome, body }: Response): unknown {
-  try {
-    const value = parseRange(bytes, body);
-    if (typeof value !== "object" || value === null || Array.isArray(value)) {
-      return { [outcome]: value };
-    }
-    const { _meta, ...rest } = value as Record<string, unknown>;
-    return { [outcome]: rest };
-  } catch (error) {
-    return toHubError(error).message;
-  }
-}
-
-/** Maximum number of divergences reported individually. */
+/** Maximum number of unrecorded requests reported individually. */
 const MAX_REPORTED = 20;
 /** Maximum number of differences shown for each divergence. */
 const MAX_DIFFERENCES_SHOWN = 3;
@@ -327,7 +297,7 @@ export interface ReplayedRequest {
   readonly what: string | undefined;
 }
 
-/** Counts where clients diverged from the recording, and reports each as it happens. */
+/** Counts the requests of clients, and reports those that were not recorded as they come. */
 export class ReplayReport {
   readonly #print: (text: string) => void;
   readonly #exhausted = new Set<string>();
@@ -335,8 +305,6 @@ export class ReplayReport {
   #played = 0;
   #repeated = 0;
   #unknown = 0;
-  #outOfOrder = 0;
-  #answeredDifferently = 0;
 
   /** @param print receives one line at a time */
   constructor(print: (text: string) => void) {
@@ -344,7 +312,7 @@ export class ReplayReport {
   }
 
   get hasDiverged(): boolean {
-    return this.#unknown + this.#outOfOrder + this.#answeredDifferently > 0;
+    return this.#unknown > 0;
   }
 
   countReplayed(): void {
@@ -372,37 +340,12 @@ export class ReplayReport {
     return text;
   }
 
-  outOfOrder(
-    request: ReplayedRequest,
-    exchange: RecordedExchange,
-    skipped: RecordedExchange,
-  ): void {
-    this.#outOfOrder++;
-    this.#report(
-      `${describeRequest(request)}, line ${exchange.line}, comes before what was recorded first: ${skipped.method} of line ${skipped.line}`,
-    );
-  }
-
-  /** Reports that the client answered a request from the server differently than recorded. */
-  answeredDifferently(
-    request: ReplayedRequest,
-    line: number,
-    differences: readonly ValueDifference[],
-  ): void {
-    this.#answeredDifferently++;
-    this.#report(
-      `the question of line ${line}, for ${describeRequest(request)}, was answered with ${listDifferences(differences)}`,
-    );
-  }
-
   /** The totals in one line. @param unplayed number of recorded requests that were never made */
   summary(unplayed: number): string {
     const parts = [
       `${count(this.#played, "request")} answered as recorded`,
       `${this.#repeated} again with the last answer`,
       `${this.#unknown} not recorded`,
-      `${this.#outOfOrder} out of order`,
-      `${count(this.#answeredDifferently, "question")} answered otherwise`,
       `${unplayed} recorded and never made`,
     ];
     return `replayed: ${parts.join(", ")}`;

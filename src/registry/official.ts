@@ -101,7 +101,7 @@ const entrySchema = v.object({
 });
 
 const pageSchema = v.object({
-  // Some registries write null for an empty list.
+  // Some registries write null instead of an empty list.
   servers: v.nullable(validItems(entrySchema), []),
   metadata: v.optional(v.fallback(v.object({ nextCursor: optionalText }), {})),
 });
@@ -212,7 +212,7 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
  */
 const REGISTRY_HOSTS = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
 
-/** @returns a sentence if the package cannot be run */
+/** @returns a sentence about the reason if toolmux cannot run the package */
 function toPackageOption(listed: v.InferOutput<typeof packageSchema>): ServerOption | string {
   const { registryType, identifier, version, registryBaseUrl = "" } = listed;
   const subject = `The package ${identifier} (${registryType})`;

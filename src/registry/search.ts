@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { officialRegistry } from "./official.ts";
 import type { RegistryEntry, RegistryFetch, Registry } from "./registry.ts";
@@ -68,7 +69,7 @@ async function queryAll<T>(
       const timeout = new AbortController();
       const timeoutError = new HubError(
         "unreachable",
-        `${directory.name} has not answered within ${timeLimit / 1000} s.`,
+        `${directory.name} has not answered within ${formatDuration(timeLimit)}.`,
       );
       const timer = setTimeout(() => timeout.abort(timeoutError), timeLimit);
       try {
@@ -102,8 +103,8 @@ function mergeEntries(found: readonly (readonly RegistryEntry[])[]): readonly Re
       const { name, directory } = entry;
       const repository = normalize(entry.repository ?? entry.homepage);
       const owner = repository === undefined ? undefined : repositories.get(repository);
-      // A repository may hold several servers, which a registry lists separately: only entries of different registries
-      // are compared by repository.
+      // A registry lists the servers of one repository separately, so entries are compared by repository only if they
+      // come from different registries.
       const isOther = owner === undefined || owner === directory;
       if (names.has(name.toLowerCase()) || !isOther) continue;
       names.add(name.toLowerCase());
@@ -128,7 +129,7 @@ export interface RegistryChoice {
   readonly baseUrl: string;
 }
 
-/** The base URLs of the known registries, which list servers, not packages. */
+/** The base URLs of the known registries. They are registries of MCP servers, not of packages. */
 const SUBDOMAIN = "registry";
 const BASE_URLS: Readonly<Record<RegistryChoice["kind"], string>> = {
   official: `https://${SUBDOMAIN}.modelcontextprotocol.io`,

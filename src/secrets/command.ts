@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
@@ -59,7 +60,7 @@ async function runChild(
   const stdout = collect(child, "stdout", MAX_OUTPUT + 1);
   child.stdin.on("error", () => {}).end();
   const stdoutEnded = streamEnd(child.stdout);
-  // A background process may keep the pipe open.
+  // A background process of the command may keep the pipe open, so the wait for the end of stdout is limited.
   const finished = child.exited.then(() => settlesWithin(PIPE_DRAIN_GRACE, stdoutEnded));
   const isInTime = await settlesWithin(timeout, Promise.race([finished, stdout.full]));
   const { exit } = child;
@@ -130,7 +131,7 @@ function findProblem(
   timeout: number,
 ): string | undefined {
   if (output.length > MAX_OUTPUT) return `printed more than ${MAX_OUTPUT} bytes`;
-  if (!isInTime || exit === undefined) return `did not end within ${timeout / 1000} s`;
+  if (!isInTime || exit === undefined) return `did not end within ${formatDuration(timeout)}`;
   if ("signal" in exit) return `was killed by signal ${exit.signal}`;
   if (exit.code !== 0) return `exited with code ${exit.code}`;
   const text = decodeUtf8(output);

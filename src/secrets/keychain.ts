@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
@@ -120,12 +121,12 @@ class SystemKeychain implements Keychain {
   async #run<T>(operation: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
       if (this.#clock.now() < this.#retryAt) throw unusableError(this.#fault);
-      // Only one operation probes the keychain; meanwhile others fail at once.
+      // Only this operation tries the keychain again; meanwhile all others fail at once.
       this.#postponeRetry();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
     const timeout = new Promise<never>((_, reject) => {
-      const text = `it did not answer within ${this.#timeout / 1000} s`;
+      const text = `it did not answer within ${formatDuration(this.#timeout)}`;
       timer = setTimeout(() => reject(new Error(text)), this.#timeout);
     });
     try {
@@ -135,7 +136,7 @@ class SystemKeychain implements Keychain {
       this.#retryDelay = RETRY_DELAY.first;
       return result;
     } catch (error) {
-      // Of several concurrent operations only the first failure counts.
+      // If several concurrent operations fail, only the first failure starts the delay.
       if (this.#fault === undefined) this.#postponeRetry();
       this.#keyring = undefined;
       this.#fault = describeError(error);

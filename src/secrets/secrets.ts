@@ -84,7 +84,10 @@ export interface Secrets {
   readonly file: SecretStore;
   /** Searches the sources in order. @throws {HubError} storeBroken, storeBusy */
   find(name: string, sources?: readonly SecretSource[]): Promise<FoundSecret | undefined>;
-  /** As `find`. @throws {HubError} valueMissing, with the command that sets it; storeBroken, storeBusy */
+  /**
+   * As `find`, but a missing secret is an error. @throws {HubError} valueMissing, with the command that sets it;
+   * storeBroken, storeBusy
+   */
   require(name: string, sources?: readonly SecretSource[]): Promise<string>;
   /** Where the key of the encrypted file is. @throws {HubError} storeBroken */
   protection(): Promise<VaultProtection>;

@@ -100,7 +100,7 @@ export type VaultProtection = "keychain" | "beside" | "none";
 /** Maximum sizes, in bytes. */
 const MAX_FILE = 16 * 1024 * 1024;
 const MAX_KEY = 1024;
-/** Maximum wait for another process, in ms. */
+/** Maximum wait for another process to release the lock, in ms. */
 const LOCK_TIMEOUT = 20_000;
 const NEVER_ABORTED = new AbortController().signal;
 
@@ -127,8 +127,8 @@ export class Vault {
   }
 
   /**
-   * Changes the content; an unchanged one is not written.
-   * @param modify modifies the content. @returns whether it has
+   * Changes the content. The file is written only if `modify` returns true.
+   * @param modify changes the content in place, and returns whether it did
    * @throws {HubError} storeBroken, storeBusy
    */
   async change(modify: (content: VaultContent) => boolean): Promise<boolean> {

@@ -200,6 +200,8 @@ class DiskStore implements SnapshotStore {
   constructor(folder: string) {
     this.#folder = folder;
     this.location = join(folder, "snapshots");
+    // The first client waits for its servers' snapshots, so the key is read before they are asked for.
+    this.#hmac = readHmac(folder);
   }
 
   async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {

@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { rm } from "node:fs/promises";
+import { join } from "node:path";
 import { utf8 } from "../base/bytes.ts";
 import {
   ensurePrivateFolder,
@@ -8,7 +9,6 @@ import {
   writePrivate,
 } from "../base/private-files.ts";
 import { sleep } from "../base/clock.ts";
-import { installationKeyPath } from "../base/paths.ts";
 
 /** Computes HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
@@ -60,6 +60,11 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await rm(tempPath, { force: true });
     }
   }
+}
+
+/** Path of the installation's key in the state folder: 32 random bytes as hex digits, with a line end. */
+function installationKeyPath(folder: string): string {
+  return join(folder, "installation.key");
 }
 
 async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {

@@ -1,3 +1,4 @@
+import { count, formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
 import type {
   Alert,
@@ -19,7 +20,7 @@ export interface LogRecord {
   /** ms since the epoch. */
   readonly time: number;
   readonly level: LogLevel;
-  /** LogTape category; for a server `["toolmux", "server", NAME]`. */
+  /** What the record is about: `["toolmux"]`, or for a server `["toolmux", "server", NAME]`. */
   readonly category: readonly string[];
   /** Text for people, without the server's name (it is in the category). */
   readonly message: string;
@@ -35,8 +36,8 @@ export interface LogFields {
   readonly [name: string]: unknown;
 }
 
-/** Category of records about the hub itself. */
-export const ROOT_CATEGORY = "toolmux";
+/** First element of every category, and the only one of records about the hub itself. */
+const ROOT_CATEGORY = "toolmux";
 
 /** Second element of a server's category. */
 export const SERVER_CATEGORY = "server";
@@ -56,10 +57,10 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   manifest: "error",
 };
 
-/** Maximum number of names in a message. */
+/** Maximum number of names that a message lists; of further names it gives only the number. */
 const MAX_NAMES = 5;
 
-/** Whether a level is logged with this threshold. */
+/** Whether records of a level are logged at this threshold. */
 export function isLevelEnabled(level: LogLevel, threshold: LogLevel): boolean {
   return SEVERITY_ORDER[level] <= SEVERITY_ORDER[threshold];
 }
@@ -137,7 +138,7 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
       const { outcome } = event;
       if (outcome === "reloaded") {
         const { servers } = event;
-        const text = `the manifest was read again: ${servers} ${servers === 1 ? "server" : "servers"}`;
+        const text = `the manifest was read again: ${count(servers, "server")}`;
         return makeLogRecord("info", text, { time, outcome, servers });
       }
       const text = "the manifest was changed, but is not taken: the hub goes on with the old one";
@@ -163,7 +164,7 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     makeLogRecord(level, message, base);
   const errorRecord = (level: LogLevel, error: HubError, more = ""): LogRecord =>
     makeLogRecord(level, error.message + more, { ...base, error });
-  const wait = retryAt === undefined ? "soon" : `in ${describeTime(retryAt - time)}`;
+  const wait = retryAt === undefined ? "soon" : `in ${formatDuration(retryAt - time)}`;
   switch (event.to) {
     case "connecting": {
       const { attempt = 1 } = event;
@@ -200,7 +201,7 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
     return makeLogRecord("debug", `${what} started`, { ...base, name: event.name });
   }
   const ms = Math.round(event.duration);
-  const after = `after ${describeTime(event.duration)}`;
+  const after = `after ${formatDuration(event.duration)}`;
   if (event.kind === "callCancelled") {
     const { by } = event;
     return makeLogRecord("debug", `${what} cancelled ${after}: ${by}`, { ...base, ms, by });
@@ -231,12 +232,6 @@ function describeTools(event: Extract<HubEvent, { kind: "catalog" }>): string {
 function describeNames(names: readonly string[]): string {
   const rest = names.length - MAX_NAMES;
   return [...names.slice(0, MAX_NAMES), ...(rest > 0 ? [`${rest} more`] : [])].join(", ");
-}
-
-/** A duration in ms as text. */
-function describeTime(ms: number): string {
-  const whole = Math.max(0, ms);
-  return whole < 1000 ? `${Math.round(whole)} ms` : `${(whole / 1000).toFixed(1)} s`;
 }
 
 /** The formats of lines on stderr. */

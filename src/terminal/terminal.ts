@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
@@ -72,31 +73,9 @@ export function formatJson(document: object): string {
   return escapeJsonForTerminal(JSON.stringify(document, null, 2));
 }
 
-/** `1 server`, `2 servers`. */
-export function countNoun(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
-}
-
-/** `42 ms`, `1.8 s`, `2.5 min`. */
-export function formatDuration(ms: number): string {
-  if (ms < 999.5) return `${Math.round(ms)} ms`;
-  return ms < 59_950 ? `${round(ms / 1000)} s` : `${round(ms / 60_000)} min`;
-}
-
 /** The state of a server that starts slowly: `still starting, 45 s`. @param elapsed time since its start, in ms */
 export function formatStartingTime(elapsed: number): string {
   return `still starting, ${formatDuration(elapsed)}`;
-}
-
-/** `640 B`, `12 KB`, `23 MB`, `1.2 GB`. */
-export function formatSize(bytes: number): string {
-  if (bytes < 1000) return `${bytes} B`;
-  if (bytes < 999_500) return `${Math.round(bytes / 1e3)} KB`;
-  return bytes < 999.5e6 ? `${Math.round(bytes / 1e6)} MB` : `${round(bytes / 1e9)} GB`;
-}
-
-function round(value: number): string {
-  return String(Number(value.toFixed(1)));
 }
 
 /** One terminal line that is overwritten, and cleared at the end. */

@@ -3,7 +3,8 @@ import { Buffer } from "node:buffer";
 /** Shorter values, in characters, are not redacted: they occur in most texts, and are no secrets. */
 const MIN_SECRET_LENGTH = 4;
 /**
- * Secrets of at least this size, in bytes, are also redacted inside longer Base64, as the password of `user:password`.
+ * Secrets of at least this size, in bytes, are also redacted inside the Base64 of a longer text, such as
+ * `user:password`.
  */
 const MIN_BASE64_SECRET = 6;
 const MASK = "[redacted]";

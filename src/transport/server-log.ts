@@ -106,7 +106,7 @@ export class ServerLog {
   }
 
   #redactedText(bytes: Buffer): string {
-    // Bytes for that many characters of UTF-8, which has at most four bytes each.
+    // Only the bytes that are needed are decoded: a UTF-8 character has at most four.
     const bounded = bytes.subarray(0, 4 * (MAX_LOG_LINE + this.#redactor.maxEncodedLength));
     return this.#redactor.applyTruncated(textOf(bounded), MAX_LOG_LINE);
   }

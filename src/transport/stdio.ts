@@ -43,7 +43,7 @@ export interface StdioTarget {
   readonly alternatives?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
   /** The variables from the manifest: `env`, and the values of `inheritEnv`. */
   readonly env: EnvironmentVariables;
-  /** The hub's own environment; the server gets only the safe part. */
+  /** The hub's own environment, of which the server gets only the variables that are safe to pass on. */
   readonly hubEnv: EnvironmentVariables;
   /** The working directory; undefined for the hub's own. */
   readonly cwd: string | undefined;
@@ -154,7 +154,7 @@ function spawnErrorOf(error: unknown, target: StdioTarget, redactor: Redactor): 
   return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
 }
 
-/** Describes a spawn error of a command whose file exists and is executable, in a folder that exists. */
+/** Describes why a spawn failed although the command is an executable file and the working directory exists. */
 function describeSystemError(
   error: unknown,
   { server, command }: StdioTarget,

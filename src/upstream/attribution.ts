@@ -46,7 +46,7 @@ export class MessageAttribution {
   }
 
   /**
-   * Sends a log message to the client that it belongs to. If the connection has several clients, a legacy server's
+   * Sends a log message to the client that it belongs to. On a legacy server's connection that several clients share, a
    * message that belongs to no known request or task is sent only to a client that has set a level. Over stdio, a
    * modern server's message is sent only if all requests that may have caused it are from one client.
    */
@@ -75,9 +75,9 @@ export class MessageAttribution {
   }
 
   /**
-   * The only client that a message can belong to now; undefined if there are several, or none. It is certain only if no
-   * other client has a request in flight on the connection. On a shared connection, a message that names an unknown task
-   * may belong to any client.
+   * The only client that a message can belong to now; undefined if it may belong to several clients, or to none.
+   * Candidates are the clients with a request in flight or a task that has not ended or, if there are none, all clients
+   * that are present. On a shared connection, a message that names an unknown task may belong to any client.
    */
   #onlyClientFor(message: Notification | Request): ClientChannel | undefined {
     if (this.#isShared && readRelatedTaskReference(paramsOf(message)) !== undefined)

@@ -59,9 +59,12 @@ export class CatalogCache {
   >();
   /** The log lines already written about the items that each server lists. */
   readonly #loggedNotes = new Map<string, Set<string>>();
-  /** Exposed names that lead to another tool than at first; the value is the first route. */
+  /**
+   * Exposed names that now lead to another tool than when they were first announced, each with the route that it had
+   * then.
+   */
   readonly #movedNames = new Map<string, Route>();
-  /** The tools announced last. */
+  /** The tools section that `announce` has compared last; the next call reports the differences from it. */
   #announced: Section | undefined;
 
   constructor(names: NameRules, options: CatalogCacheOptions) {
@@ -183,7 +186,7 @@ export class CatalogCache {
     return source;
   }
 
-  /** Logs each line once, up to a number of lines per server: a server may list other unusable items each time. */
+  /** Logs each line once, up to a number of lines per server: a server may list different unusable items each time. */
   #logNote(server: string, level: LogLevel, line: string): void {
     const logged = this.#loggedNotes.get(server) ?? new Set();
     this.#loggedNotes.set(server, logged);

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, pause, withTimeLimit } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
@@ -95,9 +96,9 @@ export interface ConnectOptions {
   readonly eraMemory: EraMemory;
   /** The server was connected until just now: a remote one may only be restarting. */
   readonly wasConnected: boolean;
-  /** Settles when the processes that must end before have ended. */
+  /** Settles when the processes that must end before this attempt begins have ended. */
   readonly ready: Promise<unknown>;
-  /** Aborts the attempt. The session of the last `sessionMade` is then closed by the caller. */
+  /** Aborts the attempt. The caller then closes the session that `sessionMade` reported last. */
   readonly signal: AbortSignal;
   readonly events: ConnectEvents;
 }
@@ -108,8 +109,8 @@ export interface ConnectEvents extends SessionEvents {
   sessionMade(session: Session): void;
   /**
    * The attempt goes on after `connectTimeout` has passed.
-   * @param since when it began, in ms of the clock
-   * @param reason the error for the calls that wait for it
+   * @param since when the attempt began, in ms of the clock
+   * @param reason the error for the calls that wait for the connection
    */
   late(since: number, reason: HubError): void;
 }
@@ -124,8 +125,8 @@ export interface Connected {
 
 const MAX_STDERR_LINES = 10;
 /**
- * Maximum time for the answer to `server/discover`: in ms, and as a share of `connectTimeout`. After it the server is
- * taken for a legacy server.
+ * Maximum time for the answer to `server/discover`: in ms, and as a share of `connectTimeout`. A server that has not
+ * answered by then is treated as a legacy server.
  */
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
@@ -214,7 +215,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
   if (startLimit <= connectTimeout) return clock.after(connectTimeout, end);
   let cancelTimer = clock.after(connectTimeout, () => {
     cancelTimer = clock.after(startLimit - connectTimeout, end);
-    // Other servers can start meanwhile, and calls stop waiting.
+    // The attempt goes on, but from now on other servers can use its slot, and calls no longer wait for this server.
     attempt.releaseSlot();
     const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It goes on starting, and is there when it is ready.`;
     attempt.events.late(began, failure(attempt, "connectTimeout", text));
@@ -345,12 +346,12 @@ function startLimitError(attempt: Attempt): HubError {
 }
 
 function describeDelay({ spec, phase }: Attempt, limit: number): string {
-  return `Server "${spec.name}" did not get beyond step "${phase}" within ${limit} ms`;
+  return `Server "${spec.name}" did not get beyond step "${phase}" within ${formatDuration(limit)}`;
 }
 
 /**
- * Adds the phase and the last lines of stderr to an error that has no phase. Redacts its texts, because the message may
- * quote text of the server that contains a secret.
+ * Adds the step and the last lines of stderr to an error that names no step. Redacts the texts of every error, because
+ * they may quote text of the server that contains a secret.
  */
 function describeFailure(attempt: Attempt, cause: HubError): HubError {
   const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;
@@ -361,10 +362,13 @@ function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: st
   return new HubError(code, text, { server: spec.name, step: phase, stderr: [...stderrTail] });
 }
 
-/** The detected era of one server. It is kept when the server's process ends, so that not each process is probed. */
+/**
+ * The detected era of one server. It is kept when the server's process ends, so that the era of the next process need
+ * not be detected again.
+ */
 export class EraMemory {
   #detectedEra: DetectedEra | undefined;
-  /** One of its processes exited when it was sent `server/discover`. */
+  /** Whether one of the server's processes exited when it was sent `server/discover`. */
   #hasExited = false;
 
   /** The server's era, as detected; undefined if not reliable. */

@@ -174,7 +174,7 @@ export class Connection {
   #session: Session | undefined;
   /** Kinds for which `list_changed` arrived during the attempt: they are listed again. */
   readonly #changedKinds = new Set<Kind>();
-  /** Whether the last session was lost while connected: a remote server may only be restarting. */
+  /** Whether the connection was open when it was lost: then a remote server may only be restarting. */
   #wasConnected = false;
   readonly #ready: Promise<unknown>;
   #stopped: Deferred<void> | undefined;
@@ -203,7 +203,10 @@ export class Connection {
   #lastError: HubError | undefined;
   /** Duration of the last successful start, in ms. */
   #startDuration: number | undefined;
-  /** The calls, the last tool and the server of the sessions that have ended. */
+  /**
+   * For the status: the number of calls in all sessions that have ended, the tool that was called last, and the name
+   * and version of the server.
+   */
   #past: {
     readonly calls: number;
     readonly lastTool: string | undefined;
@@ -299,7 +302,7 @@ export class Connection {
     return this.#listingSync.isLoadingSaved;
   }
 
-  /** Whether a list request need not wait for this server. */
+  /** Whether no list request need wait for this server: it is settled, or its listing is known. */
   get isListable(): boolean {
     return this.isSettled || this.#listingSync.listing !== undefined;
   }
@@ -640,8 +643,8 @@ export class Connection {
       this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // The authorization that the waiters' requests needed is over: they get the session, or the error of the
-      // authorization.
+      // Requests waited for an authorization while the session stayed open: now they get the session, or the error of
+      // the authorization.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
     }
@@ -733,7 +736,7 @@ export class Connection {
   }
 }
 
-/** The error for what waits for a server that is not to run. */
+/** The error for requests that wait for a server that was stopped. */
 export function serverStoppedError(server: string): HubError {
   return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
 }

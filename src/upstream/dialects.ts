@@ -64,11 +64,14 @@ export interface Dialect {
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void>;
   /** Unsubscribes; the server's answer is ignored. */
   unsubscribe(id: string, topic?: ListenTopic): void;
-  /** The notification without its subscription id, which only modern notifications have; for clients of any era. */
+  /**
+   * Removes the subscription id, which only notifications of modern servers contain, so that a client of any era can
+   * get the notification.
+   */
   withoutSubscriptionId(notification: Notification): Notification;
   /** Handles a notification that exists only in this era. @returns whether it was handled */
   handleNotification(notification: Notification): boolean;
-  /** The log level that some client wants may have changed. */
+  /** Called when clients may want another log level of the server than before. */
   updateLogLevel(): void;
   /** A client's roots have changed. */
   rootsChanged(notification: Notification): void;
@@ -85,7 +88,7 @@ export interface DialectOptions {
   readonly clientInfo: Implementation;
   /** Sends an idempotent request of the hub's own. */
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** Changes of these kinds and of resources may have been missed during a gap. */
+  /** Called after a gap between two subscriptions: changes of these kinds and of resources may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }
@@ -213,7 +216,10 @@ export class ModernDialect implements Dialect {
   readonly #version: ModernVersion;
   readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
-  /** The legacy client for which a request was sent last, with the envelope of its requests. */
+  /**
+   * The envelope that was built last, and the legacy client whose requests it is for: successive requests of one client
+   * use the same envelope.
+   */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
 

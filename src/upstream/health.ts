@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
@@ -19,7 +20,7 @@ export interface HealthMonitorOptions {
 
 /** Number of health checks in a row that may stay unanswered. */
 const MAX_MISSED_PINGS = 2;
-/** Number of idle checks within the idle time. */
+/** How often the monitor checks within one idle time whether the server is used. */
 const IDLE_CHECKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */
@@ -59,7 +60,10 @@ export class HealthMonitor {
     this.#idleTimer?.end();
   }
 
-  /** @param isLate the clock has jumped, for example after sleep: nothing could answer in between */
+  /**
+   * @param isLate whether the check runs much later than planned, for example because the computer slept: the server
+   * had no chance to answer in between
+   */
   #check(isLate: boolean): void {
     const { session } = this.#options;
     if (session.messageCount !== this.#messageCount) {
@@ -91,7 +95,7 @@ export class HealthMonitor {
   #notRespondingError(): HubError {
     const { session, healthInterval } = this.#options;
     const { server } = session;
-    const text = `Server "${server}" gave no sign of life for ${(MAX_MISSED_PINGS + 1) * healthInterval} ms, and did not answer ${MAX_MISSED_PINGS} pings.`;
+    const text = `Server "${server}" gave no sign of life for ${formatDuration((MAX_MISSED_PINGS + 1) * healthInterval)}, and did not answer ${MAX_MISSED_PINGS} pings.`;
     return new HubError("notResponding", text, { server });
   }
 

@@ -1,3 +1,4 @@
+import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -16,8 +17,8 @@ import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 
 /**
- * The pause after a listing, in ms: doubles from `min` to `max.changed` or `max.same`, by whether the list had changed.
- * Some servers announce a change whenever they are listed.
+ * The pause after a listing, in ms. It doubles from `min` up to `max.changed` if the list had changed, else up to
+ * `max.same`: some servers announce a change whenever they are listed, and would be listed all the time.
  */
 const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
 
@@ -36,8 +37,8 @@ export class CoalescedRefresh {
   #isRunning = false;
   #isEnded = false;
   /**
-   * Resolved by the next listing: one promise for all `request` calls since the running listing began, as servers may
-   * announce changes without end; and the promises of a listing that has to be repeated.
+   * The promises that the next listing resolves: one that all `request` calls since the running listing began share,
+   * because a server may announce changes without end; and those of a listing that has to be repeated.
    */
   #next: readonly Deferred<void>[] = [];
   /** Ends the pause after a listing. */
@@ -252,7 +253,7 @@ export class ListingSync {
   async #list(session: Session, kind: Kind): Promise<"changed" | "same" | "again"> {
     const abort = new AbortController();
     const ms = this.#options.timeout();
-    const text = `Server "${session.server}" did not list its ${KIND_NOUNS[kind]}s within ${ms} ms (connectTimeout).`;
+    const text = `Server "${session.server}" did not list its ${KIND_NOUNS[kind]}s within ${formatDuration(ms)} (connectTimeout).`;
     const timeoutError = new HubError("connectTimeout", text, { server: session.server });
     const cancelTimer = this.#options.clock.after(ms, () => abort.abort(timeoutError));
     try {

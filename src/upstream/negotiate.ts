@@ -125,7 +125,7 @@ async function discoverWithTimeout(
   try {
     return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
-    // The caller reports the error with which the server refused `initialize`: it explains more than this one.
+    // The error is ignored: the caller throws the one with which the server refused `initialize`, which explains more.
     if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
       return undefined;
     throw error;
@@ -149,7 +149,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
       return undefined;
     },
   );
-  // Nothing may await this promise when it rejects: prevent an unhandled rejection.
+  // This promise may reject when nothing awaits it any more: prevents an unhandled rejection.
   discovering.catch(() => {});
   const timeout = deferred<"timeout">();
   const cancelTimer =
@@ -266,8 +266,8 @@ function isConnectionLost(error: unknown): error is HubError {
 }
 
 /**
- * Whether the method may be unknown to the server. Over HTTP servers may say so without a JSON-RPC error, and some fail
- * with an internal error.
+ * Whether the error may mean that the server does not know the method. Over HTTP, a server may reject an unknown method
+ * by the status alone, without a JSON-RPC error, and some servers answer with an internal error.
  */
 function mayBeUnknownMethod(error: unknown): error is HubError {
   return error instanceof HubError && UNKNOWN_METHOD_CODES.has(error.code);

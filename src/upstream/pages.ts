@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { conforms } from "../catalog/conformance.ts";
 import {
   type CacheHint,
@@ -46,13 +47,15 @@ export interface PagingOptions {
 
 /**
  * Lists all items of a kind, over all pages; an endless listing is cut.
- * @throws {HubError} handshakeFailed, or an error that `ask` throws
+ * @throws {HubError} handshakeFailed, or an error that `requestPage` throws
  */
 export async function listAll(options: PagingOptions): Promise<readonly ListedItem[]> {
   const { server, kind } = options;
   const items: ListedItem[] = [];
   let unnamedCount = 0;
-  /** Adds one hidden entry that stands for all entries without a name. */
+  /**
+   * Returns the items. If entries without a name were left out, one hidden item is added that stands for all of them.
+   */
   const finish = (): readonly ListedItem[] => {
     if (unnamedCount > 0) items.push(makeUnshowableItem("", kind, "unnamed"));
     return items;
@@ -100,8 +103,8 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
 }
 
 /**
- * Leaves out the tools that cannot be called over HTTP: their annotations for arguments repeated in headers are
- * invalid.
+ * Leaves out the tools that cannot be called over HTTP, because the annotations that say which of their arguments are
+ * repeated in HTTP headers are invalid.
  */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
@@ -114,9 +117,9 @@ export function dropUncallableTools(
   });
 }
 
-function describeUnnamed(count: number, kind: Kind): string {
-  const subject = count === 1 ? `A ${KIND_NOUNS[kind]}` : `${count} ${KIND_NOUNS[kind]}s`;
-  return `${subject} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
+function describeUnnamed(number: number, kind: Kind): string {
+  const subject = number === 1 ? `A ${KIND_NOUNS[kind]}` : count(number, KIND_NOUNS[kind]);
+  return `${subject} without a ${KEY_MEMBERS[kind]} ${number === 1 ? "was" : "were"} left out.`;
 }
 
 /** Maximum time to live, whatever a server says, in ms. */
@@ -141,7 +144,7 @@ function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTa
 /** Maximum size of a list's `_meta`, in bytes: it is kept, and sent with each list. A larger one is dropped. */
 const MAX_META_LENGTH = 64 * 1024;
 
-/** Reads the `_meta` of a first page, without the members that a modern server addresses to the hub alone. */
+/** Reads the `_meta` of a list's first page, without the members that a modern server addresses to the hub alone. */
 function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind, string>): void {
   const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
   const { members } = JsonObject.at(bytes, meta);

@@ -84,7 +84,10 @@ export class PendingRequests {
   #clientRequestCount = 0;
   /** By request id, oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
-  /** Until when forgotten abandoned requests may still be open at the server, in ms of the clock. */
+  /**
+   * Until when abandoned requests that were forgotten, because there were too many, may still be open at the server; in
+   * ms of the clock.
+   */
   #forgottenUntil = 0;
   /**
    * The transport's handles of sent requests, by request id. Over stdio requests have no handle of their own, and the
@@ -94,13 +97,13 @@ export class PendingRequests {
   #nextId = 1;
   /** Settles when no client's request is in flight; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
-  /** The error because of which nothing is in flight any more. */
+  /** The error with which the transport ended: requests that are sent later fail at once. */
   endCause: HubError | undefined;
   /** Whether clients' requests must carry the headers that repeat arguments. */
   sendsParamHeaders = false;
   /**
-   * The clients with open server requests that belong to no call, with the number of these requests: meanwhile the
-   * deadlines of the clients' own requests are paused.
+   * The clients that have yet to answer server requests that belong to no particular call, with the number of these
+   * server requests. Until they are answered, the deadlines of all requests of these clients are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
@@ -197,7 +200,10 @@ export class PendingRequests {
     return this.#nextId++;
   }
 
-  /** Sends a request with an id of `nextId`. If it cannot be sent, the record fails one event-loop turn later. */
+  /**
+   * Sends a request with an id that `nextId` has returned. If it cannot be sent, the record fails one event-loop turn
+   * later.
+   */
   send(id: number, record: PendingRequest, message: EncodedMessage): void {
     const sendError =
       this.endCause === undefined
@@ -227,7 +233,10 @@ export class PendingRequests {
     this.#sentRequests.set(id, sentRequest);
   }
 
-  /** Pauses once per open server request of the client, as each of them is resumed separately. */
+  /**
+   * Pauses the deadline of a new request if its client has server requests to answer: once for each entry of
+   * `#pausedClients` that may be its client, because each of them resumes the deadline separately.
+   */
   #applyPauses(record: PendingRequest): void {
     for (const client of this.#pausedClients.keys())
       if (mayBelongTo(record, client)) record.setDeadlinePaused?.(true);
@@ -264,7 +273,7 @@ export class PendingRequests {
 
   /**
    * Sends a request of the hub's own. When the signal is aborted, `cancel` must remove the record.
-   * @param headers for an HTTP transport, besides its own
+   * @param headers HTTP headers that are sent in addition to those of the transport
    * @throws the signal's reason, or {HubError} the transport's end or a request that was not answered
    */
   sendRequest(
@@ -385,7 +394,8 @@ export class PendingRequests {
     code: "answerLost" | "notDelivered",
   ): HubError {
     const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
-    // If the transport was closed on purpose, the error is final.
+    // The hub's own requests (`isOwn`) and all requests over stdio get the error as it is. So do all requests if the
+    // transport was closed on purpose: then the error is not retryable.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });

@@ -42,7 +42,7 @@ interface PooledServer {
 
 interface PooledConnection {
   readonly connection: Connection;
-  /** The profile that it was created for. */
+  /** The profile that the connection was created for. */
   readonly profile: ClientProfile;
 }
 
@@ -180,8 +180,8 @@ export class ServerPool {
   }
 
   /**
-   * Whether this extension is part of a client's capability class: some server has declared it, or some server's
-   * declarations are not known yet.
+   * Whether clients that declare this extension belong to another capability class than those that do not: some server
+   * has declared it, or some server's declarations are not known yet.
    */
   distinguishesExtension(name: string): boolean {
     return [...this.#servers.values()].some((server) => {
@@ -217,13 +217,13 @@ export class ServerPool {
   /** The connections whose listings this profile sees, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
     return this.#serversOf(profile).flatMap((server) => {
-      // The shared profile also sees connections of other profiles, which it may not use.
+      // A profile without a client is also shown the listings of connections that it may not use itself.
       const other = profile.client === undefined ? firstOf(server) : undefined;
       return this.#find(server, profile) ?? other ?? [];
     });
   }
 
-  /** The servers of its subset whose goal is down. */
+  /** The servers of the profile's subset whose goal is "down". */
   stoppedServers(profile: ClientProfile): readonly RunnableServer[] {
     return this.#serversOf(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
@@ -376,8 +376,8 @@ export class ServerPool {
     const { era, capabilities, keys, channel } = profile;
     const key = keys[isolation];
     const { extensions = {}, experimental = {} } = channel?.settings ?? {};
-    // Clients share a connection if they have the same extensions, as far as the server may know them. Their
-    // experimental capabilities may differ.
+    // All clients of a shared connection have the same extensions, as far as the server may know them; their
+    // experimental capabilities may differ, so none are declared.
     const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,
@@ -412,7 +412,7 @@ export class ServerPool {
 
   /** Retires all connections to a server. */
   #retireAll(server: PooledServer): void {
-    // Only the present keys: retiring a connection may create new ones for its waiters, which must stay.
+    // The keys are copied first: retiring a connection may make its waiters create new connections, which must stay.
     const keys = [...server.connections.keys()];
     for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
   }

@@ -120,7 +120,7 @@ export interface ConnectionClients {
 
 export const NO_CLIENTS: ConnectionClients = { era: "legacy", capabilities: {}, current: () => [] };
 
-/** The client, if the connection has only one: then everything that the server sends concerns it. */
+/** The client, if the connection has only one present client: then everything that the server sends concerns it. */
 export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefined {
   const [client, ...others] = clients.current();
   return others.length === 0 ? client : undefined;
@@ -163,8 +163,8 @@ export interface ClientDeclaration {
 }
 
 /**
- * A client that has declared nothing. Legacy clients that set no log level leave the choice to the server; this level
- * is sent to servers that have no default.
+ * The declaration of a client that has declared nothing. If a legacy client sets no log level, the server chooses one;
+ * a server that has no default is sent this level.
  */
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",

@@ -152,7 +152,7 @@ export function prefixServerName(server: string, params: JsonObject): Edit[] {
 }
 const QUOTE = 0x22;
 
-/** A range of the bytes, with the edits that lie in it. */
+/** The bytes of one range, with the edits that lie in it applied. */
 function editRange(
   bytes: Uint8Array,
   { start, end }: ByteRange,
@@ -180,7 +180,7 @@ const MAX_OPEN_REQUESTS = 32;
 /** The requests of one server to its clients, each from its arrival to its one response. */
 export class ServerRequests {
   readonly #options: ServerRequestsOptions;
-  /** By the key of the request's id, which the server has chosen. */
+  /** The open requests by a key of their id, which the server has chosen. */
   readonly #open = new Map<string | number, OpenServerRequest>();
 
   constructor(options: ServerRequestsOptions) {
@@ -202,7 +202,7 @@ export class ServerRequests {
 
   /** A client's request has ended: ends the server's requests that came on its response stream. */
   onRequestEnded(record: PendingRequest): void {
-    // Called for each response: most servers have no open request.
+    // Most servers have no open request, and this method runs for each response.
     if (this.#open.size === 0) return;
     for (const open of this.#open.values()) {
       if (open.record === record) open.endWithError("The call that it was for is over.");

@@ -49,7 +49,8 @@ import type { Subscriptions } from "./subscriptions.ts";
 import type { ServerTasks } from "./tasks.ts";
 
 /**
- * Maximum number of retries of a request whose answer was lost, and the delay before the first one, in ms; it doubles.
+ * Maximum number of retries of a request whose answer was lost, and the delay before the first retry, in ms; the delay
+ * doubles with each retry.
  */
 const MAX_RETRIES = 3;
 const FIRST_RETRY_DELAY = 100;
@@ -126,9 +127,9 @@ export class Session implements TransportEvents {
   /** Number of clients' requests sent, and the tool of the last one. */
   callCount = 0;
   lastTool: string | undefined;
-  /** The cache hints of its last lists, where the server sends them. */
+  /** The cache hints of the server's last lists, if it sends them. */
   readonly cacheHints: CacheHintTable = new Map();
-  /** The `_meta` of its last lists, as JSON. */
+  /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
   #pingId: number | undefined;
   /** The faults of the server that were logged. */
@@ -303,7 +304,7 @@ export class Session implements TransportEvents {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
     const send = () =>
       this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
-    // Over a pipe, a request is lost only together with the session.
+    // Over stdio, a request is lost only together with the session, so a retry is pointless.
     return this.#isRemote ? retryLost(send, this.#options.clock, signal) : send();
   }
 
@@ -321,7 +322,8 @@ export class Session implements TransportEvents {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayCreateTask(record) === true) this.tasks.onCallCancelled(id);
-    // In the modern era, closing the request's own stream is the cancellation; in the legacy era it has no meaning.
+    // Over HTTP, closing the response stream of a modern request cancels it. In the legacy era it does not, so a
+    // notification is sent.
     const isImplied = this.#transport.hasStreams === true && this.era === "modern";
     if (!isImplied) this.#transport.send(buildCancelled(id, reason));
     this.#pending.abandon(id);
@@ -408,7 +410,7 @@ export class Session implements TransportEvents {
 
   closed(cause: HubError): void {
     this.#fail(cause);
-    // Until the handshake is complete, nothing is reported here: its request fails with the cause.
+    // Until the handshake is complete, the event is not needed: the request of the handshake fails with the cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 

@@ -18,7 +18,7 @@ export class StartLimiter {
     this.#clock = clock;
   }
 
-  /** Maximum number of concurrent starts; applies to later ones at once. */
+  /** Maximum number of concurrent starts. If it is raised, waiting starts get their slots at once. */
   set limit(limit: number) {
     this.#limit = limit;
     this.#startQueued();

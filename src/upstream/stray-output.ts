@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { MalformedOutput } from "../transport/transport.ts";
 
@@ -51,7 +52,6 @@ export class MalformedOutputReporter {
 
 /** Describes stray output in a text that follows a subject, such as "Server … writes to stdout what is not MCP". */
 export function describeStrayOutput({ lines, example }: StrayOutput): string {
-  const count = lines === 1 ? "1 line" : `${lines} lines`;
   const exampleText = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;
-  return `writes to stdout what is not MCP (${count} so far${exampleText}). That is ignored; its logging should go to stderr.`;
+  return `writes to stdout what is not MCP (${count(lines, "line")} so far${exampleText}). That is ignored; its logging should go to stderr.`;
 }

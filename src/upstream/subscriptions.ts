@@ -11,8 +11,8 @@ export interface Subscriber {
   /** Identifies the client: a client with several subscriptions that match is notified only once per change. */
   readonly client: object;
   /**
-   * The server announced a change of the resource `uri`, in this notification, at these ranges. Without `notice`,
-   * changes may have been missed.
+   * The resource `uri` has changed. `notice` is the server's notification with the ranges of the URI in it; without it,
+   * the resource may have changed, because notifications may have been missed.
    */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
   /** The connection is no longer used: the subscriber has to ask the pool for the one that replaces it. */

@@ -57,7 +57,7 @@ export interface TaskOrigin {
   readonly sequence: number;
   /** When the task was created, in ms of the clock. */
   readonly createdAt: number;
-  /** The session has ended, and with it the legacy task, or the result of one that had ended. */
+  /** The session has ended: a legacy task that ran in it is lost, and so is the result of one that had ended. */
   onLost(task: Task, cause: HubError): void;
 }
 
@@ -164,7 +164,7 @@ export class Task implements OpenTask {
     connection.tasks.add(this);
   }
 
-  /** A lost task as a result of `tasks/get`. */
+  /** The lost task in the form of a result of `tasks/get`. */
   toTaskJson(): object {
     const { createdAt, ttl = null } = this.#status;
     const now = new Date().toISOString();
@@ -270,7 +270,10 @@ export class ServerTasks {
     this.#open.delete(task);
   }
 
-  /** Forgets a task, because its client has left or does not keep it; cancels it if it has not ended. */
+  /**
+   * Forgets a task, for example because its client has left or the server no longer knows it. Cancels it if it has not
+   * ended.
+   */
   drop(task: Task): void {
     this.#open.delete(task);
     if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);

@@ -138,7 +138,8 @@ export class ClientView {
       cancelSavedTimer();
     };
     pool.addProfile(this.#profile);
-    // Only now have all connections been created.
+    // "loading" is set only now because the check for it needs all connections of the client, which `addProfile` has
+    // created.
     if (this.#savedListings === "notStarted") this.#savedListings = "loading";
     this.updateReadiness();
   }
@@ -226,7 +227,7 @@ class CatalogWaiters {
     return () => void this.#callbacks.delete(callback);
   }
 
-  /** @param catalog reads the catalog, which a callback may change */
+  /** @param catalog returns the current catalog; called for each callback, because a callback may change the catalog */
   callAll(catalog: () => Catalog): void {
     const callbacks = [...this.#callbacks];
     this.#callbacks.clear();

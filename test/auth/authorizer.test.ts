@@ -113,7 +113,7 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
       setup.clock.advanceTo(120_000);
       return Promise.resolve();
     });
-    const why = /within 120 s.*toolmux auth login guarded/;
+    const why = /within 2 min.*toolmux auth login guarded/;
     await assert.rejects(authorize(setup, authorizer), isHubError(why));
   });
 
@@ -380,7 +380,7 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
       await browse(url);
       setup.clock.advanceTo(121_000);
     });
-    await assert.rejects(authorize(setup, late), isHubError(/within 120 s/));
+    await assert.rejects(authorize(setup, late), isHubError(/within 2 min/));
     assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
   });
 });

@@ -15,9 +15,12 @@ import {
   Schedule,
 } from "../../src/bench/load.ts";
 import type { ListedItem } from "../../src/catalog/listing.ts";
-import { COMMANDS } from "../../src/cli/commands.ts";
-import { type BenchOptions, readBenchOptions } from "../../src/cli/commands/bench-options.ts";
-import { parseCommandLine } from "../../src/cli/args.ts";
+import {
+  type BenchCommandOptions,
+  type BenchOptions,
+  readBenchOptions,
+} from "../../src/cli/commands/bench-options.ts";
+import { parseCommand } from "../fixtures/command-line.ts";
 import {
   formatProxyVariable,
   PROXY_VARIABLE,
@@ -413,9 +416,8 @@ describe("a tap", () => {
 
 describe("the command line", () => {
   const read = (...argv: string[]): BenchOptions => {
-    const request = parseCommandLine(["bench", ...argv], COMMANDS);
-    assert.ok(request.kind === "run");
-    return readBenchOptions(request.invocation);
+    const { invocation } = parseCommand<BenchCommandOptions>(["bench", ...argv]);
+    return readBenchOptions(invocation.options);
   };
 
   it("says how to measure", () => {

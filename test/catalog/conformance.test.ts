@@ -616,7 +616,13 @@ describe("an output schema", () => {
         else no++;
         if (isFine && !isTaken) missed++;
       }),
-      { numRuns: RUNS * 3 },
+      {
+        numRuns: RUNS * 3,
+        examples: [
+          [{ properties: { a: { items: { $ref: "#/properties/a/items" } } } }],
+          [{ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }],
+        ],
+      },
     );
     assert.ok(yes > RUNS / 2 && no > RUNS / 2, `${yes} compile, ${no} do not`);
     assert.ok(missed < yes / 20, `${missed} of ${yes} were not taken for such`);

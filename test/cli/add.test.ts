@@ -4,17 +4,20 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext, Invocation } from "../../src/cli/command.ts";
-import { parseCommandLine } from "../../src/cli/args.ts";
-import { addOptionSettings, readServerArguments, tryServer } from "../../src/cli/commands/add.ts";
+import { parseCommand } from "../fixtures/command-line.ts";
+import {
+  addOptionSettings,
+  type AddOptions,
+  readServerArguments,
+  tryServer,
+} from "../../src/cli/commands/add.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
 import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { stdioSpecOf } from "../fixtures/memory-hub.ts";
 
-function parse(...argv: readonly string[]): Invocation {
-  const request = parseCommandLine(["add", ...argv], COMMANDS);
-  assert.ok(request.kind === "run");
-  return request.invocation;
+function parse(...argv: readonly string[]): Invocation<AddOptions> {
+  return parseCommand<AddOptions>(["add", ...argv]).invocation;
 }
 
 describe("what the command line says of a server", () => {
@@ -86,9 +89,7 @@ describe("what the command line says of a server", () => {
   }
 
   it("can name every runner that a manifest can", () => {
-    const runner = COMMANDS.find(({ name }) => name === "add")?.options.find(
-      ({ name }) => name === "runner",
-    );
+    const runner = COMMANDS.find(({ name }) => name === "add")?.options["runner"];
     assert.deepEqual(runner?.choices, ALL_RUNNERS);
   });
 

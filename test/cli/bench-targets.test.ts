@@ -12,17 +12,15 @@ import {
   type TargetSpec,
   formatManifest,
 } from "../../src/cli/commands/bench-targets.ts";
-import { COMMANDS } from "../../src/cli/commands.ts";
+import type { BenchCommandOptions } from "../../src/cli/commands/bench-options.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
-import { parseCommandLine } from "../../src/cli/args.ts";
+import { parseCommand } from "../fixtures/command-line.ts";
 import { HubError } from "../../src/base/errors.ts";
 
 const WORLD = { cwd: "/here" } as CommandContext;
 
 function read(...argv: string[]): TargetSpec | undefined {
-  const request = parseCommandLine(["bench", ...argv], COMMANDS);
-  assert.ok(request.kind === "run");
-  return readTarget(request.invocation, WORLD);
+  return readTarget(parseCommand<BenchCommandOptions>(["bench", ...argv]).invocation, WORLD);
 }
 
 function write(target: TargetSpec | undefined): { hub: { listWait: string }; servers: object } {

@@ -4,9 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { formatArguments, readArgumentSource } from "../../src/cli/call-arguments.ts";
-import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
-import { parseCommandLine } from "../../src/cli/args.ts";
+import { parseCommand } from "../fixtures/command-line.ts";
 import { HubError } from "../../src/base/errors.ts";
 
 const NOWHERE: CommandContext = {
@@ -20,9 +19,8 @@ const NOWHERE: CommandContext = {
 
 /** What is sent for the words behind a tool's name. */
 async function write(words: readonly string[], schema: unknown, world = NOWHERE): Promise<string> {
-  const request = parseCommandLine(["call", "x", ...words], COMMANDS);
-  assert.ok(request.kind === "run");
-  return formatArguments(await readArgumentSource(request.invocation, world), schema);
+  const { invocation } = parseCommand<{ json: string | undefined }>(["call", "x", ...words]);
+  return formatArguments(await readArgumentSource(invocation, world), schema);
 }
 
 function refuses(words: readonly string[], message: RegExp, schema: unknown, world = NOWHERE) {

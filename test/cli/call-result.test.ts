@@ -54,7 +54,7 @@ describe("the answer to a call", () => {
     assert.deepEqual(print(account).split("\n"), [
       "look",
       "[image: image/png, 6 B]",
-      "[audio: audio/mpeg, 3.0 KB]",
+      "[audio: audio/mpeg, 3 KB]",
       "[file: file:///a.pdf, application/pdf, 6 B]",
       "inside",
       "[link: file:///b.txt (b, text/plain): more]",

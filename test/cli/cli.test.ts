@@ -4,20 +4,20 @@ import picocolors from "picocolors";
 import { textOf } from "../../src/base/bytes.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { type CallProgress, InProcessClient } from "../../src/frontend/in-process-client.ts";
-import type { Invocation } from "../../src/cli/command.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
 import { formatHelp } from "../../src/cli/help.ts";
-import { GLOBAL_OPTIONS, parseCommandLine } from "../../src/cli/args.ts";
+import { GLOBAL_OPTIONS, logFormatIn, parseCommandLine } from "../../src/cli/args.ts";
+import { namedOptions } from "../../src/cli/options.ts";
+import { parseCommand } from "../fixtures/command-line.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
 import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
 import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 
-function invoke(...argv: string[]): Invocation {
-  const request = parseCommandLine(argv, COMMANDS);
-  assert.equal(request.kind, "run", argv.join(" "));
-  return (request as { invocation: Invocation }).invocation;
+function invoke(...argv: string[]) {
+  const { command, invocation } = parseCommand<Record<string, unknown>>(argv);
+  return { command, ...invocation };
 }
 
 const fails = (code: string, message: RegExp) => (error: unknown) => {
@@ -39,34 +39,34 @@ describe("a command line", () => {
       logLevel: "debug",
       logFormat: "json",
       json: true,
-      words: ["tools"],
+      args: ["tools"],
     };
     for (const line of [
       "--config a.toml --config b.json --log-level debug --log-format json list tools --json",
       "list --json tools --config=a.toml --config=b.json --log-level=debug --log-format=json",
       "--config a.toml --log-format json list --log-level debug --config b.json tools --json",
     ]) {
-      const { command, config, logLevel, logFormat, json, words } = invoke(...line.split(" "));
+      const { command, config, logLevel, logFormat, options, args } = invoke(...line.split(" "));
       assert.equal(command.name, "list");
-      assert.deepEqual({ config, logLevel, logFormat, json, words }, wanted);
+      assert.deepEqual({ config, logLevel, logFormat, json: options["json"], args }, wanted);
     }
   });
 
   it("has defaults for all that it does not say", () => {
-    const { config, logLevel, logFormat, json, raw, words } = invoke("list");
-    const all = [config, logLevel, logFormat, json, raw, words];
-    assert.deepEqual(all, [[], "warn", "text", false, false, []]);
+    const { config, logLevel, logFormat, options, args } = invoke("list");
+    const all = [config, logLevel, logFormat, options, args];
+    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false }, []]);
   });
 
   it("leaves the words of a call as they are, numbers too", () => {
-    const { words } = invoke("call", "a__x", "n=1e3", "007", "k=a=b", "m=-5", "-", "--", "--odd=1");
-    assert.deepEqual(words, ["a__x", "n=1e3", "007", "k=a=b", "m=-5", "-", "--odd=1"]);
+    const { args } = invoke("call", "a__x", "n=1e3", "007", "k=a=b", "m=-5", "-", "--", "--odd=1");
+    assert.deepEqual(args, ["a__x", "n=1e3", "007", "k=a=b", "m=-5", "-", "--odd=1"]);
   });
 
   it("gives --json a value in a call, and none in a list", () => {
-    assert.equal(invoke("call", "x", "--json", '{"a": 1}').json, '{"a": 1}');
-    assert.equal(invoke("call", "x", "--json={}").json, "{}");
-    assert.deepEqual(invoke("list", "--json", "servers").words, ["servers"]);
+    assert.equal(invoke("call", "x", "--json", '{"a": 1}').options["json"], '{"a": 1}');
+    assert.equal(invoke("call", "x", "--json={}").options["json"], "{}");
+    assert.deepEqual(invoke("list", "--json", "servers").args, ["servers"]);
   });
 
   for (const [line, message] of [
@@ -95,6 +95,18 @@ describe("a command line", () => {
     });
   }
 
+  it("that is wrong still says in which format its error is told", () => {
+    for (const [line, format] of [
+      ["--log-format json list --bogus", "json"],
+      ["list --log-format=json --limit", "json"],
+      ["list --log-format json --log-format text", "text"],
+      ["list --log-format xml", "text"],
+      ["call x -- --log-format json", "text"],
+      ["list json", "text"],
+    ] as const)
+      assert.equal(logFormatIn(line.split(" ")), format, line);
+  });
+
   it("asks for help or the version whatever else it holds", () => {
     const kinds = (line: string) => {
       const request = parseCommandLine(line.split(" "), COMMANDS);
@@ -112,14 +124,15 @@ describe("help", () => {
     const text = formatHelp(COMMANDS, undefined);
     for (const { name, summary } of COMMANDS)
       assert.match(text, new RegExp(`^  ${name} +${summary.slice(0, 20)}`, "m"));
-    for (const { name } of GLOBAL_OPTIONS) assert.ok(text.includes(`--${name}`), name);
+    for (const { name } of namedOptions(GLOBAL_OPTIONS))
+      assert.ok(text.includes(`--${name}`), name);
   });
 
   for (const command of COMMANDS) {
     it(`of ${command.name} shows its usage, its options and its examples`, () => {
       const text = formatHelp(COMMANDS, command);
       assert.ok(text.includes(["Usage: toolmux", command.name, command.usage].join(" ").trim()));
-      for (const { name } of [...command.options, ...GLOBAL_OPTIONS])
+      for (const { name } of namedOptions(command.options, GLOBAL_OPTIONS))
         assert.ok(text.includes(`--${name}`), name);
       for (const example of command.examples) assert.ok(text.includes(example), example);
     });
@@ -131,7 +144,7 @@ describe("help", () => {
           argv.map((word) => word.replaceAll("'", "")),
           COMMANDS,
         );
-        assert.equal(request.kind === "run" && request.invocation.command.name, command.name);
+        assert.equal(request.kind === "run" && request.command.name, command.name);
       }
     });
 

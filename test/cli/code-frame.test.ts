@@ -154,14 +154,20 @@ describe("the picture of a problem", () => {
         constantFrom(...lines),
         nat(120),
         constantFrom(
-          "",
-          "servers.a.env.TOKEN",
-          "servers.a",
-          'servers."b.prefix"',
-          "servers.a.args[0]",
+          [],
+          ["servers", "a", "env", "TOKEN"],
+          ["servers", "a"],
+          ["servers", "b.prefix"],
+          ["servers", "a", "args", 0],
         ),
         (line, at, path) => {
-          const problem = { file: "/t", position: { line: 1, column: at + 1 }, path, message: "" };
+          const problem = {
+            file: "/t",
+            position: { line: 1, column: at + 1 },
+            path,
+            at: "value" as const,
+            message: "",
+          };
           assert.ok(!/s3cr3t|0123456789/.test(formatCodeFrame(problem, line, PLAIN) ?? ""));
         },
       ),
@@ -169,7 +175,7 @@ describe("the picture of a problem", () => {
   });
 
   it("is left out where there is no line to show", () => {
-    const problem = { file: "/t", path: "a", message: "m" };
+    const problem = { file: "/t", path: ["a"], at: "value" as const, message: "m" };
     assert.equal(formatCodeFrame(problem, "a", PLAIN), undefined);
     for (const line of [2, 3])
       assert.equal(

@@ -7,9 +7,10 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { formatCompletions } from "../../src/cli/completions.ts";
+import { formatCompletions } from "../../src/cli/commands/completions.ts";
 import { SHELLS } from "../../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
+import { namedOptions } from "../../src/cli/options.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 type Shell = (typeof SHELLS)[number];
@@ -190,7 +191,7 @@ describe("the completions", () => {
       const script = formatCompletions(shell, COMMANDS);
       for (const { name, options } of COMMANDS) {
         assert.match(script, new RegExp(`\\b${name}\\b`));
-        for (const option of [...options, ...GLOBAL_OPTIONS])
+        for (const option of namedOptions(options, GLOBAL_OPTIONS))
           assert.match(script, new RegExp(`(?:--|-l )${option.name}\\b`), option.name);
       }
     });

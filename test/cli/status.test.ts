@@ -1,3 +1,4 @@
+import { formatDuration, formatSize } from "../../src/base/format.ts";
 import type { ProcessStats } from "../../src/process/child-process.ts";
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
@@ -13,13 +14,7 @@ import {
   statusToJson,
   verdictOf,
 } from "../../src/cli/commands/status.ts";
-import {
-  alignTable,
-  formatDuration,
-  formatJson,
-  formatSize,
-  truncate,
-} from "../../src/terminal/terminal.ts";
+import { alignTable, formatJson, truncate } from "../../src/terminal/terminal.ts";
 import { hintsFor } from "../../src/cli/hints.ts";
 import { serverStateOf } from "../../src/cli/server-state.ts";
 import type { Clock } from "../../src/base/clock.ts";

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import process from "node:process";
 import { it } from "node:test";
 import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
 import { RawHttpClient } from "../fixtures/raw-http-client.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { EXIT_LIMIT, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { poll } from "../harness/wait.ts";
 
 const TOKEN = "a-token-that-nobody-guesses";
 const AUTHORIZED = `Authorization: Bearer ${TOKEN}`;
@@ -77,6 +80,7 @@ const ODD_PATHS = [
   "/x\\..\\mcp",
   "/mcp/b/../a",
   "/mcp/b\\..\\a",
+  "/mcp/%61",
 ];
 
 /**
@@ -85,7 +89,7 @@ const ODD_PATHS = [
  */
 export function testHttpAccess(command: () => readonly [string, ...string[]]): void {
   async function withServed(
-    run: (port: number, setup: TestFolder) => Promise<void>,
+    run: (port: number, setup: TestFolder, pid: number) => Promise<void>,
     withToken = true,
   ): Promise<void> {
     await withTestFolder({ servers: { a: scripted() } }, async (setup) => {
@@ -98,11 +102,30 @@ export function testHttpAccess(command: () => readonly [string, ...string[]]): v
         const text = /http:\/\/127\.0\.0\.1:(\d+)/.exec(hub.stderr)?.[1];
         return text === undefined ? undefined : Number(text);
       });
-      await run(port, setup);
+      await run(port, setup, hub.pid);
       hub.signal("SIGTERM");
       assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
       assert.deepEqual(hub.lines, []);
+      // Neither stack traces nor warnings of the runtime.
+      for (const line of hub.stderr.split("\n").filter(Boolean))
+        assert.match(line, /^toolmux: (?:info|warn) /, hub.stderr);
     });
+  }
+
+  /** Calls a tool as a modern client that accepts only JSON. */
+  function callTool(
+    port: number,
+    name: string,
+    client: RawHttpClient = new RawHttpClient(port),
+  ): RawHttpClient {
+    client.post(modernRequest(1, "tools/call", { name, arguments: {} }), {
+      Accept: "application/json",
+      Authorization: `Bearer ${TOKEN}`,
+      "MCP-Protocol-Version": MODERN_VERSION,
+      "Mcp-Method": "tools/call",
+      "Mcp-Name": name,
+    });
+    return client;
   }
 
   it("refuses a wrong token, Host or Origin on every path and method", TEST_OPTIONS, () =>
@@ -167,17 +190,88 @@ export function testHttpAccess(command: () => readonly [string, ...string[]]): v
 
   it("cancels a call when its client disconnects", TEST_OPTIONS, () =>
     withServed(async (port, setup) => {
-      const client = new RawHttpClient(port);
-      const params = { name: "a__hang", arguments: {} };
-      client.post(modernRequest(1, "tools/call", params), {
-        Authorization: `Bearer ${TOKEN}`,
-        "MCP-Protocol-Version": MODERN_VERSION,
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": params.name,
-      });
+      const client = callTool(port, "a__hang");
       await setup.waitForEvent("a", ({ event, tool }) => event === "call" && tool === "hang");
       client.socket.destroy();
       await setup.waitForEvent("a", ({ event }) => event === "cancelled");
+    }),
+  );
+
+  it(
+    "answers what is in flight when it ends, and ends although bodies are incomplete",
+    TEST_OPTIONS,
+    async () => {
+      const clients: RawHttpClient[] = [];
+      await withServed(async (port, setup) => {
+        const answered = callTool(port, "a__echo");
+        await answered.until(/^HTTP\/1\.1 200 .*"result"/s);
+        const call = callTool(port, "a__hang");
+        const half = new RawHttpClient(port);
+        half.request("POST", "/mcp", {
+          Authorization: `Bearer ${TOKEN}`,
+          "Content-Type": "application/json",
+          "Content-Length": "100000",
+        });
+        half.socket.write("{");
+        const silent = new RawHttpClient(port);
+        clients.push(call, half, silent, answered);
+        await setup.waitForEvent("a", ({ event, tool }) => event === "call" && tool === "hang");
+      });
+      assert.match(clients[0]?.text ?? "", /^HTTP\/1\.1 503 .*"error"/s);
+      for (const { socket } of clients) socket.destroy();
+    },
+  );
+
+  it(
+    "needs little memory for bodies that come in small pieces",
+    { ...TEST_OPTIONS, skip: process.platform !== "linux" },
+    () =>
+      withServed(async (port, _setup, pid) => {
+        const first = new RawHttpClient(port);
+        first.request("POST", "/mcp", { Authorization: `Bearer ${TOKEN}` }, INITIALIZE);
+        const [, id = ""] = await first.until(/mcp-session-id: (\S+)/i);
+        const clients = Array.from({ length: 20 }, () => new RawHttpClient(port));
+        for (const client of clients) {
+          client.socket.setNoDelay(true);
+          client.request("POST", "/mcp", {
+            Authorization: `Bearer ${TOKEN}`,
+            "Mcp-Session-Id": id,
+            "Content-Type": "application/json",
+            "Transfer-Encoding": "chunked",
+          });
+        }
+        // Fewer pieces than are joined at once.
+        for (let n = 0; n < 900; n++) {
+          for (const { socket } of clients) socket.write(`40\r\n${" ".repeat(64)}\r\n`);
+          await new Promise((resolve) => setTimeout(resolve, 1));
+        }
+        assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
+        const status = readFileSync(`/proc/${pid}/status`, "utf8");
+        const resident = Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) / 1024;
+        assert.ok(resident < 500, `${resident} MB`);
+        for (const { socket } of [first, ...clients]) socket.destroy();
+      }),
+  );
+
+  it("cancels all calls that a client has pipelined when it disconnects", TEST_OPTIONS, () =>
+    withServed(async (port, setup) => {
+      const count = (what: string): number =>
+        setup.log("a").filter(({ event }) => event === what).length;
+      const client = callTool(port, "a__hang");
+      callTool(port, "a__hang", client);
+      // Some runtimes begin the second call at once, some never, and Bun closes the connection.
+      await poll(
+        5000,
+        () => "a call, or the end",
+        () => count("call") > 0 || client.isEnded || undefined,
+      );
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      client.socket.destroy();
+      await poll(
+        5000,
+        () => `${count("call")} cancelled calls instead of ${count("cancelled")}`,
+        () => count("cancelled") === count("call") || undefined,
+      );
     }),
   );
 }

@@ -85,33 +85,6 @@ describe("any command", () => {
     }),
   );
 
-  it("that toolmux only starts for itself is no command to people", TEST_OPTIONS, () =>
-    withTestFolder({ servers: {} }, async (setup) => {
-      for (const args of [
-        [],
-        ["nothing"],
-        ["--help"],
-        ["echo-server", "--help"],
-        ["demo-server"],
-        ["demo-server", "other"],
-        ["stdio-proxy", setup.dir, "50"],
-        ["stdio-proxy", setup.dir, "soon", "true"],
-      ]) {
-        const { code, stdout, stderr } = await run(setup, ["internal", ...args]);
-        assert.equal(code, 2, args.join(" "));
-        assert.equal(stdout, "");
-        assert.match(stderr, /^toolmux: "toolmux internal" is what toolmux starts by itself/);
-      }
-      for (const word of ["tap", "echo", "clock"]) {
-        const { code, stderr } = await run(setup, ["demo", word]);
-        assert.equal(code, 2);
-        assert.match(stderr, /Command "demo" does not take/);
-      }
-      assert.doesNotMatch((await run(setup, ["help"])).stdout, /internal/);
-      assert.doesNotMatch((await run(setup, ["completions", "bash"])).stdout, /internal/);
-    }),
-  );
-
   it("asks for help and version with 0, on stdout alone", TEST_OPTIONS, () =>
     withTestFolder({ servers: {} }, async (setup) => {
       for (const args of [["help"], ["-h"], ["help", "call"], ["call", "--help"], ["--version"]]) {

@@ -39,6 +39,30 @@ describe("commands", () => {
     }),
   );
 
+  it(
+    "internal is not listed, and refused with 2 unless toolmux itself starts it",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(MANIFEST, async (setup) => {
+        for (const args of [
+          ["internal"],
+          ["internal", "other"],
+          ["internal", "demo-server", "other"],
+          ["internal", "echo-server", "more"],
+          ["internal", "stdio-proxy"],
+          ["internal", "stdio-proxy", setup.dir, "soon", "true"],
+        ]) {
+          const { code, stdout } = await run(setup, ...args);
+          assert.equal(code, 2, args.join(" "));
+          assert.equal(stdout, "");
+        }
+        for (const args of [["help"], ["completions", "bash"]]) {
+          const { stdout } = await run(setup, ...args);
+          assert.ok(!stdout.includes("internal"), args.join(" "));
+        }
+      }),
+  );
+
   it("list shows every tool by the name that clients see", TEST_OPTIONS, () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { code, stdout } = await run(setup, "list", "--config", setup.config);

@@ -44,7 +44,7 @@ describe("a server that lives but does not answer", () => {
           assert.deepEqual(harness.startEvents("a")[1]?.others, []);
         });
         assert.equal(listChangedCount(left), 0);
-        assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3000 ms/);
+        assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3 s/);
       }),
   );
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { closeSync, constants, openSync, readFileSync, writeFileSync } from "node:fs";
+import { closeSync, constants, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -340,34 +340,6 @@ describe("the log of serve", () => {
       assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 1);
       assert.match(client.stderr, /a: connecting\n/);
       assert.match(client.stderr, /a mistake/);
-    }),
-  );
-
-  it("costs nothing as long as nothing is told: LogTape is loaded only then", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
-      const probe = join(dir, "probe.mjs");
-      const note = join(dir, "note");
-      // The library keeps its root logger there from the moment on when it is loaded.
-      const text = `import { writeFileSync } from "node:fs";
-        process.on("exit", () => {
-          const loaded = Symbol.for("logtape.rootLogger") in globalThis;
-          writeFileSync(${JSON.stringify(note)}, String(loaded));
-        });`;
-      writeFileSync(probe, text);
-      for (const [level, loaded] of [
-        ["warn", "false"],
-        ["info", "true"],
-      ] as const) {
-        const args = ["--preload", probe, MAIN, "--config", config, "--log-level", level];
-        const client = new RawClient(process.execPath, args, dir, env);
-        await client.initializeAndList();
-        await client.call("a__echo");
-        // Something that takes longer than what serve puts off at its start.
-        await client.call("a__sleep", { ms: 500 });
-        await closeClient(client);
-        assert.equal(readFileSync(note, "utf8"), loaded, level);
-        assert.equal(client.stderr === "", level === "warn", client.stderr);
-      }
     }),
   );
 });

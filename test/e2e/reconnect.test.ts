@@ -137,7 +137,7 @@ describe("a server that cannot start", () => {
       });
       assert.match(
         left.stderr,
-        /^toolmux: warn a: Server "a" exited with code 3\. It is tried again in 3600\.0 s\. Its last words: cannot start: the disk is missing\n$/,
+        /^toolmux: warn a: Server "a" exited with code 3\. It is tried again in 1 h\. Its last words: cannot start: the disk is missing\n$/,
       );
       assert.equal(harness.startEvents("a").length, 1);
     }),

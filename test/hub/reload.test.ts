@@ -46,7 +46,12 @@ function answer(a: ScriptedServer, nth = -1): void {
 }
 
 describe("a server whose table is wrong", () => {
-  const problem = { file: "/m.toml", path: "servers.a.comand", message: "unknown key" };
+  const problem = {
+    file: "/m.toml",
+    path: ["servers", "a", "comand"],
+    at: "key" as const,
+    message: "unknown key",
+  };
   const WRONG = {
     kind: "invalid",
     name: "a",

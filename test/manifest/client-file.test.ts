@@ -169,7 +169,7 @@ describe("a client's file", () => {
     const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
     assert.equal(getRemote(manifest, "figma").url, "https://example.com/sse");
     assert.deepEqual(notes, [
-      "mcp_config.json: keys that mean nothing to toolmux were ignored: alwaysAllow, autoApprove, timeout",
+      "mcp_config.json: keys that mean nothing to toolmux were ignored: timeout",
       `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
     ]);
     const server = getServer(manifest, "git hub");
@@ -300,9 +300,9 @@ describe("a client's file", () => {
     );
     assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
     assert.deepEqual(notes, [
-      `a.json: server "none" is left out: command is missing`,
+      `a.json: server "none" is left out: it has neither a command nor a url`,
       `a.json: server "text" is left out: its entry is no table`,
-      `a.json: server "wrong" is left out: command expected a string, found an array; env.A expected a string, found an array`,
+      `a.json: server "wrong" is left out: env.A expected a string, found an array`,
       `a.json: server "self" is left out: it is toolmux itself`,
     ]);
   });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
-import { compareValues } from "../../src/recording/exchanges.ts";
+import { compareRequestKeys } from "../../src/recording/exchanges.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
 import {
   findSuspectedSecrets,
@@ -179,7 +179,10 @@ describe("that one list is what is used", () => {
   });
 
   it("for what differs between a recording and a request", () => {
-    const asked = compareValues({ author: "a", cookie: "a" }, { author: "ada", cookie: "hunter2" });
+    const asked = compareRequestKeys(
+      '{"author":"a","cookie":"a"}',
+      '{"author":"ada","cookie":"hunter2"}',
+    );
     assert.deepEqual(
       asked.map((one) => [one.path, one.asked]),
       [

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { addPositionsLater } from "../../src/manifest/load.ts";
-import { formatProblem } from "../../src/manifest/problems.ts";
+import { formatPath, formatProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/schema.ts";
 import {
   findProblems,
@@ -269,7 +269,7 @@ describe("a server of a plugin", () => {
     const { manifest, notes } = await loadText(`{"mcpServers": {"a": {"plugin": "p"}}}`, "a.json");
     assert.equal(manifest.servers[0]?.kind, "unsupported");
     assert.deepEqual(notes, [
-      `a.json: server "a" is left out: command is missing`,
+      `a.json: server "a" is left out: it has neither a command nor a url`,
       "a.json: keys that mean nothing to toolmux were ignored: plugin",
     ]);
   });
@@ -414,7 +414,7 @@ describe("a complaint that comes up later", () => {
       for (const file of [broken, join(folder.root, "none.toml")]) {
         const problems = await addPositionsLater(file, complaints);
         assert.deepEqual(
-          problems.map(({ position, path }) => [position, path]),
+          problems.map(({ position, path }) => [position, formatPath(path)]),
           [
             [undefined, "plugins[1].options.b"],
             [undefined, "plugins[0].options.a"],

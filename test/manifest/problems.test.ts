@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
-import { findNearest, manifestError } from "../../src/manifest/problems.ts";
+import { fileProblem, findNearest, manifestError } from "../../src/manifest/problems.ts";
 import { findProblems, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
@@ -641,8 +641,14 @@ describe("a wrong manifest", () => {
 
   it("becomes one error with a line per problem for whoever cannot go on", () => {
     const error = manifestError([
-      { file: "/a.toml", position: { line: 1, column: 2 }, path: "hub.x", message: "unknown key" },
-      { file: "/b.toml", path: "", message: "does not exist" },
+      {
+        file: "/a.toml",
+        position: { line: 1, column: 2 },
+        path: ["hub", "x"],
+        at: "key",
+        message: "unknown key",
+      },
+      fileProblem("/b.toml", "does not exist"),
     ]);
     assert.ok(error instanceof HubError);
     assert.equal(error.code, "manifestInvalid");

@@ -160,7 +160,7 @@ const BAD = [
 ];
 
 describe("the JSON Schema of the manifest", () => {
-  it("is the one that the manifest's own schema makes: run `bun scripts/schema.ts` if not", () => {
+  it("is the one that the manifest's own schema makes: run `npm run docs` if not", () => {
     assert.deepEqual(plainCopy(committed), plainCopy(makeSchema()));
   });
 

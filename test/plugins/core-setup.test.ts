@@ -169,7 +169,7 @@ describe("plugins that cannot be set up", () => {
       { slow },
       async ({ equipped: prepared }) => {
         assert.deepEqual(problemsOf(prepared), [
-          't.toml:1:3: plugins[0]: plugin "slow" failed in its setup: did not end within 0.02 s',
+          't.toml:1:3: plugins[0]: plugin "slow" failed in its setup: did not end within 20 ms',
         ]);
         assert.equal(signal?.aborted, true);
         late.open();

@@ -429,7 +429,10 @@ describe("sweepOrphans", () => {
     assert.equal(await left(other), true);
     assert.equal(await left(`${other},${dead}`), false);
     assert.equal(await left(`${dead},${other}`), false);
-    assert.equal(await left(`${own},${dead}`), true);
+    // To any other hub on this machine such a process is an orphan, so one that sweeps just then ends it.
+    let isLeft = false;
+    for (let n = 0; n < 10 && !isLeft; n++) isLeft = await left(`${own},${dead}`);
+    assert.ok(isLeft);
   });
 
   const skip = skipWithout({

@@ -122,18 +122,15 @@ describe("a server that is played", () => {
     }
   });
 
-  it("asks what it asked, and goes on when it has its answer; another one is told", async () => {
+  it("asks what it asked, and goes on when it has an answer, whatever that is", async () => {
     const recording = recordingOf(
       [0, '> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}'],
       [1, '< {"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?"}}'],
       [9, '> {"jsonrpc":"2.0","id":"q","result":{"action":"accept","content":{"a":1}}}'],
       [10, '< {"jsonrpc":"2.0","id":1,"result":{"done":true}}'],
     );
-    for (const [content, diverged] of [
-      ['{"a":1}', undefined],
-      ['{"a":2}', /question of line 3, for s: tools\/call of t, .*result\.content\.a 1 and not 2/],
-    ] as const) {
-      const { client, reports: reported, report: review } = startReplay(recording);
+    for (const content of ['{"a":1}', '{"a":2}']) {
+      const { client, report } = startReplay(recording);
       client.send('{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t"}}');
       const question = await client.find(({ method }) => method === "elicitation/create");
       assert.deepEqual(question.params, { message: "?" });
@@ -143,8 +140,7 @@ describe("a server that is played", () => {
       client.send(`{"jsonrpc":"2.0","id":${id},"result":{"action":"accept","content":${content}}}`);
       const { result } = await client.find((message) => message.id === 4 && !message.method);
       assert.deepEqual(result, { done: true });
-      assert.equal(review.hasDiverged, diverged !== undefined);
-      if (diverged !== undefined) assert.match(reported[0] ?? "", diverged);
+      assert.ok(!report.hasDiverged);
     }
   });
 
@@ -298,48 +294,14 @@ describe("a client that does something else", () => {
     assert.ok(review.hasDiverged);
   });
 
-  it("is told once of what it has left out, and not of what ran at the same time", async () => {
-    const { client, reports: reported } = startReplay(recording);
-    client.send(ask("1", "write", "{}"));
+  it("may ask in another order than was recorded, and is told at the end how much it never asked", async () => {
+    const { client, reports, matcher } = startReplay(recording);
+    const recorded = matcher.neverRequested;
     client.send(ask("2", "third", '{"token":"","n":1}'));
     client.send(ask("3", "read", '{"path":"/a","deep":{"list":[1,2]}}'));
     await client.find(({ id }) => id === 3);
-    assert.equal(reported.length, 1);
-    assert.match(
-      reported[0] ?? "",
-      /line 4, comes before .* recorded first: tools\/call of line 2/,
-    );
-    const params = (name: string): string => `"method":"tools/call","params":{"name":"${name}"}`;
-    const together = startReplay(
-      recordingOf(
-        [0, `> {"jsonrpc":"2.0","id":1,${params("a")}}`],
-        [1, `> {"jsonrpc":"2.0","id":2,${params("b")}}`],
-        [2, '< {"jsonrpc":"2.0","id":2,"result":{}}'],
-        [3, '< {"jsonrpc":"2.0","id":1,"result":{}}'],
-      ),
-    );
-    for (const name of ["b", "a"]) {
-      together.client.send(`{"jsonrpc":"2.0","id":"${name}",${params(name)}}`);
-    }
-    await together.client.find(({ id }) => id === "a");
-    assert.deepEqual(together.reports, []);
-    assert.equal(together.matcher.neverRequested, 0);
-    const cancelled = '"method":"notifications/cancelled","params":{"requestId":1}';
-    const takenBack = startReplay(
-      recordingOf(
-        [0, `> {"jsonrpc":"2.0","id":1,${params("a")}}`],
-        [1, `> {"jsonrpc":"2.0",${cancelled}}`],
-        [2, `> {"jsonrpc":"2.0","id":2,${params("b")}}`],
-        [3, '< {"jsonrpc":"2.0","id":2,"result":{}}'],
-        [4, `> {"jsonrpc":"2.0","id":3,${params("c")}}`],
-        [5, '< {"jsonrpc":"2.0","id":3,"result":{}}'],
-      ),
-    );
-    for (const name of ["c", "b"]) {
-      takenBack.client.send(`{"jsonrpc":"2.0","id":"${name}",${params(name)}}`);
-    }
-    await takenBack.client.find(({ id }) => id === "b");
-    assert.match(takenBack.reports[0] ?? "", /of c, .* recorded first: tools\/call of line 2/);
+    assert.deepEqual(reports, []);
+    assert.equal(matcher.neverRequested, recorded - 2);
   });
 
   it("is told so often, and then only counted", async () => {

@@ -108,7 +108,7 @@ describe("a command that gives a value", () => {
       const file = join(folder, "pid");
       const script = `sleep 1000 & echo $! > ${file}; setsid sleep 1000 & wait`;
       await assert.rejects(read(`sh -c '${script}'`, { timeout: 400 }), {
-        message: 'the command "sh" did not end within 0.4 s',
+        message: 'the command "sh" did not end within 400 ms',
       });
       const pid = Number(await readFile(file, "utf8"));
       await poll(

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type LogSink, LogTapeLogger } from "../../src/terminal/logtape.ts";
 import {
   eventKindsAtLevel,
   formatLogRecord,
@@ -375,128 +374,10 @@ describe("an error that ends a command", () => {
   });
 });
 
-/** A journal that prints into a list, and whose library comes when the test says so. */
-class Capture {
-  readonly printed: string[] = [];
-  readonly journal: LogTapeLogger;
-  loads = 0;
-  #arrive: (() => void) | undefined;
-  #fail: (() => void) | undefined;
-
-  constructor() {
-    const print: LogSink = ({ message }) => void this.printed.push(message);
-    this.journal = new LogTapeLogger(print, (sink) => {
-      this.loads++;
-      return new Promise((resolve, reject) => {
-        this.#arrive = () =>
-          resolve((record) => sink({ ...record, message: `<${record.message}>` }));
-        this.#fail = () => reject(new Error("not there"));
-      });
-    });
-  }
-
-  tell(...messages: readonly string[]): void {
-    for (const message of messages) this.journal.write(makeLogRecord("info", message));
-  }
-
-  async arrive(): Promise<void> {
-    this.#arrive?.();
-    await settle();
-  }
-
-  async fail(): Promise<void> {
-    this.#fail?.();
-    await settle();
-  }
-}
-
 /** Lets all promises that have settled be seen. */
 function settle(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve));
 }
-
-describe("a journal", () => {
-  it("loads the library once it is open and there is something to tell, and only once", async () => {
-    const capture = new Capture();
-    capture.tell("one");
-    await settle();
-    assert.equal(capture.loads, 0);
-    capture.journal.open();
-    capture.journal.open();
-    capture.tell("two");
-    assert.equal(capture.loads, 1);
-    await capture.arrive();
-    capture.tell("three");
-    assert.equal(capture.loads, 1);
-    assert.deepEqual(capture.printed, ["<one>", "<two>", "<three>"]);
-  });
-
-  it("loads nothing when nothing is told", async () => {
-    const capture = new Capture();
-    capture.journal.open();
-    capture.journal.flush();
-    await settle();
-    assert.equal(capture.loads, 0);
-    capture.tell("late");
-    assert.equal(capture.loads, 1);
-  });
-
-  it("tells at the end what the library has not come for, in order and once", async () => {
-    const capture = new Capture();
-    capture.journal.open();
-    capture.tell("one", "two");
-    capture.journal.flush();
-    assert.deepEqual(capture.printed, ["one", "two"]);
-    capture.tell("three");
-    await capture.arrive();
-    capture.journal.flush();
-    assert.deepEqual(capture.printed, ["one", "two", "<three>"]);
-  });
-
-  it("loses nothing and holds little, however much is told before the library is there", async () => {
-    const capture = new Capture();
-    const all = Array.from({ length: 5500 }, (_, i) => String(i));
-    capture.tell(...all);
-    assert.deepEqual(capture.printed, all.slice(0, 5000));
-    capture.journal.open();
-    await capture.arrive();
-    assert.deepEqual(
-      capture.printed.map((text) => text.replaceAll(/[<>]/g, "")),
-      all,
-    );
-  });
-
-  it("does without a library that cannot be loaded", async () => {
-    const capture = new Capture();
-    capture.journal.open();
-    capture.tell("one");
-    await capture.fail();
-    capture.tell("two");
-    assert.deepEqual(capture.printed, ["one", "two"]);
-  });
-
-  it("gives each record back from LogTape as it was, whatever its texts and servers are called", async () => {
-    const printed: LogRecord[] = [];
-    let last: (() => void) | undefined;
-    const done = new Promise<void>((resolve) => (last = resolve));
-    const journal = new LogTapeLogger((record) => {
-      printed.push(record);
-      if (record.message === "last") last?.();
-    });
-    const texts = ["{error} {*} {{ }}", "100% %s %o", "\u001b[31mred", ""];
-    const servers = ["files", "constructor", "__proto__", "toString", "a.b"];
-    const reported = [
-      ...texts.map((text, i) => makeLogRecord(LEVELS[i] ?? "info", text, { time: NOW, n: 1.5 })),
-      ...servers.map((server) => makeLogRecord("debug", "x", { server, time: NOW, error: LOST })),
-      makeLogRecord("error", "last"),
-    ];
-    journal.open();
-    for (const record of reported) journal.write(record);
-    await done;
-    assert.deepEqual(printed, reported);
-    assert.equal(printed[5]?.properties.error, LOST);
-  });
-});
 
 /** A reader that takes something only when the test says so. */
 class Reader {

@@ -1,4 +1,4 @@
-import { countNoun } from "../../terminal/terminal.ts";
+import { count } from "../../base/format.ts";
 import type { BenchResult, CostResult, LatencyResult, LevelResult } from "../result.ts";
 import { type ReportTable, routeName } from "./tables.ts";
 
@@ -186,7 +186,7 @@ function drawLevels(
 ): Curve[] {
   return subjects.flatMap((subject) =>
     subject.levels.map((level, at, { length }) => ({
-      name: `${subjects.length > 1 ? `${routeName(subject)}, ` : ""}${countNoun(level.concurrency, "call")}`,
+      name: `${subjects.length > 1 ? `${routeName(subject)}, ` : ""}${count(level.concurrency, "call")}`,
       role: subject.kind,
       shade: length > 1 ? at / (length - 1) : 1,
       isDashed: false,

@@ -1,6 +1,7 @@
+import { count, formatDuration } from "../../base/format.ts";
 import type { BenchProgress, LevelResult } from "../result.ts";
 import type { Clock } from "../../base/clock.ts";
-import { countNoun, formatDuration, truncate } from "../../terminal/terminal.ts";
+import { truncate } from "../../terminal/terminal.ts";
 import { countErrors, formatRate, formatTime } from "./tables.ts";
 
 type Span = Extract<BenchProgress, { kind: "span" }>;
@@ -62,7 +63,7 @@ export class BenchProgressLine {
       ...describeRate(level.spans),
       `p50 ${formatTime(span.p50)}`,
       `p99 ${formatTime(span.p99)}`,
-      countNoun(errors, "error"),
+      count(errors, "error"),
       ...describeTimeLeft(level, done, now),
       drawHistory(level.spans.slice(-HISTORY_WIDTH).map(({ calls }) => calls)),
     ].join("  ");
@@ -100,7 +101,7 @@ export function describeLevel(subject: string, level: LevelResult): string {
     ...(latency.count > 0
       ? [`p50 ${formatTime(latency.p50)}`, `p99 ${formatTime(latency.p99)}`]
       : []),
-    ...(errors > 0 ? [countNoun(errors, "error")] : []),
+    ...(errors > 0 ? [count(errors, "error")] : []),
   ].join(", ");
 }
 

@@ -1,5 +1,5 @@
+import { count } from "../../base/format.ts";
 import type { BenchResult, LevelResult, OverheadResult } from "../result.ts";
-import { countNoun } from "../../terminal/terminal.ts";
 import {
   countErrors,
   formatChange,
@@ -73,5 +73,5 @@ function summarizeOverhead(overhead: readonly OverheadResult[]): SummaryFigure[]
 }
 
 function describeLevel({ concurrency }: Pick<LevelResult, "concurrency">): string {
-  return `${countNoun(concurrency, "call")} in flight`;
+  return `${count(concurrency, "call")} in flight`;
 }

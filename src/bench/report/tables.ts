@@ -1,5 +1,6 @@
+import { count } from "../../base/format.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { alignTable, countNoun, type TerminalStyle } from "../../terminal/terminal.ts";
+import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
 import type {
   BenchResult,
   LevelResult,
@@ -86,7 +87,7 @@ export function tabulateResult(result: BenchResult): ReportTables {
     title: describeSubjects(subjects),
     facts: [
       describeLoad(load),
-      `${program} on ${system}, ${cpu} (${countNoun(cores, "core")}), ${formatBytes(memory)} of memory`,
+      `${program} on ${system}, ${cpu} (${count(cores, "core")}), ${formatBytes(memory)} of memory`,
     ],
     tables: [
       ...subjects.flatMap((subject) => {
@@ -126,7 +127,7 @@ function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettin
 
 function describeSubject(subject: SubjectResult, load: LoadSettingsResult): ReportTable[] {
   const { levels, ready, tools } = subject;
-  const startNote = `Ready in ${formatTime(ready.handshake * 1000)}, ${countNoun(tools, "tool")} listed in ${formatTime(ready.listed * 1000)}.`;
+  const startNote = `Ready in ${formatTime(ready.handshake * 1000)}, ${count(tools, "tool")} listed in ${formatTime(ready.listed * 1000)}.`;
   const isOpen = load.loop.kind === "open";
   const main: ReportTable = {
     title: "Calls",

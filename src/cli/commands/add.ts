@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
@@ -23,7 +24,7 @@ import type { RegistryEntry } from "../../registry/registry.ts";
 import { findServer } from "../../registry/search.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
-import { countNoun, formatJson, openStatusLine } from "../../terminal/terminal.ts";
+import { formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
@@ -48,34 +49,55 @@ export type ServerArguments =
 
 const MAIN_OPTIONS = ["url", "package", "command"] as const;
 
+/** The options of `add`. */
+export interface AddOptions {
+  readonly url: string | undefined;
+  readonly header: readonly string[];
+  readonly transport: string | undefined;
+  readonly package: string | undefined;
+  readonly runner: string | undefined;
+  readonly command: string | undefined;
+  readonly env: readonly string[];
+  readonly prefix: string | undefined;
+  readonly as: string | undefined;
+  readonly from: readonly string[];
+  readonly file: string | undefined;
+  readonly replace: boolean;
+  readonly "no-try": boolean;
+  readonly force: boolean;
+  readonly json: boolean;
+}
+
 /** Reads from the command line what to add. @throws {HubError} usage */
-export function readServerArguments({ words, values }: Invocation): ServerArguments {
+export function readServerArguments({
+  args: words,
+  options,
+}: Invocation<AddOptions>): ServerArguments {
   const [, ...rest] = words;
-  const given = MAIN_OPTIONS.filter((option) => values.has(option)).map((option) => `--${option}`);
-  const sources = rest.length > 0 && !values.has("package") ? [...given, "a command"] : given;
+  const { url, transport, package: named, runner, command: line, header } = options;
+  const given = MAIN_OPTIONS.filter((name) => options[name] !== undefined).map(
+    (name) => `--${name}`,
+  );
+  const sources = rest.length > 0 && named === undefined ? [...given, "a command"] : given;
   if (sources.length > 1)
     throw usageError(`${sources.join(" and ")} say different things: choose one.`);
-  const url = values.get("url")?.at(-1);
-  requireOption(values, "url", ["header", "transport"]);
-  requireOption(values, "package", ["runner"]);
+  if (url === undefined && header.length > 0) throw orphanError("header", "url");
+  if (url === undefined && transport !== undefined) throw orphanError("transport", "url");
+  if (named === undefined && runner !== undefined) throw orphanError("runner", "package");
   if (url !== undefined) {
-    if (values.has("env"))
+    if (options.env.length > 0)
       throw usageError("--env is for what is started; with --url there is --header.");
-    const transport = values.get("transport")?.at(-1);
-    return { kind: "entry", entry: withoutEmpty({ url, transport, headers: readHeaders(values) }) };
+    return { kind: "entry", entry: withoutEmpty({ url, transport, headers: readHeaders(header) }) };
   }
-  const named = values.get("package")?.at(-1);
-  const env = readEnv(values);
+  const env = readEnv(options.env);
   if (named !== undefined) {
     if (parsePackage(named) === undefined) {
       throw usageError(
         `"${named}" is no package; they are named npm:@scope/name@1.2.3, pypi:name==1.2 or docker:image:tag.`,
       );
     }
-    const runner = values.get("runner")?.at(-1);
     return { kind: "entry", entry: withoutEmpty({ package: named, runner, args: rest, env }) };
   }
-  const line = values.get("command")?.at(-1);
   const [command, ...args] = line === undefined ? rest : (splitCommand(line) ?? []);
   if (command !== undefined) return { kind: "entry", entry: withoutEmpty({ command, args, env }) };
   if (line !== undefined)
@@ -84,9 +106,13 @@ export function readServerArguments({ words, values }: Invocation): ServerArgume
 }
 
 /** Adds the options that apply to any kind of server; they override a registry's values. */
-export function addOptionSettings(entry: Table, { values }: Invocation): Table {
-  const prefix = values.get("prefix")?.at(-1);
-  const env = values.has("env") ? mergeTables(entry["env"], readEnv(values)) : entry["env"];
+export function addOptionSettings(
+  entry: Table,
+  { options }: Invocation<Pick<AddOptions, "env" | "prefix">>,
+): Table {
+  const { prefix } = options;
+  const env =
+    options.env.length > 0 ? mergeTables(entry["env"], readEnv(options.env)) : entry["env"];
   return withoutEmpty({ ...entry, env, prefix });
 }
 
@@ -94,21 +120,17 @@ function mergeTables(before: unknown, more: Table): Table {
   return { ...(isTable(before) ? before : {}), ...more };
 }
 
-type Values = Invocation["values"];
-
-/** @throws {HubError} usage */
-function requireOption(values: Values, main: string, options: readonly string[]): void {
-  const orphan = options.find((option) => values.has(option) && !values.has(main));
-  if (orphan !== undefined) throw usageError(`--${orphan} means something only beside --${main}.`);
+function orphanError(option: string, main: string): HubError {
+  return usageError(`--${option} means something only beside --${main}.`);
 }
 
-function readEnv(values: Values): Table {
-  return readPairs(values.get("env") ?? [], /^([^=\s]+)=(.*)$/s, "--env", "KEY=VALUE");
+function readEnv(given: readonly string[]): Table {
+  return readPairs(given, /^([^=\s]+)=(.*)$/s, "--env", "KEY=VALUE");
 }
 
 /** HTTP headers from `--header`. @throws {HubError} usage, without the value */
-export function readHeaders(values: Values): Readonly<Record<string, string>> {
-  return readPairs(values.get("header") ?? [], /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
+export function readHeaders(given: readonly string[]): Readonly<Record<string, string>> {
+  return readPairs(given, /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
 }
 
 /** Reads pairs of a name and a value. @throws {HubError} usage; the message does not contain the value */
@@ -146,13 +168,13 @@ export type TrialResult =
       readonly version: string | undefined;
       readonly tools: number;
     }
-  /** It answered, and requires authorization. */
+  /** The server answered, but requires authorization. */
   | { readonly kind: "unauthorized" }
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
 /**
- * Starts a server once, alone, lists its tools and stops it. A late server is waited for as long as the manifest
- * allows. Never starts a login.
+ * Starts a server once, alone, lists its tools and stops it. Waits for a late server, too, for as long as the manifest
+ * allows (`startLimit`). Never starts a login.
  */
 export async function tryServer(
   spec: RunnableServer,
@@ -179,7 +201,7 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // Waiting ends when a server asks for authorization, so this state is possible here.
+    // A server may connect first and then ask for authorization: it has settled, but is in this state.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);
@@ -207,7 +229,7 @@ function withoutRetries(spec: RunnableServer): RunnableServer {
 interface ServerToAdd {
   readonly key: string;
   readonly entry: Table;
-  /** Values that must be set before it can start. */
+  /** Values that must be set before the server can start. */
   readonly requiredValues: readonly RequiredValue[];
   readonly optional: readonly string[];
 }
@@ -216,17 +238,21 @@ interface ServerToAdd {
  * `toolmux add`: starts a server once and adds it to the manifest. @returns 3 if it could not be started, and
  * nothing was written
  */
-export async function add(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function add(
+  invocation: Invocation<AddOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { config, options } = invocation;
   const log = openLog(invocation);
   const print = (text: string): void => {
-    if (invocation.json === false) originalConsole.log(sanitizeLine(text));
+    if (!options.json) originalConsole.log(sanitizeLine(text));
   };
-  const file = await manifestToEdit(invocation, context);
+  const file = await manifestToEdit(options.file ?? config.at(-1), context);
   const existing = await readExistingServers(file, invocation, context);
   const toAdd = await readServerToAdd(invocation, existing, context, log);
   const { key, requiredValues: needs } = toAdd;
   const entry = withPrefix(addOptionSettings(toAdd.entry, invocation), key, existing);
-  const isNew = !invocation.switches.has("replace");
+  const isNew = !options.replace;
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
   if (server === undefined || !isRunnable(server)) {
@@ -237,11 +263,11 @@ export async function add(invocation: Invocation, context: CommandContext): Prom
   print(`${key}: ${describeServer(await withInstalledRunner(server, context))}`);
   warnPlaintextSecrets(entry, key, log);
   const missing = needs.filter(({ name, kind }) => kind === "secret" || !context.env[name]);
-  const isTried = !invocation.switches.has("no-try") && missing.length === 0;
+  const isTried = !options["no-try"] && missing.length === 0;
   const result = isTried ? await tryServer(server, context, log) : undefined;
-  const isAdded = result?.kind !== "failed" || invocation.switches.has("force");
+  const isAdded = result?.kind !== "failed" || options.force;
   const edit = isAdded ? await editManifestFile(file, change, context) : undefined;
-  if (invocation.json !== false)
+  if (options.json)
     originalConsole.log(formatJson(toJson(toAdd, file, result, edit !== undefined)));
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
@@ -270,7 +296,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
       `"${prefix}" cannot be a prefix beside the separator ${separatorList}: use --prefix.`,
     );
   }
-  // Servers from clients' files are given another prefix if theirs is taken, so they do not count.
+  // Prefixes of servers from other clients' files do not count: such a server gets another prefix if its own is taken.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&
@@ -288,14 +314,14 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
 }
 
 async function readServerToAdd(
-  invocation: Invocation,
+  invocation: Invocation<AddOptions>,
   { separators }: ExistingServers,
   context: CommandContext,
   log: CommandLog,
 ): Promise<ServerToAdd> {
-  const [name = ""] = invocation.words;
+  const [name = ""] = invocation.args;
   const serverArguments = readServerArguments(invocation);
-  const ownKey = invocation.values.get("as")?.at(-1);
+  const ownKey = invocation.options.as;
   if (serverArguments.kind === "entry") {
     return { key: ownKey ?? name, entry: serverArguments.entry, requiredValues: [], optional: [] };
   }
@@ -314,7 +340,10 @@ async function readServerToAdd(
   return { key, ...manifestEntry };
 }
 
-/** Prefers packages that can be run here, then remote servers. @throws {HubError} notSupported */
+/**
+ * Chooses one of a registry entry's ways to use the server: a package that can be run here, else a remote server, else
+ * another package. @throws {HubError} notSupported
+ */
 async function chooseOption(
   registryEntry: RegistryEntry,
   key: string,
@@ -351,7 +380,7 @@ function describeTrialResult(result: TrialResult | undefined, key: string): read
         .filter((part) => part !== undefined)
         .join(" ");
       return [
-        `it is there: ${implementation === "" ? "" : `${implementation}, `}${countNoun(result.tools, "tool")}`,
+        `it is there: ${implementation === "" ? "" : `${implementation}, `}${count(result.tools, "tool")}`,
       ];
     }
     case "unauthorized":

@@ -1,3 +1,4 @@
+import { formatDuration } from "../../base/format.ts";
 import { quoteArgument } from "../../auth/errors.ts";
 import type { AuthorizationStatus, OAuthAuthorizer } from "../../auth/oauth-authorizer.ts";
 import { systemClock } from "../../base/clock.ts";
@@ -35,7 +36,7 @@ export function describeAuthStatus(
       if (isRefreshable) return "authorized, renewed by itself";
       return expires === undefined
         ? "authorized"
-        : `authorized for ${formatTimeLeft(expires - now)}`;
+        : `authorized for ${formatDuration(expires - now)}`;
     }
     case "expired":
       if (status.isRefreshable) return "expired, renewed when it is needed";
@@ -60,16 +61,6 @@ export function authStatusToJson(
     refreshable: isRefreshable,
     scopes,
   };
-}
-
-const MINUTE = 60_000;
-const HOUR = 60 * MINUTE;
-const DAY = 24 * HOUR;
-
-function formatTimeLeft(ms: number): string {
-  if (ms < 2 * MINUTE) return `${Math.max(0, Math.round(ms / 1000))} s`;
-  if (ms < 2 * HOUR) return `${Math.round(ms / MINUTE)} min`;
-  return ms < 2 * DAY ? `${Math.round(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
 /** The HTTP servers of a manifest, or those of the given names. @throws {HubError} usage */
@@ -105,13 +96,20 @@ export function resolveRemoteSpec(
 /** Delay before a message that the login is still being prepared, in ms. */
 const WAIT_NOTICE_DELAY = 3000;
 
+/** The options of `auth`. */
+interface AuthOptions {
+  readonly "no-browser": boolean;
+  readonly scope: string | undefined;
+  readonly json: boolean;
+}
+
 /** Logs in to a server by OAuth in the user's browser, even if there already is a valid token. */
 export async function runLogin(
-  invocation: Invocation,
+  invocation: Invocation<AuthOptions>,
   context: CommandContext,
   name: string,
 ): Promise<number> {
-  const { json, scope, noBrowser } = invocation;
+  const { json, scope, "no-browser": noBrowser } = invocation.options;
   const log = openLog(invocation);
   const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
   const challenge = await findChallenge(spec, resolved, context);
@@ -132,7 +130,7 @@ export async function runLogin(
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
   const status = await authorizer.getStatus(spec, resolved);
-  if (json !== false) originalConsole.log(formatJson(authStatusToJson(spec, status)));
+  if (json) originalConsole.log(formatJson(authStatusToJson(spec, status)));
   else
     originalConsole.log(
       `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeAuthStatus(spec, status, Date.now()))}`,
@@ -142,7 +140,7 @@ export async function runLogin(
 
 /** Deletes a server's tokens here and revokes them at the authorization server. */
 export async function runLogout(
-  invocation: Invocation,
+  invocation: Invocation<AuthOptions>,
   context: CommandContext,
   name: string,
 ): Promise<number> {
@@ -150,7 +148,7 @@ export async function runLogout(
   const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, context.signal);
-  if (invocation.json !== false) {
+  if (invocation.options.json) {
     originalConsole.log(formatJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked }));
     return 0;
   }
@@ -215,7 +213,7 @@ interface Row {
  * secret.
  */
 export async function printAuthStatus(
-  invocation: Invocation,
+  invocation: Invocation<AuthOptions>,
   context: CommandContext,
   names: readonly string[],
 ): Promise<number> {
@@ -223,7 +221,7 @@ export async function printAuthStatus(
   const specs = pickRemoteServers(manifest, names);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, context)));
-  if (invocation.json !== false) originalConsole.log(formatJson({ servers: rows.map(toJson) }));
+  if (invocation.options.json) originalConsole.log(formatJson({ servers: rows.map(toJson) }));
   else if (rows.length === 0) originalConsole.log("no server is reached over HTTP");
   else
     originalConsole.log(
@@ -265,8 +263,11 @@ function toJson({ spec, status }: Row): object {
 }
 
 /** `toolmux auth`: logs in to an HTTP server, logs out, or prints the authorization status. */
-export async function runAuth(invocation: Invocation, context: CommandContext): Promise<number> {
-  const [verb, ...names] = invocation.words;
+export async function runAuth(
+  invocation: Invocation<AuthOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [verb, ...names] = invocation.args;
   const [name] = names;
   if (verb === "status") {
     return printAuthStatus(invocation, context, names);

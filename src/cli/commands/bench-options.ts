@@ -1,7 +1,7 @@
 import type { BenchPlan } from "../../bench/run.ts";
 import type { LevelLength, Loop } from "../../bench/load.ts";
 import { MAX_DURATION, parseDuration } from "../../manifest/fields.ts";
-import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
+import { BENCH_DEFAULTS } from "../command.ts";
 import { usageError } from "../args.ts";
 
 /** How to measure, according to the command line. */
@@ -10,14 +10,33 @@ export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
   readonly isCompared: boolean;
 };
 
-type Values = Invocation["values"];
+/** The options of `bench`. */
+export interface BenchCommandOptions {
+  readonly url: string | undefined;
+  readonly header: readonly string[];
+  readonly tool: string | undefined;
+  readonly args: string | undefined;
+  readonly concurrency: string | undefined;
+  readonly duration: string | undefined;
+  readonly calls: string | undefined;
+  readonly rate: string | undefined;
+  readonly "warm-up": string | undefined;
+  readonly timeout: string | undefined;
+  readonly era: "legacy" | "modern" | undefined;
+  readonly compare: "direct" | undefined;
+  readonly "kill-every": string | undefined;
+  readonly delay: string | undefined;
+  readonly "cancel-rate": string | undefined;
+  readonly html: string | undefined;
+  readonly json: boolean;
+}
 
 const MAX_IN_FLIGHT = 100_000;
-/** Default warm-up: a tenth of the level, up to `max` ms. */
+/** Default warm-up: a tenth of a level's calls, or of its duration, but then at most `max` ms. */
 const WARM_UP = { divisor: 10, max: 2000 };
 
 /** Parses the options. @throws {HubError} usage */
-export function readBenchOptions({ values }: Invocation): BenchOptions {
+export function readBenchOptions(values: BenchCommandOptions): BenchOptions {
   const extent = readExtent(values);
   const rate = readNumber(values, "rate", isPositive, "a number of calls a second");
   const loop: Loop = rate === undefined ? { kind: "closed" } : { kind: "open", rate };
@@ -25,31 +44,31 @@ export function readBenchOptions({ values }: Invocation): BenchOptions {
   const killEvery = readDuration(values, "kill-every") ?? null;
   const delay = readDuration(values, "delay") ?? null;
   return {
-    levels: readLevels(lastValue(values, "concurrency") ?? BENCH_DEFAULTS.concurrency),
+    levels: readLevels(values.concurrency ?? BENCH_DEFAULTS.concurrency),
     loop,
     extent,
     warmUp: readWarmUp(values, extent),
     chaos: { killEvery, delay, cancelRate },
-    tool: lastValue(values, "tool"),
-    args: readArguments(lastValue(values, "args")),
+    tool: values.tool,
+    args: readArguments(values.args),
     timeout: readDuration(values, "timeout") ?? toDuration("timeout", BENCH_DEFAULTS.timeout),
-    era: lastValue(values, "era") === "modern" ? "modern" : "legacy",
-    isCompared: lastValue(values, "compare") === "direct",
+    era: values.era ?? "legacy",
+    isCompared: values.compare === "direct",
   };
 }
 
-function readExtent(values: Values): LevelLength {
+function readExtent(values: BenchCommandOptions): LevelLength {
   const calls = readNumber(values, "calls", isCount, "a number of calls");
   if (calls === undefined) {
     const duration = readDuration(values, "duration");
     return { duration: duration ?? toDuration("duration", BENCH_DEFAULTS.duration) };
   }
-  if (values.has("duration")) throw usageError("Choose one of --duration and --calls.");
+  if (values.duration !== undefined) throw usageError("Choose one of --duration and --calls.");
   return { calls };
 }
 
-function readWarmUp(values: Values, extent: LevelLength): LevelLength | undefined {
-  const text = lastValue(values, "warm-up");
+function readWarmUp(values: BenchCommandOptions, extent: LevelLength): LevelLength | undefined {
+  const text = values["warm-up"];
   if (text !== undefined) {
     return Number(text) === 0 ? undefined : { duration: toDuration("warm-up", text) };
   }
@@ -74,8 +93,10 @@ function readArguments(text = "{}"): string {
   throw usageError("--args has to be a JSON object.");
 }
 
-function readDuration(values: Values, name: string): number | undefined {
-  const text = lastValue(values, name);
+type DurationOption = "duration" | "timeout" | "kill-every" | "delay";
+
+function readDuration(values: BenchCommandOptions, name: DurationOption): number | undefined {
+  const text = values[name];
   return text === undefined ? undefined : toDuration(name, text);
 }
 
@@ -86,20 +107,16 @@ function toDuration(name: string, text: string): number {
 }
 
 function readNumber(
-  values: Values,
-  name: string,
+  values: BenchCommandOptions,
+  name: "calls" | "rate" | "cancel-rate",
   isValid: (value: number) => boolean,
   what: string,
 ): number | undefined {
-  const text = lastValue(values, name);
+  const text = values[name];
   if (text === undefined) return undefined;
   const value = Number(text.trim() || Number.NaN);
   if (isValid(value)) return value;
   throw usageError(`--${name} is ${what}, not "${text}".`);
-}
-
-function lastValue(values: Values, name: string): string | undefined {
-  return values.get(name)?.at(-1);
 }
 
 function isCount(value: number): boolean {

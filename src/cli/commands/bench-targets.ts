@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -15,16 +16,14 @@ import { manifestError } from "../../manifest/problems.ts";
 import { type ExternalServer, isRunnable, type Manifest } from "../../manifest/schema.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
 import { errnoCodeOf } from "../../process/process-table.ts";
-import { countNoun } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type CommandLog, loadManifestOnly } from "../load-manifest.ts";
-import { internalCommand } from "../internal.ts";
 import { openHub } from "../open-hub.ts";
 import { describeServer } from "../server-description.ts";
 import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "../transport-factory.ts";
 import { readHeaders } from "./add.ts";
-import type { BenchOptions } from "./bench-options.ts";
+import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
 /**
  * Minimum age of a folder to be removed, in ms. Containers may share a file system but not process ids: the process
@@ -68,8 +67,8 @@ export type TargetSpec =
 
 /** The server measured if none is named. */
 export const ECHO_SERVER: TargetSpec = (() => {
-  const [command, ...args] = internalCommand("echo-server");
-  return { kind: "command", command, args };
+  const [command, ...before] = ownCommand();
+  return { kind: "command", command, args: [...before, "internal", "echo-server"] };
 })();
 
 /** The server's key in the generated manifest. */
@@ -81,10 +80,13 @@ const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
 /** Reads the target from the command line; undefined: a manifest is measured. @throws {HubError} usage */
 export function readTarget(
-  { words, values, config }: Invocation,
+  {
+    args: words,
+    options: { url, header },
+    config,
+  }: Invocation<Pick<BenchCommandOptions, "url" | "header">>,
   { cwd }: CommandContext,
 ): TargetSpec | undefined {
-  const url = values.get("url")?.at(-1);
   const [command, ...args] = words;
   const sources = [
     ...(config.length > 0 ? ["--config"] : []),
@@ -96,9 +98,9 @@ export function readTarget(
   if (url !== undefined) {
     const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
     if (!isHttp) throw usageError("--url is one that begins with http:// or https://.");
-    return { kind: "url", url, headers: readHeaders(values) };
+    return { kind: "url", url, headers: readHeaders(header) };
   }
-  if (values.has("header")) throw usageError("--header means something only beside --url.");
+  if (header.length > 0) throw usageError("--header means something only beside --url.");
   if (command === undefined) return undefined;
   return {
     kind: "command",
@@ -150,7 +152,7 @@ const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
 /** Prepares the subjects that the command line names. @throws {HubError} usage, manifestInvalid */
 export async function openBenchSetup(
-  invocation: Invocation,
+  invocation: Invocation<BenchCommandOptions>,
   options: BenchOptions,
   context: CommandContext,
   log: CommandLog,
@@ -180,7 +182,7 @@ export async function openBenchSetup(
   }
 }
 
-/** Shared input for making the subjects. */
+/** What every function that makes a subject needs. */
 interface SubjectResources {
   readonly options: BenchOptions;
   readonly context: CommandContext;
@@ -194,7 +196,7 @@ async function hasManifest({ config }: Invocation, context: CommandContext): Pro
   return found.length + problems.length > 0;
 }
 
-/** Kills and delays are possible only for servers that are started. @throws {HubError} usage */
+/** Only servers that toolmux starts can be killed or delayed, not one behind `--url`. @throws {HubError} usage */
 function rejectChaosForUrl({ chaos }: BenchOptions): void {
   if (chaos.killEvery !== null)
     throw usageError("--kill-every is for what is started, not for --url.");
@@ -239,7 +241,7 @@ async function openManifestHub(
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
   const manifest = await loadManifestOnly(invocation, context, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
-  const name = `toolmux, ${countNoun(enabled.length, "server")}`;
+  const name = `toolmux, ${count(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
   const subject = { ...makeHubSubject(invocation.config, name, context, proxies), listWait };
   if (!options.isCompared) return { subject };

@@ -11,7 +11,7 @@ import { originalConsole } from "../../terminal/stderr.ts";
 import { formatJson, openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { readBenchOptions } from "./bench-options.ts";
+import { type BenchCommandOptions, readBenchOptions } from "./bench-options.ts";
 import { openBenchSetup } from "./bench-targets.ts";
 
 /** @throws {HubError} usage if the file cannot be written, insofar as that can be checked without writing it */
@@ -105,11 +105,14 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
 const INTERRUPTED_EXIT_CODE = 130;
 
 /** `toolmux bench`: measures and prints the result. */
-export async function bench(invocation: Invocation, context: CommandContext): Promise<number> {
-  const options = readBenchOptions(invocation);
-  const file = invocation.values.get("html")?.at(-1);
+export async function bench(
+  invocation: Invocation<BenchCommandOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const options = readBenchOptions(invocation.options);
+  const { html: file, json } = invocation.options;
   const htmlFile = file === undefined ? undefined : resolve(context.cwd, file);
-  const reporter = await makeReporter({ isJson: invocation.json !== false, htmlFile, context });
+  const reporter = await makeReporter({ isJson: json, htmlFile, context });
   const setup = await openBenchSetup(invocation, options, context, openLog(invocation));
   let result: BenchResult | undefined;
   let failure: HubError | undefined;

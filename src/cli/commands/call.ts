@@ -21,7 +21,7 @@ import {
   saveAttachment,
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
@@ -42,18 +42,25 @@ export function formatProgress({ progress, total, message }: CallProgress): stri
 /** A truncated tool name ends with this many characters of a hash. */
 const HASH_LENGTH = 7;
 
+/** The options of `call`. */
+interface CallOptions {
+  readonly json: string | undefined;
+  readonly structured: boolean;
+  readonly raw: boolean;
+  readonly output: string | undefined;
+}
+
 /**
  * `toolmux call`: calls one tool and prints its result. Starts only the servers whose prefix matches the tool's name.
  */
-export async function call(invocation: Invocation, context: CommandContext): Promise<number> {
-  const [name = ""] = invocation.words;
-  const view = readView(invocation);
+export async function call(
+  invocation: Invocation<CallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [name = ""] = invocation.args;
+  const view = readView(invocation.options);
   const line = openStatusLine(context.env);
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+  const log = openLogBeside(line, invocation);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
@@ -69,8 +76,7 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
     const client = await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(name) !== undefined;
-    // Also waits for a late server: this process makes only one call, so there is no later one that could find it
-    // ready.
+    // A late server is awaited, too: this process makes only one call, so no later call could find the server ready.
     if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);
     endProgress?.();
     const items = await client.listTools();
@@ -78,7 +84,7 @@ export async function call(invocation: Invocation, context: CommandContext): Pro
     if (item === undefined) throw unknownToolError(name, items, serverStatesOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = formatArguments(argumentSource, inputSchema);
-    const folder = await makeOutputFolder(invocation, context);
+    const folder = await makeOutputFolder(invocation.options.output, context);
     const response = await client.callTool(
       name,
       args,
@@ -102,7 +108,7 @@ function throwIfNoneUsable({ servers, plugins }: Manifest): void {
   if (invalid?.kind === "invalid" && !hasUsable) throw invalidError(invalid);
 }
 
-function readView({ raw, structured, output }: Invocation): ResultView {
+function readView({ raw, structured, output }: CallOptions): ResultView {
   if (raw && structured) throw usageError("Choose one of --raw and --structured.");
   if (raw && output !== undefined) throw usageError("Choose one of --raw and --output.");
   if (raw) return "raw";
@@ -111,7 +117,7 @@ function readView({ raw, structured, output }: Invocation): ResultView {
 
 /** Creates the folder of `--output`, before the call: the result of a call may not be available a second time. */
 async function makeOutputFolder(
-  { output }: Invocation,
+  output: string | undefined,
   { cwd, env }: CommandContext,
 ): Promise<string | undefined> {
   if (output === undefined) return undefined;
@@ -124,7 +130,10 @@ async function makeOutputFolder(
   return folder;
 }
 
-/** Prints all parts, and saves attachments if there is a folder. @returns whether all of them were saved */
+/**
+ * Prints all parts, and saves attachments in `folder` if it is given. @returns false if an attachment could not be
+ * saved
+ */
 async function printReport(
   { stream, parts }: CallReport,
   folder: string | undefined,
@@ -150,7 +159,10 @@ async function printReport(
   return allSaved;
 }
 
-/** Whether a name starts with a server's prefix; a truncated prefix counts, too. */
+/**
+ * Whether a tool may be of the server with this prefix: its name starts with the prefix, or with as much of the prefix
+ * as a truncated name keeps.
+ */
 function mayHaveTool(prefix: string, name: string, hub: HubSettings): boolean {
   const maxPrefixLength = hub.nameLimit - hub.clientPrefix.length - HASH_LENGTH;
   return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, maxPrefixLength));

@@ -1,19 +1,16 @@
+import { count } from "../../base/format.ts";
 import { isAbsolute } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
 import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
-import { formatProblem, type Problem } from "../../manifest/problems.ts";
+import { formatPath, formatProblem, type Problem } from "../../manifest/problems.ts";
 import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/schema.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
-import {
-  findUnknownServers,
-  placePluginProblems,
-  type PluginProblem,
-} from "../../plugin/servers.ts";
+import { findUnknownServers, placePluginProblems } from "../../plugin/servers.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
   describePlugin,
@@ -25,7 +22,7 @@ import {
 import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
-import { alignTable, countNoun, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
 import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 
 /** A server as `check` prints it. */
@@ -39,7 +36,7 @@ interface Row {
 /** A secret that servers refer to, without its value. */
 interface SecretRow {
   readonly name: string;
-  /** Where it was found; undefined: nowhere, or its store cannot be read. */
+  /** Where the secret was found; undefined if it was not found, or if its store cannot be read. */
   readonly place: string | undefined;
   readonly servers: readonly string[];
 }
@@ -48,13 +45,16 @@ interface SecretRow {
  * `toolmux check`: reads the manifest and prints its problems, or what it would start. Starts no server, and
  * loads no external plugin.
  */
-export async function check(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function check(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
   const { env, cwd, platform } = context;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
   const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, context);
   const ok = problems.length === 0;
-  if (invocation.json !== false) {
+  if (invocation.options.json) {
     const document = {
       ok,
       problems: problems.map(toJson),
@@ -74,7 +74,7 @@ export async function check(invocation: Invocation, context: CommandContext): Pr
     const rest = starts
       ? "; servers with a problem would not be started"
       : "; nothing would be started";
-    printStderrLine(`${countNoun(problems.length, "problem")}${rest}`);
+    printStderrLine(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);
@@ -83,7 +83,7 @@ export async function check(invocation: Invocation, context: CommandContext): Pr
     console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, terminalStyleOf(env)));
   printSecrets(secrets, env);
   printPlugins(plugins);
-  const more = plugins.length > 0 ? `; ${countNoun(plugins.length, "plugin")}` : "";
+  const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
   console.log(`no problems; ${countServers(servers)}${more}`);
   return 0;
 }
@@ -144,18 +144,18 @@ function printSecrets(secrets: readonly SecretRow[], env: Env): void {
 }
 
 /** Problems in the options of plugins. */
-async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<PluginProblem[]> {
+async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<Problem[]> {
   const checked = plugins.map(async (spec) => {
     const { file } = spec.origin;
-    return (await checkPlugin(spec)).map((complaint) => ({ file, problem: complaint }));
+    return (await checkPlugin(spec)).map((complaint) => ({ file, ...complaint }));
   });
   return (await Promise.all(checked)).flat();
 }
 
 /** References to servers that no plugin provides. */
-function findUnknownPluginServers(manifest: Manifest): readonly PluginProblem[] {
+function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
-  // The names that an external plugin provides are known only once it is loaded.
+  // With an external plugin no reference is reported: which servers it provides is known only once it is loaded.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(
@@ -189,12 +189,13 @@ async function readSource(file: string, env: Env): Promise<string | undefined> {
 
 /** Line and column start at 1, the column in UTF-16 code units; null if unknown. */
 function toJson({ file, position, path, message }: Problem): object {
-  return { file, line: position?.line ?? null, column: position?.column ?? null, path, message };
+  const { line = null, column = null } = position ?? {};
+  return { file, line, column, path: formatPath(path), message };
 }
 
 function countServers(rows: readonly Row[]): string {
   const started = rows.filter(({ state }) => state === "starts").length;
-  const total = countNoun(rows.length, "server");
+  const total = count(rows.length, "server");
   return started === rows.length ? total : `${total}, of which ${started} would start`;
 }
 

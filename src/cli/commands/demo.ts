@@ -5,8 +5,13 @@ import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatClientEntry } from "../server-description.ts";
-import { BROKEN_SERVER_MESSAGE, DEMO_SERVERS, internalCommand } from "../internal.ts";
 import { terminalStyleOf } from "../../terminal/terminal.ts";
+
+/** The embedded servers, in the order of the demo's manifest. */
+export const DEMO_SERVERS = ["clock", "text", "slow", "broken"] as const;
+
+/** What the broken server prints to stderr before it exits. */
+export const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
 
 /** `toolmux demo`: runs a hub with embedded servers and checks it with a client. */
 export async function demo(_: Invocation, { env, signal }: CommandContext): Promise<number> {
@@ -43,10 +48,10 @@ function withoutManifest(env: Env): Record<string, string> {
 }
 
 function formatManifest(): string {
+  const [command, ...firstArgs] = ownCommand();
   return DEMO_SERVERS.map((server) => {
-    const [command, ...ownArgs] = internalCommand("demo-server", server);
     // JSON strings and arrays of strings are valid TOML.
-    const args = JSON.stringify(ownArgs);
+    const args = JSON.stringify([...firstArgs, "internal", "demo-server", server]);
     return `[servers.${server}]\ncommand = ${JSON.stringify(command)}\nargs = ${args}\n`;
   }).join("\n");
 }

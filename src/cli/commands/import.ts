@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { access } from "node:fs/promises";
 import { basename } from "node:path";
 import { HubError } from "../../base/errors.ts";
@@ -27,7 +28,6 @@ import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
-  countNoun,
   formatJson,
   terminalStyleOf,
   type TerminalStyle,
@@ -53,7 +53,7 @@ export async function readTakenNames(
   context: CommandContext,
 ): Promise<TakenNames> {
   const none = { servers: [], separator: HUB_DEFAULTS.separator };
-  const file = await manifestToEdit(invocation, context);
+  const file = await manifestToEdit(invocation.config.at(-1), context);
   const loaded = await loadManifest(loadOptions(invocation, context));
   if (loaded.ok)
     return { servers: loaded.manifest.servers, separator: loaded.manifest.hub.separator };
@@ -122,16 +122,16 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
 /** Reads the files of those clients and plans the import of their servers. @throws {HubError} manifestInvalid */
 export async function readImportSources(
   clients: readonly ClientApp[],
-  invocation: Invocation,
+  invocation: Invocation<{ readonly project: boolean }>,
   context: CommandContext,
 ): Promise<ImportSources> {
   const { env, cwd, platform } = context;
   const home = clientFoldersOf(env, platform);
-  const project = invocation.switches.has("project") ? cwd : undefined;
+  const project = invocation.options.project ? cwd : undefined;
   const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
   const files = read.flat();
   const plan = await planImport(files, await readTakenNames(invocation, context), home);
-  return { files, ...plan, manifest: await manifestToEdit(invocation, context) };
+  return { files, ...plan, manifest: await manifestToEdit(invocation.config.at(-1), context) };
 }
 
 /**
@@ -160,24 +160,33 @@ export async function applyImport(
   await addServers(manifest, servers, storeSecrets, context);
 }
 
+/** The options of `import`. */
+interface ImportOptions {
+  readonly project: boolean;
+  readonly secrets: boolean;
+  readonly yes: boolean;
+  readonly "dry-run": boolean;
+  readonly json: boolean;
+}
+
 /**
  * `toolmux import`: prints which servers of other clients would be added to the manifest, and adds them once
  * confirmed.
  */
 export async function importServers(
-  invocation: Invocation,
+  invocation: Invocation<ImportOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const { switches, words, json } = invocation;
+  const { args: words, options } = invocation;
   const sources = await readImportSources(pickClients(words), invocation, context);
   const { planned, manifest } = sources;
-  const isForPeople = json === false;
-  const movesSecrets = switches.has("secrets");
+  const isForPeople = !options.json;
+  const movesSecrets = options.secrets;
   if (isForPeople)
     originalConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(context.env)));
-  const shouldAdd = planned.length > 0 && !switches.has("dry-run");
+  const shouldAdd = planned.length > 0 && !options["dry-run"];
   const isConfirmed =
-    shouldAdd && (switches.has("yes") || (isForPeople && (await confirmImport(sources, context))));
+    shouldAdd && (options.yes || (isForPeople && (await confirmImport(sources, context))));
   if (isConfirmed === true) {
     const store = movesSecrets ? openSecretStore(context) : undefined;
     await applyImport(sources, store, context);
@@ -185,7 +194,7 @@ export async function importServers(
       printStderrLine(`a value is needed: toolmux secret set ${name}`);
     }
     if (isForPeople)
-      originalConsole.log(`added to ${manifest}: ${countNoun(planned.length, "server")}`);
+      originalConsole.log(`added to ${manifest}: ${count(planned.length, "server")}`);
   }
   if (!isForPeople)
     originalConsole.log(formatJson(toJson(sources, isConfirmed === true, movesSecrets)));
@@ -205,7 +214,7 @@ function confirmImport(
   { planned, manifest }: ImportSources,
   { signal }: CommandContext,
 ): Promise<boolean | undefined> {
-  return askConsent(`Add ${countNoun(planned.length, "server")} to ${manifest}?`, signal);
+  return askConsent(`Add ${count(planned.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: the files found, servers to be added and skipped, and secrets in plain text. */
@@ -239,7 +248,7 @@ function describeFiles(files: readonly ClientFile[], style: TerminalStyle): stri
   if (files.length === 0) return "no file of an MCP client was found";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
-    const what = problem ? `${place ?? ""}${problem.message}` : countNoun(servers.length, "server");
+    const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
     return [client.title, what, file];
   });
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, style);

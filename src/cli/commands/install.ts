@@ -33,24 +33,39 @@ interface InstallOutcome {
   readonly backup: string | undefined;
 }
 
+/** The options of `install`. */
+interface InstallOptions {
+  readonly project: boolean;
+  readonly http: string | undefined;
+  readonly "http-token-env": string | undefined;
+  readonly replace: boolean;
+  readonly secrets: boolean;
+  readonly undo: boolean;
+  readonly "dry-run": boolean;
+  readonly json: boolean;
+}
+
 /** `toolmux install`: writes the entry of toolmux into a client's file, or removes it (`--undo`). */
-export async function install(invocation: Invocation, context: CommandContext): Promise<number> {
-  const { switches, words, json } = invocation;
-  const [client] = pickClients(words);
+export async function install(
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const [client] = pickClients(args);
   if (client === undefined) throw usageError("Which client?");
-  const table = await findServerTable(client, switches.has("project"), context);
+  const table = await findServerTable(client, options.project, context);
   const print = (text: string): void => {
-    if (json === false) originalConsole.log(text);
+    if (!options.json) originalConsole.log(text);
   };
-  const outcome = switches.has("undo")
-    ? await undo(client, table, invocation, context, print)
+  const outcome = options.undo
+    ? await undo(client, table, options["dry-run"], context, print)
     : await write(client, table, invocation, context, print);
-  const written = outcome.action !== "none" && !switches.has("dry-run");
+  const written = outcome.action !== "none" && !options["dry-run"];
   if (written) print(`${client.title}: ${client.restartHint}`);
   if (written && outcome.action === "install") {
     print(`To take it out again: toolmux install ${client.name} --undo`);
   }
-  if (json !== false) {
+  if (options.json) {
     originalConsole.log(formatJson({ client: client.name, file: table.file, ...outcome, written }));
   }
   return 0;
@@ -59,14 +74,14 @@ export async function install(invocation: Invocation, context: CommandContext): 
 async function write(
   client: ClientApp,
   table: ServerTable,
-  invocation: Invocation,
+  invocation: Invocation<InstallOptions>,
   context: CommandContext,
   print: (text: string) => void,
 ): Promise<InstallOutcome> {
-  const { switches } = invocation;
+  const { options } = invocation;
   const entry = makeEntry(client, invocation, context);
-  const movesSecrets = switches.has("secrets");
-  const sources = switches.has("replace")
+  const movesSecrets = options.secrets;
+  const sources = options.replace
     ? await readReplacedServers(client, table, invocation, context)
     : undefined;
   const removed = sources?.names ?? [];
@@ -82,7 +97,7 @@ async function write(
       const style = terminalStyleOf(context.env);
       if (sources) print(describeImport(sources, movesSecrets, style));
       print(formatDifference(table.file, before, after, removed, style));
-      if (switches.has("dry-run")) return { action: "install", backup: undefined };
+      if (options["dry-run"]) return { action: "install", backup: undefined };
       if (sources)
         await applyImport(sources, movesSecrets ? openSecretStore(context) : undefined, context);
       const backup = await prepared.apply(Date.now());
@@ -96,7 +111,7 @@ async function write(
 async function undo(
   client: ClientApp,
   table: ServerTable,
-  { switches }: Invocation,
+  isDryRun: boolean,
   { env }: CommandContext,
   print: (text: string) => void,
 ): Promise<InstallOutcome> {
@@ -118,7 +133,7 @@ async function undo(
       print(`${file} has been changed since: only the entry of toolmux goes`);
       print(formatDifference(file, prepared.before, prepared.after, [], terminalStyleOf(env)));
   }
-  if (!switches.has("dry-run")) await prepared.apply();
+  if (!isDryRun) await prepared.apply();
   return {
     action: prepared.kind,
     backup: prepared.kind === "restore" ? prepared.backup : undefined,
@@ -134,8 +149,8 @@ async function findServerTable(
   const { env, cwd, platform } = context;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [first] = all;
-  // Candidates that keep servers under another key are for older versions of the client, or for another
-  // purpose.
+  // Tables under another key than the first one's are ignored: they are for older versions of the client, or for
+  // another purpose.
   const tables = all.filter(({ keys }) => keys.join() === first?.keys.join());
   for (const table of tables) {
     const content = await readClientFileText(table.file, client.format);
@@ -149,8 +164,12 @@ async function findServerTable(
  * The entry for toolmux in the client's file. @throws {HubError} usage if the client supports no URLs, or no token with
  * a URL
  */
-function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: CommandContext): Table {
-  const { http, httpTokenEnv, config } = invocation;
+function makeEntry(
+  client: ClientApp,
+  { options, config }: Invocation<InstallOptions>,
+  { env, cwd }: CommandContext,
+): Table {
+  const { http, "http-token-env": httpTokenEnv } = options;
   if (http === undefined) {
     const [command, ...firstArgs] = ownCommand();
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
@@ -172,18 +191,18 @@ function makeEntry(client: ClientApp, invocation: Invocation, { env, cwd }: Comm
 }
 
 /**
- * The servers of this file that are to be added to the manifest. `names`: the names, in this file, of all its servers
- * that the manifest then has.
+ * For `--replace`: the servers of this file that are to be added to the manifest. `names`: names, in this file, of the
+ * servers that the manifest then has, whether added or already there.
  */
 async function readReplacedServers(
   client: ClientApp,
   serverTable: ServerTable,
-  invocation: Invocation,
+  invocation: Invocation<InstallOptions>,
   context: CommandContext,
 ): Promise<ImportSources & { readonly names: readonly string[] }> {
   const all = await readImportSources([client], invocation, context);
   const content = await readClientFileText(serverTable.file, client.format);
-  // Servers in per-project tables of the same file stay.
+  // Servers in per-project tables of the same file are not replaced.
   const table = content.kind === "read" ? tableAt(content.root, serverTable.keys) : undefined;
   const isHere = ({ source: origin }: Pick<PlannedServer, "source">): boolean =>
     origin.file === serverTable.file && origin.name in (table ?? {});
@@ -216,9 +235,9 @@ function formatDifference(
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
   const line = before.slice(0, start).split("\n").length;
-  // If servers are removed, the text in between may contain their entries, so only the new key is shown.
+  // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // Lines with only a comma or a comment after it are left out.
+  // Blank lines, and lines that begin with a comma, are left out.
   const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/catalog.ts";
@@ -9,12 +10,11 @@ import { describeUrl } from "../server-description.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
 import {
   alignTable,
-  countNoun,
   formatStartingTime,
   formatJson,
   openStatusLine,
@@ -34,18 +34,24 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
   skills: { kinds: ["skills"], noun: "skill" },
 };
 
+/** The options of `list`. */
+interface ListOptions {
+  readonly all: boolean;
+  readonly json: boolean;
+}
+
 /**
  * `toolmux list`: starts every server, waits until each is connected, has failed or is late, and prints the
  * entries.
  */
-export async function list(invocation: Invocation, context: CommandContext): Promise<number> {
-  const what = readList(invocation.words[0] ?? "tools");
-  const line = invocation.json === false ? openStatusLine(context.env) : undefined;
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+export async function list(
+  invocation: Invocation<ListOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const what = readList(args[0] ?? "tools");
+  const line = options.json ? undefined : openStatusLine(context.env);
+  const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, { authorizes: false });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
@@ -55,10 +61,10 @@ export async function list(invocation: Invocation, context: CommandContext): Pro
     endProgress?.();
     const statuses = serverStatesOf(manifest, hub);
     const code = exitCode(statuses);
-    if (what === "servers") printServers(manifest, statuses, invocation, context);
-    else await printEntries(what, client, hub, invocation, context);
+    if (what === "servers") printServers(manifest, statuses, options, context);
+    else await printEntries(what, client, hub, options, context);
     if (what !== "servers") printFailures(statuses);
-    if (code === 0 && invocation.json === false) {
+    if (code === 0 && !options.json) {
       originalConsole.log(
         what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
       );
@@ -81,7 +87,7 @@ async function printEntries(
   what: EntryList,
   client: InProcessClient,
   hub: Hub,
-  { json, all }: Invocation,
+  { json, all }: ListOptions,
   { env }: CommandContext,
 ): Promise<void> {
   const { kinds, noun } = LIST_KINDS[what];
@@ -90,7 +96,7 @@ async function printEntries(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
   const exposureNotes = all ? notesOf(what, hub) : [];
-  if (json !== false) {
+  if (json) {
     // The entries' bytes as clients get them: parsing would change the spelling of numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
@@ -156,7 +162,7 @@ function countEntries(what: EntryList, statuses: readonly ServerState[], hub: Hu
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
   const hidden = notesOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
-  return `${countNoun(shown, noun)} of ${countNoun(known.length, "server")}${more}`;
+  return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }
 
 function countServers(serverStates: readonly ServerState[]): string {
@@ -164,7 +170,7 @@ function countServers(serverStates: readonly ServerState[]): string {
     const number = serverStates.filter(({ at }) => at === state).length;
     return number === 0 ? "" : `${number} ${state}`;
   });
-  return [countNoun(serverStates.length, "server"), ...states.filter(Boolean)].join(", ");
+  return [count(serverStates.length, "server"), ...states.filter(Boolean)].join(", ");
 }
 
 interface DescribedEntry {
@@ -183,7 +189,7 @@ function firstLine({ description: listed, title, frontmatter }: DescribedEntry):
 function printServers(
   { servers }: Manifest,
   statuses: readonly ServerState[],
-  { json }: Invocation,
+  { json }: ListOptions,
   { env }: CommandContext,
 ): void {
   const urls = new Map(
@@ -191,7 +197,7 @@ function printServers(
       spec.kind === "remote" ? [[spec.name, describeUrl(spec.url)] as const] : [],
     ),
   );
-  if (json !== false) {
+  if (json) {
     originalConsole.log(formatJson({ servers: statuses.map((it) => toJson(it, urls)) }));
     return;
   }

@@ -6,9 +6,12 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
 /** `toolmux remove`: removes a server from the manifest, and names its secrets and tokens that remain. */
-export async function remove(invocation: Invocation, context: CommandContext): Promise<number> {
-  const [name = ""] = invocation.words;
-  const file = await manifestToEdit(invocation, context);
+export async function remove(
+  { args, config, options }: Invocation<{ readonly file: string | undefined }>,
+  context: CommandContext,
+): Promise<number> {
+  const [name = ""] = args;
+  const file = await manifestToEdit(options.file ?? config.at(-1), context);
   const edit = await editManifestFile(file, { kind: "remove", name }, context);
   originalConsole.log(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import type { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
@@ -27,14 +28,25 @@ const FLUSH_LIMIT = 250;
 /** Replay options by server name. */
 type RecordedServers = ReadonlyMap<string, ReplayOptions>;
 
+/** The options of `replay`. */
+interface ReplayCommandOptions {
+  readonly server: string | undefined;
+  readonly speed: string | undefined;
+  readonly strict: boolean;
+}
+
 /** `toolmux replay`: serves a recording, either one server (`--server`) or a hub over all of them. */
-export async function replay(invocation: Invocation, context: CommandContext): Promise<number> {
-  const { words, values, switches, logFormat } = invocation;
-  const [path = ""] = words;
-  const speed = readSpeed(values.get("speed")?.at(-1) ?? "1");
+export async function replay(
+  invocation: Invocation<ReplayCommandOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options, logFormat } = invocation;
+  const [path = ""] = args;
+  const speed = readSpeed(options.speed ?? "1");
   const recorded = readRecording(await read(resolve(context.cwd, path), path), path);
   const stderrWriter = new StderrWriter(
-    (missing) => `${missing} lines are missing here: nobody read`,
+    (missing) =>
+      `${count(missing, "line")} ${missing === 1 ? "is" : "are"} missing here: nobody read`,
   );
   const log = (level: "info" | "warn", text: string): void =>
     stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));
@@ -50,7 +62,7 @@ export async function replay(invocation: Invocation, context: CommandContext): P
       return [server, { server, matcher, report, clock: systemClock, speed }] as const;
     }),
   );
-  const server = values.get("server")?.at(-1);
+  const { server } = options;
   if (server !== undefined && !servers.has(server))
     throw unknownServerError(server, [...servers.keys()]);
   for (const note of recorded.notes) log("info", note);
@@ -74,7 +86,7 @@ export async function replay(invocation: Invocation, context: CommandContext): P
     log(report.hasDiverged ? "warn" : "info", report.summary(unplayed));
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
-  return hasEnded || (report.hasDiverged && switches.has("strict")) ? 1 : 0;
+  return hasEnded || (report.hasDiverged && options.strict) ? 1 : 0;
 }
 
 /** @returns whether the recorded server ended its connection */

@@ -1,11 +1,10 @@
+import { count } from "../../base/format.ts";
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { usageError } from "../args.ts";
 import {
-  countNoun,
   formatJson,
   terminalStyleOf,
   type TerminalStyle,
@@ -14,19 +13,30 @@ import {
 import { sanitizeLine } from "../../terminal/log.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
 
-const DEFAULT_LIMIT = 20;
-const MAX_LIMIT = 200;
+/** The options of `search`. */
+interface SearchOptions {
+  readonly from: readonly string[];
+  readonly limit: number;
+  readonly json: boolean;
+}
 
 /** `toolmux search`: searches the registries. @returns 1 if nothing was found, 3 if no registry answered */
-export async function search(invocation: Invocation, context: CommandContext): Promise<number> {
-  const { words, json, values } = invocation;
-  const limit = readLimit(values.get("limit")?.at(-1));
+export async function search(
+  invocation: Invocation<SearchOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args: words, options } = invocation;
   const log = openLog(invocation);
   const registries = await openRegistries(invocation, context);
-  const { entries, failures } = await searchRegistries(registries, words, limit, context.signal);
+  const { entries, failures } = await searchRegistries(
+    registries,
+    words,
+    options.limit,
+    context.signal,
+  );
   logRegistryFailures(failures, log);
   const hasAnswer = failures.length < registries.length;
-  if (json !== false) {
+  if (options.json) {
     const failed = failures.map(({ directory, cause: { code, message } }) => ({
       directory,
       code,
@@ -37,13 +47,6 @@ export async function search(invocation: Invocation, context: CommandContext): P
     originalConsole.log(describeResults(entries, terminalStyleOf(context.env)));
   else if (hasAnswer) log("warn", `nothing was found for ${words.join(" ")}`);
   return entries.length > 0 ? 0 : hasAnswer ? 1 : 3;
-}
-
-function readLimit(text: string | undefined): number {
-  if (text === undefined) return DEFAULT_LIMIT;
-  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= MAX_LIMIT) return limit;
-  throw usageError(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
 }
 
 function describeResults(
@@ -69,7 +72,7 @@ function describeResults(
   });
   const first = listings.find(({ options: offers }) => offers.length > 0);
   const hint = first === undefined ? "" : `; to have one: toolmux add ${sanitizeLine(first.name)}`;
-  return [...blocks, colors.dim(countNoun(listings.length, "server") + hint)].join("\n");
+  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
 }
 
 /** The ways to run or reach a server, or why it cannot be added by name. */

@@ -21,9 +21,17 @@ import { askHidden, canAsk } from "../prompt.ts";
 /** Maximum size of a value, in bytes. */
 const MAX_VALUE_SIZE = 64 * 1024;
 
+/** The options of `secret`. */
+interface SecretOptions {
+  readonly json: boolean;
+}
+
 /** `toolmux secret`: stores, lists or removes secrets. Values are neither read from the command line nor printed. */
-export async function secret(invocation: Invocation, context: CommandContext): Promise<number> {
-  const [word = "", ...rest] = invocation.words;
+export async function secret(
+  invocation: Invocation<SecretOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [word = "", ...rest] = invocation.args;
   const secrets = openSecrets(context);
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
@@ -132,14 +140,14 @@ interface SecretRow {
 }
 
 async function printSecrets(
-  invocation: Invocation,
+  invocation: Invocation<SecretOptions>,
   secrets: Secrets,
   context: CommandContext,
 ): Promise<number> {
   const uses = await usersBySecret(invocation, context);
   const rows = await listRows(secrets, uses ?? new Map(), context);
   const key = await secrets.protection();
-  if (invocation.json !== false) {
+  if (invocation.options.json) {
     originalConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
     return 0;
   }
@@ -182,13 +190,13 @@ async function listRows(
 
 /** The servers that refer to each secret; undefined if there is no usable manifest. */
 async function usersBySecret(
-  invocation: Invocation,
+  invocation: Invocation<SecretOptions>,
   context: CommandContext,
 ): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
   const uses = new Map<string, string[]>();
   const loaded = await loadManifest(loadOptions(invocation, context));
   if (!loaded.ok) {
-    if (invocation.json === false) {
+    if (!invocation.options.json) {
       printStderrLine(
         "the manifest cannot be used, so it is not said who wants what; see toolmux check",
       );

@@ -1,3 +1,4 @@
+import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { type Clock, systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
@@ -9,11 +10,8 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
-  countNoun,
   formatStartingTime,
-  formatDuration,
   formatJson,
-  formatSize,
   openStatusLine,
   type StatusLine,
   terminalStyleOf,
@@ -24,7 +22,7 @@ import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
@@ -46,13 +44,13 @@ interface HealthyServer extends ServerSubject {
   /** Number of its tools that clients see. */
   readonly shown: number;
   readonly connection: ConnectionStatus;
-  /** Usage of its processes; undefined: unknown, or there are none. */
+  /** Resource usage of the server's processes; undefined if it is unknown or there are none. */
   readonly processStats: ProcessStats | undefined;
 }
 
 interface StartingServer extends ServerSubject {
   readonly state: "starting";
-  /** Time since its start began, in ms: longer than `connectTimeout`. */
+  /** Time since the server's start began, in ms; longer than its `connectTimeout`. */
   readonly elapsed: number;
 }
 
@@ -217,7 +215,7 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
   const counted = (...states: readonly ServerDiagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
   const disabled = counted("disabled");
-  const servers = countNoun(diagnoses.length - disabled, "server");
+  const servers = count(diagnoses.length - disabled, "server");
   const more = disabled === 0 ? "" : `; ${disabled} disabled`;
   switch (verdictOf(diagnoses)) {
     case "healthy":
@@ -293,7 +291,7 @@ export interface StartProgress {
 
 /**
  * Shows the progress of starting these servers in a status line, until stopped.
- * @returns stops and clears the line. Other output must clear the line before it.
+ * @returns a function that stops this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
   servers: readonly string[],
@@ -357,17 +355,16 @@ function hasFailed(state: StateName): boolean {
  * `toolmux status`: starts every server, or the named ones, and prints the state of each with hints about
  * failures.
  */
-export async function status(invocation: Invocation, context: CommandContext): Promise<number> {
-  const isForPeople = invocation.json === false;
+export async function status(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
+  const isForPeople = !invocation.options.json;
   const line = isForPeople ? openStatusLine(context.env) : undefined;
-  const print = openLog(invocation);
-  const log: CommandLog = (level, text) => {
-    line?.clear();
-    print(level, text);
-  };
+  const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
-    choose: (all) => pickServers(all, invocation.words),
+    choose: (all) => pickServers(all, invocation.args),
     // Checking the status must not open login pages.
     authorizes: false,
   });
@@ -396,7 +393,7 @@ async function diagnoseServers(
   const processStats = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
-      // If a server exits meanwhile, its state shows it; the state is read after this.
+      // An error is ignored: if the server has exited meanwhile, its state, which is read below, shows that.
       const running = await hub.inspect(server).catch(() => undefined);
       processStats.set(server, running);
     }),
@@ -421,7 +418,10 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   return { ...manifest, servers: servers.map(withoutRetries) };
 }
 
-/** Each server is started once without retries, and is not stopped as idle before the last has started. */
+/**
+ * Changes a server's settings so that it is started once, without retries, and is not stopped as idle while other
+ * servers start.
+ */
 function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };

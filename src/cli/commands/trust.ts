@@ -15,8 +15,8 @@ import { withManifestLock } from "../manifest-file.ts";
  * `toolmux trust`: trusts a file with its current content, and prints the commands and plugins that this
  * allows. A file with problems is not trusted.
  */
-export async function trustFile({ words }: Invocation, context: CommandContext): Promise<number> {
-  const [word = ""] = words;
+export async function trustFile({ args }: Invocation, context: CommandContext): Promise<number> {
+  const [word = ""] = args;
   const { real, manifest } = await trustFileContent(
     resolve(context.cwd, expandHome(word, context.env)),
     context,

@@ -1,7 +1,7 @@
 import { access, lstat, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { clientFoldersOf, CLIENTS } from "../../client-configs/clients.ts";
-import { findOwnExecutable } from "../../client-configs/entry-to-manifest.ts";
+import { findOwnExecutable } from "../../manifest/client-entry.ts";
 import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import type { Finding } from "./findings.ts";

@@ -61,8 +61,8 @@ async function checkToken(
 const OWN_SECRET = /^(?:oauth\/|toolmux\/http-token$)/;
 
 /**
- * Checks the secret store: unused secrets, and where its key is. @param manifest undefined if there is none; then no
- * secret counts as unused
+ * Checks the secret store: reports secrets that nothing uses, and an encryption key that is kept beside the store.
+ * @param manifest undefined if there is none; then no secret counts as unused
  */
 export async function checkSecrets(
   secrets: Secrets,

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { lstat, readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Finding, Fix } from "./findings.ts";
@@ -8,7 +9,6 @@ import type { Manifest } from "../../manifest/schema.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
 import type { CommandContext } from "../command.ts";
-import { countNoun } from "../../terminal/terminal.ts";
 
 /** Permission bits of group and others. */
 const GROUP_AND_OTHERS = 0o077;
@@ -96,7 +96,7 @@ function checkOwnPermissions(entries: readonly FileEntry[]): readonly Finding[] 
   }));
   const more =
     accessible.length > 1
-      ? `, and so can ${countNoun(accessible.length - 1, "other entry").replace("entrys", "entries")}`
+      ? `, and so can ${count(accessible.length - 1, "other entry", "other entries")}`
       : "";
   const text = `Others can get at what toolmux keeps for itself${more}.`;
   return [{ code: "TM702", subject: first.path, text, advice: "toolmux doctor --fix", fixes }];
@@ -110,7 +110,7 @@ function findTempFiles(entries: readonly FileEntry[], now: number): readonly Fin
   const [first] = stale;
   if (first === undefined) return [];
   const fixes = stale.map(({ path }): Fix => ({ kind: "remove", path }));
-  const text = `Whoever wrote ${countNoun(stale.length, "file")} there did not live to finish it.`;
+  const text = `Whoever wrote ${count(stale.length, "file")} there did not live to finish it.`;
   return [
     { code: "TM602", subject: dirname(first.path), text, advice: "toolmux doctor --fix", fixes },
   ];
@@ -138,7 +138,7 @@ async function findOrphans(): Promise<readonly Finding[]> {
   const orphans = await countOrphans().catch(() => 0);
   if (orphans === 0) return [];
   const verb = orphans === 1 ? "runs" : "run";
-  const text = `${countNoun(orphans, "process").replace("processs", "processes")} of a hub that was killed still ${verb}.`;
+  const text = `${count(orphans, "process", "processes")} of a hub that was killed still ${verb}.`;
   const advice = "The next start of toolmux ends them, or toolmux doctor --fix does.";
   return [{ code: "TM601", subject: "processes", text, advice, fixes: [{ kind: "sweep" }] }];
 }

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { access, chmod, rm } from "node:fs/promises";
 import { runtimeName } from "../../base/runtime.ts";
 import { VERSION } from "../../base/version.ts";
@@ -6,12 +7,7 @@ import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
-import {
-  countNoun,
-  formatJson,
-  terminalStyleOf,
-  type TerminalStyle,
-} from "../../terminal/terminal.ts";
+import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions, openLog } from "../load-manifest.ts";
@@ -68,7 +64,10 @@ const COLORS = {
 } as const satisfies Record<FindingSeverity, string>;
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
-/** For people: findings by severity with code and advice, then a summary. @param all includes confirmations */
+/**
+ * For people: findings by severity with code and advice, then a summary. @param all whether confirmations (severity
+ * "ok") are shown, too
+ */
 export function describeFindings(
   findings: readonly Finding[],
   all: boolean,
@@ -93,7 +92,7 @@ export function describeFindings(
 function summarizeFindings(findings: readonly Finding[]): string {
   const counts = Object.entries(NOUNS).flatMap(([severity, noun]) => {
     const number = findings.filter((it) => severityOf(it) === severity).length;
-    return number === 0 ? [] : [countNoun(number, noun)];
+    return number === 0 ? [] : [count(number, noun)];
   });
   return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
 }
@@ -114,23 +113,33 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
   };
 }
 
+/** The options of `doctor`. */
+export interface DoctorOptions {
+  readonly connect: boolean;
+  readonly fix: boolean;
+  readonly http: string | undefined;
+  readonly all: boolean;
+  readonly json: boolean;
+}
+
 /**
  * `toolmux doctor`: looks for problems with the manifest, servers, credentials, ports, files and clients, and
  * says what to do; with `--fix` it repairs what is safe.
  * Start with `collectFindings`: each file of this folder has one check that returns `Finding`s; findings.ts
  * has their codes.
  */
-export async function doctor(invocation: Invocation, context: CommandContext): Promise<number> {
-  const { switches, json } = invocation;
+export async function doctor(
+  invocation: Invocation<DoctorOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { fix, all, json } = invocation.options;
   let findings = await collectFindings(invocation, context);
-  const fixed = switches.has("fix") ? await repair(findings) : [];
+  const fixed = fix ? await repair(findings) : [];
   if (fixed.length > 0) findings = await collectFindings(invocation, context);
-  if (json !== false) originalConsole.log(formatJson(findingsToJson(findings, fixed)));
+  if (json) originalConsole.log(formatJson(findingsToJson(findings, fixed)));
   else {
     for (const line of fixed) originalConsole.log(`fixed: ${sanitizeLine(line)}`);
-    originalConsole.log(
-      describeFindings(findings, switches.has("all"), terminalStyleOf(context.env)),
-    );
+    originalConsole.log(describeFindings(findings, all, terminalStyleOf(context.env)));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;
@@ -138,7 +147,7 @@ export async function doctor(invocation: Invocation, context: CommandContext): P
 
 /** All findings. Changes nothing, except that reading toolmux's own files restricts their permissions. */
 export async function collectFindings(
-  invocation: Invocation,
+  invocation: Invocation<DoctorOptions>,
   context: CommandContext,
 ): Promise<readonly Finding[]> {
   const now = Date.now();
@@ -148,7 +157,7 @@ export async function collectFindings(
   const secrets = openSecrets(context);
   // Reading toolmux's own files restricts their permissions, so those are checked first.
   const disk = await checkDisk(manifest, context, now);
-  const isThere = await exists(await manifestToEdit(invocation, context));
+  const isThere = await exists(await manifestToEdit(invocation.config.at(-1), context));
   const log = openLog(invocation);
   /**
    * Values redacted in all findings: plaintext secrets in the manifest, and resolved values. Both may recur
@@ -159,11 +168,11 @@ export async function collectFindings(
     checkServers(servers, secrets, context, hidden),
     checkSecrets(secrets, manifest),
     checkTokens(servers, secrets, context),
-    checkPorts(invocation, servers, context),
+    checkPorts(invocation.options, servers, context),
     checkClients(manifest, context, now),
   ]);
   const saved = await savedListing(manifest, context, now);
-  const isLive = manifest !== undefined && invocation.switches.has("connect");
+  const isLive = manifest !== undefined && invocation.options.connect;
   const listing = isLive ? await connectAndList(manifest, context, log) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
@@ -176,7 +185,7 @@ export async function collectFindings(
     ...ports,
     ...disk,
     ...snapshotFindings,
-    // A server that cannot be started is reported by another check already.
+    // If `checkServers` has reported why a server cannot be started, its failed start is not reported again.
     ...(isLive ? listing.findings : []).filter(
       ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
     ),

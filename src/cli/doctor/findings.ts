@@ -3,7 +3,7 @@ export type FindingSeverity = "error" | "warning" | "info" | "ok";
 
 interface CodeInfo {
   readonly severity: FindingSeverity;
-  /** The description in the table of README.md. */
+  /** The description in docs/doctor-codes.md, which `npm run docs` writes. */
   readonly title: string;
 }
 
@@ -79,11 +79,11 @@ export type Fix =
 /** One problem, note or confirmation. Its texts contain no secret. */
 export interface Finding {
   readonly code: FindingCode;
-  /** The server, file or other thing that it is about; empty: toolmux itself. */
+  /** The server, file or other thing that the finding is about; empty if it is about toolmux itself. */
   readonly subject: string;
   /** A full sentence. */
   readonly text: string;
-  /** What to do, as a full sentence; undefined: nothing. */
+  /** What the user can do, as a full sentence; undefined if there is nothing to do. */
   readonly advice?: string | undefined;
   /** Safe repairs; empty: only the user can fix it. */
   readonly fixes?: readonly Fix[];

@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import process from "node:process";
 import { textOf } from "../../base/bytes.ts";
 import { abortable } from "../../base/clock.ts";
@@ -22,7 +23,7 @@ import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
-import { countNoun, formatStartingTime } from "../../terminal/terminal.ts";
+import { formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
@@ -41,7 +42,7 @@ const MAX_SERVER_NAMES = 10;
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
-  /** Redacts the resolved values of started servers; absent: none was started. */
+  /** Redacts the resolved values of started servers; absent if no server was started. */
   readonly redact?: (text: string) => string;
 }
 
@@ -78,7 +79,7 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
   const advice = "toolmux doctor --fix removes them; servers list again when they are started.";
-  const of = (fixes: readonly Fix[]): string => countNoun(fixes.length, "snapshot");
+  const of = (fixes: readonly Fix[]): string => count(fixes.length, "snapshot");
   return [
     ...(broken.length === 0
       ? []
@@ -141,7 +142,7 @@ const ELICITATION_CAPABILITIES = [
   { form: DECLARED, url: DECLARED },
   { url: DECLARED },
 ];
-/** Extensions that clients are known to declare. */
+/** The sets of extensions that clients are known to declare. */
 const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
 
 /**
@@ -225,7 +226,7 @@ function isAuthenticating(hub: Hub, server: string): boolean {
   return connections.some(({ state }) => state === "authenticating");
 }
 
-/** Each server is started once, without retries. */
+/** A copy of a server's specification that makes the hub start it at once, only once, and keep it running. */
 function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };

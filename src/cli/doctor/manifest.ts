@@ -1,6 +1,6 @@
 import { findPlaintextSecrets, identifySpec } from "../../client-configs/import-plan.ts";
 import type { LoadedManifest } from "../../manifest/load.ts";
-import type { Problem } from "../../manifest/problems.ts";
+import { formatPath, type Problem } from "../../manifest/problems.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
 import type { Finding } from "./findings.ts";
 
@@ -41,7 +41,7 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
     return { code: "TM104", subject: file, text, advice };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  const whole = [path, message].filter((part) => part !== "").join(": ");
+  const whole = [formatPath(path), message].filter((part) => part !== "").join(": ");
   // The sentence may begin with a key (`path`), so its first letter is not capitalized.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
@@ -63,7 +63,8 @@ function findDuplicates(servers: readonly ServerSpec[]): readonly Finding[] {
       const keys = identifySpec(spec);
       const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
       for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
-      // Entries that differ in environment or settings are meant to be two servers.
+      // Two servers with the same command or URL are meant to be separate if their environment or other settings
+      // differ.
       if (other === undefined || hasOtherSettings(servers, other, spec)) return [];
       const text = `It is started just as "${other}" is: models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];

@@ -1,17 +1,17 @@
 import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
-import { readHttpAddress } from "../http-address.ts";
-import type { CommandContext, Invocation } from "../command.ts";
+import { type HttpOptions, readHttpAddress } from "../http-address.ts";
+import type { CommandContext } from "../command.ts";
 
 /** Checks that the ports for HTTP and for OAuth callbacks are free. @throws {HubError} usage */
 export async function checkPorts(
-  invocation: Invocation,
+  options: HttpOptions,
   servers: readonly ServerSpec[],
   context: CommandContext,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
-  const address = readHttpAddress(invocation, context);
+  const address = readHttpAddress(options, context);
   if (address !== undefined && address.port !== 0) {
     const { hostname, port } = address;
     const reason = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);
@@ -39,7 +39,7 @@ const LISTEN_ERRORS: Readonly<Record<string, string>> = {
   EADDRNOTAVAIL: "this machine has no such address",
 };
 
-/** @returns why listening fails; undefined: it works */
+/** @returns why listening fails; undefined if it works */
 function tryPort(host: string, port: number): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();

@@ -110,7 +110,7 @@ async function resolvePrograms(
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
 
-/** Minimum versions that servers made with the SDKs need. */
+/** Minimum versions of the runtimes, which servers made with the official MCP SDKs need. */
 const MIN_VERSIONS: readonly { program: RegExp; name: string; min: readonly [number, number] }[] = [
   { program: /^node$/, name: "Node.js", min: [18, 0] },
   { program: /^python(?:3(?:\.\d+)?)?$/, name: "Python", min: [3, 10] },

@@ -7,14 +7,14 @@ export type SchemaFlaw = Extract<
   "TM911" | "TM912" | "TM913" | "TM914" | "TM915" | "TM916" | "TM917" | "TM918"
 >;
 
-/** Maximum length of a description, in characters: OpenAI rejects longer ones; others truncate. */
+/** Maximum length of a description, in characters: OpenAI rejects longer ones, others truncate them. */
 const MAX_DESCRIPTION = 1024;
-/** Argument names that providers accept. */
+/** Argument names that model providers accept. */
 const ARGUMENT_NAME = /^[a-zA-Z0-9_.-]{1,64}$/;
 const OLD_DRAFT = /draft-0\d|2019-09/;
 /** Maximum number of subschemas checked. */
 const MAX_SUBSCHEMAS = 20_000;
-/** Keywords that are rejected at the top of a tool's arguments. */
+/** Schema keywords that model providers reject at the top level of a tool's `inputSchema`. */
 const COMBINATORS = ["anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref"];
 const LIST_KEYWORDS = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
 const MAP_KEYWORDS = [

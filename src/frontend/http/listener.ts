@@ -1,6 +1,7 @@
-import type { Server } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
+import { type Deferred, deferred } from "../../base/deferred.ts";
 import {
   type BunHttpHandler,
   serveOnBun,
@@ -36,7 +37,7 @@ export interface RequestInfo {
    * (`/a/../b` to `/b`). Reverse proxies that allow only some paths judge the path that was sent.
    */
   readonly isPathAsSent: boolean;
-  /** Keeps the connection open while a response is due that may be silent for longer than `IDLE_TIMEOUT`. */
+  /** Keeps the connection open until `response` settles, even if nothing is sent for longer than `IDLE_TIMEOUT`. */
   keepOpen(response: Promise<unknown>): void;
 }
 
@@ -105,17 +106,28 @@ function listenOnDeno(
   { hostname, port, fetch }: ListenOptions,
 ): HttpListener {
   const abort = new AbortController();
+  let inFlight = 0;
+  let idle: Deferred<void> | undefined;
+  const onEnd = (): void => {
+    if (--inFlight === 0) idle?.resolve();
+  };
   const options = { hostname, port, signal: abort.signal, onListen() {}, onError: internalError };
-  // Deno does not normalize paths.
-  const server = serve(options, (request) => fetch(request, PATH_AS_SENT));
+  const server = serve(options, (request, { completed }) => {
+    inFlight++;
+    void completed.then(onEnd, onEnd);
+    // Deno does not normalize paths.
+    return fetch(request, PATH_AS_SENT);
+  });
   return {
     port: server.addr.port,
-    close: (ms) =>
-      closeWithin(ms, server.shutdown(), () => {
-        // The server has not finished before all requests are answered, also if their connections are closed.
-        abort.abort();
-        return Promise.resolve();
-      }),
+    close: async (ms) => {
+      if (inFlight > 0) {
+        idle = deferred();
+        await settlesWithin(ms, idle.promise);
+      }
+      // `server.shutdown()` is not used: after it, Deno throws in `abort`, and nothing else closes open connections.
+      abort.abort();
+    },
   };
 }
 
@@ -124,17 +136,21 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
     import("node:http"),
     import("@hono/node-server"),
   ]);
+  const queued = new QueuedResponses();
   const server = createServer(
     { keepAliveTimeout: IDLE_TIMEOUT * 1000, noDelay: true },
     getRequestListener(
       (request, env) => {
-        const sent = "incoming" in env ? env.incoming.url : undefined;
+        if (!("incoming" in env)) return fetch(request, PATH_NORMALIZED);
+        const { incoming, outgoing } = env as unknown as NodeEnv;
+        if (outgoing.socket === null) queued.add(incoming.socket, outgoing);
+        const sent = incoming.url;
         return fetch(request, isPathOf(request.url, sent) ? PATH_AS_SENT : PATH_NORMALIZED);
       },
       {
         hostname,
         overrideGlobalObjects: false,
-        // A request whose Host header or target is malformed.
+        // Thrown for a request whose Host header or target is malformed.
         errorHandler: (error) =>
           error instanceof RequestError ? new Response(null, { status: 400 }) : internalError(),
       },
@@ -153,7 +169,38 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
   };
 }
 
-/** Whether the URL has the same path, and ends the same way, as the request target (RFC 9112, 3.2.1). */
+interface NodeEnv {
+  readonly incoming: IncomingMessage;
+  readonly outgoing: ServerResponse;
+}
+
+/**
+ * The responses to pipelined requests that wait for the responses before them. Node does not tell them that their
+ * connection has closed, so their requests would not be cancelled.
+ */
+class QueuedResponses {
+  readonly #bySocket = new WeakMap<Socket, Set<ServerResponse>>();
+
+  add(socket: Socket, response: ServerResponse): void {
+    const responses = this.#bySocket.get(socket) ?? this.#watch(socket);
+    responses.add(response);
+    response.once("close", () => responses.delete(response));
+  }
+
+  #watch(socket: Socket): Set<ServerResponse> {
+    const responses = new Set<ServerResponse>();
+    this.#bySocket.set(socket, responses);
+    socket.once("close", () => {
+      for (const response of responses) response.emit("close");
+    });
+    return responses;
+  }
+}
+
+/**
+ * Whether the URL ends with exactly the path and query of the request line (RFC 9112, 3.2.1), that is, nothing was
+ * normalized.
+ */
 function isPathOf(url: string, target: string | undefined): boolean {
   return (
     target !== undefined &&

@@ -28,9 +28,14 @@ import {
 } from "../modern/request.ts";
 import { EventBuffer } from "./event-buffer.ts";
 import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
-import { acceptedResponse, errorResponse, messageResponse } from "./responses.ts";
+import {
+  acceptedResponse,
+  errorResponse,
+  messageResponse,
+  shuttingDownResponse,
+} from "./responses.ts";
 
-/** By method: the member of `params` that the header `Mcp-Name` repeats. */
+/** For each method: the member of `params` that the header `Mcp-Name` must repeat. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
   [Method.toolsCall, "name"],
   [Method.promptsGet, "name"],
@@ -68,8 +73,8 @@ export function checkParamHeaders(
   const { request, params } = modernRequest;
   if (request.method !== Method.toolsCall) return;
   const name = params.string("name") ?? "";
-  // A client may also use a tool's remote name, if only one server has such a tool. Among several, only the router can
-  // choose, so nothing is checked here.
+  // A client may also use a tool's remote name, if only one server has such a tool. Among several such tools, only the
+  // router can choose, so the headers are not checked here.
   const [first, second] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
   const item = (catalog.tools.find(name) ?? (second === undefined ? first : undefined))?.item;
@@ -171,10 +176,12 @@ export class ModernHttp implements PostReceiver {
   }
 
   close(): void {
+    // Before the clients are closed, as they end requests without a response.
+    for (const response of this.#responses.values()) response.cancel(shuttingDownResponse());
     this.#clients?.close();
   }
 
-  /** The stream ends with its reader: a request is cancelled by disconnecting. */
+  /** The stream of a response ends with its reader: disconnecting cancels the request. */
   openStream(response: PostResponse): EventBuffer {
     return new EventBuffer(undefined, this.#options.clock, () =>
       response.cancel(acceptedResponse()),

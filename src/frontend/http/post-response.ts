@@ -40,7 +40,7 @@ export interface PostReceiver {
   readonly deadlines: Deadlines;
   /** Opens an event stream for a response. */
   openStream(response: PostResponse): EventBuffer;
-  /** Sends a message that belongs to a request, whose own response has to be JSON. */
+  /** Sends a message about a request whose response is JSON, so that the message cannot be part of that response. */
   sendSeparately(message: EncodedMessage): void;
   /** The HTTP status of a JSON response. */
   statusOf(message: EncodedMessage): number;

@@ -111,7 +111,7 @@ export class RequestBodies {
         else if (!this.#reserve(body, value.length)) body.end("tooMany");
         else if (reads >= MAX_SMALL_READS && body.size < reads * MIN_READ_SIZE)
           body.end("tooFragmented");
-        recent.push(value);
+        recent.push(compact(value));
         if (recent.length >= MAX_PIECES) {
           pieces.push(Buffer.concat(recent));
           recent = [];
@@ -138,6 +138,11 @@ export class RequestBodies {
       this.#cancelChecks = this.#receiving.size > 0 ? this.#scheduleChecks() : undefined;
     });
   }
+}
+
+/** Copies a piece that would keep a far larger buffer of the runtime alive: Deno reads each piece into 64 KiB. */
+function compact(piece: Uint8Array): Uint8Array {
+  return piece.length < piece.buffer.byteLength / 2 ? Buffer.copyBytesFrom(piece) : piece;
 }
 
 /** A body while it is received. */

@@ -73,7 +73,7 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
   }
 }
 
-/** The rest of the body is not awaited. */
+/** Closes the connection, because the rest of the body will not be read. */
 const CLOSE_CONNECTION = { headers: { Connection: "close" } };
 
 export function notFoundResponse(): Response {

@@ -268,7 +268,8 @@ export class HttpServer {
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
-      // A server may wait for this body: it may have been meant as the response to its request.
+      // The invalid body may have been meant as the response to a server's request: the session then lets that request
+      // fail at once.
       session?.receiveInvalid(message);
       return errorResponse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
@@ -338,7 +339,10 @@ export class HttpServer {
     return withoutConnectionHeaders(await response);
   }
 
-  /** 404 for names of servers that do not exist; otherwise their lists would just be empty. */
+  /**
+   * Responds 404 for names of servers that do not exist: with a typing error in the URL, the client would otherwise get
+   * empty lists.
+   */
   #refuseUnknownServers(servers: RequestedServers): Response | undefined {
     if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
@@ -407,8 +411,12 @@ function authorized(answer: Route): Route {
 }
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
-/** A URL below `/mcp` that is spelled without percent-encoding, which hono would decode. */
-const MCP_URL = /^\w+:\/\/[^/]*\/mcp(?:[/?]|$)/;
+/**
+ * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
+ * percent-encoded: hono decodes paths, but a reverse proxy may not.
+ */
+const MCP_URL =
+  /^\w+:\/\/[^/]*\/mcp(?:$|\?|\/(?![^?]*%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)))/i;
 const VERSION_HEADER = "MCP-Protocol-Version";
 const SESSION_HEADER = "Mcp-Session-Id";
 
@@ -433,7 +441,7 @@ const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
   "upgrade",
 ]);
 
-/** The response of a plugin's web application, as far as a plugin may decide it. */
+/** The response of a plugin's web application, without the headers that only the HTTP server may set. */
 function withoutConnectionHeaders({ status, headers, body }: Response): Response {
   const ownHeaders = [...headers].filter(([name]) => !CONNECTION_HEADERS.has(name.toLowerCase()));
   // `Response.error()` has status 0, which cannot be sent.

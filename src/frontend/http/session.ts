@@ -47,7 +47,7 @@ export interface HttpSessionOptions {
   readonly deadlines: Deadlines;
   /** The servers that the session was opened for. */
   readonly subset: ServerSubset;
-  /** A request was answered. */
+  /** Called when a request was answered. */
   onAnswered(): void;
   /** Called once, when the session has ended. */
   onEnd(): void;

@@ -92,14 +92,14 @@ export class ModernCall implements Caller, AwaitingCall {
   /** Responder and id of the client's last request, which may be a retry. */
   #responder: ModernResponder;
   #id: Piece;
-  /** Set once a retry has come, with its progress token. */
+  /** Set once a retry has come; `token` is the retry's progress token. */
   #retry: { readonly token: Piece | undefined } | undefined;
   /** The server's unanswered requests, by their keys in `inputRequests`. */
   #serverRequests = NO_REQUESTS;
   #count = 0;
   /** Whether the timer runs that collects requests for one `input_required` result. */
   #isBatching = false;
-  /** The server's last answer, in the form for this client. */
+  /** The server's last answer, after its translation for this client. */
   #translated: EncodedMessage | undefined;
   /** The error of a failed check against the catalog. */
   #checkError: EncodedMessage | undefined;
@@ -284,8 +284,9 @@ export class ModernCall implements Caller, AwaitingCall {
   }
 
   /**
-   * The answer that a modern client gets instead of a legacy server's, if it can act on it; undefined: the server's
-   * own.
+   * An answer that the client can act on, in place of a legacy server's: the capabilities that the client lacks, or the
+   * URLs that the user has to open.
+   * @returns undefined if the client gets the server's own answer
    */
   #replacementFor(response: Response): EncodedMessage | undefined {
     if (this.#missingCapabilities !== undefined) {
@@ -310,7 +311,8 @@ export class ModernCall implements Caller, AwaitingCall {
   #translate(response: Response, from: Era): EncodedMessage {
     const { request } = this.#modernRequest;
     const cache = CACHEABLE_METHODS.has(request.method) ? NO_CACHING : undefined;
-    // The base protocol's schemas require cache hints in results; the results of an extension may not have them.
+    // A modern server's results have the cache hints that the base protocol requires, but results of the skills
+    // extension may lack them.
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addCacheHint(response, NO_CACHING)

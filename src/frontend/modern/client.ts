@@ -183,8 +183,8 @@ export class ModernClient implements ClientChannel {
   notify(): void {}
 
   /**
-   * A log message names no request. A client that cannot be told apart from others gets it only if it has the only call
-   * at that server.
+   * A log message does not say which request it is about. Clients that cannot be told apart get it only if just one of
+   * their calls is at that server.
    */
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (this.level === undefined || !isAtLeast(severity, this.level)) return;
@@ -260,7 +260,8 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * Each request of clients that cannot be told apart gets its own sender object, so that none is taken for another's.
+   * Senders are compared by identity: each request of clients that cannot be told apart gets its own sender object, so
+   * that no two requests seem to come from one client.
    */
   #withOwnSender(modernRequest: ModernRequest): ModernRequest {
     if (this.id !== undefined) return modernRequest;
@@ -268,8 +269,8 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * Only a modern server can have issued a `requestState` that is not the hub's: with one, a call to a legacy server is
-   * refused.
+   * Refuses a call to a legacy server with a `requestState` that is not the hub's: only a modern server can have issued
+   * it.
    */
   #checkRequestState(modernRequest: ModernRequest, call: Call | undefined): void {
     if (call === undefined || modernRequest.params.string("requestState") === undefined) return;
@@ -333,7 +334,7 @@ export class ModernClient implements ClientChannel {
     subscription.begin();
   }
 
-  /** Lowers the servers' log level to the one that a request asks for. */
+  /** Lowers the servers' log level to the one that a request asks for, if that is lower. */
   #lowerLogLevel(level: LogSeverity | undefined): void {
     if (level === undefined || level === this.level) return;
     const before = this.level;

@@ -52,7 +52,8 @@ export class ModernClients {
 
   /**
    * Handles a request.
-   * @param check validates the request against its client's catalog; repeated when its tool is listed later; may throw
+   * @param check validates the request against its client's catalog, and throws if it is invalid; called again if the
+   * tool is listed only later
    * @throws {HubError} if the request cannot be served
    */
   handle(

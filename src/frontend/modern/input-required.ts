@@ -45,8 +45,8 @@ export interface AwaitingCall {
 /** Counts the waiting calls of all clients, up to `MAX_AWAITING.total`. */
 export class AwaitingLimit {
   /**
-   * Prefix of the request states that this hub issues. States of servers, which may be hubs, too, have another prefix
-   * and pass unchanged.
+   * Prefix of the request states that this hub issues. The states of servers have another prefix, even if the server is
+   * a hub itself, and are passed on unchanged.
    */
   readonly statePrefix = `toolmux-${randomToken(6)}.`;
   #count = 0;

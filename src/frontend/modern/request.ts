@@ -38,13 +38,13 @@ export interface ModernRequest {
   readonly capabilityClass: string;
 }
 
-/** No `_meta` shorter than this can be an envelope, in bytes. */
+/** A `_meta` that is not longer than this, in bytes, contains no envelope. */
 const MIN_ENVELOPE_LENGTH = MetaKey.version.length;
 
-/** Whether a request may be of the modern era. False is certain. */
+/** Whether a request may be of the modern era; if false, it certainly is not. */
 export function mayBeModernRequest(request: Request): boolean {
   const { method, members } = request;
-  // A short `_meta`, or none, decides it for most requests without a scan.
+  // Most requests have no `_meta`, or one that is too short for an envelope: they need no scan.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
   const isMarked =
@@ -126,8 +126,8 @@ function isSameEnvelope(
   for (const { key, start, end } of items) {
     if (!isEnvelopeKey(key)) continue;
     const cached = envelopeBytes[count++];
-    // Deno checks the target's range against the length of the buffer on which `compare` is called, so `bytes` must be
-    // the longer one.
+    // Deno checks the target's range against the length of the buffer on which `compare` is called: that must be
+    // `bytes`, the longer one.
     if (cached?.key !== key || cached.value.length !== end - start) return false;
     if (bytes.compare(cached.value, 0, cached.value.length, start, end) !== 0) return false;
   }

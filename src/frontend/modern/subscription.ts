@@ -41,7 +41,10 @@ export class ClientSubscription {
   /** The subscription id as a member of `_meta`: the id of the client's request. */
   readonly #idMember: string;
   readonly #requested: RequestedNotifications;
-  /** The list sections that the subscription covers, as the client may know them. */
+  /**
+   * The list sections that the subscription covers, as they were when the client subscribed or was last told of a
+   * change.
+   */
   readonly #knownSections: Map<Kind, Section>;
   readonly #resourceSubscriptions: ResourceSubscriptions;
   /** By URI: subscriptions that servers have not answered yet. `#refusedUris`: the URIs that servers refused. */

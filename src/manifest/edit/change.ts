@@ -8,7 +8,7 @@ export type ManifestChange =
 
 /** A change of one server. */
 export type ServerChange =
-  /** Appends the server or, unless `isNew` is set, replaces the one of that name. */
+  /** Appends the server or, unless `isNew` is set, replaces the existing server of that name. */
   | {
       readonly kind: "add";
       readonly name: string;
@@ -167,7 +167,8 @@ export class TextLines {
     const isFirst = this.all.slice(0, first).every((line) => line.text.trim() === "");
     const isLast = to >= this.all.length - 1;
     if (isLast) while (from > 0 && this.isBlank(from - 1)) from--;
-    // Of the blank lines before and after the removed lines, one stays.
+    // Blank lines below the removed lines stay only if they are needed to separate the text below from text directly
+    // above.
     else if (!(isFirst || this.isBlank(first - 1))) to = last;
     return { from: this.all[from]?.from ?? 0, to: this.all[to]?.to ?? this.#text.length, text: "" };
   }
@@ -198,8 +199,6 @@ export class TextLines {
       : { from: at, to: at, text };
   }
 }
-
-/* Formatting of TOML. */
 
 /** `key = value` in one line. */
 export function formatTomlPair([key, value]: readonly [string, unknown]): string {

@@ -8,7 +8,13 @@ import { HubError } from "../../base/errors.ts";
 import { addPositions, readConfigFile } from "../load.ts";
 import { mergeSources } from "../merge.ts";
 import { type FileFormat, parseText } from "../parse.ts";
-import { manifestError, printPathKey, type Problem, type UnplacedProblem } from "../problems.ts";
+import {
+  fileProblem,
+  manifestError,
+  printPathKey,
+  type Problem,
+  type UnplacedProblem,
+} from "../problems.ts";
 import type { ServerSpec } from "../schema.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";
 import {
@@ -59,7 +65,7 @@ export async function editManifest(
   const serversKey = serversKeyOf(before.root);
   const expected = applyChange(before.root, serversKey, change);
   if (expected === undefined) throw inapplicableError(manifest, before.root, serversKey, change);
-  const edits = await computeEdits(text, manifest.format, serversKey, change);
+  const edits = await computeEdits(text, manifest.format, [serversKey], change);
   if ("reason" in edits) throw refusedError(manifest, serversKey, change, edits.reason);
   const edited = keepFinalLineEnd(applyTextEdits(text, edits), text);
   const parsed = await parseText(edited, manifest.format);
@@ -81,16 +87,20 @@ export async function editManifest(
   };
 }
 
-async function computeEdits(
+/**
+ * Computes the text edits for a change of servers.
+ * @param path the keys that lead to the table of servers; of a TOML file one key
+ */
+export async function computeEdits(
   text: string,
   format: FileFormat,
-  serversKey: string,
+  path: readonly string[],
   change: ManifestChange,
 ): Promise<readonly TextEdit[] | EditRefusal> {
   // Loaded only when needed: the parsers in both modules, which record positions, are slow to load.
   return format === "toml"
-    ? (await import("./toml.ts")).editToml(text, change)
-    : (await import("./json.ts")).editJson(text, serversKey, change);
+    ? (await import("./toml.ts")).editToml(text, path.join("."), change)
+    : (await import("./json.ts")).editJson(text, path, change);
 }
 
 interface ParsedManifestText {
@@ -109,7 +119,7 @@ async function readManifestText(
   const parsed = await parseText(text, format);
   if (!parsed.ok) {
     const { message, position } = parsed;
-    throw manifestError([{ file, path: "", message, position }]);
+    throw manifestError([fileProblem(file, message, position)]);
   }
   const fileConfig = readConfigFile(parsed.root, file, parsed.duplicates);
   const source = { file, baseDir, fileConfig };
@@ -127,7 +137,7 @@ async function readManifestText(
   return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
-/** The key of the servers' table: `mcpServers` in clients' files. */
+/** The key of the servers' table: `servers`, or `mcpServers` as in clients' files. */
 function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }

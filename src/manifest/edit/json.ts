@@ -1,10 +1,13 @@
 import { createScanner, findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
 import { type EditRefusal, type ManifestChange, type TextEdit, TextLines } from "./change.ts";
 
-/** Computes the text edits for a change in valid JSON, with or without comments and trailing commas. */
+/**
+ * Computes the text edits for a change in valid JSON, with or without comments and trailing commas.
+ * @param path the keys that lead to the object of servers
+ */
 export function editJson(
   text: string,
-  serversKey: string,
+  path: readonly string[],
   change: ManifestChange,
 ): readonly TextEdit[] | EditRefusal {
   const root = parseTree(text, [], { allowTrailingComma: true });
@@ -14,14 +17,9 @@ export function editJson(
     lines: new TextLines(text, /^\s*(?:\/\/|\/\*.*\*\/\s*$)/),
     ...styleOf(text),
   };
-  const servers = findNodeAtLocation(root, [serversKey]);
-  if (change.kind === "addAll") {
-    return servers === undefined
-      ? addMembers(source, root, [[serversKey, Object.fromEntries(change.servers)]])
-      : addMembers(source, servers, [...change.servers]);
-  }
+  if (change.kind === "addAll") return addAt(source, root, path, [...change.servers]);
   const { name } = change;
-  const server = findNodeAtLocation(root, [serversKey, name]);
+  const server = findNodeAtLocation(root, [...path, name]);
   const property = server?.parent;
   switch (change.kind) {
     case "add":
@@ -34,9 +32,7 @@ export function editJson(
           ),
         ];
       }
-      return servers === undefined
-        ? addMembers(source, root, [[serversKey, { [name]: change.entry }]])
-        : addMembers(source, servers, [[name, change.entry]]);
+      return addAt(source, root, path, [[name, change.entry]]);
     case "remove":
       return property === undefined ? [] : removeMember(source, property);
     case "rename": {
@@ -44,7 +40,7 @@ export function editJson(
       return key === undefined ? [] : [replaceNode(key, JSON.stringify(change.to))];
     }
     case "set": {
-      const value = findNodeAtLocation(root, [serversKey, name, change.key]);
+      const value = findNodeAtLocation(root, [...path, name, change.key]);
       if (value?.parent !== undefined) {
         const indent = indentAt(text, value.parent.offset);
         return [
@@ -73,11 +69,26 @@ function replaceNode({ offset, length }: Node, text: string): TextEdit {
   return { from: offset, to: offset + length, text };
 }
 
+type Member = readonly [key: string, value: unknown];
+
+/** Appends members to the object at a path; objects of the path that are missing are added to the nearest one. */
+function addAt(
+  source: JsonText,
+  root: Node,
+  path: readonly string[],
+  members: readonly Member[],
+): readonly TextEdit[] | EditRefusal {
+  const object = findNodeAtLocation(root, [...path]);
+  const key = path.at(-1);
+  if (object !== undefined || key === undefined) return addMembers(source, object ?? root, members);
+  return addAt(source, root, path.slice(0, -1), [[key, Object.fromEntries(members)]]);
+}
+
 /** Appends members to an object. */
 function addMembers(
   source: JsonText,
   object: Node,
-  members: readonly (readonly [key: string, value: unknown])[],
+  members: readonly Member[],
 ): readonly TextEdit[] | EditRefusal {
   const { text, indentUnit, lines } = source;
   if (object.type !== "object")
@@ -96,7 +107,8 @@ function addMembers(
       .join(",");
   const last = object.children?.at(-1);
   if (last === undefined) {
-    // The object is empty or holds only comments, the last of which may reach to the end of its line.
+    // The object is empty or holds only comments. The members start on a new line, because the last comment may reach
+    // to the end of its line.
     const contentEnd = open + text.slice(open, close).trimEnd().length;
     const newText = formatMembers(lines.lineEnd + inner, inner, true) + lines.lineEnd + outer;
     return [{ from: contentEnd, to: close, text: newText }];
@@ -116,7 +128,7 @@ function addMembers(
   const indent = indentAt(text, first.offset);
   const line = lines.all[lines.indexAt(afterComma - 1)];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
-  // A comment after the last member stays on its line.
+  // If a comment follows the last member on its line, the new members are inserted after the comment.
   const at =
     lineEnd > afterComma && lineEnd <= close && isTrivia(text.slice(afterComma, lineEnd))
       ? lineEnd
@@ -142,10 +154,10 @@ function removeMember({ text, lines }: JsonText, property: Node): readonly TextE
   const last = lines.indexAt(afterComma - 1);
   const line = lines.all[last];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
+  const lineStart = lines.all[first]?.from ?? 0;
+  const startsLine = text.slice(lineStart, property.offset).trim() === "";
   const isOnOwnLines =
-    text.slice(lines.all[first]?.from, property.offset).trim() === "" &&
-    isTrivia(text.slice(afterComma, lineEnd)) &&
-    lineEnd <= (next?.offset ?? close);
+    startsLine && isTrivia(text.slice(afterComma, lineEnd)) && lineEnd <= (next?.offset ?? close);
   const before = previous === undefined ? undefined : previous.offset + previous.length;
   const superfluousComma =
     before !== undefined && next === undefined && comma === undefined
@@ -157,14 +169,9 @@ function removeMember({ text, lines }: JsonText, property: Node): readonly TextE
       : [{ from: superfluousComma, to: superfluousComma + 1, text: "" }];
   if (isOnOwnLines) return [...commas, lines.remove(lines.firstCommentAbove(first), last)];
   if (next !== undefined) return [{ from: property.offset, to: next.offset, text: "" }];
-  return [
-    ...commas,
-    {
-      from: superfluousComma === undefined ? property.offset : superfluousComma + 1,
-      to: afterComma,
-      text: "",
-    },
-  ];
+  // A comment on the line above belongs to the member there.
+  const start = startsLine ? lineStart : (superfluousComma ?? property.offset - 1) + 1;
+  return [...commas, { from: start, to: afterComma, text: "" }];
 }
 
 /** The position of the comma between two offsets, comments ignored; undefined if there is none. */

@@ -12,8 +12,6 @@ import {
   TextLines,
 } from "./change.ts";
 
-const SERVERS_KEY = "servers";
-
 /** A key-value pair and its place in the file. */
 interface PlacedPair {
   readonly node: AST.TOMLKeyValue;
@@ -26,23 +24,34 @@ interface PlacedPair {
 /** The parsed structure of a file. */
 interface TomlLayout {
   readonly text: string;
+  readonly serversKey: string;
   readonly lines: TextLines;
   readonly tables: readonly AST.TOMLTable[];
   /** The key-value pairs at the root and in tables, without those inside inline tables. */
   readonly pairs: readonly PlacedPair[];
 }
 
-/** Computes the text edits for a change in valid TOML. */
-export function editToml(text: string, change: ManifestChange): readonly TextEdit[] | EditRefusal {
-  const layout = readLayout(text);
+/**
+ * Computes the text edits for a change in valid TOML.
+ * @param serversKey the key of the table of servers
+ */
+export function editToml(
+  text: string,
+  serversKey: string,
+  change: ManifestChange,
+): readonly TextEdit[] | EditRefusal {
+  const layout = readLayout(text, serversKey);
   const inlineServers = layout.pairs.find(
-    ({ path }) => path.length === 1 && path[0] === SERVERS_KEY,
+    ({ path }) => path.length === 1 && path[0] === serversKey,
   );
   if (inlineServers !== undefined) {
     return { reason: `has its servers within braces (line ${inlineServers.node.loc.start.line})` };
   }
   if (change.kind === "addAll") {
-    const blocks = [...change.servers].map(([name, entry]) => ["", ...linesOfServer(name, entry)]);
+    const blocks = [...change.servers].map(([name, entry]) => [
+      "",
+      ...linesOfServer(serversKey, name, entry),
+    ]);
     return [appendLines(layout, blocks.flat().slice(1))];
   }
   const { name } = change;
@@ -58,7 +67,7 @@ export function editToml(text: string, change: ManifestChange): readonly TextEdi
   }
 }
 
-function readLayout(text: string): TomlLayout {
+function readLayout(text: string, serversKey: string): TomlLayout {
   const program = parseTOML(text, { tomlVersion: "1.1" });
   const nodes = program.body[0].body;
   const tables = nodes.filter((node) => node.type === "TOMLTable");
@@ -68,7 +77,7 @@ function readLayout(text: string): TomlLayout {
       : [placePair(node, [])],
   );
   // Lines such as `#:schema` are directives for editors, not comments on what follows.
-  return { text, lines: new TextLines(text, /^\s*#(?!:)/), tables, pairs };
+  return { text, serversKey, lines: new TextLines(text, /^\s*#(?!:)/), tables, pairs };
 }
 
 function placePair(node: AST.TOMLKeyValue, base: readonly (string | number)[]): PlacedPair {
@@ -79,18 +88,21 @@ function nameOf(key: AST.TOMLBare | AST.TOMLQuoted): string {
   return key.type === "TOMLBare" ? key.name : key.value;
 }
 
-function tablesOf({ tables }: TomlLayout, name: string): readonly AST.TOMLTable[] {
-  return tables.filter(({ resolvedKey: [top, key] }) => top === SERVERS_KEY && key === name);
+function tablesOf({ tables, serversKey }: TomlLayout, name: string): readonly AST.TOMLTable[] {
+  return tables.filter(({ resolvedKey: [top, key] }) => top === serversKey && key === name);
 }
 
 /** The pairs of a server outside of its own tables (dotted keys, inline tables). */
-function pairsOutsideTablesOf({ pairs }: TomlLayout, name: string): readonly PlacedPair[] {
+function pairsOutsideTablesOf(
+  { pairs, serversKey }: TomlLayout,
+  name: string,
+): readonly PlacedPair[] {
   return pairs.filter(
-    ({ path: [top, key], depth }) => depth < 2 && top === SERVERS_KEY && key === name,
+    ({ path: [top, key], depth }) => depth < 2 && top === serversKey && key === name,
   );
 }
 
-/** The last line of a table with its comments. */
+/** The last line of a table, including the comment lines that follow it directly. */
 function lastLine({ lines }: TomlLayout, { range: [from], key, body }: AST.TOMLTable): number {
   const end = Math.max(from, key.range[1], ...body.map((pair) => pair.range[1]));
   return lines.lastCommentBelow(lines.indexAt(end - 1));
@@ -115,13 +127,16 @@ function addServer(
   change: ServerChange & { readonly kind: "add" },
 ): readonly TextEdit[] {
   const { name, entry } = change;
-  const { lines, text } = layout;
-  const block = linesOfServer(name, entry);
+  const { lines, text, serversKey } = layout;
+  const block = linesOfServer(serversKey, name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // A table header cannot take the place of pairs outside of the server's tables, because other keys follow them:
-    // they are removed, and the server is appended.
+    // The server has pairs outside of its own tables. A table header cannot take their place, because it would claim
+    // the keys that follow: the server is removed, and appended as a new table.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
-    const result = applyTextEdits(withoutServer, addServer(readLayout(withoutServer), change));
+    const result = applyTextEdits(
+      withoutServer,
+      addServer(readLayout(withoutServer, serversKey), change),
+    );
     return [{ from: 0, to: text.length, text: result }];
   }
   const [old, ...others] = lineRangesOf(layout, name);
@@ -130,14 +145,14 @@ function addServer(
 }
 
 /** The lines of a server's table. */
-function linesOfServer(name: string, entry: Table): readonly string[] {
-  return [`[${SERVERS_KEY}.${formatTomlKey(name)}]`, ...Object.entries(entry).map(formatTomlPair)];
+function linesOfServer(serversKey: string, name: string, entry: Table): readonly string[] {
+  return [`[${serversKey}.${formatTomlKey(name)}]`, ...Object.entries(entry).map(formatTomlPair)];
 }
 
-/** Inserts lines behind the last server. */
+/** Inserts lines after the last server. */
 function appendLines(layout: TomlLayout, block: readonly string[]): TextEdit {
-  const { lines, tables } = layout;
-  const before = tables.findLast(({ resolvedKey: [top] }) => top === SERVERS_KEY);
+  const { lines, tables, serversKey } = layout;
+  const before = tables.findLast(({ resolvedKey: [top] }) => top === serversKey);
   const afterLine = before === undefined ? lines.all.length - 1 : lastLine(layout, before);
   return lines.insert(block, lastNonBlankLine(lines, afterLine));
 }
@@ -177,7 +192,7 @@ function setKey(
   key: string,
   value: string,
 ): readonly TextEdit[] | EditRefusal {
-  const targetPath = [SERVERS_KEY, name, key];
+  const targetPath = [layout.serversKey, name, key];
   const existing = layout.pairs.find(
     ({ path }) => path.length === 3 && targetPath.every((step, i) => step === path[i]),
   );

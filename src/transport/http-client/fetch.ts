@@ -1,9 +1,9 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
-import type { ResponseHead } from "./connection.ts";
+import { type ConnectOptions, openSocket } from "./open-socket.ts";
 import { HttpConnectionPool, requestTargetOf } from "./pool.ts";
-import { type ConnectOptions, openSocket } from "./connect.ts";
+import type { ResponseHead } from "./response-parser.ts";
 
 /** The supported part of `RequestInit`. */
 export interface FetchInit {

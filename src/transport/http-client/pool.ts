@@ -54,8 +54,10 @@ const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
 
 /**
  * The transport/http-client folder: an HTTP/1.1 client for Bun, Deno and Node which never sends a request twice, and
- * which knows proxies and additional certificates. Main types: `HttpConnectionPool`, below, and `HttpConnection`
- * (`connection.ts`). Start here; `fetch.ts` is the `fetch`-like use of it.
+ * which knows proxies and additional certificates. Start with `HttpConnectionPool`, below. `open-socket.ts` connects
+ * (`proxy.ts` chooses the proxy), `connection.ts` sends requests over one connection, `response-parser.ts` decodes
+ * responses, and `fetch.ts` is the `fetch`-like use of the pool. docs/decisions/http-client.md tells why `node:http` is
+ * not used.
  *
  * A pool of connections to one origin. A request uses an idle connection, or the next one that becomes idle or is
  * opened.

@@ -4,7 +4,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 /**
  * Finds the proxy for a URL in `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`; lower-case variables win.
  * Loopback addresses are never proxied.
- * @returns undefined if there is none; a string if the proxy's URL is not usable
+ * @returns undefined if there is none; the text of the proxy's URL if that is not usable
  */
 export function proxyFor(url: URL, env: Env): URL | string | undefined {
   const host = hostWithoutBrackets(url);

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
 

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { HubError } from "../../base/errors.ts";
 import type { TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import { isEventStream } from "./errors.ts";
 import { EventParser, type EventParserEvents } from "./event-parser.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
@@ -18,7 +18,7 @@ type EventStreamPolicy = "endWithConnection" | "resumeUntilAnswered" | "reconnec
 
 /** How an event stream has ended. */
 export type EventStreamEnd =
-  /** Its connection was closed. `cause`: how the POST failed whose response it was. */
+  /** Its connection was closed. `cause`: if the stream was the response to a POST, how that POST failed. */
   | { readonly kind: "dropped"; readonly cause: HubError | undefined }
   /**
    * The server has rejected the GET request or answered with another media type. `wasOpened`: it had accepted one
@@ -48,7 +48,9 @@ const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
  */
 const RECONNECT_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 
-/** A stream of server-sent events over one GET request after another, or over the response to a POST and GET requests. */
+/**
+ * A stream of server-sent events that continues over successive GET requests. It may begin as the response to a POST.
+ */
 export class EventStream implements RequestEvents {
   readonly #requester: HttpRequester;
   readonly #options: EventStreamOptions;

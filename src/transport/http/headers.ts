@@ -35,7 +35,7 @@ export function messageHeaders(
   for (const [name, value] of Object.entries(headers)) {
     if (!HEADER_NAME.test(name)) continue;
     if (protocol !== undefined && /^mcp-protocol-version$/i.test(name)) continue;
-    // An encoded value has the form of plain ASCII, so it is not encoded twice.
+    // An encoded value consists of plain ASCII, so it is not encoded a second time.
     lines += `${name}: ${PLAIN_VALUE.test(value) ? value : encodeHeaderValue(value)}\r\n`;
   }
   return lines;

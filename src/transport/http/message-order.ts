@@ -1,6 +1,8 @@
 import { type Deferred, deferred } from "../../base/deferred.ts";
 
-/** Time limit when a variant closes, in ms: for sending what is queued, and again for the DELETE of the session. */
+/**
+ * Time limit when an `HttpVariant` closes, in ms: for sending what is queued, and again for the DELETE of the session.
+ */
 export const CLOSE_TIMEOUT = 600;
 /** How long a message may delay the following ones, in ms. */
 const HOLD_TIMEOUT = 10_000;

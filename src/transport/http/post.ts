@@ -16,7 +16,7 @@ import { errorOfResponse, EXCERPT_LIMIT, isEventStream, isJson } from "./errors.
 import { CONTENT_HEADERS } from "./headers.ts";
 import { BoundedBuffer, isTruncated, type TruncatedMessage } from "../../jsonrpc/bounded-buffer.ts";
 import type { StreamableHttp } from "./streamable.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 
 /** An HTTP error response to a POST. */

@@ -3,8 +3,8 @@ import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { VERSION } from "../../base/version.ts";
-import { openSocket } from "../http-client/connect.ts";
-import type { ResponseHead, ResponseReceiver } from "../http-client/connection.ts";
+import { openSocket } from "../http-client/open-socket.ts";
+import type { ResponseReceiver } from "../http-client/connection.ts";
 import {
   HttpConnectionPool,
   type PooledRequest,
@@ -12,6 +12,7 @@ import {
   requestTargetOf,
   type RequestTarget,
 } from "../http-client/pool.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
@@ -271,7 +272,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#sendAgain(Promise.resolve(undefined));
   }
 
-  /** Why a redirect is not followed; undefined if it is. */
+  /** The reason why a redirect is not followed; undefined if it is followed. */
   #refusalOf(status: number, redirectUrl: URL | undefined): string | undefined {
     const { url } = this.#target;
     if (redirectUrl === undefined || !/^https?:$/.test(redirectUrl.protocol))
@@ -373,7 +374,7 @@ export class HttpRequester {
 
   /**
    * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
-   * first. @throws {HubError} unauthorized
+   * first. @throws {HubError} unauthorized if there are no credentials
    */
   getCredentialLines(): string | Promise<string> {
     const headers = this.target.credentials.getHeaders(this.#abort.signal);

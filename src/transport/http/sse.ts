@@ -17,7 +17,7 @@ import { errorOfResponse, EXCERPT_LIMIT } from "./errors.ts";
 import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 import { CONTENT_HEADERS } from "./headers.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import { requestTargetOf, type RequestTarget } from "../http-client/pool.ts";
 import { CLOSE_TIMEOUT, MessageOrder } from "./message-order.ts";
 

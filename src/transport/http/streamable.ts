@@ -6,7 +6,7 @@ import { IdMap } from "../../base/id-map.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import { type EncodedMessage, errorCodeOf, type Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
-import type { ResponseHead } from "../http-client/connection.ts";
+import type { ResponseHead } from "../http-client/response-parser.ts";
 import type { NegotiatedProtocol, SendOptions, SentRequest } from "../transport.ts";
 import { EXCERPT_LIMIT } from "./errors.ts";
 import { EventStream, type EventStreamEnd } from "./event-stream.ts";
@@ -148,8 +148,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   /**
-   * Decides what an HTTP error means: the server has lost the session, it may know HTTP+SSE only, or the POST ends with
-   * it. Some servers reject messages of an unknown session with 400, or with 404 and a JSON-RPC error.
+   * Decides what an HTTP error means: the server has lost the session, the server may know HTTP+SSE only, or only this
+   * POST has failed. Some servers reject messages of an unknown session with 400, or with 404 and a JSON-RPC error.
    */
   httpError(post: Post, error: HttpErrorResponse): void {
     const { status, response } = error;
@@ -172,7 +172,7 @@ export class StreamableHttp implements HttpVariant {
 
   /** The server cannot be connected to. */
   unreachable(cause: HubError): void {
-    // A server that works on a request has not lost the session.
+    // While the server works on another request or keeps the standalone stream open, the session is not lost.
     for (const post of this.#posts.values()) if (post.isSent) return;
     if (this.#standaloneStream?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
@@ -187,7 +187,7 @@ export class StreamableHttp implements HttpVariant {
     this.#order.settle(post);
   }
 
-  /** Whether the server has rejected `initialize` as a server without Streamable HTTP does. */
+  /** Whether the server has rejected `initialize` with a status that a server without Streamable HTTP may use. */
   #mayKnowOnlyLegacySse(post: Post, status: number): boolean {
     const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
     return isInitialize && (status === 400 || status === 404 || status === 405);
@@ -231,8 +231,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   #onStandaloneStreamEnd(end: EventStreamEnd): void {
-    // After a first attempt, a 404 may also mean that the server has no such stream, so only a stream that was open
-    // before shows a lost session.
+    // A 404 to the first GET may only mean that the server has no such stream. If the stream was open before, a 404
+    // means that the session is lost.
     if (end.kind === "refused" && end.status === 404 && end.wasOpened) this.#sessionLost(undefined);
     else if (end.kind === "failed" && end.cause.step === "dial") this.unreachable(end.cause);
   }
@@ -280,7 +280,8 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     // The state is set first: callbacks must not send on this transport.
     this.#state = "closing";
-    // Messages that were still queued were not sent. During negotiation the cause is reported as the transport's end.
+    // Messages that were still queued were not delivered; the answers to all others are lost. During negotiation the
+    // cause is reported only as the transport's end.
     if (this.requester.wasAccepted) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";

@@ -51,7 +51,7 @@ export interface RequestCredentials {
   renew(challenge: AuthChallenge, signal: AbortSignal): Promise<boolean>;
 }
 
-/** No credentials besides the headers in the manifest. */
+/** Adds no credentials to the headers in the manifest. */
 export const NO_CREDENTIALS: RequestCredentials = {
   getHeaders: () => ({}),
   renew: () => Promise.resolve(false),

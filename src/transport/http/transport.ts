@@ -48,7 +48,7 @@ export class HttpTransport implements ServerTransport {
   #variant: HttpVariant;
   /**
    * The variant to use if the server rejects the present one. A rejected `initialize` means that HTTP+SSE is being
-   * tried: if the server rejects that as well, `initialize` ends with its error over Streamable HTTP.
+   * tried: if the server rejects that, too, `initialize` fails with the error that it got over Streamable HTTP.
    */
   #alternative: "none" | HttpTransportKind | RejectedInitialize = "none";
   #events: TransportEvents | undefined;

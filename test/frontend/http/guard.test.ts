@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { readHttpAddress, withManifestToken } from "../../../src/cli/http-address.ts";
-import { COMMANDS } from "../../../src/cli/commands.ts";
-import type { Invocation } from "../../../src/cli/command.ts";
-import { parseCommandLine } from "../../../src/cli/args.ts";
+import {
+  type HttpOptions,
+  readHttpAddress,
+  withManifestToken,
+} from "../../../src/cli/http-address.ts";
+import { parseCommand } from "../../fixtures/command-line.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import { ACCEPT_BOTH, setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
 import { INITIALIZE_REQUEST, type Json, ScriptedServer } from "../../fixtures/memory-hub.ts";
@@ -296,14 +298,14 @@ describe("the address of an HTTP face", () => {
     argv: readonly string[],
     env: Readonly<Record<string, string>> = {},
   ): ReturnType<typeof readHttpAddress> => {
-    const request = parseCommandLine(["serve", ...argv], COMMANDS);
-    return readHttpAddress((request as { invocation: Invocation }).invocation, { env });
+    const { invocation } = parseCommand<HttpOptions>(["serve", ...argv]);
+    return readHttpAddress(invocation.options, { env });
   };
 
   it("may be named without a command", () => {
-    const request = parseCommandLine(["--http", "8700", "--config", "x.toml"], COMMANDS);
-    const { command, http } = (request as { invocation: Invocation }).invocation;
-    assert.deepEqual([command.name, http], ["serve", "8700"]);
+    const argv = ["--http", "8700", "--config", "x.toml"];
+    const { command, invocation } = parseCommand<HttpOptions>(argv);
+    assert.deepEqual([command.name, invocation.options.http], ["serve", "8700"]);
   });
 
   it("is none unless it is named", () => {

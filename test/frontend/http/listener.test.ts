@@ -225,6 +225,32 @@ describe("the runtime's HTTP server", () => {
     });
   });
 
+  it("aborts the signals of pipelined requests that it has begun, when their client disconnects", async () => {
+    let aborted = 0;
+    let requests = 0;
+    const fetch = (request: Request): Promise<Response> => {
+      requests++;
+      request.signal.addEventListener("abort", () => aborted++, { once: true });
+      return new Promise(() => {});
+    };
+    await withListener({ fetch }, async (openClient) => {
+      const client = openClient(post("") + post("") + post(""));
+      await poll(
+        5000,
+        () => "a request",
+        () => requests > 0 || undefined,
+      );
+      // Some runtimes begin all at once, some only the first.
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      client.socket.destroy();
+      await poll(
+        5000,
+        () => `${requests} aborts instead of ${aborted}`,
+        () => aborted === requests || undefined,
+      );
+    });
+  });
+
   it("cancels the stream of a response whose client disconnects", async () => {
     let isCancelled = false;
     const fetch = async (): Promise<Response> => {

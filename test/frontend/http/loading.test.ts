@@ -22,12 +22,7 @@ function loadedBy(file: string, loaded = new Set<string>()): Set<string> {
 
 describe("serving on stdin and stdout", () => {
   it("loads nothing of HTTP but what reads its options", () => {
-    const starts = [
-      "src/main.ts",
-      "src/cli/commands/serve.ts",
-      "src/cli/serve-hub.ts",
-      "src/cli/recalled-instructions.ts",
-    ];
+    const starts = ["src/main.ts", "src/cli/commands/serve.ts", "src/cli/serve-hub.ts"];
     const loaded = [...new Set(starts.flatMap((path) => [...loadedBy(path)]))];
     assert.ok(loaded.includes("src/hub/hub.ts"));
     const ofHttp = loaded.filter((name) => /http|hono/.test(name));

@@ -79,15 +79,20 @@ describe("the token in a manifest", () => {
       }));
 
   it("is masked where a problem with it is shown", () => {
-    const problem = { file: "/t", position: { line: 1, column: 13 }, message: "" };
-    const draw = (line: string, path: string): string | undefined =>
-      formatCodeFrame({ ...problem, path }, line, {
+    const problem = {
+      file: "/t",
+      position: { line: 1, column: 13 },
+      at: "value" as const,
+      message: "",
+    };
+    const draw = (line: string, key: string): string | undefined =>
+      formatCodeFrame({ ...problem, path: ["hub", key] }, line, {
         width: 80,
         colors: picocolors.createColors(false),
       });
     const line = `httpToken = "${SECRET} \${x}"`;
-    assert.doesNotMatch(draw(line, "hub.httpToken") ?? "", /s3cr3t/);
-    assert.match(draw('nameLimit = "long"', "hub.nameLimit") ?? "", /long/);
+    assert.doesNotMatch(draw(line, "httpToken") ?? "", /s3cr3t/);
+    assert.match(draw('nameLimit = "long"', "nameLimit") ?? "", /long/);
   });
 
   it("has a word said about it if it stands as it is in a file that others can read", () =>

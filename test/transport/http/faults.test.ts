@@ -315,6 +315,28 @@ describe("over HTTP", () => {
     );
   });
 
+  it("a call that is given up is not sent again, also not on a connection that was used before", async () => {
+    const given = (server: RawHttpServer): RawHttpRequest[] =>
+      server.requests.filter((received) => requestMethodOf(received) === "hold");
+    await facing(
+      (received) => {
+        if (requestMethodOf(received) !== "hold") respondJson(received);
+      },
+      async (witness, server) => {
+        for (let count = 1; count <= 10; count++) {
+          assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
+          const { sentRequest } = witness.sendRequest("hold");
+          while (given(server).length < count)
+            await new Promise((resolve) => setImmediate(resolve));
+          sentRequest.abandon();
+        }
+        assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
+        assert.equal(given(server).length, 10);
+        assert.ok(given(server).every(({ isReused }) => isReused));
+      },
+    );
+  });
+
   it("a connection that the server has closed meanwhile is not used", async () => {
     await facing(
       (received) => {

@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { existsSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
-import { openSocket } from "../../../src/transport/http-client/connect.ts";
+import { openSocket } from "../../../src/transport/http-client/open-socket.ts";
 import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import {
   respondJson,

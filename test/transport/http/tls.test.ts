@@ -7,7 +7,7 @@ import { after, before, describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import { runtimeName } from "../../../src/base/runtime.ts";
 import { makeFetch } from "../../../src/transport/http-client/fetch.ts";
-import type { ConnectOptions } from "../../../src/transport/http-client/connect.ts";
+import type { ConnectOptions } from "../../../src/transport/http-client/open-socket.ts";
 import { makeCertificate } from "../../fixtures/certificates.ts";
 import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import { targetOf } from "../../fixtures/http-transport-pair.ts";

@@ -1,16 +1,16 @@
 import { resolve } from "node:path";
 import process from "node:process";
-import type { ServedHub } from "../../frontend/http/server.ts";
-import type { TransportWrapper } from "../../hub/options.ts";
-import type { Manifest } from "../../manifest/schema.ts";
-import { parseSize } from "../../manifest/fields.ts";
-import { openRecordingFile, Recorder } from "../../recording/recorder.ts";
-import { recordHttpServer, recordTransport } from "../../recording/recorded-transport.ts";
-import { recordableManifest } from "../../recording/recorded-manifest.ts";
-import type { Transport } from "../../transport/transport.ts";
-import { Redactor } from "../../transport/redact.ts";
-import type { CommandContext, Invocation } from "../command.ts";
-import { usageError } from "../args.ts";
+import type { ServedHub } from "../frontend/http/server.ts";
+import type { TransportWrapper } from "../hub/options.ts";
+import type { Manifest } from "../manifest/schema.ts";
+import { parseSize } from "../manifest/fields.ts";
+import { openRecordingFile, Recorder } from "../recording/recorder.ts";
+import { recordHttpServer, recordTransport } from "../recording/recorded-transport.ts";
+import { recordableManifest } from "../recording/recorded-manifest.ts";
+import type { Transport } from "../transport/transport.ts";
+import { Redactor } from "../transport/redact.ts";
+import type { CommandContext } from "./command.ts";
+import { usageError } from "./args.ts";
 
 /** Default and minimum size limit of a recording, in bytes. */
 const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
@@ -26,17 +26,18 @@ export interface HubRecording {
 
 /**
  * Opens the recording of `--record`.
+ * @param limitText the value of `--record-limit`
  * @param secrets values to redact, beside those resolved for servers
  * @throws {HubError} usage if the file cannot be written
  */
 export async function openHubRecording(
   path: string,
-  { values }: Invocation,
+  limitText: string | undefined,
   { cwd }: CommandContext,
   secrets: readonly string[],
   warn: (text: string) => void,
 ): Promise<HubRecording> {
-  const limit = readLimit(values.get("record-limit")?.at(-1));
+  const limit = readLimit(limitText);
   const sink = await openRecordingFile(resolve(cwd, path));
   const own = new Redactor(secrets);
   let redactServerSecrets = (text: string): string => text;

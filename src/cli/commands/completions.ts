@@ -1,12 +1,13 @@
-import type { ValueChoices, Command, Invocation, Option } from "./command.ts";
-import { SHELLS } from "./command.ts";
-import { GLOBAL_OPTIONS, suggestName, takesValue, usageError } from "./args.ts";
+import type { Command, Invocation } from "../command.ts";
+import { SHELLS } from "../command.ts";
+import { GLOBAL_OPTIONS, suggestName, usageError } from "../args.ts";
+import { type NamedOption, namedOptions, takesValue, type ValueChoices } from "../options.ts";
 
 type Shell = (typeof SHELLS)[number];
 
 /** `toolmux completions`: prints the completion script for a shell. */
 export function printCompletions(
-  { words: [word = ""] }: Invocation,
+  { args: [word = ""] }: Invocation,
   commands: readonly Command[],
 ): Promise<number> {
   const shell = SHELLS.find((one) => one === word);
@@ -71,10 +72,10 @@ function formatBash(commands: readonly Command[]): string[] {
     "  if [[ $cur == -* ]]; then",
     "    case $command in",
     ...commands.map(({ name, options }) => {
-      const words = [...options, ...GLOBAL_OPTIONS].flatMap(optionNames).join(" ");
+      const words = namedOptions(options, GLOBAL_OPTIONS).flatMap(optionNames).join(" ");
       return `      ${name}) _toolmux_words ${quote(words)} ;;`;
     }),
-    `      '') _toolmux_words ${quote(GLOBAL_OPTIONS.flatMap(optionNames).join(" "))} ;;`,
+    `      '') _toolmux_words ${quote(namedOptions(GLOBAL_OPTIONS).flatMap(optionNames).join(" "))} ;;`,
     "    esac",
     "    return",
     "  fi",
@@ -96,7 +97,7 @@ function formatZsh(commands: readonly Command[]): string[] {
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
     return words.length === 0 ? " " : `(${words.join(" ")})`;
   };
-  const argument = (option: Option): string => {
+  const argument = (option: NamedOption): string => {
     const { summary, value, choices, repeats } = option;
     const words = optionNames(option);
     const rest = `[${summary.replace(/[[\]:\\]/g, "\\$&")}]`;
@@ -118,7 +119,7 @@ function formatZsh(commands: readonly Command[]): string[] {
     ),
     "  )",
     "  _arguments -C \\",
-    ...GLOBAL_OPTIONS.map((option) => `    ${argument(option)} \\`),
+    ...namedOptions(GLOBAL_OPTIONS).map((option) => `    ${argument(option)} \\`),
     "    '1:command:->command' '*::argument:->argument' && ret=0",
     "  case $state in",
     "    command) _describe -t commands command commands && ret=0 ;;",
@@ -128,7 +129,7 @@ function formatZsh(commands: readonly Command[]): string[] {
       `      ${name})`,
       "        _arguments \\",
       `${list([
-        ...[...options, ...GLOBAL_OPTIONS].map(argument),
+        ...namedOptions(options, GLOBAL_OPTIONS).map(argument),
         ...(most > 0 ? [quote(`${most > 1 ? "*" : "1"}:argument:${action(choices)}`)] : []),
       ])} && ret=0`,
       "        ;;",
@@ -150,7 +151,10 @@ function formatFish(commands: readonly Command[]): string[] {
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
     return words.length === 0 ? "" : ` -a ${quote(words.join(" "))}`;
   };
-  const option = (condition: string, { name, letter, value, choices, summary }: Option): string => {
+  const option = (
+    condition: string,
+    { name, letter, value, choices, summary }: NamedOption,
+  ): string => {
     const short = letter === undefined ? "" : ` -s ${letter}`;
     const valuePart =
       value === undefined ? "" : ` -x${completeChoices(choices)}`.replace("-x -F", "-r -F");
@@ -186,10 +190,10 @@ function formatFish(commands: readonly Command[]): string[] {
     "    __toolmux_at $argv; and test (count (__toolmux_words)) -eq 1",
     "end",
     "complete -c toolmux -f",
-    ...GLOBAL_OPTIONS.map((one) => option("", one)),
+    ...namedOptions(GLOBAL_OPTIONS).map((one) => option("", one)),
     ...commands.flatMap(({ name, summary, options, choices }) => [
       `complete -c toolmux -n 'test (count (__toolmux_words)) -eq 0' -a ${name} -d ${quote(summary)}`,
-      ...options.map((one) => option(at(name), one)),
+      ...namedOptions(options).map((one) => option(at(name), one)),
       ...(choices === undefined
         ? []
         : [
@@ -208,10 +212,12 @@ function optionsWithValue(
   commands: readonly Command[],
 ): { patterns: readonly string[]; choices: ValueChoices | undefined }[] {
   return [...commands, { name: "*", options: GLOBAL_OPTIONS }].flatMap(({ name, options }) =>
-    options.filter(takesValue).map((option) => ({
-      patterns: optionNames(option).map((word) => `${name}:${word}`),
-      choices: option.choices,
-    })),
+    namedOptions(options)
+      .filter(takesValue)
+      .map((option) => ({
+        patterns: optionNames(option).map((word) => `${name}:${word}`),
+        choices: option.choices,
+      })),
   );
 }
 
@@ -220,11 +226,11 @@ function patternsWithValue(commands: readonly Command[]): readonly string[] {
 }
 
 /** `-o` and `--output`. */
-function optionNames({ name, letter }: Option): string[] {
+function optionNames({ name, letter }: NamedOption): string[] {
   return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
 }
 
-/** One word in all three shells. (fish accepts `'\''` too: three parts of one word.) */
+/** Quotes a text as one word. All three shells accept `'\''` for a single quote. */
 function quote(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -1,0 +1,188 @@
+/**
+ * Writes the reference pages in docs and toolmux.schema.json, each from the code that has its facts: `npm run docs`.
+ */
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import type { JsonSchema } from "@valibot/to-json-schema";
+import { COMMANDS } from "../src/cli/commands.ts";
+import { FINDING_CODES } from "../src/cli/doctor/findings.ts";
+import { formatHelp } from "../src/cli/help.ts";
+import { isTable } from "../src/manifest/table.ts";
+import { makeSchema, PATTERNS, writeSchema } from "./schema.ts";
+
+/** The pages: their paths from the root of the repository, and their texts as the formatter writes them. */
+export function makePages(): ReadonlyMap<string, string> {
+  return new Map([
+    ["docs/configuration.md", describeConfiguration()],
+    ["docs/cli.md", describeCommands()],
+    ["docs/doctor-codes.md", describeCodes()],
+  ]);
+}
+
+function makePage(source: string, lines: readonly string[]): string {
+  return [`<!-- Written by \`npm run docs\` from ${source}. -->`, "", ...lines, ""].join("\n");
+}
+
+/** docs/configuration.md: every key of a manifest. */
+function describeConfiguration(): string {
+  const { properties = {} } = makeSchema();
+  return makePage("src/manifest/schema.ts", [
+    "# Configuration",
+    "",
+    'A manifest is a TOML file, or a JSON file with the same keys. This page lists every key. `toolmux schema` prints the same as a JSON Schema, with which editors complete and check keys. A duration is a text such as `"30s"`, `"500ms"` or `"5m"`, or a number of milliseconds. A size is a text such as `"64MiB"` or `"512KB"`, or a number of bytes.',
+    ...Object.entries(properties).flatMap(([key, schema]) => describeRoot(key, asSchema(schema))),
+  ]);
+}
+
+function describeRoot(key: string, schema: JsonSchema): string[] {
+  switch (key) {
+    case "servers":
+      return describeTable("servers.NAME", {
+        ...asSchema(schema.additionalProperties),
+        description: `${schema.description} It has exactly one of \`command\`, \`package\`, \`url\` and \`plugin\`.`,
+      });
+    case "plugins":
+      return describeTable("[plugins]", {
+        ...asSchema(schema.items),
+        description: schema.description ?? "",
+      });
+    default:
+      return schema.properties === undefined ? [] : describeTable(key, schema);
+  }
+}
+
+/** The section of a table, followed by those of the tables in it. */
+function describeTable(path: string, { description, properties = {} }: JsonSchema): string[] {
+  const keys = Object.entries(properties).map(([key, schema]) => [key, asSchema(schema)] as const);
+  // The limits of a server have the keys of the defaults, whose table of reconnects is described there.
+  const tables = keys.filter(
+    ([key, { properties: inner }]) =>
+      inner !== undefined && !(key === "reconnect" && path !== "defaults"),
+  );
+  return [
+    "",
+    `## \`[${path}]\``,
+    "",
+    escapeMarkdown(description ?? ""),
+    "",
+    ...keys.map(([key, schema]) => describeKey(key, schema)),
+    ...tables.flatMap(([key, schema]) => describeTable(`${path}.${key}`, schema)),
+    ...keys.flatMap(([key, { additionalProperties: inner }]) =>
+      isTable(inner) && inner["properties"] !== undefined
+        ? describeTable(`${path}.${key}.NAME`, {
+            ...asSchema(inner),
+            description: "One entry of the table, by its name.",
+          })
+        : [],
+    ),
+  ];
+}
+
+function describeKey(key: string, schema: JsonSchema): string {
+  const { description = "", examples = [], default: usual } = schema;
+  const facts = [
+    describeType(schema),
+    ...(usual === undefined ? [] : [`default ${printCode(usual)}`]),
+  ].join("; ");
+  const shown = (examples as readonly unknown[]).map(printCode).join(", ");
+  const example = shown === "" ? "" : ` For example ${shown}.`;
+  return `- \`${key}\` (${facts}): ${escapeMarkdown(description)}${example}`;
+}
+
+function describeType({ type, anyOf, enum: choices, items, ...schema }: JsonSchema): string {
+  if (choices !== undefined) return choices.map(printCode).join(", ");
+  if (anyOf !== undefined) {
+    const patterns = anyOf.map((choice) => asSchema(choice).pattern);
+    return patterns.includes(PATTERNS.bytes) ? "size" : "duration";
+  }
+  switch (type) {
+    case "string":
+      return "text";
+    case "boolean":
+      return "`true` or `false`";
+    case "integer":
+      return "whole number";
+    case "array":
+      return `array of: ${describeType(asSchema(items))}`;
+    case "object": {
+      const inner = schema.additionalProperties;
+      return isTable(inner) && Object.keys(inner).length > 0
+        ? `table of: ${describeType(asSchema(inner))}`
+        : "table";
+    }
+    default:
+      return typeof type === "string" ? type : "any value";
+  }
+}
+
+function printCode(value: unknown): string {
+  return `\`${printToml(value)}\``;
+}
+
+/** A value in TOML, in one line. */
+function printToml(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(printToml).join(", ")}]`;
+  if (!isTable(value)) return JSON.stringify(value);
+  const entries = Object.entries(value).map(
+    ([key, inner]) => `${/^[\w-]+$/.test(key) ? key : JSON.stringify(key)} = ${printToml(inner)}`,
+  );
+  return entries.length === 0 ? "{}" : `{ ${entries.join(", ")} }`;
+}
+
+/** Escapes what Markdown would take as emphasis or as HTML. */
+function escapeMarkdown(text: string): string {
+  return text.replaceAll("*", String.raw`\*`).replaceAll("<", "&lt;");
+}
+
+function asSchema(schema: unknown): JsonSchema {
+  return isTable(schema) ? schema : {};
+}
+
+/** docs/cli.md: the help of every command. */
+function describeCommands(): string {
+  const block = (text: string): string[] => ["", "```text", text, "```"];
+  return makePage("src/cli/commands.ts", [
+    "# Command line",
+    ...block(formatHelp(COMMANDS, undefined)),
+    ...COMMANDS.flatMap((command) => [
+      "",
+      `## toolmux ${command.name}`,
+      ...block(formatHelp(COMMANDS, command)),
+    ]),
+  ]);
+}
+
+/** docs/doctor-codes.md: every code of a finding. */
+function describeCodes(): string {
+  const rows = Object.entries(FINDING_CODES).map(([code, { severity, title }]) => [
+    code,
+    severity,
+    title,
+  ]);
+  return makePage("src/cli/doctor/findings.ts", [
+    "# Codes of toolmux doctor",
+    "",
+    "Each finding of `toolmux doctor` has a code. A code keeps its meaning, and the code of a finding that no longer exists is not used again.",
+    "",
+    ...alignTable([["code", "severity", "what"], ...rows]),
+  ]);
+}
+
+/** A table in Markdown; the first row is its head. */
+function alignTable(rows: readonly (readonly string[])[]): string[] {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  const [head, ...body] = rows.map(
+    (row) => `| ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join(" | ")} |`,
+  );
+  const line = `| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`;
+  return [head ?? "", line, ...body];
+}
+
+if (import.meta.main) {
+  writeSchema();
+  for (const [path, text] of makePages())
+    writeFileSync(fileURLToPath(new URL(`../${path}`, import.meta.url)), text);
+  spawnSync(process.execPath, ["fmt", "--check", "docs"], { stdio: "inherit" });
+}

@@ -1,0 +1,27 @@
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+/** A duration for people: `42 ms`, `1.8 s`, `2.5 min`, `6 h`, `3 days`. A negative one counts as 0. @param ms ms */
+export function formatDuration(ms: number): string {
+  if (ms < 999.5) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 59_950) return `${roundToTenth(ms / 1000)} s`;
+  if (ms < 59.95 * MINUTE) return `${roundToTenth(ms / MINUTE)} min`;
+  return ms < 2 * DAY ? `${roundToTenth(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
+}
+
+/** A size for people: `640 B`, `12 KB`, `23 MB`, `1.2 GB`; 1 KB is 1000 bytes. */
+export function formatSize(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  if (bytes < 999_500) return `${Math.round(bytes / 1e3)} KB`;
+  return bytes < 999.5e6 ? `${Math.round(bytes / 1e6)} MB` : `${roundToTenth(bytes / 1e9)} GB`;
+}
+
+/** A number and its noun: `1 server`, `2 servers`, `2 processes`. @param plural by default the noun and an s */
+export function count(number: number, noun: string, plural = `${noun}s`): string {
+  return `${number} ${number === 1 ? noun : plural}`;
+}
+
+function roundToTenth(value: number): string {
+  return String(Number(value.toFixed(1)));
+}

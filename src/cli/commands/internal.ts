@@ -1,0 +1,70 @@
+import process from "node:process";
+import { usageError } from "../args.ts";
+import { BROKEN_SERVER_MESSAGE, DEMO_SERVERS } from "./demo.ts";
+
+/** The programs that only toolmux itself starts, by name. */
+const PROGRAMS: Readonly<Record<string, (args: readonly string[]) => Promise<number>>> = {
+  "demo-server": runDemoServer,
+  "echo-server": runEchoServer,
+  "stdio-proxy": runStdioProxy,
+};
+
+/**
+ * `toolmux internal NAME …`: runs a program that only toolmux itself starts: a server of the demo, or a part of a
+ * measurement. It is no command for people, so help and completions do not list it.
+ * @throws {HubError} usage
+ */
+export function runInternal([name = "", ...args]: readonly string[]): Promise<number> {
+  const program = Object.hasOwn(PROGRAMS, name) ? PROGRAMS[name] : undefined;
+  if (program === undefined) throw misuseError();
+  return program(args);
+}
+
+/** One of the embedded servers of `toolmux demo`. */
+async function runDemoServer([name, ...rest]: readonly string[]): Promise<number> {
+  const server = DEMO_SERVERS.find((one) => one === name);
+  const isUsable = server !== undefined && rest.length === 0 && !(await isStdinTerminal());
+  if (!isUsable) throw misuseError();
+  if (server === "broken") {
+    console.warn(BROKEN_SERVER_MESSAGE);
+    return 1;
+  }
+  const { serveStdio } = await import("@modelcontextprotocol/server/stdio");
+  const { createClockServer, createSlowServer, createTextServer } =
+    await import("../../demo/servers.ts");
+  const makers = { clock: createClockServer, text: createTextServer, slow: createSlowServer };
+  serveStdio(makers[server]);
+  await new Promise((resolve) => process.stdin.once("end", resolve).once("close", resolve));
+  return 0;
+}
+
+/** The server that `toolmux bench` measures if none is named. */
+async function runEchoServer(args: readonly string[]): Promise<number> {
+  if (args.length > 0 || (await isStdinTerminal())) throw misuseError();
+  const { serveEcho } = await import("../../bench/echo-server.ts");
+  await serveEcho();
+  return 0;
+}
+
+/**
+ * The proxy that `toolmux bench` puts in front of a server; see `src/cli/transport-factory.ts`. Arguments: a folder, a
+ * delay in ms, and the server's command line.
+ */
+async function runStdioProxy(args: readonly string[]): Promise<number> {
+  const [folder, delay, command, ...rest] = args;
+  const isDelay = delay !== undefined && /^\d+$/.test(delay);
+  if (folder === undefined || !isDelay || command === undefined) throw misuseError();
+  const { runStdioProxy: run } = await import("../../bench/stdio-proxy.ts");
+  return run({ folder, delay: Number(delay), command, args: rest });
+}
+
+/** Asks the file descriptor: `process.stdin` would create a second stream beside that of the echo server. */
+async function isStdinTerminal(): Promise<boolean> {
+  return (await import("node:tty")).isatty(0);
+}
+
+function misuseError(): Error {
+  return usageError(
+    "`toolmux internal` is what toolmux starts by itself, and no command for people. See `toolmux help`.",
+  );
+}

@@ -1,0 +1,102 @@
+import { HubError } from "../base/errors.ts";
+
+/** Values of an option or argument that shells can complete without running toolmux. */
+export type ValueChoices = readonly string[] | "file" | "folder" | "command";
+
+/** An option of a command, as help, parsing and completions need it. Its name is its key in an `OptionTable`. */
+export interface Option<Value = unknown> {
+  /** One-letter alias. */
+  readonly letter?: string;
+  /** Name of the option's value in the help; absent: the option takes no value. */
+  readonly value?: string;
+  /** Allowed values, if they are a fixed set. */
+  readonly choices?: ValueChoices;
+  /** May be given several times. */
+  readonly repeats?: true;
+  /** The value may be empty: `--prefix ''`. */
+  readonly empty?: true;
+  readonly summary: string;
+  /**
+   * Converts what the command line gives for the option.
+   * @param given the texts, in order, already checked against `choices`; one empty text for an option without a value
+   * @param name without dashes, for the message
+   * @throws {HubError} usage
+   */
+  read(given: readonly string[], name: string): Value;
+}
+
+/** The options of a command, by name without dashes. */
+export type OptionTable = Readonly<Record<string, Option>>;
+
+/** An option and its name. */
+export type NamedOption = Option & { readonly name: string };
+
+/** The options of all tables, in order. */
+export function namedOptions(...tables: readonly OptionTable[]): readonly NamedOption[] {
+  return tables.flatMap((table) =>
+    Object.entries(table).map(([name, option]) => ({ ...option, name })),
+  );
+}
+
+export function takesValue({ value }: Option): boolean {
+  return value !== undefined;
+}
+
+/** The values that the options of a table have on a command line. */
+export type OptionValues<Table extends OptionTable> = {
+  readonly [Name in keyof Table]: Table[Name] extends Option<infer Value> ? Value : never;
+};
+
+/** An option without a value. */
+export function flag(summary: string, more: Pick<Option, "letter"> = {}): Option<boolean> {
+  return { ...more, summary, read: (given) => given.length > 0 };
+}
+
+/** An option with a text; if it is given several times, the last one counts. @param value its name in the help */
+export function text(
+  value: string,
+  summary: string,
+  more: Pick<Option, "letter" | "choices" | "empty"> = {},
+): Option<string | undefined> {
+  return { ...more, value, summary, read: (given) => given.at(-1) };
+}
+
+/** An option that may be given several times, with a text each. */
+export function texts(
+  value: string,
+  summary: string,
+  more: Pick<Option, "choices"> = {},
+): Option<readonly string[]> {
+  return { ...more, value, summary, repeats: true, read: (given) => given };
+}
+
+/** An option with one of a fixed set of values. */
+export function oneOf<const Choice extends string>(
+  value: string,
+  choices: readonly Choice[],
+  summary: string,
+): Option<Choice | undefined> {
+  const read = (given: readonly string[]): Choice | undefined =>
+    choices.find((choice) => choice === given.at(-1));
+  return { value, choices, summary, read };
+}
+
+/** An option with a whole number. */
+export function integer(
+  value: string,
+  summary: string,
+  { preset, min, max }: { readonly preset: number; readonly min: number; readonly max: number },
+): Option<number> {
+  return {
+    value,
+    summary,
+    read(given, name) {
+      const last = given.at(-1);
+      if (last === undefined) return preset;
+      const number = /^\d{1,15}$/.test(last) ? Number(last) : Number.NaN;
+      if (number >= min && number <= max) return number;
+      const message = `--${name} is a whole number from ${min} to ${max}, not "${last}".`;
+      throw new HubError("usage", message);
+    },
+  };
+}

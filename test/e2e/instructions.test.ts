@@ -1,0 +1,273 @@
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { RawClient } from "../harness/raw-client.ts";
+import {
+  closeClient,
+  executable,
+  EXIT_LIMIT,
+  TEST_OPTIONS,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+
+const LATEST = "2025-11-25";
+
+interface InitializeResult {
+  readonly serverInfo: { readonly name: string };
+  readonly instructions?: string;
+  readonly capabilities: { readonly resources: { subscribe?: true }; readonly tasks?: object };
+}
+
+function start(setup: TestFolder, ...options: readonly string[]): RawClient {
+  return new RawClient(executable(), ["--config", setup.config, ...options], setup.dir, setup.env);
+}
+
+/** Starts a hub, initializes it as a client with those capabilities, waits for the first list, and ends it. */
+async function serveOnce(setup: TestFolder, capabilities: object = {}): Promise<InitializeResult> {
+  const client = start(setup);
+  const result = await client.initialize(LATEST, capabilities);
+  await client.request("tools/list");
+  await closeClient(client);
+  return result as unknown as InitializeResult;
+}
+
+type Era = "legacy" | "modern";
+type Transport = "stdio" | "HTTP";
+
+/**
+ * Connects an SDK client, and waits until server "a" has been listed.
+ * @returns the instructions that the client gets
+ */
+async function readInstructions(
+  setup: TestFolder,
+  transport: StdioClientTransport | StreamableHTTPClientTransport,
+  era: Era,
+): Promise<string | undefined> {
+  const mode = era === "modern" ? "auto" : "legacy";
+  const client = new Client({ name: "t", version: "1" }, { versionNegotiation: { mode } });
+  await client.connect(transport);
+  assert.equal(client.getProtocolEra(), era);
+  const instructions = client.getInstructions();
+  const pid = await callPid(client);
+  await setup.waitForEvent("a", (event) => event.event === "list" && event.pid === pid);
+  // The server answers in order: the answer to this call comes after that to the hub's list request.
+  await callPid(client);
+  await client.close();
+  return instructions;
+}
+
+/** The process id of server "a". */
+async function callPid(client: Client): Promise<number> {
+  const result = await client.callTool({ name: "a__pid", arguments: {} });
+  return Number((result.content as { text: string }[])[0]?.text);
+}
+
+/**
+ * Starts a hub, connects several SDK clients one after the other, and ends the hub; over stdio there can be only one.
+ * @returns the instructions that each client gets
+ */
+async function serveSdkClients(
+  setup: TestFolder,
+  transport: Transport,
+  era: Era,
+  count = 1,
+): Promise<readonly (string | undefined)[]> {
+  const { config, dir, env } = setup;
+  if (transport === "stdio") {
+    const command = { command: executable(), args: ["--config", config], cwd: dir, env };
+    return [
+      await readInstructions(
+        setup,
+        new StdioClientTransport({ ...command, stderr: "ignore" }),
+        era,
+      ),
+    ];
+  }
+  const hub = start(setup, "--http", "127.0.0.1:0");
+  const url = await hub.until(10_000, "the address", () => /http:[^\s"]+/.exec(hub.stderr)?.[0]);
+  const all: (string | undefined)[] = [];
+  while (all.length < count)
+    all.push(await readInstructions(setup, new StreamableHTTPClientTransport(new URL(url)), era));
+  hub.signal("SIGTERM");
+  await hub.waitForExit(EXIT_LIMIT);
+  return all;
+}
+
+/** A server whose instructions are "For WHOM.", WHOM being the content of a file. */
+function readingServer(dir: string): ReturnType<typeof scripted> {
+  return scripted("--instruct", { env: { FOR_FILE: join(dir, "whom") } });
+}
+
+describe("the first client of a process", () => {
+  for (const transport of ["stdio", "HTTP"] as const) {
+    for (const era of ["legacy", "modern"] as const) {
+      it(`gets the instructions of the last run: ${transport}, ${era}`, TEST_OPTIONS, () =>
+        withTestFolder(
+          (dir) => ({ servers: { a: readingServer(dir) } }),
+          async (setup) => {
+            const serve = (): Promise<readonly (string | undefined)[]> =>
+              serveSdkClients(setup, transport, era);
+            writeFileSync(join(setup.dir, "whom"), "one");
+            assert.deepEqual(await serve(), [undefined]);
+            assert.deepEqual(await serve(), ["# a\n\nFor one."]);
+            writeFileSync(join(setup.dir, "whom"), "two");
+            assert.deepEqual(await serve(), ["# a\n\nFor one."], "its server is not up yet");
+            assert.deepEqual(await serve(), ["# a\n\nFor two."]);
+          },
+        ),
+      );
+    }
+  }
+
+  for (const era of ["legacy", "modern"] as const) {
+    it(`gets them, and the next one the instructions of this run: HTTP, ${era}`, TEST_OPTIONS, () =>
+      withTestFolder(
+        (dir) => ({ servers: { a: readingServer(dir) } }),
+        async (setup) => {
+          const serveTwo = (): Promise<readonly (string | undefined)[]> =>
+            serveSdkClients(setup, "HTTP", era, 2);
+          writeFileSync(join(setup.dir, "whom"), "one");
+          assert.deepEqual(await serveTwo(), [undefined, "# a\n\nFor one."]);
+        },
+      ),
+    );
+  }
+
+  it("gets the instructions that servers give to clients with its capabilities", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+      await serveOnce(setup, { sampling: {} });
+      await serveOnce(setup, {});
+      await serveOnce(setup, { sampling: {} });
+      for (const capabilities of [{}, { sampling: {} }]) {
+        const { instructions } = await serveOnce(setup, capabilities);
+        assert.equal(instructions, `# a\n\nFor ${JSON.stringify(capabilities)}.`);
+      }
+    }),
+  );
+
+  it("gets the instructions that servers give with the present variables", TEST_OPTIONS, () =>
+    withTestFolder(
+      { servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
+      async (setup) => {
+        const as = (whom: string): TestFolder => ({ ...setup, env: { ...setup.env, WHOM: whom } });
+        await serveOnce(as("one"));
+        await serveOnce(as("two"));
+        for (const whom of ["one", "two"]) {
+          const { instructions } = await serveOnce(as(whom));
+          assert.equal(instructions, `# a\n\nFor ${whom}.`);
+        }
+      },
+    ),
+  );
+
+  it("gets the capabilities that the servers had in the last run", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const declared = async (): Promise<readonly [boolean, boolean]> => {
+        const { resources, tasks } = (await serveOnce(setup)).capabilities;
+        return [resources.subscribe === true, tasks !== undefined];
+      };
+      assert.deepEqual(await declared(), [true, true]);
+      assert.deepEqual(await declared(), [false, false]);
+      writeFileSync(setup.config, `${readFileSync(setup.config, "utf8")}\n`);
+      assert.deepEqual(await declared(), [false, false]);
+    }),
+  );
+
+  it("gets one answer, with the id as it was spelled", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      await serveOnce(setup);
+      for (const id of ["1.0", "1e0", "-0", String.raw`"\u0061"`, String.raw`"a\/b"`]) {
+        const client = start(setup);
+        client.send(
+          `{"jsonrpc":"2.0","id":${id},"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+        );
+        const listId = client.sendRequest("tools/list");
+        await client.response(listId);
+        const [first = { text: "" }, ...others] = client.lines;
+        assert.ok(first.text.includes(`"id":${id}`), first.text);
+        assert.equal(others.length, 1);
+        await closeClient(client);
+      }
+    }),
+  );
+});
+
+describe("the first client after a change of the manifest", () => {
+  it("gets the new name, and the instructions of unchanged servers", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+      await serveOnce(setup);
+      writeFileSync(setup.config, `[hub]\nname = "mine"\n${readFileSync(setup.config, "utf8")}`);
+      const { serverInfo, instructions } = await serveOnce(setup);
+      assert.equal(serverInfo.name, "mine");
+      assert.equal(instructions, "# a\n\nFor {}.");
+    }),
+  );
+
+  it(
+    "gets no instructions of servers that are gone, disabled or changed, nor of other capabilities",
+    TEST_OPTIONS,
+    () => {
+      const server = (whom: string) => scripted("--instruct", { env: { FOR: whom } });
+      const [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(server);
+      const run = async (setup: TestFolder): Promise<void> => {
+        await serveOnce(setup, { sampling: {} });
+        const changed = server("another");
+        const servers = { c, b: { ...b, enabled: false }, a, d: changed, other: scripted() };
+        writeFileSync(setup.config, JSON.stringify({ servers }));
+        for (const [capabilities, instructions] of [
+          [{ sampling: {} }, "# c\n\nFor c.\n\n# a\n\nFor a."],
+          [{}, undefined],
+        ] as const) {
+          const answer = await serveOnce(setup, capabilities);
+          assert.equal(answer.instructions, instructions);
+        }
+      };
+      return withTestFolder(JSON.stringify({ servers: { a, b, c, d, e } }), run, "toolmux.json");
+    },
+  );
+});
+
+describe("a hub that cannot serve", () => {
+  /** What a client sends at once, so that it would be answered before anything is checked. */
+  const INITIALIZE = {
+    jsonrpc: "2.0",
+    id: 1,
+    method: "initialize",
+    params: { protocolVersion: LATEST, capabilities: {}, clientInfo: { name: "t", version: "1" } },
+  };
+
+  async function assertNoAnswer(
+    setup: TestFolder,
+    text: string,
+    ...options: readonly string[]
+  ): Promise<void> {
+    writeFileSync(setup.config, text);
+    const client = start(setup, ...options);
+    client.send(INITIALIZE);
+    assert.equal((await client.exit).code, 2);
+    assert.deepEqual(client.lines, []);
+  }
+
+  for (const hasServed of [true, false]) {
+    it(
+      `answers nothing, ${hasServed ? "also if it has served before" : "as a new one"}`,
+      TEST_OPTIONS,
+      () =>
+        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+          const right = readFileSync(setup.config, "utf8");
+          if (hasServed) await serveOnce(setup);
+          await assertNoAnswer(setup, '[hub]\nnme = "x"\n');
+          await assertNoAnswer(setup, `${right}\n[defaults]\ncallTimeout = "soon"\n`);
+          await assertNoAnswer(setup, "[[");
+          await assertNoAnswer(setup, `${right}\n[[plugins]]\nuse = "./missing.ts"\n`);
+          await assertNoAnswer(setup, right, "--record-limit", "1MB");
+          await assertNoAnswer(setup, right, "--http", "nowhere:-1");
+        }),
+    );
+  }
+});
