@@ -1,6 +1,7 @@
 import process from "node:process";
 import { runCli } from "./cli/commands.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
+import { Terminal } from "./terminal/terminal.ts";
 import { prefixLine } from "./terminal/log.ts";
 import { HubError } from "./base/errors.ts";
 import { runtimeName } from "./base/runtime.ts";
@@ -48,6 +49,7 @@ const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
 const exitCode = await runCli(argv, {
   ...systemEnvironment,
+  terminal: new Terminal(process.env),
   signal: stopController.signal,
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,

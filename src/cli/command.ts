@@ -1,6 +1,7 @@
 import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
+import type { Terminal } from "../terminal/terminal.ts";
 import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";
 
 /** Kinds that `list` accepts. */
@@ -25,6 +26,7 @@ export interface CommandContext extends SystemEnvironment {
   readonly signal: AbortSignal;
   /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
+  readonly terminal: Terminal;
   /** Handlers of SIGHUP; while there are none, SIGHUP ends the process. */
   readonly hangupHandlers: Set<() => void>;
 }

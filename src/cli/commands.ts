@@ -1,7 +1,6 @@
 import { HubError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { printError } from "../terminal/log.ts";
-import { originalConsole } from "../terminal/stderr.ts";
 import { DEFAULT_COMMAND, commandNameIn, logFormatIn, parseCommandLine } from "./args.ts";
 import {
   BENCH_DEFAULTS,
@@ -561,7 +560,7 @@ export const COMMANDS: readonly Command[] = [
     examples: SHELLS.map((shell) => `toolmux completions ${shell}`),
     load: async () => {
       const { printCompletions } = await import("./commands/completions.ts");
-      return (invocation) => printCompletions(invocation, COMMANDS);
+      return (invocation, context) => printCompletions(invocation, COMMANDS, context);
     },
   }),
   command({
@@ -572,7 +571,10 @@ export const COMMANDS: readonly Command[] = [
     details: [],
     options: {},
     examples: ["toolmux version"],
-    load: async () => (await import("./commands/version.ts")).version,
+    load: async () => {
+      const { printVersion } = await import("./commands/version.ts");
+      return (_, { terminal }) => printVersion(terminal);
+    },
   }),
   command({
     name: "help",
@@ -585,7 +587,7 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux help call"],
     load: async () => {
       const { help } = await import("./commands/help.ts");
-      return (invocation) => help(invocation, COMMANDS);
+      return (invocation, context) => help(invocation, COMMANDS, context);
     },
   }),
 ];
@@ -600,10 +602,10 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":
-        originalConsole.log((await import("./help.ts")).formatHelp(COMMANDS, request.command));
+        context.terminal.print((await import("./help.ts")).formatHelp(COMMANDS, request.command));
         return 0;
       case "version":
-        return await (await import("./commands/version.ts")).version();
+        return await (await import("./commands/version.ts")).printVersion(context.terminal);
       case "run": {
         const run = await request.command.load();
         return await run(request.invocation, context);

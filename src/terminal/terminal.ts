@@ -2,26 +2,103 @@ import { formatDuration } from "../base/format.ts";
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
-import { escapeJsonForTerminal, sanitizeLine } from "./log.ts";
+import { escapeJsonForTerminal, printStderrLine, sanitizeLine } from "./log.ts";
+import { originalConsole } from "./stderr.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
-/** Width in characters (Infinity: unlimited) and colors of the output. */
+/** Width in columns (Infinity: unlimited) and colors of one output stream. */
 export interface TerminalStyle {
   readonly isTerminal: boolean;
   readonly width: number;
   readonly colors: Colors;
 }
 
-/** Inspects a stream. Takes a few ms, so it is only for output for people. */
-export function terminalStyleOf(env: Env, stream: "stdout" | "stderr" = "stdout"): TerminalStyle {
-  const { isTTY: isTerminal, columns } = process[stream];
-  const isColored = isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb";
-  return {
-    isTerminal,
-    width: (isTerminal && columns) || Number.POSITIVE_INFINITY,
-    colors: picocolors.createColors(isColored),
-  };
+/** One terminal line that is overwritten, and cleared at the end. */
+export interface StatusLine {
+  show(text: string): void;
+  clear(): void;
+}
+
+const ERASE = "\r\u001b[K";
+
+/**
+ * The output of a command: results on stdout, messages for people and the status line on stderr. What it prints does
+ * not go through `console`, so `redirectConsole` does not affect it.
+ */
+export class Terminal {
+  readonly #env: Env;
+  readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
+
+  constructor(env: Env) {
+    this.#env = env;
+  }
+
+  get stdout(): TerminalStyle {
+    return this.#styleOf("stdout");
+  }
+
+  get stderr(): TerminalStyle {
+    return this.#styleOf("stderr");
+  }
+
+  /** Prints text and a line break to stdout. */
+  print(text = ""): void {
+    originalConsole.log(text);
+  }
+
+  /** Prints a table to stdout, truncated to its width; nothing if it has no rows. */
+  printTable(titles: readonly string[], rows: readonly (readonly string[])[]): void {
+    if (rows.length > 0) this.print(alignTable(titles, rows, this.stdout));
+  }
+
+  /** Prints indented JSON to stdout; terminal control and invisible characters are escaped. */
+  printJson(document: object): void {
+    originalConsole.log(formatJson(document));
+  }
+
+  /** Prints text and a line break to stderr. */
+  printStderr(text: string): void {
+    originalConsole.warn(text);
+  }
+
+  /** Prints one line for people to stderr, with the program's name before it. */
+  note(text: string): void {
+    printStderrLine(text);
+  }
+
+  /** Opens the status line on stderr; undefined if stderr is not a suitable terminal. */
+  openStatusLine(): StatusLine | undefined {
+    const { stderr } = process;
+    if (!stderr.isTTY || this.#env["TERM"] === "dumb") return undefined;
+    let shown = false;
+    return {
+      show(text) {
+        // The last column stays free: some terminals would wrap after it.
+        stderr.write(ERASE + truncate(sanitizeLine(text), (stderr.columns || 80) - 1));
+        shown = true;
+      },
+      clear() {
+        if (shown) stderr.write(ERASE);
+        shown = false;
+      },
+    };
+  }
+
+  /** Inspects a stream once. Takes a few ms, so it is only for output for people. */
+  #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
+    const known = this.#styles.get(stream);
+    if (known !== undefined) return known;
+    const { isTTY: isTerminal, columns } = process[stream];
+    const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
+    const style = {
+      isTerminal,
+      width: (isTerminal && columns) || Number.POSITIVE_INFINITY,
+      colors: picocolors.createColors(isColored),
+    };
+    this.#styles.set(stream, style);
+    return style;
+  }
 }
 
 /** Aligned columns with titles; the last column is truncated to the width. */
@@ -76,30 +153,4 @@ export function formatJson(document: object): string {
 /** The state of a server that starts slowly: `still starting, 45 s`. @param elapsed time since its start, in ms */
 export function formatStartingTime(elapsed: number): string {
   return `still starting, ${formatDuration(elapsed)}`;
-}
-
-/** One terminal line that is overwritten, and cleared at the end. */
-export interface StatusLine {
-  show(text: string): void;
-  clear(): void;
-}
-
-const ERASE = "\r\u001b[K";
-
-/** The status line on stderr; undefined if stderr is not a suitable terminal. */
-export function openStatusLine(env: Env): StatusLine | undefined {
-  const { stderr } = process;
-  if (!stderr.isTTY || env["TERM"] === "dumb") return undefined;
-  let shown = false;
-  return {
-    show(text) {
-      // The last column stays free: some terminals would wrap after it.
-      stderr.write(ERASE + truncate(sanitizeLine(text), (stderr.columns || 80) - 1));
-      shown = true;
-    },
-    clear() {
-      if (shown) stderr.write(ERASE);
-      shown = false;
-    },
-  };
 }

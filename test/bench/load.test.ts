@@ -19,7 +19,7 @@ import {
   type BenchCommandOptions,
   type BenchOptions,
   readBenchOptions,
-} from "../../src/cli/commands/bench-options.ts";
+} from "../../src/cli/bench-options.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import {
   formatProxyVariable,

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
+import { Terminal } from "../../src/terminal/terminal.ts";
 import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { CommandContext, Invocation } from "../../src/cli/command.ts";
@@ -121,6 +122,7 @@ describe("a server that is tried", () => {
         env: { HOME: home, PATH: process.env["PATH"] },
         cwd: root,
         platform: process.platform,
+        terminal: new Terminal({}),
         signal: new AbortController().signal,
         uncaughtErrorHandlers: new Set(),
         hangupHandlers: new Set(),

@@ -11,8 +11,8 @@ import {
   readTarget,
   type TargetSpec,
   formatManifest,
-} from "../../src/cli/commands/bench-targets.ts";
-import type { BenchCommandOptions } from "../../src/cli/commands/bench-options.ts";
+} from "../../src/cli/bench-targets.ts";
+import type { BenchCommandOptions } from "../../src/cli/bench-options.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { HubError } from "../../src/base/errors.ts";

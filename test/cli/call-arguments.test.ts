@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { Terminal } from "../../src/terminal/terminal.ts";
 import { formatArguments, readArgumentSource } from "../../src/cli/call-arguments.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
@@ -12,6 +13,7 @@ const NOWHERE: CommandContext = {
   env: {},
   cwd: "/nowhere",
   platform: "linux",
+  terminal: new Terminal({}),
   signal: new AbortController().signal,
   uncaughtErrorHandlers: new Set(),
   hangupHandlers: new Set(),

@@ -23,7 +23,7 @@ import {
 } from "../../src/cli/doctor/doctor.ts";
 import { openTransportFactory } from "../../src/cli/transport-factory.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
-import { terminalStyleOf } from "../../src/terminal/terminal.ts";
+import { Terminal } from "../../src/terminal/terminal.ts";
 import {
   FINDING_CODES,
   type FindingCode,
@@ -59,6 +59,7 @@ class Machine {
       env: { HOME: folder.home, PATH, TOOLMUX_KEYCHAIN: "off" },
       cwd: folder.cwd,
       platform: "linux",
+      terminal: new Terminal({}),
       signal: new AbortController().signal,
       uncaughtErrorHandlers: new Set(),
       hangupHandlers: new Set(),
@@ -449,7 +450,7 @@ describe("the doctor", () => {
         const found = findings.find((finding) => finding.code === code);
         assert.ok(found, JSON.stringify(findings, null, 2));
         assert.match(found.text, /\.$/);
-        const paper = terminalStyleOf({ NO_COLOR: "1" });
+        const paper = new Terminal({ NO_COLOR: "1" }).stdout;
         const shown =
           describeFindings(findings, true, paper) + JSON.stringify(findingsToJson(findings, []));
         assert.doesNotMatch(shown, /canary/);
@@ -677,7 +678,7 @@ commands = true
 
 async function shownBy(machine: Machine, ...argv: readonly string[]) {
   const findings = await machine.examine(...argv);
-  const text = describeFindings(findings, true, terminalStyleOf({ NO_COLOR: "1" }));
+  const text = describeFindings(findings, true, new Terminal({ NO_COLOR: "1" }).stdout);
   return { findings, text: `${text}\n${JSON.stringify(findingsToJson(findings, []))}` };
 }
 

@@ -3,6 +3,7 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { Terminal } from "../../src/terminal/terminal.ts";
 import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.ts";
 import { trustFileContent } from "../../src/cli/commands/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
@@ -17,6 +18,7 @@ const worldOf = (manifestFolder: ManifestFolder) => ({
   env: { HOME: manifestFolder.home },
   cwd: manifestFolder.cwd,
   platform: "linux",
+  terminal: new Terminal({}),
   signal: new AbortController().signal,
   uncaughtErrorHandlers: new Set<never>(),
   hangupHandlers: new Set<never>(),

@@ -23,8 +23,6 @@ import {
 import type { RegistryEntry } from "../../registry/registry.ts";
 import { findServer } from "../../registry/search.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
-import { formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
@@ -181,7 +179,7 @@ export async function tryServer(
   context: CommandContext,
   print: CommandLog,
 ): Promise<TrialResult> {
-  const line = openStatusLine(context.env);
+  const line = context.terminal.openStatusLine();
   const log: CommandLog = (level, text) => {
     line?.clear();
     print(level, text);
@@ -245,7 +243,7 @@ export async function add(
   const { config, options } = invocation;
   const log = openLog(invocation);
   const print = (text: string): void => {
-    if (!options.json) originalConsole.log(sanitizeLine(text));
+    if (!options.json) context.terminal.print(sanitizeLine(text));
   };
   const file = await manifestToEdit(options.file ?? config.at(-1), context);
   const existing = await readExistingServers(file, invocation, context);
@@ -267,8 +265,7 @@ export async function add(
   const result = isTried ? await tryServer(server, context, log) : undefined;
   const isAdded = result?.kind !== "failed" || options.force;
   const edit = isAdded ? await editManifestFile(file, change, context) : undefined;
-  if (options.json)
-    originalConsole.log(formatJson(toJson(toAdd, file, result, edit !== undefined)));
+  if (options.json) context.terminal.printJson(toJson(toAdd, file, result, edit !== undefined));
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
   if (edit === undefined) {

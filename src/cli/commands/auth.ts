@@ -5,9 +5,7 @@ import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer } from "../../manifest/schema.ts";
-import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
-import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
 import type { AuthChallenge } from "../../transport/http/target.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -119,7 +117,9 @@ export async function runLogin(
     );
   }
   const cancelNotice = systemClock.after(WAIT_NOTICE_DELAY, () => {
-    printStderrLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
+    context.terminal.note(
+      `still waiting: another toolmux may be logging in to ${name}, or it is slow`,
+    );
   });
   const showPage = showPageInTerminal(context, noBrowser);
   const authorizer = await openUserAuthorizer(context, (url, server) => {
@@ -130,9 +130,9 @@ export async function runLogin(
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
   const status = await authorizer.getStatus(spec, resolved);
-  if (json) originalConsole.log(formatJson(authStatusToJson(spec, status)));
+  if (json) context.terminal.printJson(authStatusToJson(spec, status));
   else
-    originalConsole.log(
+    context.terminal.print(
       `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeAuthStatus(spec, status, Date.now()))}`,
     );
   return 0;
@@ -149,14 +149,14 @@ export async function runLogout(
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, context.signal);
   if (invocation.options.json) {
-    originalConsole.log(formatJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked }));
+    context.terminal.printJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked });
     return 0;
   }
-  if (!wasLoggedIn) originalConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
-  else if (isRevoked) originalConsole.log(`logged out of ${sanitizeLine(name)}`);
+  if (!wasLoggedIn) context.terminal.print(`nobody is logged in to ${sanitizeLine(name)}`);
+  else if (isRevoked) context.terminal.print(`logged out of ${sanitizeLine(name)}`);
   else {
     const rest = "its authorization server was not told, and may take the token until it expires";
-    originalConsole.log(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
+    context.terminal.print(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;
 }
@@ -192,13 +192,14 @@ async function findChallenge(
 }
 
 /** Prints to stderr; stdout is for the result. */
-function showPageInTerminal(environment: CommandContext, noBrowser: boolean): ShowLoginPage {
+function showPageInTerminal(context: CommandContext, noBrowser: boolean): ShowLoginPage {
   return async (url, server) => {
-    printStderrLine(`To log in to ${server}, open this page:`);
-    originalConsole.warn(sanitizeLine(url));
+    context.terminal.note(`To log in to ${server}, open this page:`);
+    context.terminal.printStderr(sanitizeLine(url));
     if (noBrowser) return;
     const { openBrowser } = await import("../../auth/browser.ts");
-    if (!(await openBrowser(url, environment))) printStderrLine("No browser could be opened here.");
+    if (!(await openBrowser(url, context)))
+      context.terminal.note("No browser could be opened here.");
   };
 }
 
@@ -221,16 +222,9 @@ export async function printAuthStatus(
   const specs = pickRemoteServers(manifest, names);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, context)));
-  if (invocation.options.json) originalConsole.log(formatJson({ servers: rows.map(toJson) }));
-  else if (rows.length === 0) originalConsole.log("no server is reached over HTTP");
-  else
-    originalConsole.log(
-      alignTable(
-        ["SERVER", "AUTHORIZATION", "ISSUER"],
-        rows.map(toCells),
-        terminalStyleOf(context.env),
-      ),
-    );
+  if (invocation.options.json) context.terminal.printJson({ servers: rows.map(toJson) });
+  else if (rows.length === 0) context.terminal.print("no server is reached over HTTP");
+  else context.terminal.printTable(["SERVER", "AUTHORIZATION", "ISSUER"], rows.map(toCells));
   return 0;
 }
 

@@ -6,13 +6,11 @@ import { BenchProgressLine, describeLevel } from "../../bench/report/progress.ts
 import { formatReportText, tabulateResult } from "../../bench/report/tables.ts";
 import type { BenchProgress, BenchResult } from "../../bench/result.ts";
 import { measure } from "../../bench/run.ts";
-import { printStderrLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
-import { formatJson, openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
+import { formatJson } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { type BenchCommandOptions, readBenchOptions } from "./bench-options.ts";
-import { openBenchSetup } from "./bench-targets.ts";
+import { type BenchCommandOptions, readBenchOptions } from "../bench-options.ts";
+import { openBenchSetup } from "../bench-targets.ts";
 
 /** @throws {HubError} usage if the file cannot be written, insofar as that can be checked without writing it */
 export async function checkReportFile(path: string): Promise<void> {
@@ -77,7 +75,7 @@ export interface Reporter {
 export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
   const { isJson, htmlFile, context } = options;
   if (htmlFile !== undefined) await checkReportFile(htmlFile);
-  const line = openStatusLine(context.env);
+  const line = context.terminal.openStatusLine();
   const progressLine = new BenchProgressLine(systemClock);
   return {
     progress(event) {
@@ -85,19 +83,19 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
       if (text !== undefined) line?.show(text);
       if (event.kind !== "level" || (isJson && !line)) return;
       line?.clear();
-      printStderrLine(describeLevel(event.subject, event.level));
+      context.terminal.note(describeLevel(event.subject, event.level));
     },
     async finish(result) {
       line?.clear();
       if (result === undefined) return;
-      originalConsole.log(
+      context.terminal.print(
         isJson
           ? formatJson(result)
-          : formatReportText(tabulateResult(result), terminalStyleOf(context.env)),
+          : formatReportText(tabulateResult(result), context.terminal.stdout),
       );
       if (htmlFile === undefined) return;
       await writeReportFile(htmlFile, result);
-      printStderrLine(`wrote ${htmlFile}`);
+      context.terminal.note(`wrote ${htmlFile}`);
     },
   };
 }

@@ -8,9 +8,7 @@ import type { ListedItem } from "../../catalog/listing.ts";
 import { type CallProgress, InProcessClient } from "../../frontend/in-process-client.ts";
 import { invalidError } from "../../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
-import { printStderrLine, sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
-import { openStatusLine, terminalStyleOf } from "../../terminal/terminal.ts";
+import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
 import {
@@ -59,7 +57,7 @@ export async function call(
 ): Promise<number> {
   const [name = ""] = invocation.args;
   const view = readView(invocation.options);
-  const line = openStatusLine(context.env);
+  const line = context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const loaded = await loadManifestOnly(invocation, context, log);
@@ -137,9 +135,9 @@ async function makeOutputFolder(
 async function printReport(
   { stream, parts }: CallReport,
   folder: string | undefined,
-  { env }: CommandContext,
+  { terminal }: CommandContext,
 ): Promise<boolean> {
-  const { isTerminal } = terminalStyleOf(env, stream);
+  const { isTerminal } = terminal[stream];
   let allSaved = true;
   for (const part of parts) {
     const text = part.kind === "text" ? part.text : describeAttachment(part);
@@ -149,12 +147,12 @@ async function printReport(
         note = ` saved as ${await saveAttachment(part, folder)}`;
       } catch (error) {
         allSaved = false;
-        printStderrLine(`not saved: ${(error as Error).message}`);
+        terminal.note(`not saved: ${(error as Error).message}`);
       }
     }
     const shown = isTerminal ? sanitizeLines(text + note) : text + note;
-    if (stream === "stdout") originalConsole.log(shown);
-    else originalConsole.warn(shown);
+    if (stream === "stdout") terminal.print(shown);
+    else terminal.printStderr(shown);
   }
   return allSaved;
 }

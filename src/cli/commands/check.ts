@@ -22,8 +22,7 @@ import {
 import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
-import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
-import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
 
 /** A server as `check` prints it. */
 interface Row {
@@ -64,7 +63,7 @@ export async function check(
       secrets: secrets.map(({ place = null, ...row }) => ({ ...row, place })),
       plugins: plugins.map(pluginToJson),
     };
-    console.log(formatJson(document));
+    context.terminal.printJson(document);
     return ok ? 0 : 2;
   }
   const log = openLog(invocation);
@@ -74,17 +73,16 @@ export async function check(
     const rest = starts
       ? "; servers with a problem would not be started"
       : "; nothing would be started";
-    printStderrLine(`${count(problems.length, "problem")}${rest}`);
+    context.terminal.note(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
-  for (const file of files) console.log(`manifest: ${file}`);
+  for (const file of files) context.terminal.print(`manifest: ${file}`);
   const table = servers.map(({ name, state, text }) => [name, state, text]);
-  if (table.length > 0)
-    console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, terminalStyleOf(env)));
-  printSecrets(secrets, env);
-  printPlugins(plugins);
+  context.terminal.printTable(["SERVER", "STATE", "COMMAND"], table);
+  printSecrets(secrets, context);
+  printPlugins(plugins, context);
   const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
-  console.log(`no problems; ${countServers(servers)}${more}`);
+  context.terminal.print(`no problems; ${countServers(servers)}${more}`);
   return 0;
 }
 
@@ -133,14 +131,14 @@ async function findSecrets(
   );
 }
 
-function printSecrets(secrets: readonly SecretRow[], env: Env): void {
+function printSecrets(secrets: readonly SecretRow[], { terminal }: CommandContext): void {
   if (secrets.length === 0) return;
   const table = secrets.map(({ name, place = "nowhere", servers }) => [
     name,
     place,
     servers.join(", "),
   ]);
-  console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, terminalStyleOf(env)));
+  terminal.printTable(["SECRET", "WHERE", "USED BY"], table);
 }
 
 /** Problems in the options of plugins. */
@@ -166,17 +164,20 @@ function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
 }
 
 /** Plugin paths are printed unmasked: the user decides by them whether to trust the code. */
-function printPlugins(plugins: readonly PluginSpec[]): void {
-  for (const plugin of plugins) console.log(`plugin ${sanitizeLine(describePlugin(plugin))}`);
+function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandContext): void {
+  for (const plugin of plugins) terminal.print(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
-  console.log("What is not built in was not loaded: its options are checked when it is.");
+  terminal.print("What is not built in was not loaded: its options are checked when it is.");
 }
 
-async function printProblemWithFrame(problem: Problem, { env }: CommandContext): Promise<void> {
-  console.warn(sanitizeLine(formatProblem(problem)));
+async function printProblemWithFrame(
+  problem: Problem,
+  { env, terminal }: CommandContext,
+): Promise<void> {
+  terminal.printStderr(sanitizeLine(formatProblem(problem)));
   const source = await readSource(problem.file, env);
-  const frame = source && formatCodeFrame(problem, source, terminalStyleOf(env, "stderr"));
-  if (frame) console.warn(frame);
+  const frame = source && formatCodeFrame(problem, source, terminal.stderr);
+  if (frame) terminal.printStderr(frame);
 }
 
 /** The text of the file (or variable) with the problem; undefined if it cannot be read. */

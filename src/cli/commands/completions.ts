@@ -1,4 +1,4 @@
-import type { Command, Invocation } from "../command.ts";
+import type { Command, CommandContext, Invocation } from "../command.ts";
 import { SHELLS } from "../command.ts";
 import { GLOBAL_OPTIONS, suggestName, usageError } from "../args.ts";
 import { type NamedOption, namedOptions, takesValue, type ValueChoices } from "../options.ts";
@@ -9,13 +9,14 @@ type Shell = (typeof SHELLS)[number];
 export function printCompletions(
   { args: [word = ""] }: Invocation,
   commands: readonly Command[],
+  { terminal }: CommandContext,
 ): Promise<number> {
   const shell = SHELLS.find((one) => one === word);
   if (shell === undefined)
     throw usageError(
       `There are completions for ${SHELLS.join(", ")}, not "${word}".${suggestName(word, SHELLS)}`,
     );
-  console.log(formatCompletions(shell, commands));
+  terminal.print(formatCompletions(shell, commands));
   return Promise.resolve(0);
 }
 

@@ -5,7 +5,6 @@ import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatClientEntry } from "../server-description.ts";
-import { terminalStyleOf } from "../../terminal/terminal.ts";
 
 /** The embedded servers, in the order of the demo's manifest. */
 export const DEMO_SERVERS = ["clock", "text", "slow", "broken"] as const;
@@ -14,7 +13,10 @@ export const DEMO_SERVERS = ["clock", "text", "slow", "broken"] as const;
 export const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
 
 /** `toolmux demo`: runs a hub with embedded servers and checks it with a client. */
-export async function demo(_: Invocation, { env, signal }: CommandContext): Promise<number> {
+export async function demo(
+  _: Invocation,
+  { env, signal, terminal }: CommandContext,
+): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
   try {
     const file = join(folder, "toolmux.toml");
@@ -26,13 +28,13 @@ export async function demo(_: Invocation, { env, signal }: CommandContext): Prom
       args: [...firstArgs, "serve", "--config", file],
       env: withoutManifest(env),
     };
-    console.log(`One client, one hub, and behind it the servers ${DEMO_SERVERS.join(", ")}.\n`);
-    const isGood = await runDemoSteps(program, BROKEN_SERVER_MESSAGE, terminalStyleOf(env), signal);
+    terminal.print(`One client, one hub, and behind it the servers ${DEMO_SERVERS.join(", ")}.\n`);
+    const isGood = await runDemoSteps(program, BROKEN_SERVER_MESSAGE, terminal.stdout, signal);
     if (!isGood) return 1;
-    console.log(
+    terminal.print(
       "\nAll is as it should be. To use toolmux, put this into your MCP client's configuration:\n",
     );
-    console.log(formatClientEntry(["/path/to/your/toolmux.toml"]));
+    terminal.print(formatClientEntry(["/path/to/your/toolmux.toml"]));
     return 0;
   } finally {
     await rm(folder, { recursive: true, force: true });

@@ -1,11 +1,14 @@
-import { originalConsole } from "../../terminal/stderr.ts";
 import { commandNamed } from "../args.ts";
-import type { Command, Invocation } from "../command.ts";
+import type { Command, CommandContext, Invocation } from "../command.ts";
 import { formatHelp } from "../help.ts";
 
 /** `toolmux help`: prints the help for one of the commands, or for all. @throws {HubError} usage */
-export function help({ args: [name] }: Invocation, commands: readonly Command[]): Promise<number> {
+export function help(
+  { args: [name] }: Invocation,
+  commands: readonly Command[],
+  { terminal }: CommandContext,
+): Promise<number> {
   const named = name === undefined ? undefined : commandNamed(name, commands);
-  originalConsole.log(formatHelp(commands, named));
+  terminal.print(formatHelp(commands, named));
   return Promise.resolve(0);
 }

@@ -24,14 +24,8 @@ import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
 import { openSecrets, type SecretStore } from "../../secrets/secrets.ts";
-import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
-import {
-  alignTable,
-  formatJson,
-  terminalStyleOf,
-  type TerminalStyle,
-} from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions } from "../load-manifest.ts";
@@ -183,7 +177,7 @@ export async function importServers(
   const isForPeople = !options.json;
   const movesSecrets = options.secrets;
   if (isForPeople)
-    originalConsole.log(describeImport(sources, movesSecrets, terminalStyleOf(context.env)));
+    context.terminal.print(describeImport(sources, movesSecrets, context.terminal.stdout));
   const shouldAdd = planned.length > 0 && !options["dry-run"];
   const isConfirmed =
     shouldAdd && (options.yes || (isForPeople && (await confirmImport(sources, context))));
@@ -191,13 +185,12 @@ export async function importServers(
     const store = movesSecrets ? openSecretStore(context) : undefined;
     await applyImport(sources, store, context);
     for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets))) {
-      printStderrLine(`a value is needed: toolmux secret set ${name}`);
+      context.terminal.note(`a value is needed: toolmux secret set ${name}`);
     }
     if (isForPeople)
-      originalConsole.log(`added to ${manifest}: ${count(planned.length, "server")}`);
+      context.terminal.print(`added to ${manifest}: ${count(planned.length, "server")}`);
   }
-  if (!isForPeople)
-    originalConsole.log(formatJson(toJson(sources, isConfirmed === true, movesSecrets)));
+  if (!isForPeople) context.terminal.printJson(toJson(sources, isConfirmed === true, movesSecrets));
   // A malformed file makes the exit code 2 only if its client was named.
   const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
   if (!shouldAdd || isConfirmed === true) return isBroken ? 2 : 0;
@@ -206,7 +199,7 @@ export async function importServers(
       "Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.",
     );
   }
-  printStderrLine("nothing was added");
+  context.terminal.note("nothing was added");
   return 2;
 }
 

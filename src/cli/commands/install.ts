@@ -12,10 +12,9 @@ import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
-import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
+import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import {
   applyImport,
@@ -55,7 +54,7 @@ export async function install(
   if (client === undefined) throw usageError("Which client?");
   const table = await findServerTable(client, options.project, context);
   const print = (text: string): void => {
-    if (!options.json) originalConsole.log(text);
+    if (!options.json) context.terminal.print(text);
   };
   const outcome = options.undo
     ? await undo(client, table, options["dry-run"], context, print)
@@ -66,7 +65,7 @@ export async function install(
     print(`To take it out again: toolmux install ${client.name} --undo`);
   }
   if (options.json) {
-    originalConsole.log(formatJson({ client: client.name, file: table.file, ...outcome, written }));
+    context.terminal.printJson({ client: client.name, file: table.file, ...outcome, written });
   }
   return 0;
 }
@@ -94,7 +93,7 @@ async function write(
       return { action: "none", backup: undefined };
     case "ready": {
       const { before, after } = prepared;
-      const style = terminalStyleOf(context.env);
+      const style = context.terminal.stdout;
       if (sources) print(describeImport(sources, movesSecrets, style));
       print(formatDifference(table.file, before, after, removed, style));
       if (options["dry-run"]) return { action: "install", backup: undefined };
@@ -112,7 +111,7 @@ async function undo(
   client: ClientApp,
   table: ServerTable,
   isDryRun: boolean,
-  { env }: CommandContext,
+  { terminal }: CommandContext,
   print: (text: string) => void,
 ): Promise<InstallOutcome> {
   const { file } = table;
@@ -131,7 +130,7 @@ async function undo(
       break;
     case "edit":
       print(`${file} has been changed since: only the entry of toolmux goes`);
-      print(formatDifference(file, prepared.before, prepared.after, [], terminalStyleOf(env)));
+      print(formatDifference(file, prepared.before, prepared.after, [], terminal.stdout));
   }
   if (!isDryRun) await prepared.apply();
   return {

@@ -7,20 +7,13 @@ import type { Manifest } from "../../manifest/schema.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
-import {
-  alignTable,
-  formatStartingTime,
-  formatJson,
-  openStatusLine,
-  terminalStyleOf,
-} from "../../terminal/terminal.ts";
-import { formatFailureLine, printStderrLine } from "../../terminal/log.ts";
+import { formatFailureLine } from "../../terminal/log.ts";
+import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 
 type List = (typeof LISTS)[number];
@@ -50,7 +43,7 @@ export async function list(
 ): Promise<number> {
   const { args, options } = invocation;
   const what = readList(args[0] ?? "tools");
-  const line = options.json ? undefined : openStatusLine(context.env);
+  const line = options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, { authorizes: false });
@@ -63,9 +56,9 @@ export async function list(
     const code = exitCode(statuses);
     if (what === "servers") printServers(manifest, statuses, options, context);
     else await printEntries(what, client, hub, options, context);
-    if (what !== "servers") printFailures(statuses);
+    if (what !== "servers") printFailures(statuses, context);
     if (code === 0 && !options.json) {
-      originalConsole.log(
+      context.terminal.print(
         what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
       );
     }
@@ -88,7 +81,7 @@ async function printEntries(
   client: InProcessClient,
   hub: Hub,
   { json, all }: ListOptions,
-  { env }: CommandContext,
+  { terminal }: CommandContext,
 ): Promise<void> {
   const { kinds, noun } = LIST_KINDS[what];
   // The in-process client speaks the legacy era, which has no list of skills: those are read from the hub's catalog.
@@ -104,7 +97,7 @@ async function printEntries(
     });
     const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
     const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
-    originalConsole.log(`{${members.join(",\n")}${more}}`);
+    terminal.print(`{${members.join(",\n")}${more}}`);
     return;
   }
   const rows = lists.flat().map(({ key: name, bytes }) => {
@@ -112,16 +105,13 @@ async function printEntries(
     return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as DescribedEntry)];
   });
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
-  if (rows.length > 0) originalConsole.log(alignTable(head, rows, terminalStyleOf(env)));
+  terminal.printTable(head, rows);
   const noteRows = exposureNotes.map(({ remoteName, server, kind, text }) => {
     const state = STATES[kind];
     return [remoteName, server, state, text];
   });
-  if (rows.length > 0 && noteRows.length > 0) originalConsole.log();
-  if (noteRows.length > 0)
-    originalConsole.log(
-      alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows, terminalStyleOf(env)),
-    );
+  if (rows.length > 0 && noteRows.length > 0) terminal.print();
+  terminal.printTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows);
 }
 
 /** The skills that modern clients see. */
@@ -190,7 +180,7 @@ function printServers(
   { servers }: Manifest,
   statuses: readonly ServerState[],
   { json }: ListOptions,
-  { env }: CommandContext,
+  { terminal }: CommandContext,
 ): void {
   const urls = new Map(
     servers.flatMap((spec) =>
@@ -198,7 +188,7 @@ function printServers(
     ),
   );
   if (json) {
-    originalConsole.log(formatJson({ servers: statuses.map((it) => toJson(it, urls)) }));
+    terminal.printJson({ servers: statuses.map((it) => toJson(it, urls)) });
     return;
   }
   // Transport and URL columns are only shown if there is an HTTP server.
@@ -214,7 +204,7 @@ function printServers(
     state.at === "failed" ? formatFailureLine(state.cause) : "",
   ]);
   const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
-  if (rows.length > 0) originalConsole.log(alignTable(titles, rows, terminalStyleOf(env)));
+  terminal.printTable(titles, rows);
 }
 
 /**
@@ -243,13 +233,13 @@ function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): ob
   };
 }
 
-function printFailures(standings: readonly ServerState[]): void {
+function printFailures(standings: readonly ServerState[], { terminal }: CommandContext): void {
   for (const state of standings) {
     if (state.at === "starting") {
-      printStderrLine(`${state.server}: ${formatStartingTime(state.elapsed)}`);
+      terminal.note(`${state.server}: ${formatStartingTime(state.elapsed)}`);
     }
     if (state.at === "failed") {
-      printStderrLine(`${state.server}: ${formatFailureLine(state.cause)}`);
+      terminal.note(`${state.server}: ${formatFailureLine(state.cause)}`);
     }
   }
 }

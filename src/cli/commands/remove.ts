@@ -1,7 +1,6 @@
 import { listSecrets } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 
@@ -13,7 +12,7 @@ export async function remove(
   const [name = ""] = args;
   const file = await manifestToEdit(options.file ?? config.at(-1), context);
   const edit = await editManifestFile(file, { kind: "remove", name }, context);
-  originalConsole.log(sanitizeLine(`removed ${name} from ${file}`));
+  context.terminal.print(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;
   const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
@@ -26,10 +25,10 @@ export async function remove(
           .file.list()
           .catch(() => []);
   for (const secret of unshared.filter((one) => stored.includes(one))) {
-    originalConsole.log(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
+    context.terminal.print(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
   }
   if (server.kind === "remote" && server.auth !== "none") {
-    originalConsole.log(
+    context.terminal.print(
       sanitizeLine(`if you were logged in there, its tokens remain: toolmux auth status`),
     );
   }

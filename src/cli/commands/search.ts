@@ -1,15 +1,9 @@
 import { count } from "../../base/format.ts";
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import {
-  formatJson,
-  terminalStyleOf,
-  type TerminalStyle,
-  truncate,
-} from "../../terminal/terminal.ts";
+import { type TerminalStyle, truncate } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
 
@@ -42,9 +36,9 @@ export async function search(
       code,
       message,
     }));
-    originalConsole.log(formatJson({ servers: entries.map(toJson), failures: failed }));
+    context.terminal.printJson({ servers: entries.map(toJson), failures: failed });
   } else if (entries.length > 0)
-    originalConsole.log(describeResults(entries, terminalStyleOf(context.env)));
+    context.terminal.print(describeResults(entries, context.terminal.stdout));
   else if (hasAnswer) log("warn", `nothing was found for ${words.join(" ")}`);
   return entries.length > 0 ? 0 : hasAnswer ? 1 : 3;
 }

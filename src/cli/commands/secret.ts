@@ -11,11 +11,9 @@ import {
 } from "../../secrets/secrets.ts";
 import { abortable } from "../../base/clock.ts";
 import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
 import { loadOptions } from "../load-manifest.ts";
 import { suggestName, usageError } from "../args.ts";
-import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";
-import { printStderrLine } from "../../terminal/log.ts";
+import type { Terminal } from "../../terminal/terminal.ts";
 import { askHidden, canAsk } from "../prompt.ts";
 
 /** Maximum size of a value, in bytes. */
@@ -65,7 +63,7 @@ function readName(words: readonly string[], verb: string): string {
 async function setSecret(
   words: readonly string[],
   secrets: Secrets,
-  { env, signal }: CommandContext,
+  { env, signal, terminal }: CommandContext,
 ): Promise<number> {
   const name = readName(words, "set");
   if (isReservedName(name))
@@ -77,11 +75,11 @@ async function setSecret(
   if (value.includes("\0"))
     throw usageError("The value holds a NUL character: nothing was changed.");
   await secrets.file.set(name, value);
-  originalConsole.log(`${name} is kept in ${secrets.file.location}`);
-  await warnProtection(secrets);
+  terminal.print(`${name} is kept in ${secrets.file.location}`);
+  await warnProtection(secrets, terminal);
   if (readSecretVariable(env, name) !== undefined) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
-    printStderrLine(`the environment has it as well (${variables}), where it is looked for first`);
+    terminal.note(`the environment has it as well (${variables}), where it is looked for first`);
   }
   return 0;
 }
@@ -106,10 +104,10 @@ async function readValue(): Promise<string> {
 }
 
 /** Warns if the key is stored next to the encrypted file. */
-async function warnProtection(secrets: Secrets): Promise<void> {
+async function warnProtection(secrets: Secrets, terminal: Terminal): Promise<void> {
   if ((await secrets.protection()) !== "beside") return;
   const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
-  printStderrLine(
+  terminal.note(
     `there was no keychain${reason}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
   );
 }
@@ -117,17 +115,17 @@ async function warnProtection(secrets: Secrets): Promise<void> {
 async function removeSecret(
   words: readonly string[],
   secrets: Secrets,
-  { env }: CommandContext,
+  { env, terminal }: CommandContext,
 ): Promise<number> {
   const name = readName(words, "remove");
   const isListed = (await secrets.file.list()).includes(name);
   const isRemoved = isListed && (await secrets.file.remove(name));
-  if (isRemoved) originalConsole.log(`${name} is removed from ${secrets.file.location}`);
+  if (isRemoved) terminal.print(`${name} is removed from ${secrets.file.location}`);
   if (readSecretVariable(env, name) !== undefined) {
-    printStderrLine(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
+    terminal.note(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
   }
   if (isRemoved) return 0;
-  printStderrLine(`there is no secret ${name}; toolmux secret list shows those that there are`);
+  terminal.note(`there is no secret ${name}; toolmux secret list shows those that there are`);
   return 1;
 }
 
@@ -148,11 +146,11 @@ async function printSecrets(
   const rows = await listRows(secrets, uses ?? new Map(), context);
   const key = await secrets.protection();
   if (invocation.options.json) {
-    originalConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
+    context.terminal.printJson({ secrets: rows, folder: secrets.folder, key });
     return 0;
   }
   if (rows.length === 0) {
-    originalConsole.log(
+    context.terminal.print(
       uses === undefined
         ? "There are no secrets."
         : "There are no secrets, and no server wants one.",
@@ -163,11 +161,9 @@ async function printSecrets(
       places.join(", ") || "nowhere",
       isReservedName(name) ? "toolmux auth" : servers.join(", "),
     ]);
-    originalConsole.log(
-      alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(context.env)),
-    );
+    context.terminal.printTable(["NAME", "WHERE", "USED BY"], table);
   }
-  await warnProtection(secrets);
+  await warnProtection(secrets, context.terminal);
   return 0;
 }
 
@@ -197,7 +193,7 @@ async function usersBySecret(
   const loaded = await loadManifest(loadOptions(invocation, context));
   if (!loaded.ok) {
     if (!invocation.options.json) {
-      printStderrLine(
+      context.terminal.note(
         "the manifest cannot be used, so it is not said who wants what; see toolmux check",
       );
     }

@@ -7,14 +7,11 @@ import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/schema.ts";
 import type { ProcessStats } from "../../process/child-process.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
 import {
   alignTable,
   formatStartingTime,
   formatJson,
-  openStatusLine,
   type StatusLine,
-  terminalStyleOf,
   type TerminalStyle,
 } from "../../terminal/terminal.ts";
 import type { ConnectionStatus } from "../../upstream/status.ts";
@@ -360,7 +357,7 @@ export async function status(
   context: CommandContext,
 ): Promise<number> {
   const isForPeople = !invocation.options.json;
-  const line = isForPeople ? openStatusLine(context.env) : undefined;
+  const line = isForPeople ? context.terminal.openStatusLine() : undefined;
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
@@ -372,9 +369,9 @@ export async function status(
   try {
     const diagnoses = await abortable(diagnoseServers(manifest, hub, context), context.signal);
     endProgress?.();
-    originalConsole.log(
+    context.terminal.print(
       isForPeople
-        ? describeDiagnoses(diagnoses, terminalStyleOf(context.env))
+        ? describeDiagnoses(diagnoses, context.terminal.stdout)
         : formatJson(statusToJson(diagnoses)),
     );
     return EXIT_CODES[verdictOf(diagnoses)];

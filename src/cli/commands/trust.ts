@@ -21,24 +21,25 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
     resolve(context.cwd, expandHome(word, context.env)),
     context,
   );
-  console.log(`trusted: ${sanitizeLine(real)}`);
-  console.log(
+  context.terminal.print(`trusted: ${sanitizeLine(real)}`);
+  context.terminal.print(
     `As long as it stays as it is, toolmux runs from it in ${sanitizeLine(dirname(real))}:`,
   );
   for (const spec of manifest.servers) {
     if (spec.kind === "invalid") continue;
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeServer(spec);
-    console.log(
+    context.terminal.print(
       `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
     );
   }
   const commands = [...new Set(manifest.servers.flatMap(listCommands))];
-  if (commands.length > 0) console.log("and these commands for the values that they print:");
-  for (const command of commands) console.log(`  ${sanitizeLine(command)}`);
+  if (commands.length > 0)
+    context.terminal.print("and these commands for the values that they print:");
+  for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
   const { plugins } = manifest;
   if (plugins.length > 0)
-    console.log("and uses these plugins, whatever is in their files by then:");
-  for (const plugin of plugins) console.log(`  ${sanitizeLine(describePlugin(plugin))}`);
+    context.terminal.print("and uses these plugins, whatever is in their files by then:");
+  for (const plugin of plugins) context.terminal.print(`  ${sanitizeLine(describePlugin(plugin))}`);
   return 0;
 }
 

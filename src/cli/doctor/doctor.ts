@@ -6,8 +6,7 @@ import { loadManifest } from "../../manifest/load.ts";
 import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { originalConsole } from "../../terminal/stderr.ts";
-import { formatJson, terminalStyleOf, type TerminalStyle } from "../../terminal/terminal.ts";
+import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions, openLog } from "../load-manifest.ts";
@@ -136,10 +135,10 @@ export async function doctor(
   let findings = await collectFindings(invocation, context);
   const fixed = fix ? await repair(findings) : [];
   if (fixed.length > 0) findings = await collectFindings(invocation, context);
-  if (json) originalConsole.log(formatJson(findingsToJson(findings, fixed)));
+  if (json) context.terminal.printJson(findingsToJson(findings, fixed));
   else {
-    for (const line of fixed) originalConsole.log(`fixed: ${sanitizeLine(line)}`);
-    originalConsole.log(describeFindings(findings, all, terminalStyleOf(context.env)));
+    for (const line of fixed) context.terminal.print(`fixed: ${sanitizeLine(line)}`);
+    context.terminal.print(describeFindings(findings, all, context.terminal.stdout));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;

@@ -1,28 +1,28 @@
-import { count } from "../../base/format.ts";
+import { count } from "../base/format.ts";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import { abortable } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
-import type { Env } from "../../base/paths.ts";
-import { ownCommand } from "../../base/runtime.ts";
-import type { BenchPlan, DirectServer } from "../../bench/run.ts";
-import type { BenchSubject, ProxyFolder } from "../../bench/target.ts";
-import { InProcessClient } from "../../frontend/in-process-client.ts";
-import { discoverManifests } from "../../manifest/discover.ts";
-import { loadManifest } from "../../manifest/load.ts";
-import { manifestError } from "../../manifest/problems.ts";
-import { type ExternalServer, isRunnable, type Manifest } from "../../manifest/schema.ts";
-import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
-import { errnoCodeOf } from "../../process/process-table.ts";
-import { usageError } from "../args.ts";
-import type { CommandContext, Invocation } from "../command.ts";
-import { type CommandLog, loadManifestOnly } from "../load-manifest.ts";
-import { openHub } from "../open-hub.ts";
-import { describeServer } from "../server-description.ts";
-import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "../transport-factory.ts";
-import { readHeaders } from "./add.ts";
+import { abortable } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Env } from "../base/paths.ts";
+import { ownCommand } from "../base/runtime.ts";
+import type { BenchPlan, DirectServer } from "../bench/run.ts";
+import type { BenchSubject, ProxyFolder } from "../bench/target.ts";
+import { InProcessClient } from "../frontend/in-process-client.ts";
+import { discoverManifests } from "../manifest/discover.ts";
+import { loadManifest } from "../manifest/load.ts";
+import { manifestError } from "../manifest/problems.ts";
+import { type ExternalServer, isRunnable, type Manifest } from "../manifest/schema.ts";
+import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
+import { errnoCodeOf } from "../process/process-table.ts";
+import { usageError } from "./args.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { type CommandLog, loadManifestOnly } from "./load-manifest.ts";
+import { openHub } from "./open-hub.ts";
+import { describeServer } from "./server-description.ts";
+import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "./transport-factory.ts";
+import { readHeaders } from "./commands/add.ts";
 import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
 /**
@@ -291,7 +291,7 @@ function makeHubSubject(
     name,
     proxies,
     makeTransport: async () => {
-      const { openStdioTransport } = await import("../../transport/stdio.ts");
+      const { openStdioTransport } = await import("../transport/stdio.ts");
       const server = "toolmux";
       return openStdioTransport({
         server,
@@ -318,7 +318,7 @@ function makeDirectSubject(
   proxies: ProxyFolder | undefined,
 ): BenchSubject {
   const { openTransport } = openTransportFactory(context, async () => {
-    const { openUserAuthorizer } = await import("../transport-factory.ts");
+    const { openUserAuthorizer } = await import("./transport-factory.ts");
     return openUserAuthorizer(context, () => Promise.resolve());
   });
   return {

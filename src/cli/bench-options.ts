@@ -1,8 +1,8 @@
-import type { BenchPlan } from "../../bench/run.ts";
-import type { LevelLength, Loop } from "../../bench/load.ts";
-import { MAX_DURATION, parseDuration } from "../../manifest/fields.ts";
-import { BENCH_DEFAULTS } from "../command.ts";
-import { usageError } from "../args.ts";
+import type { BenchPlan } from "../bench/run.ts";
+import type { LevelLength, Loop } from "../bench/load.ts";
+import { MAX_DURATION, parseDuration } from "../manifest/fields.ts";
+import { BENCH_DEFAULTS } from "./command.ts";
+import { usageError } from "./args.ts";
 
 /** How to measure, according to the command line. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
