@@ -2,7 +2,7 @@ import { formatDuration } from "../base/format.ts";
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
-import { escapeJsonForTerminal, printStderrLine, sanitizeLine } from "./log.ts";
+import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
 import { originalConsole } from "./stderr.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
@@ -19,6 +19,9 @@ export interface StatusLine {
   show(text: string): void;
   clear(): void;
 }
+
+/** Second and further lines of a message begin below its text, after the program's name. */
+const NOTE_INDENT = " ".repeat("toolmux: ".length);
 
 const ERASE = "\r\u001b[K";
 
@@ -48,7 +51,7 @@ export class Terminal {
   }
 
   /** Prints a table to stdout, truncated to its width; nothing if it has no rows. */
-  printTable(titles: readonly string[], rows: readonly (readonly string[])[]): void {
+  printTable(titles: readonly string[], rows: readonly (readonly Cell[])[]): void {
     if (rows.length > 0) this.print(alignTable(titles, rows, this.stdout));
   }
 
@@ -62,9 +65,10 @@ export class Terminal {
     originalConsole.warn(text);
   }
 
-  /** Prints one line for people to stderr, with the program's name before it. */
+  /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
   note(text: string): void {
-    printStderrLine(text);
+    const { width } = this.stderr;
+    originalConsole.warn(wrapText(prefixLine(text), width, NOTE_INDENT, ""));
   }
 
   /** Opens the status line on stderr; undefined if stderr is not a suitable terminal. */
@@ -101,21 +105,65 @@ export class Terminal {
   }
 }
 
+/** A cell of a table: its text, and how it is colored. */
+export type Cell = string | { readonly text: string; readonly color: (text: string) => string };
+
 /** Aligned columns with titles; the last column is truncated to the width. */
 export function alignTable(
   titles: readonly string[],
-  rows: readonly (readonly string[])[],
+  rows: readonly (readonly Cell[])[],
   { width, colors }: TerminalStyle,
 ): string {
-  const table = [titles, ...rows.map((row) => row.map(sanitizeLine))];
-  const widths = titles.map((_, at) => Math.max(...table.map((row) => columnsOf(row[at] ?? ""))));
-  const lines = table.map((row) => {
-    const cells = row.map((cell, at) =>
-      at < row.length - 1 ? cell + " ".repeat((widths[at] ?? 0) - columnsOf(cell)) : cell,
+  const texts = rows.map((row) => row.map((cell) => sanitizeLine(textOfCell(cell))));
+  const widths = titles.map((title, at) =>
+    Math.max(columnsOf(title), ...texts.map((row) => columnsOf(row[at] ?? ""))),
+  );
+  const formatRow = (row: readonly Cell[], line: readonly string[]): string => {
+    const padded = line.map((text, at) =>
+      at === line.length - 1 ? text : text + " ".repeat((widths[at] ?? 0) - columnsOf(text) + 2),
     );
-    return truncate(cells.join("  ").trimEnd(), width);
-  });
-  return lines.map((line, i) => (i === 0 ? colors.dim(line) : line)).join("\n");
+    let columnsLeft = width;
+    let shown = "";
+    for (const [at, text] of padded.entries()) {
+      const rest = padded.slice(at).join("").trimEnd();
+      const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
+      const cell = row[at];
+      const color = typeof cell === "object" ? cell.color : String;
+      shown += color(isCut ? truncate(rest, columnsLeft) : text);
+      if (isCut) break;
+      columnsLeft -= columnsOf(text);
+    }
+    return shown.trimEnd();
+  };
+  const lines = rows.map((row, at) => formatRow(row, texts[at] ?? []));
+  return [colors.dim(formatRow(titles, titles)), ...lines].join("\n");
+}
+
+function textOfCell(cell: Cell): string {
+  return typeof cell === "string" ? cell : cell.text;
+}
+
+/**
+ * Breaks text at words so that no line is wider than `width` columns, unless a word alone is. Line breaks in the text
+ * stay. @param indent what every line begins with; the first one begins with `first` instead
+ */
+export function wrapText(text: string, width: number, indent = "", first = indent): string {
+  const lines: string[] = [];
+  for (const paragraph of text.split("\n")) {
+    let line = lines.length === 0 ? first : indent;
+    let isEmpty = true;
+    for (const word of paragraph.split(" ")) {
+      if (!isEmpty && columnsOf(line) + 1 + columnsOf(word) > width) {
+        lines.push(line);
+        line = indent;
+        isEmpty = true;
+      }
+      line += isEmpty ? word : ` ${word}`;
+      isEmpty = false;
+    }
+    lines.push(line.trimEnd());
+  }
+  return lines.join("\n");
 }
 
 /** The text, truncated with an ellipsis if it is wider than `width` columns. */
