@@ -80,15 +80,26 @@ export const COMMANDS: readonly Command[] = [
   }),
   command({
     name: "check",
-    summary: "read the manifest and say what is wrong, or what would be started",
+    summary: "check the manifest and show which servers can start",
     usage: "",
     words: [0, 0],
     details: [
-      "Starts nothing. Every problem is shown with the line that it is in; values that",
-      "could be secrets are masked there. Exit code 2 if anything is wrong.",
+      "Shows each problem with its line in the file; values that may be secrets are",
+      "masked. Then shows for each server whether it can start: whether its command is",
+      "installed and all its values are set. Starts no server and loads no plugin.",
+      "",
+      "Exit code 2 if the manifest has a problem. With --strict, exit code 3 if a server",
+      'cannot start; with --json, such a server has "starts": false.',
     ],
-    options: { json: JSON_OUTPUT },
-    examples: ["toolmux check", "toolmux check --config servers.toml --json"],
+    options: {
+      strict: flag("exit with code 3 if a server cannot start"),
+      json: JSON_OUTPUT,
+    },
+    examples: [
+      "toolmux check",
+      "toolmux check --strict",
+      "toolmux check --config servers.toml --json",
+    ],
     load: async () => (await import("./commands/check.ts")).check,
   }),
   command({

@@ -175,6 +175,36 @@ function templateTextsOf(server: ExternalServer): readonly string[] {
   return texts.filter((text) => typeof text === "string");
 }
 
+/** `$HOME`, but not `${HOME}` or `$$HOME`. */
+const SHELL_VARIABLE = /(?<![$\w\\])\$([A-Z][A-Z0-9_]*)(?!\w)/g;
+const SHELL = /(?:^|\/)(?:ba|da|z|k|fi)?sh$/;
+
+/**
+ * A note about shell variables such as `$HOME` in a server's texts, which stay as they are. Only names that are set in
+ * `env`, or that are the whole text, count: any other `$` may be part of a password.
+ */
+export function describeShellVariables(
+  server: ExternalServer,
+  env: Readonly<Record<string, string | undefined>>,
+): readonly string[] {
+  const isShell = server.kind === "stdio" && SHELL.test(server.command);
+  const texts =
+    server.kind === "stdio" && isShell
+      ? [...Object.values(server.env), server.cwd ?? ""]
+      : templateTextsOf(server);
+  const names = texts.flatMap((text) =>
+    [...text.matchAll(SHELL_VARIABLE)].flatMap(([, name = ""]) =>
+      env[name] !== undefined || text === `$${name}` ? [name] : [],
+    ),
+  );
+  if (names.length === 0) return [];
+  const unique = [...new Set(names)];
+  const found = unique.map((name) => `$${name}`).join(", ");
+  const forms = unique.map((name) => `\${env:${name}}`).join(", ");
+  const verb = unique.length === 1 ? "is" : "are";
+  return [`server ${JSON.stringify(server.name)}: ${found} ${verb} not replaced: write ${forms}`];
+}
+
 /** The names of the secrets that a server needs, without duplicates. */
 export function listSecrets(server: ExternalServer): readonly string[] {
   const names = templatePartsOf(server).flatMap((part) =>

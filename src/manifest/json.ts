@@ -20,7 +20,12 @@ export function parseJson(text: string): ParsedFile {
   const duplicates: UnplacedProblem[] = [];
   const root = readNode(tree, [], (path, offset) => {
     const position = findPosition(text, offset);
-    duplicates.push({ path, at: "key", message: "the key stands twice", position });
+    duplicates.push({
+      path,
+      at: "key",
+      message: "the key is set twice; remove one of them",
+      position,
+    });
   });
   return {
     ok: true,

@@ -10,6 +10,7 @@ import {
   type ManifestFile,
   type SearchResult,
 } from "./discover.ts";
+import { describeShellVariables } from "./interpolate.ts";
 import type { ConfigSource, FileConfig, ServerConfig, SourcedProblem } from "./file-config.ts";
 import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
@@ -50,7 +51,7 @@ export function readConfigFile(
   const notes = [...fileConfig.notes, ...duplicates.flatMap(describeDuplicate)];
   if (isClientFileName || !("mcpServers" in root && "servers" in root))
     return { ...fileConfig, notes };
-  const message = `cannot stand in one file with "servers"; move the servers into one of the two`;
+  const message = `cannot be in the same file as "servers"; move all servers into one of the two`;
   const conflict: UnplacedProblem = { path: ["mcpServers"], at: "key", message };
   return { ...fileConfig, problems: [conflict, ...fileConfig.problems], notes };
 }
@@ -88,7 +89,7 @@ const MAIN_KEYS = ["command", "package", "url", "plugin"];
  */
 function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
-  return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
+  return isServer ? [`${formatPath(path)} is set twice; the last one counts`] : [];
 }
 
 /**
@@ -197,6 +198,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     : await mergeDocuments(documents, sources, plugins, search, options.runningPrefixes?.());
   return {
     ...outcome,
+    notes: [...outcome.notes, ...describeVariables(outcome, options.env)],
     files: search.files,
     fingerprint: fingerprintOf(search, variable, plugins),
     pluginFingerprint: plugins.fingerprint,
@@ -204,6 +206,16 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
+}
+
+/** Notes about shell variables in the enabled servers. */
+function describeVariables(outcome: LoadOutcome, env: LoadOptions["env"]): readonly string[] {
+  if (!outcome.ok) return [];
+  return outcome.manifest.servers.flatMap((spec) =>
+    spec.enabled && (spec.kind === "stdio" || spec.kind === "remote")
+      ? describeShellVariables(spec, env)
+      : [],
+  );
 }
 
 /**
@@ -345,7 +357,7 @@ async function mergeDocuments(
   if (!isUsable) return { ok: false, problems, notes };
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
-  if (isEmpty) notes.push("the manifest holds no servers");
+  if (isEmpty) notes.push("the manifest has no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE);
   const { hub, defaults } = merged;
   const servers = merged.servers.map((spec): ServerSpec => {

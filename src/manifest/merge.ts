@@ -150,11 +150,22 @@ function invalidPrefixMessage(
   configured: string | undefined,
   separator: string,
 ): string {
-  const rule = `letters, digits, _ and -, without "${separator}" and no character of it at either end`;
-  const nearest = sanitizePrefix(name, separator);
-  return configured === undefined
-    ? `cannot be used as the prefix (${rule}); add prefix = "${nearest}"`
-    : `expected ${rule}; found ${JSON.stringify(configured)}`;
+  const nearest = sanitizePrefix(configured ?? name, separator);
+  const advice = `${configured === undefined ? "add" : "write"} prefix = "${nearest}"`;
+  const what = configured === undefined ? "the name" : "the prefix";
+  return `${what} ${JSON.stringify(configured ?? name)} ${describePrefixFault(configured ?? name, separator)}; ${advice}`;
+}
+
+/** Why the names of tools cannot begin with a text. */
+function describePrefixFault(text: string, separator: string): string {
+  const [invalid] = /[^A-Za-z0-9_-]/u.exec(text) ?? [];
+  if (invalid !== undefined) {
+    const character = /\s/.test(invalid) ? "a space" : JSON.stringify(invalid);
+    return `has ${character}, which the names of tools cannot have`;
+  }
+  return text.includes(separator)
+    ? `has "${separator}", which separates a prefix from the name of a tool`
+    : `begins or ends with a character of "${separator}", which separates a prefix from the name of a tool`;
 }
 
 function duplicatePrefixMessage(
@@ -163,7 +174,7 @@ function duplicatePrefixMessage(
   server: SourcedServer,
 ): string {
   const names = [owner, server].map(({ name }) => JSON.stringify(name)).join(" and ");
-  return `the servers ${names} have the same prefix "${prefix}"; give one of them another prefix = "…"`;
+  return `the servers ${names} have the same prefix "${prefix}"; set another prefix for one of them: prefix = "…"`;
 }
 
 function sourcePathOf({ source, serverConfig }: SourcedServer) {
@@ -283,7 +294,7 @@ function markUnsupported(server: SourcedServer, defaults: Limits): SourcedServer
 
 function noteUnsupported({ name, source, serverConfig }: SourcedServer): readonly string[] {
   if (serverConfig.kind !== "unsupported" || !serverConfig.enabled) return [];
-  return [`${source.file}: server ${JSON.stringify(name)} is left out: ${serverConfig.reason}`];
+  return [`${source.file}: server ${JSON.stringify(name)} is ignored: ${serverConfig.reason}`];
 }
 
 function toServerSpec(

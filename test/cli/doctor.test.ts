@@ -363,6 +363,12 @@ const CASES: Readonly<
       await machine.remember("good", [{ ...TOOL, annotations: { readOnlyHint: false } }]);
     },
   },
+  TM908: {
+    make: async (machine) => {
+      await machine.write('tools.deny = ["*_delete"]');
+      await machine.remember("good", [TOOL]);
+    },
+  },
   TM911: {
     make: LISTED(tool({ type: "object", $schema: "http://json-schema.org/draft-07/schema#" })),
   },
