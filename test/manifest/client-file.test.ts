@@ -161,7 +161,7 @@ describe("a client's file", () => {
         code: "notSupported",
         server: "Perplexity",
         step: "resolve",
-        message: `server "Perplexity" cannot be started: env.PERPLEXITY_API_KEY holds \${input:…}, which only an editor can ask for; set a variable and write \${env:NAME}`,
+        message: `server "Perplexity" cannot be started: env.PERPLEXITY_API_KEY contains \${input:…}, which only editors support; set an environment variable and write \${env:NAME}`,
       });
     }));
 

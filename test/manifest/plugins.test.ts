@@ -278,7 +278,7 @@ describe("a server of a plugin", () => {
 describe("a form that only a plugin can fill in", () => {
   const server = `[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n`;
   const fault =
-    "t.toml:3:9: servers.a.args[0]: found the unknown form ${vault:…}; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
+    "t.toml:3:9: servers.a.args[0]: found the unknown placeholder ${vault:…}; known placeholders: ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
 
   it("is wrong if there is no plugin", async () => {
     assert.deepEqual(await findProblems(server), [fault]);

@@ -386,15 +386,15 @@ const TOML: Record<string, readonly Row[]> = {
   "forms of interpolation": [
     [
       server('args = ["${HOME}"]'),
-      "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} if that very text is meant",
+      "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} for this text itself",
     ],
     [
       server('args = ["${HOME:-x}"]'),
-      "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} if that very text is meant",
+      "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} for this text itself",
     ],
     [
       server('env.A = "${vault:my/token}"'),
-      "t.toml:3:9: servers.a.env.A: found the unknown form ${vault:…}; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+      "t.toml:3:9: servers.a.env.A: found the unknown placeholder ${vault:…}; known placeholders: ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
     ],
     [
       server('args = ["${secret:}", "${cmd:}"]'),
@@ -403,25 +403,22 @@ const TOML: Record<string, readonly Row[]> = {
     ],
     [
       server('cwd = "${input:folder}"'),
-      "t.toml:3:7: servers.a.cwd: found ${input:…}, which only an editor can ask for; set a variable and write ${env:NAME}",
+      "t.toml:3:7: servers.a.cwd: found ${input:…}, which only editors support; set an environment variable and write ${env:NAME}",
     ],
-    [server('cwd = "${env:A"'), "t.toml:3:7: servers.a.cwd: found a ${ without its }"],
+    [server('cwd = "${env:A"'), "t.toml:3:7: servers.a.cwd: found a ${ without a closing }"],
     [
       server('cwd = "${env:A:-${env:B}}"'),
-      "t.toml:3:7: servers.a.cwd: found a ${…} within another, which is not supported",
+      "t.toml:3:7: servers.a.cwd: found a ${…} inside another ${…}, which is not supported",
     ],
-    [
-      server('cwd = "${env:}"'),
-      "t.toml:3:7: servers.a.cwd: found a ${…} without the name of a variable",
-    ],
+    [server('cwd = "${env:}"'), "t.toml:3:7: servers.a.cwd: found a ${…} without a variable name"],
     [server('cwd = "${file:}"'), "t.toml:3:7: servers.a.cwd: found ${file:} without a path"],
     [
       server('cwd = "${}"'),
-      "t.toml:3:7: servers.a.cwd: found a ${…} of an unknown form; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+      "t.toml:3:7: servers.a.cwd: found an unknown placeholder; known placeholders: ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
     ],
     [
       '[servers.a]\ncommand = "${x y:sk-123}"',
-      "t.toml:2:11: servers.a.command: found a ${…} of an unknown form; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+      "t.toml:2:11: servers.a.command: found an unknown placeholder; known placeholders: ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
     ],
   ],
   syntax: [
@@ -529,7 +526,7 @@ describe("a wrong manifest", () => {
         "c.toml: does not exist",
         "b.json:1:14: not valid JSON: close brace expected",
         `a.toml:2:1: hub.nmae: unknown key; did you mean "name"?`,
-        "a.toml:5:9: servers.x.args[0]: found ${X}; write ${env:X}, or $${X} if that very text is meant",
+        "a.toml:5:9: servers.x.args[0]: found ${X}; write ${env:X}, or $${X} for this text itself",
         "a.toml:5:17: servers.x.args[1]: expected a string, found a number",
         "TOOLMUX_SERVERS:1:19: y.command: expected a string, found a number",
         "TOOLMUX_SERVERS:2:2: z.command: is missing",

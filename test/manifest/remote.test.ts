@@ -97,12 +97,12 @@ describe("a server over HTTP", () => {
     ],
     [
       `${URL_LINE}\nheaders = { A = "\${X}" }`,
-      "t.toml:3:17: servers.s.headers.A: found ${X}; write ${env:X}, or $${X} if that very text is meant",
+      "t.toml:3:17: servers.s.headers.A: found ${X}; write ${env:X}, or $${X} for this text itself",
     ],
     [
       `url = "https://\${file:}"\nkeyFile = "\${env:}"`,
       "t.toml:2:7: servers.s.url: found ${file:} without a path",
-      "t.toml:3:11: servers.s.keyFile: found a ${…} without the name of a variable",
+      "t.toml:3:11: servers.s.keyFile: found a ${…} without a variable name",
     ],
     [
       `${URL_LINE}\noauth = { clientid = "x", callbackPort = 0 }`,
@@ -243,18 +243,21 @@ describe("a server over HTTP, right before it is reached,", () => {
   });
 
   for (const [lines, message] of [
-    [`url = "example.com/mcp"`, "its url is none that begins with http:// or https://"],
-    [`url = "file:///etc/passwd"`, "its url is none that begins with http:// or https://"],
-    [`url = "wss://example.com"`, "its url is none that begins with http:// or https://"],
-    [`url = "https://"`, "its url is none that begins with http:// or https://"],
+    [`url = "example.com/mcp"`, "url must start with http:// or https://"],
+    [`url = "file:///etc/passwd"`, "url must start with http:// or https://"],
+    [`url = "wss://example.com"`, "url must start with http:// or https://"],
+    [`url = "https://"`, "url must start with http:// or https://"],
     [
       `url = "https://me:pw-secret@example.com"`,
-      "its url holds a password; write headers.Authorization",
+      "url contains a password; set headers.Authorization instead",
     ],
-    [`url = "https://me@example.com"`, "its url holds a password; write headers.Authorization"],
-    [`${URL_LINE}\nheaders = { "X: y" = "a" }`, "headers.X: y cannot be a header of HTTP"],
-    [`${URL_LINE}\nheaders = { A = "\${env:TWO_LINES}" }`, "headers.A cannot be a header of HTTP"],
-    [`${URL_LINE}\nheaders = { A = "\\u20ac" }`, "headers.A cannot be a header of HTTP"],
+    [
+      `url = "https://me@example.com"`,
+      "url contains a password; set headers.Authorization instead",
+    ],
+    [`${URL_LINE}\nheaders = { "X: y" = "a" }`, "headers.X: y is not a valid HTTP header"],
+    [`${URL_LINE}\nheaders = { A = "\${env:TWO_LINES}" }`, "headers.A is not a valid HTTP header"],
+    [`${URL_LINE}\nheaders = { A = "\\u20ac" }`, "headers.A is not a valid HTTP header"],
   ] as const) {
     it(`is refused, and no value shown: ${lines.replaceAll("\n", " ")}`, async () => {
       await assert.rejects(resolveText(lines, { TWO_LINES: "a\r\nX-Other: b" }), {
