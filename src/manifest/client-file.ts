@@ -6,16 +6,11 @@ import {
   scalarToText,
 } from "./client-entry.ts";
 import { readHubSettings } from "./read.ts";
-import {
-  describeValue,
-  formatPath,
-  printPathKey,
-  type UnplacedProblem,
-  validate,
-} from "./problems.ts";
+import { describeValue, formatPath, printPathKey, type UnplacedProblem } from "./problems.ts";
 import { defaultsSchema, serverSchema } from "./schema.ts";
 import type { FileConfig, ServerConfig } from "./file-config.ts";
 import { createTable, isTable, type Table } from "./table.ts";
+import { validate } from "./validate.ts";
 
 /**
  * Reads a file written for an MCP client: `mcpServers`, or `servers` as in VS Code. Unknown keys and invalid limits are

@@ -8,7 +8,7 @@ import type {
 } from "./file-config.ts";
 import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import { runnersOf, VARIABLE_NAME } from "./package.ts";
-import { describeValue, type KeyPath, type UnplacedProblem, validate } from "./problems.ts";
+import { describeValue, type KeyPath, type UnplacedProblem } from "./problems.ts";
 import {
   DEFAULT_SECRET_SETTINGS,
   defaultsSchema,
@@ -25,6 +25,7 @@ import {
   serverSchema,
 } from "./schema.ts";
 import { createTable, isTable, type Table } from "./table.ts";
+import { validate } from "./validate.ts";
 
 /* The manifest's table `search`: the registries that `toolmux search` uses. */
 

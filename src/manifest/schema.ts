@@ -18,6 +18,7 @@ import {
   size,
   table,
   text,
+  uncheckedTable,
   withNotes,
 } from "./fields.ts";
 import {
@@ -33,9 +34,9 @@ import {
   type KeyPath,
   type Problem,
   type UnplacedProblem,
-  validate,
 } from "./problems.ts";
 import { isTable, type Table } from "./table.ts";
+import { validate } from "./validate.ts";
 
 /* The manifest's keys of a server that runs as a process. */
 
@@ -108,7 +109,7 @@ export const PROCESS_KEYS = Object.keys(processEntries) as readonly (keyof typeo
 const PORT = "the number of a port, 1 to 65535";
 
 /** OAuth settings. The texts may hold `${…}`. */
-const oauthSchema = v.strictObject({
+const oauthSchema = table({
   grant: optionalKey(
     v.picklist(
       ["authorizationCode", "clientCredentials"],
@@ -242,11 +243,9 @@ export interface RemoteSettings {
   readonly oauth: OAuthSettings;
 }
 
-/* Unknown keys, and other values in place of tables, are reported by `validate` (problems.ts). */
-
 export { delay, globs, limit, size };
 
-export const hubSchema = v.strictObject({
+export const hubSchema = table({
   name: optionalKey(nonEmptyText, {
     title: "Name of the hub",
     description: "What toolmux calls itself towards clients.",
@@ -299,7 +298,7 @@ export const hubSchema = v.strictObject({
 
 const ATTEMPTS_FORMAT = "a whole number, 0 for no limit";
 
-const reconnectSchema = v.strictObject({
+const reconnectSchema = table({
   policy: optionalKey(
     v.picklist(["none", "immediate", "exponential"], `"none", "immediate" or "exponential"`),
     {
@@ -389,10 +388,10 @@ const limitEntries = {
 /** The keys that a server has in common with `defaults`. */
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
-export const defaultsSchema = v.strictObject(limitEntries);
+export const defaultsSchema = table(limitEntries);
 
 /** Which prompts are shown, and under which names. */
-const promptsSchema = v.strictObject({
+const promptsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed prompts",
     description: "Only these are shown. * stands for any characters, ? for one.",
@@ -413,7 +412,7 @@ const promptsSchema = v.strictObject({
 });
 
 /** Which skills are shown. */
-const skillsSchema = v.strictObject({
+const skillsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed skills",
     description: "Only these are shown: names or URIs. * stands for any characters, ? for one.",
@@ -427,7 +426,7 @@ const skillsSchema = v.strictObject({
 });
 
 /** Annotations of tools (schema, ToolAnnotations). */
-const annotationsSchema = v.strictObject({
+const annotationsSchema = table({
   title: optionalKey(text, {
     title: "Title",
     description: "The tool's name for people.",
@@ -456,7 +455,7 @@ const annotationsSchema = v.strictObject({
 });
 
 /** Which tools are shown and under which names, their timeouts, and the members of a tool that are overridden. */
-const toolsSchema = v.strictObject({
+const toolsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed tools",
     description: "Only these are shown. * stands for any characters, ? for one.",
@@ -508,7 +507,7 @@ const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
  * A server has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
  * `remoteEntries`) and `plugin`.
  */
-export const serverSchema = v.strictObject({
+export const serverSchema = table({
   ...processEntries,
   ...remoteEntries,
   plugin: optionalKey(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN_NAME)), {
@@ -566,14 +565,14 @@ export const serverSchema = v.strictObject({
   }),
 });
 
-export const pluginSchema = v.strictObject({
+export const pluginSchema = table({
   use: withNotes(nonEmptyText, {
     title: "Which plugin",
     description:
       "The name of one that is built in or of a package, or the path of a file: it begins with ./, ../ (from this file), / or ~/. Files and packages are code that toolmux runs.",
     examples: ["audit-log", "./my-plugin.ts"],
   }),
-  options: optionalKey(table, {
+  options: optionalKey(uncheckedTable, {
     title: "Options",
     description: "What the plugin itself wants to know.",
     default: {},
@@ -597,7 +596,7 @@ export const pluginSchema = v.strictObject({
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
-export const registrySchema = v.strictObject({
+export const registrySchema = table({
   directories: optionalKey(
     v.array(
       v.pipe(
@@ -617,7 +616,7 @@ export const registrySchema = v.strictObject({
 });
 
 /** The root of a manifest file. The values are validated separately. */
-export const fileSchema = v.strictObject({
+export const fileSchema = table({
   $schema: optionalKey(text, { title: "Schema", description: "Where this schema is." }),
   hub: optionalKey(v.unknown(), { title: "The hub", description: "Settings of toolmux itself." }),
   defaults: optionalKey(v.unknown(), {
@@ -890,7 +889,7 @@ export type SecretSource = (typeof SECRET_SOURCES)[number];
 
 const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
 
-export const secretsSchema = v.strictObject({
+export const secretsSchema = table({
   sources: optionalKey(
     v.pipe(
       v.array(v.picklist(SECRET_SOURCES, `one of ${SOURCE_NAMES}`), `an array of ${SOURCE_NAMES}`),

@@ -9,9 +9,9 @@ import {
   findNearest,
   type KeyPath,
   type UnplacedProblem,
-  validateOptions,
-  type ValidationResult,
 } from "../manifest/problems.ts";
+import { validateOptions } from "../manifest/plugin-options.ts";
+import type { ValidationResult } from "../manifest/validate.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
 import { describePluginFault, formatPluginFault } from "./errors.ts";

@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import * as ours from "valibot";
-import { formatPath, type StandardSchema, validateOptions } from "../../src/manifest/problems.ts";
+import { formatPath } from "../../src/manifest/problems.ts";
+import { type StandardSchema, validateOptions } from "../../src/manifest/plugin-options.ts";
 import { delay, globs, limit, size } from "../../src/manifest/schema.ts";
 
 const folder = await realpath(await mkdtemp(join(tmpdir(), "toolmux-valibot-")));
