@@ -7,22 +7,21 @@ import type {
   ServerConfig,
 } from "./file-config.ts";
 import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
-import { runnersOf, VARIABLE_NAME } from "./package.ts";
-import { describeValue, type KeyPath, type UnplacedProblem } from "./problems.ts";
+import { describeValue, findNearest, type KeyPath, type UnplacedProblem } from "./problems.ts";
 import {
   DEFAULT_SECRET_SETTINGS,
   defaultsSchema,
   fileSchema,
   type HttpToken,
   hubSchema,
+  manifestServerSchema,
   pluginSchema,
-  PROCESS_KEYS,
-  readSecretSettings,
   registrySchema,
-  REMOTE_KEYS,
+  SECRET_SOURCES,
   type SecretSettings,
+  secretsSchema,
   type ServerInput,
-  serverSchema,
+  SOURCE_NAMES,
 } from "./schema.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
@@ -30,7 +29,7 @@ import { validate } from "./validate.ts";
 /* The manifest's table `search`: the registries that `toolmux search` uses. */
 
 /** Reads the table `search` of a manifest. @returns `registries` undefined if it is not set or invalid */
-export function readRegistrySettings(table: Table): {
+function readRegistrySettings(table: Table): {
   readonly registries: readonly string[] | undefined;
   readonly problems: readonly UnplacedProblem[];
 } {
@@ -38,6 +37,47 @@ export function readRegistrySettings(table: Table): {
   return checked.ok
     ? { registries: checked.value.directories, problems: [] }
     : { registries: undefined, problems: checked.problems };
+}
+
+/** Reads the table `secrets` of a manifest. */
+function readSecretSettings(secretsTable: Table): {
+  readonly settings: SecretSettings;
+  readonly problems: readonly UnplacedProblem[];
+} {
+  const checked = validate(secretsSchema, secretsTable["secrets"] ?? {}, ["secrets"]);
+  if (checked.ok) {
+    const { sources, commands = false } = checked.value;
+    return { settings: { sources, commands }, problems: [] };
+  }
+  const problems = checked.problems.map((problem) =>
+    suggestSource(problem, secretsTable["secrets"]),
+  );
+  // `commands` counts even if other settings of the table are invalid: otherwise every `${cmd:…}` would be reported as
+  // not allowed, too.
+  const commands = isTable(secretsTable["secrets"]) && secretsTable["secrets"]["commands"] === true;
+  return { settings: { sources: undefined, commands }, problems };
+}
+
+const KEYCHAIN_ADVICE =
+  'found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)';
+
+/**
+ * If the problem is an unknown secret source, adds to the message the source that was probably meant, or what to do
+ * instead of naming a source of earlier versions. The schema cannot say so itself: the advice comes after what was
+ * found, which `validate` adds.
+ */
+function suggestSource(problem: UnplacedProblem, secretsTable: unknown): UnplacedProblem {
+  const [, key, at] = problem.path;
+  const sources = isTable(secretsTable) ? secretsTable["sources"] : undefined;
+  if (key !== "sources" || typeof at !== "number" || !Array.isArray(sources)) return problem;
+  const found: unknown = sources[at];
+  if (found === "keychain") return { ...problem, message: KEYCHAIN_ADVICE };
+  const nearest = typeof found === "string" ? findNearest(found, SECRET_SOURCES) : undefined;
+  if (nearest === undefined || nearest === found) return problem;
+  return {
+    ...problem,
+    message: `expected one of ${SOURCE_NAMES}, found ${describeValue(found, true)}; did you mean "${nearest}"?`,
+  };
 }
 
 /** The registries of the last file that names any. */
@@ -54,19 +94,6 @@ export function pickHttpToken(sources: readonly ConfigSource[]): HttpToken | und
   const token = source?.fileConfig.httpToken;
   if (source === undefined || token === undefined) return undefined;
   return { text: token, file: source.file, baseDir: source.baseDir };
-}
-
-/**
- * A problem for every placeholder that is not supported in the token. Those of plugins are not, because plugins are
- * loaded later.
- */
-export function findTokenProblems(token = ""): readonly UnplacedProblem[] {
-  const place = { path: ["hub", "httpToken"], at: "value" } as const;
-  return parseTemplate(token, "toolmux").flatMap((part) => {
-    if (part.kind === "fault") return [{ ...place, message: `found ${part.message}` }];
-    if (part.kind !== "scheme" || part.scheme === "secret") return [];
-    return [{ ...place, message: `found ${unknownSchemeMessage(part.scheme)}` }];
-  });
 }
 
 /** The warning for a plain-text token in a file that other users can read. */
@@ -145,10 +172,7 @@ export function readHubSettings(
     hub: settings,
     httpToken,
     defaults: defaults.ok ? defaults.value : {},
-    problems: [
-      ...[hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.problems)),
-      ...findTokenProblems(httpToken),
-    ],
+    problems: [hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.problems)),
   };
 }
 
@@ -167,12 +191,11 @@ export function readServers(
   const schemeProblems: UnplacedProblem[] = [];
   for (const [name, entry] of Object.entries(table)) {
     const path = [...base, name];
-    const checked = validate(serverSchema, entry, path);
+    const checked = validate(manifestServerSchema, entry, path);
     if (!checked.ok) problems.push(...checked.problems);
-    else problems.push(...packageProblemsOf(checked.value, path));
     if (isTable(entry)) {
       const placeholders = placeholderProblemsOf(entry, path, secretSettings);
-      problems.push(...conflictingKeysOf(entry, path), ...placeholders.problems);
+      problems.push(...placeholders.problems);
       schemeProblems.push(...placeholders.schemeProblems);
     }
     if (name === "") problems.push({ path, at: "key", message: "a server needs a name" });
@@ -193,75 +216,6 @@ function makeServerConfig(input: ServerInput, path: KeyPath): ServerConfig {
   return { kind: "stdio", syntax: "toolmux", path, launch: program, input };
 }
 
-/** Problems of `package` in combination with other keys of the server. */
-function packageProblemsOf(
-  { package: packageSpec, runner, env = {} }: ServerInput,
-  base: KeyPath,
-): UnplacedProblem[] {
-  if (packageSpec === undefined) return [];
-  const { origin } = packageSpec;
-  const runners = runnersOf(origin);
-  const isWrongRunner = runner !== undefined && !runners.includes(runner);
-  const invalidNames = Object.keys(env).filter(
-    (name) => origin === "docker" && !VARIABLE_NAME.test(name),
-  );
-  const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
-  return [
-    ...(isWrongRunner ? [{ path: [...base, "runner"], at: "value", message } as const] : []),
-    ...invalidNames.map((name): UnplacedProblem => {
-      const path = [...base, "env", name];
-      return { path, at: "key", message: "cannot be the name of a variable of a container" };
-    }),
-  ];
-}
-
-/** Problems of keys that cannot occur together: a server is either a process, or remote, or part of a plugin. */
-function conflictingKeysOf(entry: Table, base: KeyPath): UnplacedProblem[] {
-  const mainKeys = MAIN_KEYS.filter((key) => key in entry);
-  const [first, ...others] = mainKeys;
-  if (first === undefined) return [missingCommandProblem(base)];
-  const excludedKeys = MAIN_KEYS.flatMap((main) => EXCLUDED_KEYS[main]);
-  const misplaced = [...new Set(excludedKeys)].filter(
-    (key) => key in entry && !EXCLUDED_KEYS[first].includes(key),
-  );
-  return [
-    ...others.map((key): UnplacedProblem => {
-      const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
-      return { path: [...base, key], at: "key", message };
-    }),
-    ...misplaced.map((key): UnplacedProblem => {
-      const message = `cannot stand beside ${first}, ${EXCLUSION_REASONS[first]}`;
-      return { path: [...base, key], at: "key", message };
-    }),
-  ];
-}
-
-type MainKey = "plugin" | "url" | "package" | "command";
-
-/** The keys that determine the kind of server; the first that is present counts. */
-const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
-/** The keys of a process, however it is started. */
-const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
-  (key) => !["command", "package", "runner"].includes(key),
-);
-const EXCLUDED_KEYS: Readonly<Record<MainKey, readonly string[]>> = {
-  plugin: [],
-  url: REMOTE_KEYS.filter((key) => key !== "url"),
-  package: [...PROCESS_ONLY_KEYS, "runner"],
-  command: PROCESS_ONLY_KEYS,
-};
-const EXCLUSION_REASONS: Readonly<Record<MainKey, string>> = {
-  plugin: "which neither starts a process nor goes anywhere",
-  url: "where no process is started",
-  package: "which starts a process and goes nowhere",
-  command: "which is started as it is, and goes nowhere",
-};
-
-/** The problem of a server without any main key. */
-export function missingCommandProblem(base: KeyPath): UnplacedProblem {
-  return { path: [...base, "command"], at: "value", message: "is missing" };
-}
-
 /** The keys of an invalid server that are still needed to check other servers. */
 function inputOfInvalid(entry: unknown): ServerInput {
   const { prefix, enabled } = isTable(entry) ? entry : createTable<unknown>();
@@ -274,7 +228,11 @@ function inputOfInvalid(entry: unknown): ServerInput {
 const COMMANDS_NOT_ALLOWED =
   "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
 
-/** Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). */
+/**
+ * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). No check of the
+ * schema does so, because the same texts have another syntax in clients' files, and because other tables of the file
+ * (`secrets.commands`) and of other files (`plugins`) determine what is valid.
+ */
 function placeholderProblemsOf(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
   base: KeyPath,

@@ -10,6 +10,7 @@ import {
   flag,
   globs,
   interval,
+  issuePath,
   json,
   limit,
   nonEmptyText,
@@ -21,22 +22,18 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
   PACKAGE_FORMAT,
   type PackageLaunch,
   type PackageSpec,
   parsePackage,
+  runnersOf,
+  VARIABLE_NAME,
 } from "./package.ts";
-import {
-  describeValue,
-  findNearest,
-  type KeyPath,
-  type Problem,
-  type UnplacedProblem,
-} from "./problems.ts";
-import { isTable, type Table } from "./table.ts";
-import { validate } from "./validate.ts";
+import type { KeyPath, Problem } from "./problems.ts";
+import { isTable } from "./table.ts";
 
 /* The manifest's keys of a server that runs as a process. */
 
@@ -245,6 +242,19 @@ export interface RemoteSettings {
 
 export { delay, globs, limit, size };
 
+/** A text whose `${…}` are supported in the token. Those of plugins are not, because plugins are loaded later. */
+const tokenSchema = v.pipe(
+  nonEmptyText,
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const part of parseTemplate(dataset.value, "toolmux")) {
+      if (part.kind === "fault") addIssue({ message: `found ${part.message}` });
+      if (part.kind === "scheme" && part.scheme !== "secret")
+        addIssue({ message: `found ${unknownSchemeMessage(part.scheme)}` });
+    }
+  }),
+);
+
 export const hubSchema = table({
   name: optionalKey(nonEmptyText, {
     title: "Name of the hub",
@@ -288,7 +298,7 @@ export const hubSchema = table({
       examples: [16, 4],
     },
   ),
-  httpToken: optionalKey(nonEmptyText, {
+  httpToken: optionalKey(tokenSchema, {
     title: "Token of clients over HTTP",
     description:
       "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are filled in when serving begins.",
@@ -564,6 +574,70 @@ export const serverSchema = table({
     description: "Which skills are shown, by their names or URIs.",
   }),
 });
+
+type MainKey = "plugin" | "url" | "package" | "command";
+
+/** The keys that determine the kind of server; the first that is present counts. */
+const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
+/** The keys of a process, however it is started. */
+const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
+  (key) => !["command", "package", "runner"].includes(key),
+);
+/** The keys that a server of each kind may have, of those that only some kinds have. */
+const KEYS_OF_KIND: Readonly<Record<MainKey, readonly string[]>> = {
+  plugin: [],
+  url: REMOTE_KEYS.filter((key) => key !== "url"),
+  package: [...PROCESS_ONLY_KEYS, "runner"],
+  command: PROCESS_ONLY_KEYS,
+};
+const KINDS: Readonly<Record<MainKey, string>> = {
+  plugin: "which neither starts a process nor goes anywhere",
+  url: "where no process is started",
+  package: "which starts a process and goes nowhere",
+  command: "which is started as it is, and goes nowhere",
+};
+
+/**
+ * A server of a manifest, with the rules about several of its keys. Servers of clients' files are checked with
+ * `serverSchema` alone: clients ignore keys that do not belong together.
+ */
+export const manifestServerSchema = v.pipe(
+  serverSchema,
+  // A server is either a process, or remote, or part of a plugin. Wrong values of other keys do not matter here.
+  v.rawCheck(({ dataset: { value: server }, addIssue }) => {
+    if (!isTable(server)) return;
+    const [first, ...others] = MAIN_KEYS.filter((key) => key in server);
+    if (first === undefined) {
+      addIssue({ message: "is missing", path: issuePath(server, ["command"], "value") });
+      return;
+    }
+    for (const key of others) {
+      const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
+      addIssue({ message, path: issuePath(server, [key], "key") });
+    }
+    for (const key of new Set(MAIN_KEYS.flatMap((kind) => KEYS_OF_KIND[kind]))) {
+      if (!(key in server) || KEYS_OF_KIND[first].includes(key)) continue;
+      const message = `cannot stand beside ${first}, ${KINDS[first]}`;
+      addIssue({ message, path: issuePath(server, [key], "key") });
+    }
+  }),
+  // A package needs one of its runners, and the variables of a container need names that the runner can be given.
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed || dataset.value.package === undefined) return;
+    const { package: packageSpec, runner, env = {} } = dataset.value;
+    const { origin } = packageSpec;
+    const runners = runnersOf(origin);
+    if (runner !== undefined && !runners.includes(runner)) {
+      const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
+      addIssue({ message, path: issuePath(dataset.value, ["runner"], "value") });
+    }
+    for (const name of Object.keys(env)) {
+      if (origin !== "docker" || VARIABLE_NAME.test(name)) continue;
+      const message = "cannot be the name of a variable of a container";
+      addIssue({ message, path: issuePath(dataset.value, ["env", name], "key") });
+    }
+  }),
+);
 
 export const pluginSchema = table({
   use: withNotes(nonEmptyText, {
@@ -887,13 +961,24 @@ export const SECRET_SOURCES = ["environment", "file"] as const;
 
 export type SecretSource = (typeof SECRET_SOURCES)[number];
 
-const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
+/** The names of the sources, for messages. */
+export const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
 
 export const secretsSchema = table({
   sources: optionalKey(
     v.pipe(
       v.array(v.picklist(SECRET_SOURCES, `one of ${SOURCE_NAMES}`), `an array of ${SOURCE_NAMES}`),
       v.nonEmpty(`at least one of ${SOURCE_NAMES}`),
+      v.rawCheck(({ dataset, addIssue }) => {
+        if (!dataset.typed) return;
+        for (const [at, name] of dataset.value.entries()) {
+          if (dataset.value.indexOf(name) === at) continue;
+          addIssue({
+            message: "stands there twice",
+            path: issuePath(dataset.value, [at], "value"),
+          });
+        }
+      }),
     ),
     {
       title: "Where secrets are",
@@ -921,52 +1006,3 @@ export interface SecretSettings {
 }
 
 export const DEFAULT_SECRET_SETTINGS: SecretSettings = { sources: undefined, commands: false };
-
-/** Reads the table `secrets` of a manifest. */
-export function readSecretSettings(secretsTable: Table): {
-  readonly settings: SecretSettings;
-  readonly problems: readonly UnplacedProblem[];
-} {
-  const checked = validate(secretsSchema, secretsTable["secrets"] ?? {}, ["secrets"]);
-  if (checked.ok) {
-    const { sources, commands = false } = checked.value;
-    const duplicates = findDuplicates(sources ?? []);
-    return { settings: { sources, commands }, problems: duplicates };
-  }
-  const problems = checked.problems.map((problem) =>
-    suggestSource(problem, secretsTable["secrets"]),
-  );
-  // `commands` counts even if other settings of the table are invalid: otherwise every `${cmd:…}` would be reported as
-  // not allowed, too.
-  const commands = isTable(secretsTable["secrets"]) && secretsTable["secrets"]["commands"] === true;
-  return { settings: { sources: undefined, commands }, problems };
-}
-
-function findDuplicates(sources: readonly SecretSource[]): readonly UnplacedProblem[] {
-  return sources.flatMap((name, at) =>
-    sources.indexOf(name) === at
-      ? []
-      : [{ path: ["secrets", "sources", at], at: "value" as const, message: "stands there twice" }],
-  );
-}
-
-const KEYCHAIN_ADVICE =
-  'found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)';
-
-/**
- * If the problem is an unknown secret source, adds to the message the source that was probably meant, or what to do
- * instead of naming a source of earlier versions.
- */
-function suggestSource(problem: UnplacedProblem, secretsTable: unknown): UnplacedProblem {
-  const [, key, at] = problem.path;
-  const sources = isTable(secretsTable) ? secretsTable["sources"] : undefined;
-  if (key !== "sources" || typeof at !== "number" || !Array.isArray(sources)) return problem;
-  const found: unknown = sources[at];
-  if (found === "keychain") return { ...problem, message: KEYCHAIN_ADVICE };
-  const nearest = typeof found === "string" ? findNearest(found, SECRET_SOURCES) : undefined;
-  if (nearest === undefined) return problem;
-  return {
-    ...problem,
-    message: `expected one of ${SOURCE_NAMES}, found ${describeValue(found, true)}; did you mean "${nearest}"?`,
-  };
-}
