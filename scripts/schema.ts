@@ -8,12 +8,11 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/to-json-schema";
 import type { GenericSchema } from "valibot";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
   defaultsSchema,
   fileSchema,
-  HUB_DEFAULTS,
   hubSchema,
-  LIMIT_DEFAULTS,
   pluginSchema,
   PROCESS_KEYS,
   registrySchema,

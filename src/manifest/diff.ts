@@ -7,7 +7,7 @@ import type {
   ServerSpec,
   StdioServer,
   UnsupportedServer,
-} from "./schema.ts";
+} from "./manifest.ts";
 import { isDeepEqual } from "./table.ts";
 import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 

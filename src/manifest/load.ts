@@ -28,7 +28,7 @@ import {
   readManifestFile,
   readServers,
 } from "./read.ts";
-import type { Manifest, ServerSpec } from "./schema.ts";
+import type { Manifest, ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 

@@ -11,17 +11,14 @@ import {
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
-  LIMIT_KEYS,
-  type LimitsInput,
   type Limits,
   type PromptRules,
-  type SecretSource,
-  type ServerInput,
   type ServerSpec,
   START_LIMIT,
   type StdioServer,
   type ToolRules,
-} from "./schema.ts";
+} from "./manifest.ts";
+import { LIMIT_KEYS, type LimitsInput, type SecretSource, type ServerInput } from "./schema.ts";
 import { createTable, isTable } from "./table.ts";
 
 /** Whether a prefix is valid, so that `prefix + separator + tool` splits in one way only. The empty prefix is valid. */

@@ -3,7 +3,7 @@ import { readFileLimited } from "../base/read-file.ts";
 import { type Env, expandHome } from "../base/paths.ts";
 import { findNearest, type UnplacedProblem } from "./problems.ts";
 import type { ConfigSource, PluginConfig, SourcedProblem } from "./file-config.ts";
-import type { PluginSpec, SpecSource } from "./schema.ts";
+import type { PluginSpec, SpecSource } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { sha256Hex } from "./trust.ts";
 

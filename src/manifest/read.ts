@@ -8,11 +8,11 @@ import type {
 } from "./file-config.ts";
 import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import { describeValue, findNearest, type KeyPath, type UnplacedProblem } from "./problems.ts";
+import type { HttpToken } from "./manifest.ts";
 import {
   DEFAULT_SECRET_SETTINGS,
   defaultsSchema,
   fileSchema,
-  type HttpToken,
   hubSchema,
   manifestServerSchema,
   pluginSchema,

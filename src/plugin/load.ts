@@ -12,7 +12,7 @@ import {
 } from "../manifest/problems.ts";
 import { validateOptions } from "../manifest/plugin-options.ts";
 import type { ValidationResult } from "../manifest/validate.ts";
-import type { PluginSpec } from "../manifest/schema.ts";
+import type { PluginSpec } from "../manifest/manifest.ts";
 import { createTable } from "../manifest/table.ts";
 import { describePluginFault, formatPluginFault } from "./errors.ts";
 import {

@@ -2,7 +2,7 @@ import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/merge.ts";
 import { addPositionsLater } from "../manifest/load.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
-import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
+import type { Manifest, PluginServer, ServerSpec } from "../manifest/manifest.ts";
 import type { PluginInstance } from "./instance.ts";
 
 /** A server or scheme of a plugin that cannot be used. */

@@ -3,7 +3,7 @@ import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
 import type { Problem, UnplacedProblem } from "../manifest/problems.ts";
-import type { Manifest, PluginSpec } from "../manifest/schema.ts";
+import type { Manifest, PluginSpec } from "../manifest/manifest.ts";
 import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "./load.ts";
 import { describePluginFault, formatPluginFault } from "./errors.ts";

@@ -6,7 +6,7 @@ import {
   type Manifest,
   type PromptRules,
   type RunnableServer,
-} from "../manifest/schema.ts";
+} from "../manifest/manifest.ts";
 
 /** Replaces the command or URL of a recorded server, which may contain secrets and is never started. */
 const PLACEHOLDER_COMMAND = "recorded";

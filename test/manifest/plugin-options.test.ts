@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import * as ours from "valibot";
 import { formatPath } from "../../src/manifest/problems.ts";
 import { type StandardSchema, validateOptions } from "../../src/manifest/plugin-options.ts";
-import { delay, globs, limit, size } from "../../src/manifest/schema.ts";
+import { delay, globs, limit, size } from "../../src/manifest/fields.ts";
 
 const folder = await realpath(await mkdtemp(join(tmpdir(), "toolmux-valibot-")));
 after(() => rm(folder, { recursive: true, force: true }));

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { addPositionsLater } from "../../src/manifest/load.ts";
 import { formatPath, formatProblem } from "../../src/manifest/problems.ts";
-import type { Manifest } from "../../src/manifest/schema.ts";
+import type { Manifest } from "../../src/manifest/manifest.ts";
 import {
   findProblems,
   loadText,

@@ -4,7 +4,7 @@ import type { AuthorizationStatus, OAuthAuthorizer } from "../../auth/oauth-auth
 import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
-import type { Manifest, RemoteServer } from "../../manifest/schema.ts";
+import type { Manifest, RemoteServer } from "../../manifest/manifest.ts";
 import { printStderrLine, sanitizeLine } from "../../terminal/log.ts";
 import { originalConsole } from "../../terminal/stderr.ts";
 import { alignTable, formatJson, terminalStyleOf } from "../../terminal/terminal.ts";

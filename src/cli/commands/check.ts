@@ -5,7 +5,7 @@ import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
 import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
 import { formatPath, formatProblem, type Problem } from "../../manifest/problems.ts";
-import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/schema.ts";
+import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/manifest.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";

@@ -15,7 +15,7 @@ import {
   type Problem,
   type UnplacedProblem,
 } from "../problems.ts";
-import type { ServerSpec } from "../schema.ts";
+import type { ServerSpec } from "../manifest.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";
 import {
   applyChange,
