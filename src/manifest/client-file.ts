@@ -7,7 +7,7 @@ import {
 } from "./client-entry.ts";
 import { readHubSettings } from "./read.ts";
 import { describeValue, formatPath, printPathKey, type UnplacedProblem } from "./problems.ts";
-import { defaultsSchema, serverSchema } from "./schema.ts";
+import { defaultsSchema, LIMIT_KEYS, serverSchema } from "./schema.ts";
 import type { FileConfig, ServerConfig } from "./file-config.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
@@ -81,13 +81,11 @@ function readClientEntry(
     : { kind: "remote", syntax: "client", path, url: target.url, input: checked.value };
 }
 
-const LIMIT_KEYS = new Set(Object.keys(defaultsSchema.entries));
-
 /** Drops limits that toolmux's schema rejects: another client may use the same key with another meaning. */
 function dropInvalidLimits(server: Table, path: readonly string[], notes: string[]): Table {
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
-    const checked = LIMIT_KEYS.has(key)
+    const checked = LIMIT_KEYS.some((it) => it === key)
       ? validate(defaultsSchema, { [key]: value }, path)
       : undefined;
     if (checked?.ok !== false) kept[key] = value;

@@ -29,6 +29,7 @@ import {
   readServers,
 } from "./read.ts";
 import type { Manifest, ServerSpec } from "./manifest.ts";
+import { MAIN_KEYS } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
@@ -79,8 +80,6 @@ function isWrapped(root: unknown): boolean {
     isTable(inner) && MAIN_KEYS.some((main) => main in inner && !isTable(inner[main]));
   return isKnown && others.length === 0 && isTable(inner) && !isServer;
 }
-
-const MAIN_KEYS = ["command", "package", "url", "plugin"];
 
 /**
  * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients

@@ -44,7 +44,7 @@ const packageSchema = v.pipe(
 );
 
 /** The keys that determine how the process is started. */
-export const processEntries = {
+const processEntries = {
   command: optionalKey(nonEmptyText, {
     title: "Command",
     description:
@@ -163,7 +163,7 @@ const oauthSchema = table({
 });
 
 /** The keys that determine how the server is reached. */
-export const remoteEntries = {
+const remoteEntries = {
   url: optionalKey(nonEmptyText, {
     title: "URL",
     description:
@@ -547,7 +547,7 @@ export const serverSchema = table({
 type MainKey = "plugin" | "url" | "package" | "command";
 
 /** The keys that determine the kind of server; the first that is present counts. */
-const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
+export const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
 /** The keys of a process, however it is started. */
 const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
   (key) => !["command", "package", "runner"].includes(key),

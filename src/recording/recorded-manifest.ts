@@ -1,6 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import { mergeSources } from "../manifest/merge.ts";
 import { readManifestFile } from "../manifest/read.ts";
+import { LIMIT_KEYS } from "../manifest/schema.ts";
 import {
   isRunnable,
   type Manifest,
@@ -17,13 +18,7 @@ const RECORDED_SETTINGS = [
   "isolation",
   "lazy",
   "era",
-  "connectTimeout",
-  "callTimeout",
-  "maxCallTimeout",
-  "maxMessage",
-  "healthInterval",
-  "reconnect",
-  "idleStop",
+  ...LIMIT_KEYS,
 ] as const satisfies readonly (keyof RunnableServer)[];
 
 /**
