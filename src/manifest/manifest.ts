@@ -4,7 +4,7 @@
  * `resolve.ts` fills in `${…}` when a server starts.
  */
 import type { PackageLaunch } from "./package.ts";
-import type { KeyPath, Problem } from "./problems.ts";
+import type { Problem, SpecSource } from "./problems.ts";
 import type { HubInput, LimitsInput, SecretSource, ServerInput } from "./schema.ts";
 
 /**
@@ -155,12 +155,6 @@ export interface StdioServer extends RunnableBase, TemplatedServer {
 /** A server that is reached over HTTP. */
 export interface RemoteServer extends RunnableBase, RemoteSettings, TemplatedServer {
   readonly kind: "remote";
-}
-
-/** The file and the path of the keys that something comes from, for messages. */
-export interface SpecSource {
-  readonly file: string;
-  readonly path: KeyPath;
 }
 
 /** A server that a plugin runs inside this process. */

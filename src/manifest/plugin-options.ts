@@ -4,7 +4,8 @@ import {
   type KeyPath,
   maySecretBeAt,
   unknownKeyMessage,
-  type UnplacedProblem,
+  type Problem,
+  type SpecSource,
 } from "./problems.ts";
 import { isTable } from "./table.ts";
 import type { ValidationResult } from "./validate.ts";
@@ -44,24 +45,24 @@ function pathOfIssue({ path = [] }: SchemaIssue): KeyPath {
 }
 
 /**
- * @param path of the wrong value
+ * @param place of the wrong value
  * @param root the whole value that was checked
  */
-function problemOfIssue(issue: SchemaIssue, path: KeyPath, root: unknown): UnplacedProblem {
+function problemOfIssue(issue: SchemaIssue, place: SpecSource, root: unknown): Problem {
   if (!isOfValibot(issue)) {
     const message = hideTexts(issue.message, findValue(root, pathOfIssue(issue)));
-    return { path, at: "value", message };
+    return { ...place, at: "value", message };
   }
   const { type, message, expected, input } = issue;
   const at = isAboutKey(issue) ? "key" : "value";
   if (at === "key" && type.includes("object")) {
-    return { path, at, message: expected === "never" ? "unknown key" : "is missing" };
+    return { ...place, at, message: expected === "never" ? "unknown key" : "is missing" };
   }
-  const found = describeValue(input, !maySecretBeAt(path));
-  if (message === "") return { path, at, message: defaultMessage(issue, found) };
+  const found = describeValue(input, !maySecretBeAt(place.path));
+  if (message === "") return { ...place, at, message: defaultMessage(issue, found) };
   // Messages of `delay`, `limit`, `size` and `globs` state only what was expected; those of plugins may be sentences.
-  if (/^[A-Z]|[.!?]$/.test(message)) return { path, at, message: hideTexts(message, input) };
-  return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
+  if (/^[A-Z]|[.!?]$/.test(message)) return { ...place, at, message: hideTexts(message, input) };
+  return { ...place, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
 
 function isOfValibot(issue: SchemaIssue): issue is ValibotIssue {
@@ -123,23 +124,19 @@ interface SchemaShape {
  * Only `looseObject` and `objectWithRest` allow other keys. The manifest's own schemas need no such walk: their `table`
  * (fields.ts) reports these itself, which the object schemas of a plugin's copy of valibot do not.
  */
-function* findUnknownKeys(
-  schema: object,
-  input: unknown,
-  path: KeyPath,
-): Generator<UnplacedProblem> {
+function* findUnknownKeys(schema: object, input: unknown, source: SpecSource): Generator<Problem> {
   const { type, wrapped, entries, item, value } = schema as SchemaShape;
   if (wrapped !== undefined) {
     const isAllowed = input === null && (type === "nullable" || type === "nullish");
-    if (!isAllowed) yield* findUnknownKeys(wrapped, input, path);
+    if (!isAllowed) yield* findUnknownKeys(wrapped, input, source);
   } else if (entries !== undefined) {
     const isOpen = type === "loose_object" || type === "object_with_rest";
-    yield* checkEntries(entries, isOpen, input, path);
+    yield* checkEntries(entries, isOpen, input, source);
   } else if (type === "array" && item !== undefined && Array.isArray(input)) {
-    for (const [i, inner] of input.entries()) yield* findUnknownKeys(item, inner, [...path, i]);
+    for (const [i, inner] of input.entries()) yield* findUnknownKeys(item, inner, keyOf(source, i));
   } else if (type === "record" && value !== undefined && isTable(input)) {
     for (const [key, inner] of Object.entries(input))
-      yield* findUnknownKeys(value, inner, [...path, key]);
+      yield* findUnknownKeys(value, inner, keyOf(source, key));
   }
 }
 
@@ -147,18 +144,23 @@ function* checkEntries(
   entries: Readonly<Record<string, SchemaShape>>,
   isOpen: boolean,
   input: unknown,
-  path: KeyPath,
-): Generator<UnplacedProblem> {
+  source: SpecSource,
+): Generator<Problem> {
   if (!isTable(input)) {
-    yield { path, at: "value", message: `expected a table, found ${describeValue(input, false)}` };
+    const message = `expected a table, found ${describeValue(input, false)}`;
+    yield { ...source, at: "value", message };
     return;
   }
   for (const [key, value] of Object.entries(input)) {
     const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
-    const inner = [...path, key];
+    const inner = keyOf(source, key);
     if (entry !== undefined) yield* findUnknownKeys(entry, value, inner);
-    else if (!isOpen) yield { path: inner, at: "key", message: unknownKeyMessage(key, entries) };
+    else if (!isOpen) yield { ...inner, at: "key", message: unknownKeyMessage(key, entries) };
   }
+}
+
+function keyOf({ file, path }: SpecSource, key: string | number): SpecSource {
+  return { file, path: [...path, key] };
 }
 
 /** The part of the Standard Schema interface, version 1, that is needed to check options. */
@@ -170,19 +172,19 @@ type Checked<T> =
   { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly SchemaIssue[] };
 
 /**
- * Validates the options of a plugin, found under `base`, with a schema of another copy of valibot or of another
+ * Validates the options of a plugin, found at `source`, with a schema of another copy of valibot or of another
  * library. Issues of valibot are worded as those of the manifest's schemas, and unknown keys are reported. No value is
  * shown. Rejects only if the schema throws.
  */
 export async function validateOptions<T>(
   schema: StandardSchema<T>,
   input: unknown,
-  base: KeyPath,
+  source: SpecSource,
 ): Promise<ValidationResult<T>> {
   const result = isValibotSchema(schema)
     ? await schema["~run"]({ value: input }, NO_DEFAULT_MESSAGES)
     : await schema["~standard"].validate(input);
-  const problems = problemsOf(schema, input, base, result.issues ?? []);
+  const problems = problemsOf(schema, input, source, result.issues ?? []);
   if (result.issues === undefined && problems.length === 0)
     return { ok: true, value: (result as { readonly value: T }).value };
   return { ok: false, problems };
@@ -208,17 +210,17 @@ function isValibotSchema(schema: object): schema is ValibotSchema {
 function problemsOf(
   schema: object,
   input: unknown,
-  base: KeyPath,
+  source: SpecSource,
   issues: readonly SchemaIssue[],
-): readonly UnplacedProblem[] {
-  const problems = isValibotSchema(schema) ? [...findUnknownKeys(schema, input, base)] : [];
+): readonly Problem[] {
+  const problems = isValibotSchema(schema) ? [...findUnknownKeys(schema, input, source)] : [];
   const seen = new Set(problems.map(({ path }) => JSON.stringify(path)));
   for (const issue of issues) {
-    const path = [...base, ...pathOfIssue(issue)];
+    const path = [...source.path, ...pathOfIssue(issue)];
     const isReported = [...path, ""].some((_, length) =>
       seen.has(JSON.stringify(path.slice(0, length))),
     );
-    if (!isReported) problems.push(problemOfIssue(issue, path, input));
+    if (!isReported) problems.push(problemOfIssue(issue, { file: source.file, path }, input));
   }
   return problems;
 }

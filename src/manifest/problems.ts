@@ -8,25 +8,26 @@ export interface Position {
   readonly column: number;
 }
 
-/** One thing that is wrong with a manifest. Contains no value that may be a secret. */
-export interface Problem {
+/** The file and the path of the keys that something comes from. */
+export interface SpecSource {
   /** Absolute path of the file, or the name of the environment variable. */
   readonly file: string;
   /** The path of the key; empty: the whole file. */
   readonly path: KeyPath;
+}
+
+/** One thing that is wrong with a manifest. Contains no value that may be a secret. */
+export interface Problem extends SpecSource {
   /** Whether the key itself is wrong, or its value. */
   readonly at: "key" | "value";
   /** What was expected and found, and what may help; without a full stop. */
   readonly message: string;
   /**
-   * Absent if the position is unknown, for example if the file cannot be read. `addPositions` (load.ts) finds it from
-   * the path before the problem is printed.
+   * Absent until `addPositions` (load.ts) finds it from the path, and if it is unknown, for example because the file
+   * cannot be read.
    */
   readonly position?: Position | undefined;
 }
-
-/** A problem of the content of a file, found by code that does not know which file it reads. */
-export type UnplacedProblem = Omit<Problem, "file">;
 
 /** A problem of a whole file. */
 export function fileProblem(file: string, message: string, position?: Position): Problem {
@@ -165,20 +166,3 @@ const SECRET_KEYS = new Set<unknown>(
 export function maySecretBeAt(path: KeyPath): boolean {
   return path.some((key) => SECRET_KEYS.has(key));
 }
-
-/** Finds the position of a key, of its value, or of the nearest table around it. */
-export type PositionFinder = (path: KeyPath, at: UnplacedProblem["at"]) => Position | undefined;
-
-export type ParsedFile =
-  | {
-      readonly ok: true;
-      /** The parsed file. Its tables have no prototype. */
-      readonly root: unknown;
-      /**
-       * Keys that occur twice in the same table: the last one counts. TOML files have none, because TOML forbids them.
-       */
-      readonly duplicates: readonly UnplacedProblem[];
-      /** Prepares finding positions. Costs a second parse, so it is done only to print problems. */
-      readonly preparePositions: () => Promise<PositionFinder>;
-    }
-  | { readonly ok: false; readonly message: string; readonly position: Position | undefined };

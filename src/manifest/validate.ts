@@ -1,23 +1,29 @@
 import * as v from "valibot";
-import { describeValue, type KeyPath, maySecretBeAt, type UnplacedProblem } from "./problems.ts";
+import { describeValue, maySecretBeAt, type Problem, type SpecSource } from "./problems.ts";
 
 export type ValidationResult<T> =
   | { readonly ok: true; readonly value: T }
-  | { readonly ok: false; readonly problems: readonly UnplacedProblem[] };
+  | {
+      readonly ok: false;
+      readonly problems: readonly Problem[];
+      /** Present if every key is right, and only rules about several keys (`v.rawCheck`) are broken. */
+      readonly value?: T;
+    };
 
 /**
- * Validates `input`, found under `base`, with one of the manifest's own schemas, and reports all problems at once. The
+ * Validates `input`, found at `source`, with one of the manifest's own schemas, and reports all problems at once. The
  * schemas consist of those of `fields.ts`, and of schemas of valibot with a message that is the expected value.
  */
 export function validate<T>(
   schema: v.GenericSchema<unknown, T>,
   input: unknown,
-  base: KeyPath,
+  source: SpecSource,
 ): ValidationResult<T> {
   const result = v.safeParse(schema, input);
-  return result.success
-    ? { ok: true, value: result.output }
-    : { ok: false, problems: result.issues.map((issue) => problemOfIssue(issue, base)) };
+  if (result.success) return { ok: true, value: result.output };
+  const problems = result.issues.map((issue) => problemOfIssue(issue, source));
+  const areKeysRight = result.typed && result.issues.every(({ type }) => type === "raw_check");
+  return { ok: false, problems, ...(areKeysRight && { value: result.output }) };
 }
 
 /**
@@ -26,13 +32,13 @@ export function validate<T>(
  */
 function problemOfIssue(
   { type, input, message, path: issuePath }: v.BaseIssue<unknown>,
-  base: KeyPath,
-): UnplacedProblem {
+  { file, path: base }: SpecSource,
+): Problem {
   const steps: readonly v.IssuePathItem[] = issuePath ?? [];
   const path = [...base, ...steps.map(({ key }) => (typeof key === "number" ? key : String(key)))];
   const at = steps.at(-1)?.origin === "key" ? "key" : "value";
-  if (at === "key" || type === "raw_check") return { path, at, message };
+  if (at === "key" || type === "raw_check") return { file, path, at, message };
   // A text in the place of a table may be meant for a key of the table, and that may be a secret.
   const isShown = type !== "strict_object" && !maySecretBeAt(path);
-  return { path, at, message: `expected ${message}, found ${describeValue(input, isShown)}` };
+  return { file, path, at, message: `expected ${message}, found ${describeValue(input, isShown)}` };
 }

@@ -15,11 +15,11 @@ const copy = join(folder, "valibot.mjs");
 await copyFile(fileURLToPath(import.meta.resolve("valibot")), copy);
 const theirs = (await import(pathToFileURL(copy).href)) as typeof ours;
 
-const BASE = ["plugins", 0, "options"];
+const SOURCE = { file: "/t.toml", path: ["plugins", 0, "options"] };
 
 /** What is told, each as `path: message` below the options; the value if nothing is wrong. */
 async function check<T>(schema: StandardSchema<T>, input: unknown): Promise<unknown> {
-  const checked = await validateOptions(schema, input, BASE);
+  const checked = await validateOptions(schema, input, SOURCE);
   if (checked.ok) return checked.value;
   return checked.problems.map(({ path, message }) =>
     `${formatPath(path).replace(/^plugins\[0\]\.options\.?/, "")}: ${message}`.replace(/^: /, ""),

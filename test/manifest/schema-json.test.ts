@@ -197,7 +197,7 @@ describe("the JSON Schema of the manifest", () => {
   for (const toml of GOOD) {
     it(`allows what toolmux allows: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
-      assert.deepEqual(readManifestFile(root).problems, []);
+      assert.deepEqual(readManifestFile(root, { file: "", baseDir: "/" }).problems, []);
       assert.ok(isValid(root), JSON.stringify(isValid.errors));
     });
   }
@@ -205,7 +205,7 @@ describe("the JSON Schema of the manifest", () => {
   for (const toml of BAD) {
     it(`refuses what toolmux refuses: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
-      assert.notDeepEqual(readManifestFile(root).problems, []);
+      assert.notDeepEqual(readManifestFile(root, { file: "", baseDir: "/" }).problems, []);
       assert.ok(!isValid(root));
     });
   }
