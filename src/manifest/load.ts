@@ -76,7 +76,8 @@ interface LoadedFiles {
 /**
  * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
  * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in a server's table makes that
- * server invalid, any other problem the whole manifest. Never throws because of a file's content.
+ * server invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: files are
+ * discovered, parsed, validated each, merged, and what lies between them is checked.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
   const variable = options.env[SERVERS_VARIABLE]?.trim() ?? "";
@@ -84,12 +85,15 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const documents = await parseDocuments(search.files, variable, options.cwd);
   const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));
   const plugins = await mergePlugins(configs, options.env);
-  const found = findConfigProblems(configs, plugins);
+  const found = problemsOf(configs, plugins);
   const merged = mergeConfigs(configs, {
     invalid: new Set(found.flatMap((problem) => serverAt(problem, configs) ?? [])),
     runningPrefixes: options.runningPrefixes?.() ?? new Map(),
   });
-  const problems = await checkDocuments(documents, configs, { search, found, merged, plugins });
+  const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
+  const broken = checkMerged(merged, plugins, configs, isReadable);
+  const placed = await placeProblems(documents, [...found, ...broken]);
+  const problems = [...search.problems, ...placed];
   const files = {
     files: search.files,
     fingerprint: fingerprintOf(search, variable, plugins),
@@ -183,8 +187,8 @@ function readDocument(document: Document & { readonly ok: true }): FileConfig {
     : readConfigFile(root, document, duplicates);
 }
 
-/** The problems within each file. */
-function findConfigProblems(configs: readonly FileConfig[], plugins: PluginList): Problem[] {
+/** The problems within each file. Placeholders of unknown schemes are none if there are plugins, which may know them. */
+function problemsOf(configs: readonly FileConfig[], plugins: PluginList): Problem[] {
   const hasNone = hasNoPlugins(configs, plugins);
   return [...configsByFile(configs).values()].flatMap(({ problems, schemeProblems }) => [
     ...problems,
@@ -192,43 +196,42 @@ function findConfigProblems(configs: readonly FileConfig[], plugins: PluginList)
   ]);
 }
 
-/**
- * Collects the problems of all steps, with their positions: in the order of the files, and in that of the text within a
- * file.
- */
-async function checkDocuments(
-  documents: readonly Document[],
+/** The problems that lie between several keys or files. */
+function checkMerged(
+  merged: MergedManifest,
+  plugins: PluginList,
   configs: readonly FileConfig[],
-  steps: {
-    readonly search: SearchResult;
-    readonly found: readonly Problem[];
-    readonly merged: MergedManifest;
-    readonly plugins: PluginList;
-  },
-): Promise<readonly Problem[]> {
-  const { search, found, merged, plugins } = steps;
-  const unreadable = documents.flatMap((document) =>
-    document.ok ? [] : [fileProblem(document.file, document.message, document.position)],
-  );
-  const problems = [...search.problems, ...unreadable];
+  isReadable: boolean,
+): Problem[] {
   // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable: they would only report
   // follow-on problems.
   const areSettingsValid =
-    problems.length === 0 &&
-    !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
-  const unplaced = [
-    ...found,
+    isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
+  return [
     ...(areSettingsValid ? merged.problems : []),
     ...plugins.problems,
     ...(hasNoPlugins(configs, plugins) ? missingPluginProblems(merged.servers) : []),
   ];
+}
+
+/**
+ * The problems of documents that cannot be read, then the given ones with their positions: in the order of the files,
+ * and in that of the text within a file.
+ */
+async function placeProblems(
+  documents: readonly Document[],
+  problems: readonly Problem[],
+): Promise<readonly Problem[]> {
+  const placed = documents.flatMap((document) =>
+    document.ok ? [] : [fileProblem(document.file, document.message, document.position)],
+  );
   const documentsByFile = new Map(documents.map((document) => [document.file, document]));
   for (const document of documentsByFile.values()) {
     if (!document.ok) continue;
-    const own = unplaced.filter(({ file }) => file === document.file);
-    problems.push(...(await addPositions(own, document.preparePositions)));
+    const own = problems.filter(({ file }) => file === document.file);
+    placed.push(...(await addPositions(own, document.preparePositions)));
   }
-  return problems;
+  return placed;
 }
 
 function hasNoPlugins(configs: readonly FileConfig[], { specs }: PluginList): boolean {
@@ -292,10 +295,7 @@ function fingerprintOf(
 }
 
 /** The warning for a plain-text token in a file that other users can read. */
-export async function describeTokenExposure({
-  text: token,
-  file,
-}: HttpToken): Promise<readonly string[]> {
+async function describeTokenExposure({ text: token, file }: HttpToken): Promise<readonly string[]> {
   if (parseTemplate(token, "toolmux").some(({ kind }) => kind !== "text")) return [];
   const { stat } = process.getBuiltinModule("node:fs/promises");
   const mode = await stat(file).then(

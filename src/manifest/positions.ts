@@ -11,8 +11,8 @@ export async function addPositions(
   if (problems.length === 0) return [];
   const positionOf = await preparePositions().catch((): PositionFinder => () => undefined);
   const placed = problems.map((problem): Problem => {
-    const { path, at, position = positionOf(path, at) } = problem;
-    return { ...problem, position };
+    const { file, path, at, message, position = positionOf(path, at) } = problem;
+    return { file, path, at, message, position };
   });
   return placed.toSorted(
     ({ position: a }, { position: b }) =>
