@@ -12,7 +12,7 @@ import type {
   RunnableServer,
   ServerSpec,
   StdioServer,
-} from "../manifest/schema.ts";
+} from "../manifest/manifest.ts";
 import { describeCommand } from "./server-description.ts";
 
 /**

@@ -382,7 +382,7 @@ describe("what the manifest sets of a server's tools", () => {
     };
     const { notes } = build(source("s", [tool("x"), tool("hidden")], rules));
     const idle = notes.filter(
-      ({ list: kind, kind: note }) => kind === "tools" && /^idle/.test(note),
+      ({ list: kind, kind: note }) => kind === "tools" && note.startsWith("idle"),
     );
     assert.deepEqual(
       idle.map(({ kind, remoteName }) => [kind, remoteName]),
