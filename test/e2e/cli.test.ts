@@ -482,7 +482,7 @@ describe("a manifest in the working directory", () => {
       for (const args of [["list"], ["serve"], ["call", "a__only"], ["check"]]) {
         const { code, stderr } = await run(setup, args);
         assert.equal(code, 2, args.join(" "));
-        assert.match(stderr, /toolmux\.toml was passed over.*toolmux trust/);
+        assert.match(stderr, /toolmux\.toml is ignored: .*toolmux trust/);
       }
       assert.deepEqual(setup.log("a"), [], "and nothing of it was started");
 

@@ -79,13 +79,13 @@ describe("a server over HTTP", () => {
     [`url = 5`, "t.toml:2:7: servers.s.url: expected a string, found a number"],
     [
       `${URL_LINE}\nargs = []\ncwd = "."`,
-      "t.toml:3:1: servers.s.args: cannot stand beside url, where no process is started",
-      "t.toml:4:1: servers.s.cwd: cannot stand beside url, where no process is started",
+      "t.toml:3:1: servers.s.args: cannot be used together with url, because toolmux starts no process for a url",
+      "t.toml:4:1: servers.s.cwd: cannot be used together with url, because toolmux starts no process for a url",
     ],
     [
       `command = "x"\nkeyFile = "x"\nheaders = {}`,
-      "t.toml:3:1: servers.s.keyFile: cannot stand beside command, which is started as it is, and goes nowhere",
-      "t.toml:4:1: servers.s.headers: cannot stand beside command, which is started as it is, and goes nowhere",
+      "t.toml:3:1: servers.s.keyFile: cannot be used together with command, because a command runs as a process",
+      "t.toml:4:1: servers.s.headers: cannot be used together with command, because a command runs as a process",
     ],
     [
       `${URL_LINE}\ntransport = "websocket"`,
@@ -109,11 +109,7 @@ describe("a server over HTTP", () => {
       `t.toml:3:11: servers.s.oauth.clientid: unknown key; did you mean "clientId"?`,
       "t.toml:3:42: servers.s.oauth.callbackPort: expected the number of a port, 1 to 65535, found a number",
     ],
-    [
-      `serverUrl = "x"`,
-      "t.toml:1:10: servers.s.command: is missing",
-      `t.toml:2:1: servers.s.serverUrl: unknown key; did you mean "url"?`,
-    ],
+    [`serverUrl = "x"`, `t.toml:2:1: servers.s.serverUrl: unknown key; did you mean "url"?`],
   ] as const) {
     it(`is told what is wrong with it: ${lines.replaceAll("\n", " ")}`, async () => {
       assert.deepEqual(await findProblems(`[servers.s]\n${lines}`), expected);
@@ -171,7 +167,7 @@ describe("a client's server over HTTP", () => {
       const { spec, notes } = await readForeign(entry);
       assert.equal(spec?.kind, "unsupported");
       const reason = "servers over WebSocket are not supported";
-      assert.deepEqual(notes, [`a.json: server "s" is left out: ${reason}`]);
+      assert.deepEqual(notes, [`a.json: server "s" is ignored: ${reason}`]);
     });
   }
 

@@ -16,7 +16,7 @@ export const FINDING_CODES = {
   TM101: codeInfo("error", "the manifest has a problem"),
   TM102: codeInfo(
     "warning",
-    "a file of the working directory was passed over, as it is not trusted",
+    "a file of the working directory is ignored, because it is not trusted",
   ),
   TM103: codeInfo("info", "something in the manifest was ignored or changed"),
   TM104: codeInfo("error", "there is no manifest"),
