@@ -88,8 +88,8 @@ export const COMMANDS: readonly Command[] = [
       "masked. Then shows for each server whether it can start: whether its command is",
       "installed and all its values are set. Starts no server and loads no plugin.",
       "",
-      "Exit code 2 if the manifest has a problem. With --strict, exit code 3 if a server",
-      'cannot start; with --json, such a server has "starts": false.',
+      "Exit code 2 if the manifest has a problem. With --strict, exit code 3 if a",
+      'server cannot start; with --json, such a server has "starts": false.',
     ],
     options: {
       strict: flag("exit with code 3 if a server cannot start"),

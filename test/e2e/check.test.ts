@@ -94,6 +94,23 @@ describe("check", () => {
     ),
   );
 
+  it(
+    "takes a program as installed if only a plugin or a command knows its name",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder(
+        '[secrets]\ncommands = true\n[servers.a]\ncommand = "${cmd:echo true}"\n' +
+          '[servers.b]\ncommand = "true"\ncwd = "${cmd:pwd}"\n',
+        async (setup) => {
+          const { servers } = await document(setup);
+          assert.deepEqual(
+            servers.map(({ starts }) => starts),
+            [true, true],
+          );
+        },
+      ),
+  );
+
   it("exits with 3 under --strict if a server cannot start, and else with 0", TEST_OPTIONS, () =>
     withTestFolder({ servers: { good: scripted(), bad: COMMAND_LINE } }, async (setup) => {
       const codes = [];

@@ -108,7 +108,7 @@ describe("a hub whose client's file starts toolmux under another name", () => {
         );
         await closeClient(client);
         for (const name of ["a", "b"]) {
-          assert.match(client.stderr, new RegExp(`"${name}" is left out: it is toolmux itself`));
+          assert.match(client.stderr, new RegExp(`"${name}" is ignored: it is toolmux itself`));
         }
       });
       assert.equal(most, 1);

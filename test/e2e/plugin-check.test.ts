@@ -148,12 +148,12 @@ describe("check", () => {
 
   it("takes what plugins fill in as given", TEST_OPTIONS, () =>
     withTestFolder(
-      `${use("./own.mjs")}[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
+      `${use("./own.mjs")}[servers.a]\ncommand = "true"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
       async (setup) => {
         writePlugin(join(setup.dir, "own.mjs"), "own");
         const { code, stdout } = await run(setup, "check", "--config", setup.config);
         assert.equal(code, 0);
-        assert.match(stdout, /\na +starts +x \$\{vault:db\/pw\}\nb +starts +plugin own\n/);
+        assert.match(stdout, /\na +starts +true \$\{vault:db\/pw\}\nb +starts +plugin own\n/);
       },
     ),
   );

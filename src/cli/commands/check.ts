@@ -6,9 +6,15 @@ import type { Env } from "../../base/paths.ts";
 import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
 import { addPositionsLater } from "../../manifest/positions.ts";
 import { formatPath, formatProblem, type Problem } from "../../manifest/problems.ts";
-import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/manifest.ts";
-import { resolveRemote, type SchemeResolvers } from "../../manifest/resolve.ts";
-import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
+import type {
+  ExternalServer,
+  Manifest,
+  PluginSpec,
+  ServerSpec,
+  StdioServer,
+} from "../../manifest/manifest.ts";
+import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
+import { listSchemes, listSecrets, parseTemplate } from "../../manifest/interpolate.ts";
 import { describeIdleRule, isIdleRule } from "../../catalog/idle-rules.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
@@ -169,7 +175,10 @@ interface CheckResult {
 async function inspect(loaded: LoadedManifest, context: CommandContext): Promise<CheckResult> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [], warnings: [] };
   if (loaded.problems.length > 0 || !loaded.ok) {
-    return { ...nothing, problems: loaded.problems, starts: loaded.ok };
+    const starts =
+      loaded.ok &&
+      loaded.manifest.servers.some(({ kind, enabled }) => enabled && kind !== "invalid");
+    return { ...nothing, problems: loaded.problems, starts };
   }
   const { servers, plugins, sources: files } = loaded.manifest;
   const pluginProblems = await findPluginProblems(plugins);
@@ -301,7 +310,8 @@ async function checkServer(
     const schemes = new Map([...schemesFor(spec, new Map()), ...makePlaceholderSchemes(spec)]);
     if (spec.kind === "remote") {
       await resolveRemote(spec, context.env, context.cwd, schemes, hidden);
-    } else await resolvePrograms(spec, schemes, context, hidden);
+    } else if (isProgramKnown(spec)) await resolvePrograms(spec, schemes, context, hidden);
+    else await resolveServer(spec, context.env, context.cwd, schemes, hidden);
     return { name, state: "starts", text: command };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
@@ -312,6 +322,13 @@ async function checkServer(
   }
 }
 
+/** Whether the program can be looked up: neither its name nor its place come from a command or plugin. */
+function isProgramKnown({ command, cwd = "", env, syntax }: StdioServer): boolean {
+  return [command, cwd, env["PATH"] ?? ""].every((text) =>
+    parseTemplate(text, syntax).every((part) => part.kind !== "scheme" || part.scheme === "secret"),
+  );
+}
+
 /** The message of an error without the name of its server. */
 function reasonOf({ message }: HubError, server: string): string {
   const [started, reached] = ["started", "reached"].map(
@@ -319,7 +336,10 @@ function reasonOf({ message }: HubError, server: string): string {
   );
   const prefix = [started, reached].find((text = "") => message.startsWith(text)) ?? "";
   // The list of all folders in PATH hides what is wrong.
-  return message.slice(prefix.length).replace(/ in PATH \(.*\)/, " in PATH");
+  return message
+    .slice(prefix.length)
+    .replace(` of server "${server}"`, "")
+    .replace(/ in PATH \(.*\)/, " in PATH");
 }
 
 /** Resolvers that treat every value as present, because a check loads no plugin and runs no command. */
