@@ -72,7 +72,10 @@ function readLine(line: string, { file, path, position }: Problem, source: strin
     const shown = findShownValues(tokens, path);
     return { tokens, isShown: (token) => shown.has(token) };
   }
-  if (!isParsed && position !== undefined && detectFormat(file, source) === "toml") {
+  if (!isParsed && position !== undefined && detectFormat(file, source) === "json") {
+    // Only comments span lines in JSON, and the line in which one ends contains its end.
+    if (!mayBeginInside) return { tokens: readTokens(line, true), isShown: nothing };
+  } else if (!isParsed && position !== undefined) {
     const place = placeOfLine(source, position.line);
     if (place === "statement" && /^\s*\[/.test(line)) {
       const [header = ""] = /^[^#]*/.exec(line) ?? [];

@@ -31,11 +31,27 @@ export function parseJson(text: string): ParsedFile {
   };
 }
 
-/** Turns the parser's code into words: "CommaExpected" → "comma expected". Never quotes the file's text. */
+/** The parser's error codes in words. They never quote the file's text. */
+const ERROR_TEXTS: Readonly<Partial<Record<string, string>>> = {
+  InvalidSymbol: "this is no value; a text needs double quotes",
+  InvalidNumberFormat: "this is not a number",
+  PropertyNameExpected: "a key in double quotes is missing",
+  ValueExpected: "a value is missing",
+  ColonExpected: "a colon is missing after the key",
+  CommaExpected: "a comma is missing",
+  CloseBraceExpected: "a closing } is missing",
+  CloseBracketExpected: "a closing ] is missing",
+  EndOfFileExpected: "text follows after the end of the document",
+  UnexpectedEndOfComment: "the comment has no closing */",
+  UnexpectedEndOfString: "the text has no closing quote",
+  UnexpectedEndOfNumber: "the number is not complete",
+  InvalidUnicode: "\\u needs four hexadecimal digits; write \\\\ for a backslash",
+  InvalidEscapeCharacter: "this is not an escape sequence; write \\\\ for a backslash",
+  InvalidCharacter: "the text contains a control character",
+};
+
 function describeError(error: ParseError): string {
-  const code = printParseErrorCode(error.error);
-  const words = code.replaceAll(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
-  return `not valid JSON: ${words.toLowerCase()}`;
+  return `not valid JSON: ${ERROR_TEXTS[printParseErrorCode(error.error)] ?? "syntax error"}`;
 }
 
 type ReportDuplicate = (path: KeyPath, offset: number) => void;

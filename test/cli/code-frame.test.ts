@@ -155,11 +155,25 @@ describe("the picture of a problem", () => {
     });
   }
 
+  it("shows a line of broken JSON with its strings masked and the caret in its column", async () => {
+    assert.deepEqual(await draw('{"servers": {"a": {"args": ["-y" "foo"]}}}', "t.json"), [
+      ' 1 | {"servers": {"a": {"args": ["•••" "•••"]}}}\n   |                                   ^',
+    ]);
+  });
+
+  it("masks all of a line of broken JSON in which a comment ends", async () => {
+    assert.deepEqual(await draw('{"hub": {} /* old: {\n "s3cr3t": 1 */ x', "t.json"), [
+      ' 2 |  "•••\n   |  ^',
+    ]);
+  });
+
   it("never shows a secret of broken JSON", async () => {
     for (const source of [
       `{"servers":{"a":{"command":"x","env":{"TOKEN":"${SECRET}"},}, nope}}`,
       `{"servers": {"a": {\n  "command": "x"\n  "env": {"TOKEN":"${SECRET}"}}}}`,
       `{"servers": {"a": {"env": {\n"TOKEN": ${SECRET} }}}}`,
+      `{"servers": {"a": {"env": {"TOKEN: "${SECRET}", "B": "${SECRET}"}}}}`,
+      `{"servers": {"a": {"env": {TOKEN: ${SECRET}, "B": ${SECRET}}}}}`,
       `{"servers": {"a": {"env": {\n"TOKEN": "${SECRET}\n }}}}`,
     ]) {
       const text = (await draw(source, "t.json")).join("\n");

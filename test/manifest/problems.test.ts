@@ -515,12 +515,12 @@ const JSONC: Record<string, readonly Row[]> = {
     ],
   ],
   syntax: [
-    ["", "t.json:1:1: not valid JSON: value expected"],
-    [`{"a": sk-123}`, "t.json:1:7: not valid JSON: invalid symbol"],
-    [`{"a" 1}`, "t.json:1:6: not valid JSON: colon expected"],
-    [`{"a": 1\n "b": 2}`, "t.json:2:2: not valid JSON: comma expected"],
-    [`{"a": [1, 2}`, "t.json:1:12: not valid JSON: comma expected"],
-    [`{"a": 1} x`, "t.json:1:10: not valid JSON: invalid symbol"],
+    ["", "t.json:1:1: not valid JSON: a value is missing"],
+    [`{"a": sk-123}`, "t.json:1:7: not valid JSON: this is no value; a text needs double quotes"],
+    [`{"a" 1}`, "t.json:1:6: not valid JSON: a colon is missing after the key"],
+    [`{"a": 1\n "b": 2}`, "t.json:2:2: not valid JSON: a comma is missing"],
+    [`{"a": [1, 2}`, "t.json:1:12: not valid JSON: a comma is missing"],
+    [`{"a": 1} x`, "t.json:1:10: not valid JSON: this is no value; a text needs double quotes"],
     ["[".repeat(200_000), "t.json: nested too deeply"],
   ],
 };
@@ -550,7 +550,7 @@ describe("a wrong manifest", () => {
       const env = { TOOLMUX_SERVERS: `{"y": {"command": 5},\n "z": {"cmd": "secret"}}` };
       assert.deepEqual(await folder.loadProblems({ files: [a, b, `${folder.root}/c.toml`], env }), [
         "c.toml: does not exist",
-        "b.json:1:14: not valid JSON: close brace expected",
+        "b.json:1:14: not valid JSON: a closing } is missing",
         `a.toml:2:1: hub.nmae: unknown key; did you mean "name"?`,
         "a.toml:5:9: servers.x.args[0]: found ${X}; write ${env:X}, or $${X} for this text itself",
         "a.toml:5:17: servers.x.args[1]: expected a string, found a number",

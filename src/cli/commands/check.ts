@@ -273,7 +273,9 @@ async function printProblemWithFrame(
   problem: Problem,
   { env, terminal }: CommandContext,
 ): Promise<void> {
-  terminal.printStderr(sanitizeLine(formatProblem(problem)));
+  const { width } = terminal.stderr;
+  const text = formatProblem(problem).split("\n").map(sanitizeLine).join("\n");
+  terminal.printStderr(wrapText(text, width, "  ", ""));
   const source = await readSource(problem.file, env);
   const frame = source && formatCodeFrame(problem, source, terminal.stderr);
   if (frame) terminal.printStderr(frame);
