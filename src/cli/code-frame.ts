@@ -78,8 +78,12 @@ function readLine(line: string, { file, path, position }: Problem, source: strin
   } else if (!isParsed && position !== undefined) {
     const place = placeOfLine(source, position.line);
     if (place === "statement" && /^\s*\[/.test(line)) {
-      const [header = ""] = /^[^#]*/.exec(line) ?? [];
-      return { tokens: [{ start: 0, text: header, kind: "punctuation" }], isShown: nothing };
+      const [name = ""] = /^\s*\[{1,2}(?:[^\]#=]*\]{1,2}|[\w.-]*)/.exec(line) ?? [];
+      const [rest = ""] = /^[^#]*/.exec(line.slice(name.length)) ?? [];
+      const header = { start: 0, text: name, kind: "punctuation" } as const;
+      const isEmpty = rest.trim() === "";
+      const value = { start: name.length, text: rest, kind: "value" } as const;
+      return { tokens: isEmpty ? [header] : [header, value], isShown: nothing };
     }
     if (place !== "string") return { tokens: readTokens(line, true), isShown: nothing };
   }

@@ -58,7 +58,7 @@ export class CatalogCache {
       readonly source: CatalogSource;
     }
   >();
-  /** The log lines already written about the items that each server lists. */
+  /** The keys of the log lines already written about the items that each server lists. */
   readonly #loggedNotes = new Map<string, Set<string>>();
   /**
    * Exposed names that now lead to another tool than when they were first announced, each with the route that it had
@@ -153,14 +153,17 @@ export class CatalogCache {
     if (subset !== ALL_SERVERS) return catalog;
     for (const note of catalog.notes) {
       const { list, kind, server, remoteName, text } = note;
+      if (isIdleRule(note)) {
+        // The text has the number of tools, which may change.
+        this.#logNote(server, "warn", describeIdleRule(note), `${list} ${kind} ${remoteName}`);
+        continue;
+      }
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
-      const line = isIdleRule(note)
-        ? describeIdleRule(note)
-        : `${noun} "${remoteName}" of server "${server}": ${text}`;
+      const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
       // Unreadable items without a name were already logged when the server was listed.
       const isLogged = kind === "unreadable" && remoteName === "";
       if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;
-      this.#logNote(server, kind === "shortened" ? "info" : "warn", line.slice(0, MAX_NOTE_LENGTH));
+      this.#logNote(server, kind === "shortened" ? "info" : "warn", line);
     }
     return catalog;
   }
@@ -190,13 +193,14 @@ export class CatalogCache {
     return source;
   }
 
-  /** Logs each line once, up to a number of lines per server: a server may list different unusable items each time. */
-  #logNote(server: string, level: LogLevel, line: string): void {
+  /** Logs each line once, by its key, up to a number of lines per server: a server may list different unusable items each time. */
+  #logNote(server: string, level: LogLevel, whole: string, key = whole): void {
     const logged = this.#loggedNotes.get(server) ?? new Set();
     this.#loggedNotes.set(server, logged);
-    if (logged.size > MAX_NOTES || logged.has(line)) return;
-    logged.add(line);
+    if (logged.size > MAX_NOTES || logged.has(key)) return;
+    logged.add(key);
     const isLast = logged.size > MAX_NOTES;
+    const line = whole.slice(0, MAX_NOTE_LENGTH);
     const text = isLast ? `No more is said of what server "${server}" lists.` : line;
     this.#options.bus.emit({ kind: "log", level, source: "hub", text });
   }

@@ -14,7 +14,7 @@ import { scripted } from "../harness/manifest.ts";
 /** Rules of which those with "idle" match nothing. */
 const RULES = {
   tools: {
-    allow: ["e*", "idle-1*"],
+    allow: ["e*", "g*", "idle-1*"],
     deny: ["idle-2", "fa*"],
     rename: { "idle-3": "x", echo: "say" },
     timeout: { "idle-4": "5s" },
@@ -60,6 +60,24 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
       assert.deepEqual(marksIn(lines), IDLE);
       for (const line of lines) assert.match(line, /^toolmux: warn a: \w+\.\w+ "/);
       assert.match(lines.join("\n"), /tools\.deny "idle-2" .* \d+ tools/);
+    }),
+  );
+
+  it("is not logged again when the server lists other tools", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted("--grow", RULES) } }, async (setup) => {
+      const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
+      await client.initialize();
+      await client.request("tools/list");
+      await client.request("tools/call", { name: "a__grow", arguments: {} });
+      await client.until(EXIT_LIMIT, "the changed list", () =>
+        client.filter(({ method }) => method === "notifications/tools/list_changed").length > 0
+          ? true
+          : undefined,
+      );
+      await client.request("tools/list");
+      await closeClient(client);
+      const lines = client.stderr.split("\n").filter((line) => line.includes("idle-"));
+      assert.deepEqual(marksIn(lines), IDLE);
     }),
   );
 
