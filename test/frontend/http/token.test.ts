@@ -101,7 +101,7 @@ describe("the token in a manifest", () => {
   it("has a word said about it if it stands as it is in a file that others can read", () =>
     withManifestFolder(async (folder) => {
       const file = await folder.write("t.toml", `[hub]\nhttpToken = "${SECRET}"`);
-      const note = /^t\.toml: hub\.httpToken stands there as it is, and others can read the file/;
+      const note = /^t\.toml: hub\.httpToken is plain text/;
       for (const [mode, isSaid] of [
         [0o644, true],
         [0o640, true],
