@@ -19,9 +19,7 @@ import {
   type ServerSpec,
 } from "../../manifest/schema.ts";
 import { isTable } from "../../manifest/table.ts";
-import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
-import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
 import { formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
@@ -115,7 +113,7 @@ async function sourceFromSnapshot(
     Promise.reject(new Error("Nobody logs in here.")),
   );
   const identity = await identify(spec, new Map());
-  const snapshot = identity && (await index.find(possibleSnapshotKeys(identity)));
+  const snapshot = identity && (await index.find(identity));
   if (snapshot === undefined) return undefined;
   const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
@@ -125,45 +123,6 @@ async function sourceFromSnapshot(
     skills,
     limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
   };
-}
-
-const DECLARED = {};
-const ROOTS_CAPABILITIES = [undefined, { listChanged: true }, DECLARED];
-const SAMPLING_CAPABILITIES = [
-  undefined,
-  DECLARED,
-  { tools: DECLARED },
-  { context: DECLARED, tools: DECLARED },
-  { context: DECLARED },
-];
-const ELICITATION_CAPABILITIES = [
-  undefined,
-  { form: DECLARED },
-  { form: DECLARED, url: DECLARED },
-  { url: DECLARED },
-];
-/** The sets of extensions that clients are known to declare. */
-const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
-
-/**
- * The snapshot keys of a server for every combination of client capabilities. All are tried: a snapshot is found by a
- * hash of its key, so stored keys cannot be listed.
- */
-function* possibleSnapshotKeys(
-  identity: Omit<SnapshotKey, "era" | "capabilities">,
-): Iterable<SnapshotKey> {
-  for (const roots of ROOTS_CAPABILITIES) {
-    for (const sampling of SAMPLING_CAPABILITIES) {
-      for (const elicitation of ELICITATION_CAPABILITIES) {
-        const all = readCapabilities({ roots, sampling, elicitation });
-        for (const names of EXTENSIONS) {
-          const capabilities = capabilityClassOf(all, names);
-          yield { ...identity, era: "legacy", capabilities };
-          yield { ...identity, era: "modern", capabilities };
-        }
-      }
-    }
-  }
 }
 
 /**
