@@ -138,8 +138,8 @@ export function snapshotsContract(
     test("clients that a server was never listed for get its newest listing, but not its era", async (bench) => {
       const { snapshots } = bench;
       const detectedEra = { era: "legacy", askedAt: START } as const;
-      const save = (name: string, key: Partial<SnapshotKey>) =>
-        snapshots.save({ ...SNAPSHOT_KEY, ...key }, toolListingOf(tool(name, "d")), detectedEra);
+      const save = (named: string, key: Partial<SnapshotKey>) =>
+        snapshots.save({ ...SNAPSHOT_KEY, ...key }, toolListingOf(tool(named, "d")), detectedEra);
       await save("first", { capabilities: "" });
       bench.time += 1000;
       await save("second", { era: "modern" });

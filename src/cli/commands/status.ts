@@ -20,7 +20,7 @@ import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { openHub, openSnapshots } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
 
@@ -302,12 +302,12 @@ export function openStartProgress(
   let cancelTimer = (): void => {};
   const draw = (): void => {
     cancelTimer();
-    line.show(describeStartProgress([...progress.values()], clock.now()));
+    if (progress.size > 0) line.show(describeStartProgress([...progress.values()], clock.now()));
     cancelTimer = clock.after(REDRAW_INTERVAL, draw);
   };
   const unsubscribe = bus.subscribe(
     (event) => {
-      if (event.kind !== "state" || !progress.has(event.server)) return;
+      if (event.kind !== "state") return;
       const { server, to: state } = event;
       progress.set(server, { server, state, since: clock.now() });
       draw();
@@ -364,6 +364,7 @@ export async function status(
     choose: (all) => pickServers(all, invocation.args),
     // Checking the status must not open login pages.
     authorizes: false,
+    snapshots: openSnapshots(context, log, "nothing"),
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
