@@ -48,6 +48,8 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly words: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
+  /** Whether the completion scripts ask toolmux for the other values of arguments (complete.ts). */
+  readonly hasKnownWords?: true;
   /** Lines of its help. */
   readonly details: readonly string[];
   readonly options: Options;

@@ -96,6 +96,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show the tools, prompts, resources or skills of all servers",
     usage: `[${LISTS.join("|")}] [SERVER …]`,
     words: [0, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
     choices: LISTS,
     details: [
       "Shows at once what the servers listed last, by the names that clients see. A",
@@ -123,6 +124,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "start the servers, say how each is, and what to do if one fails",
     usage: "[SERVER …]",
     words: [0, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
     details: [
       "Every server that is switched on is started anew, or only those that are named,",
       "and asked what it offers: nothing is told from memory. For a server that fails",
@@ -142,6 +144,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "call one tool and print its result",
     usage: "NAME [KEY=VALUE … | --json JSON | -]",
     words: [1, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
     details: [
       "NAME is the name that `toolmux list` shows. Only the servers that can have the",
       "tool are started. Arguments are read as the tool's schema wants them, and what",
@@ -184,6 +187,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show what a tool does, its arguments and an example call",
     usage: "TOOL",
     words: [1, 1],
+    hasKnownWords: true,
     details: [
       "TOOL is a name that `toolmux list` shows. Its server is started only if nothing",
       "is known of it, or with --fresh.",
@@ -200,6 +204,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "get one prompt and print its messages",
     usage: "PROMPT [KEY=VALUE …]",
     words: [1, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
     details: [
       "PROMPT is a name that `toolmux list prompts` shows. Only its server is started.",
       "key=@FILE takes a value from a file.",
@@ -213,6 +218,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "read one resource and print its contents",
     usage: "URI",
     words: [1, 1],
+    hasKnownWords: true,
     details: [
       "URI is one that `toolmux list resources` shows, or one that fits a template.",
       "Texts are printed as they are. Other contents are described in a line each, or",
@@ -245,6 +251,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "log in to servers over HTTP, log out, see how it stands",
     usage: `${VERBS.join("|")} [SERVER …]`,
     words: [1, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
     choices: VERBS,
     details: [
       "  login SERVER        opens a browser to log in, and keeps what comes of it",
@@ -461,6 +468,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "take a server out of the manifest",
     usage: "NAME",
     words: [1, 1],
+    hasKnownWords: true,
     details: [
       "It goes with all that belongs to it, and the comments directly above it; the",
       "rest of the file stays as it is. Secrets that it alone has used are named.",
@@ -648,7 +656,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
   try {
     if (argv[0] === "internal") {
       const { runInternal } = await import("./commands/internal.ts");
-      return await runInternal(argv.slice(1));
+      return await runInternal(argv.slice(1), context);
     }
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
