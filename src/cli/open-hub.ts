@@ -7,7 +7,7 @@ import { stateFolder } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";

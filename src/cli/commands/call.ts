@@ -7,7 +7,7 @@ import { expandHome } from "../../base/paths.ts";
 import type { ListedItem } from "../../catalog/listing.ts";
 import { type CallProgress, InProcessClient } from "../../frontend/in-process-client.ts";
 import { invalidError } from "../../manifest/problems.ts";
-import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
+import { type HubSettings, isRunnable, type Manifest } from "../../manifest/manifest.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";

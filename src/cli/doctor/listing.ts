@@ -17,7 +17,7 @@ import {
   isRunnable,
   type Manifest,
   type ServerSpec,
-} from "../../manifest/schema.ts";
+} from "../../manifest/manifest.ts";
 import { isTable } from "../../manifest/table.ts";
 import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
