@@ -1,6 +1,6 @@
 import { textOf } from "../base/bytes.ts";
 import { loadManifest } from "../manifest/load.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
 import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";

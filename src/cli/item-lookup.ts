@@ -4,7 +4,7 @@ import type { Kind } from "../catalog/listing.ts";
 import { InProcessClient } from "../frontend/in-process-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { invalidError } from "../manifest/problems.ts";
-import { type HubSettings, isRunnable, type Manifest } from "../manifest/schema.ts";
+import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
 import { suggestName } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";

@@ -7,7 +7,7 @@ import { stateFolder } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
-import { isRunnable, type Manifest } from "../manifest/schema.ts";
+import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";

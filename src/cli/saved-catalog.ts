@@ -2,7 +2,7 @@ import process from "node:process";
 import { stateFolder } from "../base/paths.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
 import { nameRulesOf } from "../hub/options.ts";
-import type { ExternalServer, Manifest } from "../manifest/schema.ts";
+import type { ExternalServer, Manifest } from "../manifest/manifest.ts";
 import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
 import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";

@@ -2,7 +2,7 @@ import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
+import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import {
   type HttpAddress,

@@ -1,7 +1,7 @@
 import { invalidError } from "../manifest/problems.ts";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
-import type { Manifest, ServerSpec } from "../manifest/schema.ts";
+import type { Manifest, ServerSpec } from "../manifest/manifest.ts";
 import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
 
 /** The state of one server of the manifest once all have settled; `tools`: number of its tools that clients see. */

@@ -3,7 +3,7 @@ import type { ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { InProcessClient } from "../frontend/in-process-client.ts";
-import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
+import type { RemoteServer, RunnableServer } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { OPEN_TIME, type PluginInstance } from "../plugin/instance.ts";

@@ -3,7 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { matchesGlob } from "../catalog/names.ts";
-import type { PluginSpec } from "../manifest/schema.ts";
+import type { PluginSpec } from "../manifest/manifest.ts";
 import { describePluginFault, formatPluginFault, markHandled } from "./errors.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 

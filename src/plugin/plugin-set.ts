@@ -2,7 +2,7 @@ import { formatDuration } from "../base/format.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import type { PluginServer } from "../manifest/schema.ts";
+import type { PluginServer } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { settlesWithin, abortable } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";

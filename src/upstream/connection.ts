@@ -4,7 +4,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
 import { AuthorizationRunner, LoginElicitation } from "./authorization.ts";
 import { connect, type ConnectEnvironment, type ConnectEvents } from "./connect.ts";

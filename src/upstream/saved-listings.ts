@@ -1,5 +1,5 @@
 import type { Alerts } from "../base/alerts.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ServerIdentity, Snapshot, SnapshotKey, Snapshots } from "../snapshot/snapshots.ts";
 import type { ClientProfile } from "./profile.ts";
 

@@ -1,7 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import type { StateName } from "../base/events.ts";
 import { invalidError } from "../manifest/problems.ts";
-import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
+import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { AuthorizationProgress, HttpTransportKind } from "../transport/http/target.ts";
 import type { StrayOutput } from "./stray-output.ts";

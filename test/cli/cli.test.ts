@@ -12,7 +12,7 @@ import { parseCommand } from "../fixtures/command-line.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
 import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/manifest.ts";
 import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 
 function invoke(...argv: string[]) {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import type { EventBus } from "../../src/base/events.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
-import type { PluginSpec } from "../../src/manifest/schema.ts";
+import type { PluginSpec } from "../../src/manifest/manifest.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "../../src/plugin/load.ts";
 import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";

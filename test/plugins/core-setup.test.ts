@@ -5,7 +5,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
-import type { Manifest } from "../../src/manifest/schema.ts";
+import type { Manifest } from "../../src/manifest/manifest.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import type { HubOptions } from "../../src/hub/options.ts";
-import type { RemoteServer } from "../../src/manifest/schema.ts";
+import type { RemoteServer } from "../../src/manifest/manifest.ts";
 import type { AuthorizationRun } from "../../src/upstream/authorization.ts";
 import { ALL_CAPABILITIES, INITIALIZED } from "../fixtures/server-requests.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";

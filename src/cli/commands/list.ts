@@ -3,7 +3,7 @@ import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/catalog.ts";
 import type { Hub } from "../../hub/hub.ts";
-import type { Manifest } from "../../manifest/schema.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";

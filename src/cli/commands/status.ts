@@ -4,7 +4,7 @@ import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/schema.ts";
+import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import type { ProcessStats } from "../../process/child-process.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import {

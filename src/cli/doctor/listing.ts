@@ -5,7 +5,7 @@ import { stateFolder } from "../../base/paths.ts";
 import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/schema.ts";
+import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
