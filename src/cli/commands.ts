@@ -94,7 +94,7 @@ export const COMMANDS: readonly Command[] = [
   command({
     name: "list",
     summary: "show the tools, prompts, resources or skills of all servers",
-    usage: `[${LISTS.join("|")}] [SERVER …]`,
+    usage: "[LIST] [SERVER …]",
     words: [0, Number.POSITIVE_INFINITY],
     hasKnownWords: true,
     choices: LISTS,
@@ -102,6 +102,8 @@ export const COMMANDS: readonly Command[] = [
       "Shows at once what the servers listed last, by the names that clients see. A",
       "server is started only if nothing is known of it; --fresh starts them all.",
       "With the names of servers it shows only theirs.",
+      "",
+      `LIST is ${LISTS.slice(0, -1).join(", ")} or ${LISTS.at(-1)}; without it: tools.`,
       "",
       "Exit code 3 if no server could be reached.",
     ],

@@ -64,7 +64,7 @@ export async function withItem<T>(
       return withoutEarlyStarts({ ...all, servers });
     },
   });
-  const endProgress = line && openStartProgress([], bus, line, systemClock);
+  const endProgress = line && openStartProgress(undefined, bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, signal);
     await abortable(hub.settled(), signal);

@@ -55,7 +55,7 @@ describe("a command line", () => {
   it("has defaults for all that it does not say", () => {
     const { config, logLevel, logFormat, options, args } = invoke("list");
     const all = [config, logLevel, logFormat, options, args];
-    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false }, []]);
+    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false, fresh: false }, []]);
   });
 
   it("leaves the words of a call as they are, numbers too", () => {
@@ -83,7 +83,7 @@ describe("a command line", () => {
     ["call x --json", /--json needs a value/],
     ["--log-level loud", /--log-level is one of error, warn, info, debug, not "loud"/],
     ["--log-format xml", /--log-format is one of text, json, not "xml"/],
-    ["list tools servers", /Command "list" does not take "servers"/],
+    ["describe a b", /Command "describe" does not take "b"/],
     ["serve now", /Command "serve" does not take "now"/],
     ["call", /Command "call" needs more: toolmux call NAME/],
     ["trust", /needs more: toolmux trust FILE/],

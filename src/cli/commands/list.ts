@@ -63,7 +63,7 @@ export async function list(
     },
   });
   const { what } = request;
-  const started = options.fresh ? startedServersOf(manifest) : [];
+  const started = options.fresh ? startedServersOf(manifest) : undefined;
   const endProgress = line && openStartProgress(started, bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, context.signal);

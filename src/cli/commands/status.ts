@@ -287,17 +287,17 @@ export interface StartProgress {
 }
 
 /**
- * Shows the progress of starting these servers in a status line, until stopped.
+ * Shows the progress of starting servers in a status line, until stopped. @param servers undefined: those that start
  * @returns a function that stops this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
-  servers: readonly string[],
+  servers: readonly string[] | undefined,
   bus: EventBus,
   line: StatusLine,
   clock: Clock,
 ): () => void {
   const progress = new Map<string, StartProgress>(
-    servers.map((server) => [server, { server, state: "idle", since: clock.now() }]),
+    (servers ?? []).map((server) => [server, { server, state: "idle", since: clock.now() }]),
   );
   let cancelTimer = (): void => {};
   const draw = (): void => {
@@ -308,6 +308,7 @@ export function openStartProgress(
   const unsubscribe = bus.subscribe(
     (event) => {
       if (event.kind !== "state") return;
+      if (servers !== undefined && !progress.has(event.server)) return;
       const { server, to: state } = event;
       progress.set(server, { server, state, since: clock.now() });
       draw();
