@@ -93,7 +93,9 @@ export class Terminal {
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
-    const { isTTY: isTerminal, columns } = process[stream];
+    const { isTTY, columns } = process[stream];
+    // `isTTY` is undefined for a pipe or a file: then picocolors would decide by variables such as CI.
+    const isTerminal = Boolean(isTTY);
     const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
       isTerminal,

@@ -133,7 +133,7 @@ describe("list", () => {
         },
       },
       async (setup) => {
-        const table = await use(setup, "list", "servers");
+        const table = await use(setup, "list", "servers", "--fresh");
         assert.match(
           table.stdout,
           /a +connected +1\nbroken +failed .*cannot open.*\noff +disabled/,

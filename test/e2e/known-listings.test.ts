@@ -88,6 +88,15 @@ describe("what servers listed", () => {
     }),
   );
 
+  it("is printed without colors to a pipe, whatever CI and FORCE_COLOR say", TEST_OPTIONS, () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const env = { ...setup.env, CI: "true", FORCE_COLOR: "1" };
+      const { stdout } = await run({ ...setup, env }, "list");
+      assert.match(stdout, /a__one/);
+      assert.ok(!stdout.includes("\u001b"));
+    }),
+  );
+
   it(
     "of a server that was never listed is learnt by starting that server alone",
     TEST_OPTIONS,
