@@ -46,7 +46,7 @@ export function describe(
     terminal.print(formatTool(name, server, JSON.parse(text) as Tool, style));
     if (listedAt !== undefined) {
       const age = formatAge(Date.now() - listedAt);
-      const hint = `listed ${age}; to ask the server now: toolmux describe --fresh ${name}`;
+      const hint = `listed ${age}; --fresh asks the server now`;
       terminal.print(`\n${style.colors.dim(hint)}`);
     }
     return 0;
