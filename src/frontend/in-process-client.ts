@@ -112,7 +112,8 @@ export class InProcessClient {
     const text = `{"jsonrpc":"2.0","id":0,"method":"${method}","params":${params}}`;
     // The text is parsed as one message, so that line ends between the values of `args` do not matter.
     const parsed = parseMessage(Buffer.from(text));
-    if (parsed.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+    if (parsed.kind !== "request")
+      throw new HubError("usage", "The arguments are not a JSON object.");
     signal.throwIfAborted();
     const answer = deferred<Response>();
     const record = {

@@ -231,7 +231,7 @@ export class SnapshotKeeper implements Snapshots {
       const reason =
         error instanceof Error && "code" in error ? String(error.code) : "unknown error";
       this.#warn(
-        `What servers list cannot be kept in ${store.location} (${reason}); ${CONSEQUENCE_TEXT}`,
+        `What servers list cannot be saved in ${store.location} (${reason}); ${CONSEQUENCE_TEXT}`,
       );
     }
     return differences;
@@ -239,7 +239,7 @@ export class SnapshotKeeper implements Snapshots {
 
   #warnTooLarge(): readonly ToolDiff[] {
     this.#warn(
-      `What a server lists is not kept if it is longer than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE_TEXT}`,
+      `What a server lists is not saved if it is larger than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE_TEXT}`,
     );
     return [];
   }

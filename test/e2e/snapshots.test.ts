@@ -370,7 +370,7 @@ describe("a snapshot", () => {
           undefined,
           PLAINLY,
         );
-        assert.match(left.stderr, /^toolmux: warn What servers list cannot be kept in .*\n$/);
+        assert.match(left.stderr, /^toolmux: warn What servers list cannot be saved in .*\n$/);
         chmodSync(join(harness.dir, "state"), 0o700);
         assert.deepEqual(readdirSync(join(harness.dir, "state")), []);
       }),
