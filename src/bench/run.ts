@@ -47,8 +47,8 @@ export function chooseTool(tools: readonly ListedItem[], toolName: string | unde
   }
   const harmless = tools.find(isHarmless);
   if (harmless !== undefined) return harmless;
-  const text = "None of the tools says that it changes nothing and wants no arguments:";
-  throw new HubError("usage", `${text} name one with --tool, and --args.${listNames(tools)}`);
+  const text = "No tool is marked as read-only and has no required arguments.";
+  throw new HubError("usage", `${text} Name one with --tool and --args.${listNames(tools)}`);
 }
 
 function isHarmless({ bytes }: ListedItem): boolean {
@@ -59,10 +59,10 @@ function isHarmless({ bytes }: ListedItem): boolean {
 }
 
 function listNames(tools: readonly ListedItem[]): string {
-  if (tools.length === 0) return " It has no tools.";
+  if (tools.length === 0) return " The server has no tools.";
   const names = tools.slice(0, MAX_NAMES).map(({ key }) => key);
   const more = tools.length > MAX_NAMES ? ", …" : "";
-  return ` There are: ${names.join(", ")}${more}.`;
+  return ` The tools are ${names.join(", ")}${more}.`;
 }
 
 export interface LevelOptions {
@@ -236,7 +236,7 @@ const MAX_ARGUMENTS_LENGTH = 200;
  * look.
  */
 const NO_TOOLS_MESSAGE =
-  "The hub lists no tools: `toolmux doctor` says why of a manifest, and bench without --compare of a command.";
+  "The hub has no tools. To see why, run toolmux doctor for a manifest, or bench without --compare for a command.";
 
 /**
  * Measures all levels of a plan. Aborting the signal ends it early; results so far are returned. A failing

@@ -316,20 +316,16 @@ function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
   return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
 }
 
-/** Prints the error that ends a command to stderr. @param topic the command whose help to suggest */
-export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
-  if (format === "text") originalConsole.warn(describeError(error, topic));
-  else for (const record of recordsOfError(error)) printLogRecord(record, format);
-}
-
 /**
- * An error and its server's last stderr lines. Problems of a manifest are on lines of their own, in the
+ * An error, its server's last stderr lines, and what to do. Problems of a manifest are on lines of their own, in the
  * format that editors parse.
+ * @param topic the command whose help to suggest
  */
-export function describeError({ code, message, stderr }: HubError, topic = ""): string {
+export function describeError({ code, message, stderr, hint }: HubError, topic = ""): string {
   if (code === "manifestInvalid") return sanitizeLines(message);
   const more = stderr.map((line) => `  ${sanitizeLine(line)}`);
-  if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
+  if (hint !== undefined) more.push(sanitizeLines(hint));
+  else if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
   return [`toolmux: ${sanitizeLine(message)}`, ...more].join("\n");
 }
 

@@ -1,3 +1,4 @@
+import type { Clock } from "../base/clock.ts";
 import { formatDuration } from "../base/format.ts";
 import process from "node:process";
 import picocolors from "picocolors";
@@ -14,10 +15,38 @@ export interface TerminalStyle {
   readonly colors: Colors;
 }
 
+/** The style of text that is not for a terminal, in 80 columns. */
+export const PLAIN_STYLE: TerminalStyle = {
+  isTerminal: false,
+  width: 80,
+  colors: picocolors.createColors(false),
+};
+
 /** One terminal line that is overwritten, and cleared at the end. */
 export interface StatusLine {
   show(text: string): void;
   clear(): void;
+}
+
+/** Interval at which a status line with an elapsed time is drawn again, in ms. */
+const REDRAW_INTERVAL = 100;
+
+/**
+ * Shows what the program waits for, and for how long, in a status line: `searching official, 2.3 s`.
+ * @returns a function that stops this and clears the line; any other output must stop it first
+ */
+export function showWaiting(line: StatusLine, text: string, clock: Clock): () => void {
+  const started = clock.now();
+  let cancelTimer = (): void => {};
+  const draw = (): void => {
+    line.show(`${text}, ${formatDuration(clock.now() - started)}`);
+    cancelTimer = clock.after(REDRAW_INTERVAL, draw);
+  };
+  draw();
+  return () => {
+    cancelTimer();
+    line.clear();
+  };
 }
 
 /** Second and further lines of a message begin below its text, after the program's name. */
@@ -32,9 +61,15 @@ const ERASE = "\r\u001b[K";
 export class Terminal {
   readonly #env: Env;
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
+  #hasPrinted = false;
 
   constructor(env: Env) {
     this.#env = env;
+  }
+
+  /** Whether anything was printed to stdout. */
+  get hasPrinted(): boolean {
+    return this.#hasPrinted;
   }
 
   get stdout(): TerminalStyle {
@@ -47,6 +82,7 @@ export class Terminal {
 
   /** Prints text and a line break to stdout. */
   print(text = ""): void {
+    this.#hasPrinted = true;
     originalConsole.log(text);
   }
 
@@ -57,12 +93,22 @@ export class Terminal {
 
   /** Prints indented JSON to stdout; terminal control and invisible characters are escaped. */
   printJson(document: object): void {
-    originalConsole.log(formatJson(document));
+    this.print(formatJson(document));
   }
 
   /** Prints text and a line break to stderr. */
   printStderr(text: string): void {
     originalConsole.warn(text);
+  }
+
+  /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
+  printStderrWrapped(text: string, hangingIndent = ""): void {
+    const { width } = this.stderr;
+    const wrapped = text.split("\n").map((line) => {
+      const indent = /^ */.exec(line)?.[0] ?? "";
+      return wrapText(line.trimStart(), width, indent + hangingIndent, indent);
+    });
+    originalConsole.warn(wrapped.join("\n"));
   }
 
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
@@ -129,7 +175,9 @@ export function alignTable(
       const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
       const cell = row[at];
       const color = typeof cell === "object" ? cell.color : String;
-      shown += color(isCut ? truncate(rest, columnsLeft) : text);
+      // The space between columns has no color, so that the last one can be removed.
+      const content = isCut ? truncate(rest, columnsLeft) : text.trimEnd();
+      shown += color(content) + (isCut ? "" : text.slice(content.length));
       if (isCut) break;
       columnsLeft -= columnsOf(text);
     }

@@ -37,7 +37,7 @@ describe("a table", () => {
       width: 80,
       colors,
     });
-    assert.equal(table, "NAME  STATE   WHY\na     <failed  >x\nlong  ok      y");
+    assert.equal(table, "NAME  STATE   WHY\na     <failed>  x\nlong  ok      y");
   });
 
   it("is never wider than the terminal, whichever column is too wide", () => {

@@ -1,7 +1,7 @@
 import { count } from "../../base/format.ts";
 import process from "node:process";
 import { textOf } from "../../base/bytes.ts";
-import { abortable } from "../../base/clock.ts";
+import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
 import {
   buildCatalog,
@@ -23,9 +23,10 @@ import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
-import { formatStartingTime } from "../../terminal/terminal.ts";
+import { formatStartingTime, type StatusLine } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
+import { openStartProgress, startedServersOf } from "../commands/status.ts";
 import { hintsFor } from "../hints.ts";
 import type { CommandLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
@@ -174,14 +175,17 @@ export async function connectAndList(
   loaded: Manifest,
   context: CommandContext,
   log: CommandLog,
+  line: StatusLine | undefined,
 ): Promise<VisibleListing> {
-  const { hub, manifest, redact, close } = await openHub(loaded, context, log, {
+  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
+  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
+    endProgress?.();
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === state.server);
       if (state.at === "starting") {
@@ -202,6 +206,7 @@ export async function connectAndList(
     });
     return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };
   } finally {
+    endProgress?.();
     await close();
   }
 }
