@@ -5,6 +5,7 @@ import type { ListedItem } from "../catalog/listing.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { Era } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
+import { findNoise } from "./noise.ts";
 import { Chaos, preciseClock } from "./chaos.ts";
 import {
   type CallTemplate,
@@ -364,13 +365,12 @@ function overheadOf([hub, server]: readonly MeasuredTarget[]): OverheadResult[] 
   return (hub?.levels ?? []).flatMap((level) => {
     const direct = server?.levels.find(({ concurrency }) => concurrency === level.concurrency);
     if (direct === undefined) return [];
-    return [
-      {
-        concurrency: level.concurrency,
-        p50: level.latency.p50 - direct.latency.p50,
-        p99: level.latency.p99 - direct.latency.p99,
-        rate: direct.rate > 0 ? level.rate / direct.rate : 0,
-      },
-    ];
+    const overhead = {
+      p50: level.latency.p50 - direct.latency.p50,
+      p99: level.latency.p99 - direct.latency.p99,
+      rate: direct.rate > 0 ? level.rate / direct.rate : 0,
+    };
+    const withinNoise = findNoise(level, direct, overhead);
+    return [{ concurrency: level.concurrency, ...overhead, ...(withinNoise && { withinNoise }) }];
   });
 }
