@@ -48,6 +48,7 @@ export function chooseTool(tools: readonly ListedItem[], toolName: string | unde
   }
   const harmless = tools.find(isHarmless);
   if (harmless !== undefined) return harmless;
+  if (tools.length === 0) throw new HubError("usage", "The server has no tools to call.");
   const text = "No tool is marked as read-only and has no required arguments.";
   throw new HubError("usage", `${text} Name one with --tool and --args.${listNames(tools)}`);
 }
