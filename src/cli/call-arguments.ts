@@ -371,7 +371,8 @@ function malformedPairError(word: string): HubError {
     return usageError(`"${word}" is not an argument. Arguments are KEY=VALUE${example}.`);
   }
   const isShort = word.length <= MAX_SHOWN_JSON && !/[\n']/.test(word);
-  return usageError(`Arguments are KEY=VALUE; for JSON: --json '${isShort ? word : "{…}"}'`);
+  const shown = isShort && parseJson(word) !== undefined ? word : "{…}";
+  return usageError(`Arguments are KEY=VALUE; for JSON: --json '${shown}'`);
 }
 
 /** @param source where the text is from, at the beginning of a sentence */
