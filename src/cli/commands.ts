@@ -663,7 +663,7 @@ function printError(error: HubError, argv: readonly string[], { terminal }: Comm
   }
   const format = logFormatIn(argv);
   if (format === "text") {
-    terminal.printStderrWrapped(describeError(error, commandNameIn(argv, COMMANDS)), "  ");
+    terminal.printStderrWrapped(describeError(error, commandNameIn(argv, COMMANDS)));
   } else for (const record of recordsOfError(error)) printLogRecord(record, format);
 }
 

@@ -8,7 +8,7 @@ import type {
   LogLevel,
   StateEvent,
 } from "../base/events.ts";
-import { originalConsole } from "./stderr.ts";
+import { MESSAGE_PREFIX, printToStderr } from "./stderr.ts";
 
 /**
  * terminal/: output for people: log lines, styles and tables, without knowledge of commands. Main type: `LogRecord`,
@@ -247,17 +247,17 @@ const MAX_ITEMS = 100;
 
 /** Prints one line to stderr. */
 export function printStderrLine(text: string): void {
-  originalConsole.warn(prefixLine(text));
+  printToStderr(prefixLine(text));
 }
 
 /** A line for stderr, without the line break. */
 export function prefixLine(text: string): string {
-  return `toolmux: ${sanitizeLine(text)}`;
+  return `${MESSAGE_PREFIX}${sanitizeLine(text)}`;
 }
 
 /** Prints a log record to stderr. */
 export function printLogRecord(record: LogRecord, format: LogFormat): void {
-  originalConsole.warn(formatLogRecord(record, format));
+  printToStderr(formatLogRecord(record, format));
 }
 
 /**

@@ -549,6 +549,21 @@ describe("progress of a command that asks others, in a terminal", () => {
   );
 });
 
+describe("an error in a terminal", () => {
+  it("is wrapped at words, below where its text began", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder({ servers: { alpha: scripted(), beta: scripted() } }, async (setup) => {
+      const terminal = inTerminal(setup, "quite-another-name", { COLUMNS: "40" });
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 2);
+      const lines = shownBy(terminal).replaceAll("\r", "").trimEnd().split("\n");
+      const [first = "", second = ""] = lines;
+      assert.match(first, /^toolmux: \S/);
+      assert.match(second, /^ {9}\S/);
+      for (const line of lines) assert.ok(line.length <= 40, line);
+      assert.match(lines.join(" ").replaceAll(/ +/g, " "), /"quite-another-name".* alpha, beta\./);
+    }),
+  );
+});
+
 describe("status in a terminal", () => {
   const servers = {
     quick: scripted(),

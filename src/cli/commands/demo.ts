@@ -1,9 +1,9 @@
+import { wrapText } from "../../terminal/terminal.ts";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import { wrapText } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatClientEntry } from "../server-description.ts";
 
