@@ -131,7 +131,7 @@ export function describeResult(response: Response, view: ResultView): CallReport
   if (view === "structured" && !isError) {
     if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
     const text =
-      "toolmux: the result has no structured content; without --structured it is printed";
+      "toolmux: The result has no structured content. Omit --structured to print its texts.";
     return { stream: "stderr", parts: [textPart(text)], code: 1 };
   }
   const content = result.member("content");
@@ -192,7 +192,7 @@ function describeRpcError(response: Response): CallReport {
   const own = hubErrorOf(error);
   if (own !== undefined)
     return { stream: "stderr", parts: [textPart(describeError(own))], code: own.properties.exit };
-  const text = `toolmux: the server answered with error ${error.code}: ${sanitizeLine(error.message)}`;
+  const text = `toolmux: The server returned error ${error.code}: ${sanitizeLine(error.message)}`;
   const data = bodyOf(response).member("data");
   const more = data && `\n  ${sanitizeLine(textOf(bytes, data.start, data.end))}`;
   return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };

@@ -1,7 +1,13 @@
 import { HubError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
-import { printError } from "../terminal/log.ts";
-import { DEFAULT_COMMAND, commandNameIn, logFormatIn, parseCommandLine } from "./args.ts";
+import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
+import {
+  DEFAULT_COMMAND,
+  commandNameIn,
+  logFormatIn,
+  parseCommandLine,
+  wantsJson,
+} from "./args.ts";
 import {
   BENCH_DEFAULTS,
   type CommandContext,
@@ -13,28 +19,26 @@ import {
 } from "./command.ts";
 import { flag, integer, oneOf, text, texts } from "./options.ts";
 
-const JSON_OUTPUT = flag("print one JSON document, for programs");
+const JSON_OUTPUT = flag("print one JSON document, for programs; errors too");
 
-const DRY_RUN = flag("only show what would be written");
+const DRY_RUN = flag("show what would be written, and write nothing");
 
 /** Verbs of `auth`. */
 const VERBS = ["login", "logout", "status"] as const;
 
-/** Lines of the help of `import` and `install`. */
-const CLIENTS = [
-  "Clients: claude-desktop, claude-code, cursor, vscode, vscode-insiders, windsurf,",
-  "codex, zed, gemini-cli, qwen-code, antigravity, cline, roo-code, lm-studio,",
-  "opencode, amazon-q, kiro, copilot-cli, amp.",
-];
+/** A paragraph of the help of `import` and `install`. */
+const CLIENTS = [`Clients: ${CLIENT_NAMES.join(", ")}.`];
 
-const FROM = texts("DIRECTORY", "look there: official, smithery, a URL, or smithery=URL");
+const FROM = texts("DIRECTORY", "search there: official, smithery, a URL, or smithery=URL");
 
-const FILE = text("FILE", "the manifest to change, in the place of yours", { choices: "file" });
+const FILE = text("FILE", "change this manifest instead of yours", { choices: "file" });
 
 /** Options of `serve` for recording. */
 const RECORDING = {
-  record: text("FILE", "write all messages of all links there, for `replay`", { choices: "file" }),
-  "record-limit": text("SIZE", "the most that it holds; 256MiB by default"),
+  record: text("FILE", "record all messages of clients and servers, for `replay`", {
+    choices: "file",
+  }),
+  "record-limit": text("SIZE", "maximum size of the recording (256MiB)"),
 };
 
 /**
@@ -46,27 +50,166 @@ const RECORDING = {
  */
 export const COMMANDS: readonly Command[] = [
   command({
+    name: "import",
+    group: "Start here",
+    summary: "add the servers of your MCP clients to the manifest",
+    usage: "[CLIENT …]",
+    words: [0, Number.POSITIVE_INFINITY],
+    choices: CLIENT_NAMES,
+    details: [
+      "Reads the configuration files of all MCP clients, or of the named ones. Shows which",
+      "of their servers it would add to the manifest and which it leaves out, and asks",
+      "before it adds them. It never changes the files of the clients.",
+      "",
+      ...CLIENTS,
+      "",
+      "Files in the current directory are read only with --project. Servers that the",
+      "manifest already has, and toolmux itself, are left out. Values that look like",
+      "secrets are masked. With --secrets they move into the secret store, and the",
+      "manifest gets ${secret:SERVER/NAME} instead.",
+      "",
+      "Exit codes: 0 added, or nothing to add; 2 not confirmed, wrong usage, or the",
+      "manifest has problems.",
+    ],
+    options: {
+      project: flag("read the client files of the current directory instead of yours"),
+      secrets: flag("move values that look like secrets into the secret store"),
+      yes: flag("add the servers without asking", { letter: "y" }),
+      "dry-run": DRY_RUN,
+      json: JSON_OUTPUT,
+    },
+    examples: ["toolmux import", "toolmux import cursor codex --secrets --yes"],
+    load: async () => (await import("./commands/import.ts")).importServers,
+  }),
+  command({
+    name: "add",
+    group: "Start here",
+    summary: "add one server to the manifest, after a test start",
+    usage: "NAME [-- COMMAND ARGS …]",
+    words: [1, Number.POSITIVE_INFINITY],
+    details: [
+      "Starts the server once and lists its tools. If that fails, nothing is written. A",
+      "server that only needs a login or a value is added, and toolmux prints what to run",
+      "next. The rest of the manifest stays unchanged.",
+      "",
+      "Without COMMAND, --package, --command or --url, NAME (such as",
+      "io.github.owner/name) is looked up in the directories that `toolmux search` uses.",
+      "",
+      "Exit codes: 0 added; 2 wrong usage, or the manifest has problems; 3 the server did",
+      "not start or no directory answered, and nothing was written.",
+    ],
+    options: {
+      url: text("URL", "URL of a server over HTTP"),
+      header: texts("NAME: VALUE", "with --url: HTTP header of every request"),
+      transport: oneOf("WAY", ["auto", "http", "sse"], "with --url: auto (default), http or sse"),
+      package: text("PACKAGE", "npm:NAME, pypi:NAME or docker:IMAGE"),
+      runner: oneOf(
+        "RUNNER",
+        ["npx", "bunx", "deno", "uvx", "pipx", "docker", "podman"],
+        "with --package: the program that runs it",
+      ),
+      command: text("LINE", "command with its arguments, run without a shell"),
+      env: texts("KEY=VALUE", "environment variable of the server"),
+      prefix: text("PREFIX", "prefix of its tool names; '' for none", {
+        empty: true,
+      }),
+      as: text("KEY", "name in the manifest, if NAME comes from a directory"),
+      from: FROM,
+      file: FILE,
+      replace: flag("replace the server of that name"),
+      "no-try": flag("add it without a test start"),
+      force: flag("add it even if the test start fails"),
+      json: JSON_OUTPUT,
+    },
+    examples: [
+      "toolmux add git --package pypi:mcp-server-git",
+      "toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~/work",
+      "toolmux add linear --url https://example.com/mcp",
+      "toolmux add io.github.owner/name",
+    ],
+    load: async () => (await import("./commands/add.ts")).add,
+  }),
+  command({
+    name: "install",
+    group: "Start here",
+    summary: "connect an MCP client to toolmux, or disconnect it",
+    usage: "CLIENT",
+    words: [1, 1],
+    choices: CLIENT_NAMES,
+    details: [
+      "Adds one entry, named toolmux, to the servers in the client's configuration file.",
+      "The rest of the file stays unchanged, comments included. A copy of the original file",
+      "is kept next to it. --undo restores the copy if nobody has changed the file since;",
+      "otherwise it removes only the entry.",
+      "",
+      ...CLIENTS,
+      "",
+      "With --http the client connects to a running hub (`toolmux serve --http`) instead of",
+      "starting one; some clients cannot. With --replace the other servers of the client",
+      "move into the manifest first, as `toolmux import` does.",
+    ],
+    options: {
+      project: flag("use the client's file in the current directory"),
+      http: text("URL", "connect to the hub at URL: http://127.0.0.1:8700/mcp"),
+      "http-token-env": text("NAME", "environment variable of the client with the token"),
+      replace: flag("move its other servers into the manifest"),
+      secrets: flag("with --replace: move secrets into the secret store"),
+      undo: flag("remove toolmux from the client"),
+      "dry-run": DRY_RUN,
+      json: JSON_OUTPUT,
+    },
+    examples: [
+      "toolmux install cursor",
+      "toolmux install claude-code --replace --dry-run",
+      "toolmux install vscode --http http://127.0.0.1:8700/mcp",
+      "toolmux install cursor --undo",
+    ],
+    load: async () => (await import("./commands/install.ts")).install,
+  }),
+  command({
+    name: "status",
+    group: "Start here",
+    summary: "start the servers and show the state of each",
+    usage: "[SERVER …]",
+    words: [0, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
+    details: [
+      "Starts every enabled server, or only the named ones, and lists its tools. For a",
+      "server that fails it prints the failed step, the cause, the last lines of the",
+      "server's stderr and what to do.",
+      "",
+      "START is the time from the start of the server to its list of tools. MEMORY is the",
+      "sum of all its processes. TOOLS `3 of 5` means that clients see 3 of its 5 tools.",
+      "",
+      "Exit codes: 0 all servers work, 1 some failed, 3 all failed, 2 there are no servers.",
+    ],
+    options: { json: JSON_OUTPUT },
+    examples: ["toolmux status", "toolmux status files git", "toolmux status --json"],
+    load: async () => (await import("./commands/status.ts")).status,
+  }),
+  command({
     name: DEFAULT_COMMAND,
-    summary: "serve all servers as one on stdio, or over HTTP (the default)",
+    group: "Use the tools",
+    summary: "serve all servers as one MCP server (the default)",
     usage: "",
     words: [0, 0],
     details: [
-      "This is what an MCP client starts. Nothing but protocol is written to stdout;",
-      "what there is to tell goes to stderr. It ends when the client leaves.",
+      "MCP clients start this command. It serves MCP on stdin and stdout, writes messages",
+      "to stderr, and ends when the client disconnects.",
       "",
-      "With --http it serves any number of clients at http://HOST:PORT/mcp instead, and",
-      "runs until it is told to end; SIGHUP makes it read the manifest again. Only this",
-      "machine is served, unless there is a token that clients have to bear: that of",
-      "--http-token-env, or else hub.httpToken in the manifest. --token auto makes one,",
-      "keeps it in the secret store (toolmux/http-token) for the next start, and shows",
-      "at a terminal what clients need. Without one every user of this machine can",
-      "call every tool.",
-      "/healthz says that it runs, /readyz how the servers are.",
+      "With --http it serves any number of clients at http://HOST:PORT/mcp until it is",
+      "stopped; SIGHUP reloads the manifest. It accepts connections from other machines",
+      "only with a token. The token is in the environment variable that --http-token-env",
+      "names, or in hub.httpToken of the manifest. --token auto creates a token, stores it",
+      "as the secret toolmux/http-token for the next start, and shows on a terminal what",
+      "clients need. Without a token, every user of this machine can call every tool.",
+      "",
+      "GET /healthz tells whether the hub runs, GET /readyz whether its servers are ready.",
     ],
     options: {
-      http: text("HOST:PORT", "serve over HTTP there; 8700: on 127.0.0.1"),
-      "http-token-env": text("NAME", "the variable with the token that clients bear"),
-      token: text("auto", "make a token that clients bear, or take the kept one"),
+      http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
+      "http-token-env": text("NAME", "environment variable with the token that clients send"),
+      token: text("auto", "create a token for clients, or use the stored one"),
       stdio: flag("with --http: also serve stdin and stdout"),
       ...RECORDING,
     },
@@ -79,37 +222,23 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/serve.ts")).serve,
   }),
   command({
-    name: "check",
-    summary: "read the manifest and say what is wrong, or what would be started",
-    usage: "",
-    words: [0, 0],
-    details: [
-      "Starts nothing. Every problem is shown with the line that it is in; values that",
-      "could be secrets are masked there. Exit code 2 if anything is wrong.",
-    ],
-    options: { json: JSON_OUTPUT },
-    examples: ["toolmux check", "toolmux check --config servers.toml --json"],
-    load: async () => (await import("./commands/check.ts")).check,
-  }),
-  command({
     name: "list",
-    summary: "show the tools, prompts, resources or skills of all servers",
+    group: "Use the tools",
+    summary: "list the tools, prompts, resources or skills of the servers",
     usage: "[LIST] [SERVER …]",
     words: [0, Number.POSITIVE_INFINITY],
-    hasKnownWords: true,
     choices: LISTS,
+    hasKnownWords: true,
     details: [
-      "Shows at once what the servers listed last, by the names that clients see. A",
-      "server is started only if nothing is known of it; --fresh starts them all.",
-      "With the names of servers it shows only theirs.",
+      "Shows at once what the servers listed last, under the names that clients see. Starts only servers that were never listed; --fresh starts them all. With names of servers it shows only these servers.",
       "",
-      `LIST is ${LISTS.slice(0, -1).join(", ")} or ${LISTS.at(-1)}; without it: tools.`,
+      `LIST is ${LISTS.slice(0, -1).join(", ")} or ${LISTS.at(-1)}; the default is tools.`,
       "",
-      "Exit code 3 if no server could be reached.",
+      "Exit codes: 0 listed, 3 no server could be reached.",
     ],
     options: {
       fresh: flag("start the servers and ask them now"),
-      all: flag("also what is hidden or has another name, and why"),
+      all: flag("also show what is hidden or renamed, and why"),
       json: JSON_OUTPUT,
     },
     examples: [
@@ -122,31 +251,30 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/list.ts")).list,
   }),
   command({
-    name: "status",
-    summary: "start the servers, say how each is, and what to do if one fails",
-    usage: "[SERVER …]",
-    words: [0, Number.POSITIVE_INFINITY],
+    name: "describe",
+    group: "Use the tools",
+    summary: "show what a tool does, its arguments and an example call",
+    usage: "TOOL",
+    words: [1, 1],
     hasKnownWords: true,
     details: [
-      "Every server that is switched on is started anew, or only those that are named,",
-      "and asked what it offers: nothing is told from memory. For a server that fails",
-      "there are the step, the cause, the last lines of its stderr and what may help.",
-      "",
-      "START is how long it took from the start to its list of tools; MEMORY is that of",
-      "all of its processes. `3 of 5` tools: clients see 3 of the 5 that it has.",
-      "",
-      "Exit codes: 0 all healthy, 1 some failed, 3 all failed, 2 no servers to ask.",
+      "TOOL is a name that `toolmux list` shows. Starts the server of the tool only if it was never listed, or with --fresh.",
     ],
-    options: { json: JSON_OUTPUT },
-    examples: ["toolmux status", "toolmux status files git", "toolmux status --json"],
-    load: async () => (await import("./commands/status.ts")).status,
+    options: {
+      fresh: flag("start the server and ask it now"),
+      json: flag("print the tool as the JSON that clients get"),
+    },
+    examples: ["toolmux describe files__read_file"],
+    load: async () => (await import("./commands/describe.ts")).describe,
   }),
   command({
     name: "call",
+    group: "Use the tools",
     summary: "call one tool and print its result",
     usage: "NAME [KEY=VALUE … | --json JSON | -]",
     words: [1, Number.POSITIVE_INFINITY],
     hasKnownWords: true,
+    takesPairs: true,
     details: [
       "NAME is the name that `toolmux list` shows. Only the servers that can have the",
       "tool are started. Arguments are read as the tool's schema wants them, and what",
@@ -185,31 +313,15 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/call.ts")).call,
   }),
   command({
-    name: "describe",
-    summary: "show what a tool does, its arguments and an example call",
-    usage: "TOOL",
-    words: [1, 1],
-    hasKnownWords: true,
-    details: [
-      "TOOL is a name that `toolmux list` shows. Its server is started only if nothing",
-      "is known of it, or with --fresh.",
-    ],
-    options: {
-      fresh: flag("start the server and ask it now"),
-      json: flag("print the tool as the JSON that clients get"),
-    },
-    examples: ["toolmux describe files__read_file"],
-    load: async () => (await import("./commands/describe.ts")).describe,
-  }),
-  command({
     name: "get",
+    group: "Use the tools",
     summary: "get one prompt and print its messages",
     usage: "PROMPT [KEY=VALUE …]",
     words: [1, Number.POSITIVE_INFINITY],
     hasKnownWords: true,
+    takesPairs: true,
     details: [
-      "PROMPT is a name that `toolmux list prompts` shows. Only its server is started.",
-      "key=@FILE takes a value from a file.",
+      "PROMPT is a name that `toolmux list prompts` shows. Starts only the server of the prompt. KEY=@FILE reads a value from a file.",
     ],
     options: { raw: flag("print the result as the JSON that clients get") },
     examples: ["toolmux get github__review_pull_request number=12"],
@@ -217,198 +329,45 @@ export const COMMANDS: readonly Command[] = [
   }),
   command({
     name: "read",
+    group: "Use the tools",
     summary: "read one resource and print its contents",
     usage: "URI",
     words: [1, 1],
     hasKnownWords: true,
     details: [
-      "URI is one that `toolmux list resources` shows, or one that fits a template.",
-      "Texts are printed as they are. Other contents are described in a line each, or",
-      "saved with --output.",
+      "URI is one that `toolmux list resources` shows, or one that matches a template. Text is printed unchanged. Other contents are described in one line each, or saved with --output.",
     ],
     options: {
       raw: flag("print the result as the JSON that clients get"),
-      output: text("DIR", "save binary contents there", { letter: "o", choices: "folder" }),
+      output: text("DIR", "save binary contents in this directory", {
+        letter: "o",
+        choices: "folder",
+      }),
     },
     examples: ["toolmux read file:///work/notes.txt", "toolmux read demo://logo --output ."],
     load: async () => (await import("./commands/read.ts")).read,
   }),
   command({
-    name: "trust",
-    summary: "allow a manifest in a working directory to be used",
-    usage: "FILE",
-    words: [1, 1],
-    choices: "file",
-    details: [
-      "Files in the folder that one stands in hold commands that somebody else may",
-      "have written, so they are used only after this, and only as long as their",
-      "content stays the same.",
-    ],
-    options: {},
-    examples: ["toolmux trust .mcp.json"],
-    load: async () => (await import("./commands/trust.ts")).trustFile,
-  }),
-  command({
-    name: "auth",
-    summary: "log in to servers over HTTP, log out, see how it stands",
-    usage: `${VERBS.join("|")} [SERVER …]`,
-    words: [1, Number.POSITIVE_INFINITY],
-    hasKnownWords: true,
-    choices: VERBS,
-    details: [
-      "  login SERVER        opens a browser to log in, and keeps what comes of it",
-      "  logout SERVER       forgets that, and has it revoked where it came from",
-      "  status [SERVER …]   says how it stands; asks nobody, and shows no value",
-      "",
-      "A hub logs in by itself when a server asks for it. With this command it is done",
-      "before, or anew. The browser comes back to this machine: over SSH, forward the",
-      "port (oauth.callbackPort in the server's table says which it is).",
-      "",
-      "Exit codes: 0 done, 2 wrong usage, 3 the login came to nothing, 130 interrupted.",
-    ],
-    options: {
-      "no-browser": flag("only print the page to log in at"),
-      scope: text("SCOPES", "what to ask for, instead of what the server says"),
-      json: JSON_OUTPUT,
-    },
-    examples: ["toolmux auth login linear", "toolmux auth status", "toolmux auth logout linear"],
-    load: async () => (await import("./commands/auth.ts")).runAuth,
-  }),
-  command({
-    name: "secret",
-    summary: "keep values that stand in no manifest: set, list, remove",
-    usage: "set NAME | list | remove NAME",
-    words: [1, Number.POSITIVE_INFINITY],
-    choices: SECRET_VERBS,
-    details: [
-      "A manifest has ${secret:NAME} where the value is to be; that is filled in when",
-      "the server is started. A value is typed unseen, or read from stdin; it is not",
-      "taken from the command line, and never shown. NAME: letters, digits, _ - . /",
-      "",
-      "Values are kept in an encrypted file in the config folder. Its key is in the",
-      "keychain of the system; where there is none it lies beside the file, and you are",
-      "told. `list` shows where each is, and which servers want it.",
-      "",
-      "linear/token is looked for first in the variables linear/token and",
-      "TOOLMUX_SECRET_LINEAR_TOKEN; [secrets] sources in the manifest says otherwise.",
-    ],
-    options: {
-      json: JSON_OUTPUT,
-    },
-    examples: ["toolmux secret set linear/token", "toolmux secret list"],
-    load: async () => (await import("./commands/secret.ts")).secret,
-  }),
-  command({
-    name: "import",
-    summary: "take over the servers of other MCP clients",
-    usage: "[CLIENT …]",
-    words: [0, Number.POSITIVE_INFINITY],
-    choices: CLIENT_NAMES,
-    details: [
-      "Looks at the files of all clients, or of those that are named, shows which of",
-      "their servers would be added to the manifest and which not, and adds them",
-      "when you say so. The files of the clients stay as they are.",
-      "",
-      ...CLIENTS,
-      "",
-      "Files in the folder that one stands in are looked at only with --project.",
-      "What the manifest has already is not added again; toolmux itself never is.",
-      "Values that look like secrets are masked; with --secrets they are moved into",
-      "the secret store, and the manifest has ${secret:SERVER/NAME} in their place.",
-      "",
-      "Exit codes: 0 added, or nothing to add; 2 not confirmed, wrong usage, or",
-      "there is something wrong with the manifest.",
-    ],
-    options: {
-      project: flag("the files in this folder, not those of the user"),
-      secrets: flag("move values that look like secrets into the secret store"),
-      yes: flag("add them without asking", { letter: "y" }),
-      "dry-run": DRY_RUN,
-      json: JSON_OUTPUT,
-    },
-    examples: ["toolmux import", "toolmux import cursor codex --secrets --yes"],
-    load: async () => (await import("./commands/import.ts")).importServers,
-  }),
-  command({
-    name: "install",
-    summary: "write toolmux into an MCP client's file, or take it out again",
-    usage: "CLIENT",
-    words: [1, 1],
-    choices: CLIENT_NAMES,
-    details: [
-      "Adds one entry, called toolmux, to the servers of a client, and leaves all",
-      "else in its file as it is, comments included. A copy of the file as it was is",
-      "kept beside it. --undo puts that back if nobody has changed the file since,",
-      "and else takes out the entry alone.",
-      "",
-      ...CLIENTS,
-      "",
-      "With --http the client goes to a hub that runs (`toolmux serve --http`) and",
-      "does not start one; not every client can. With --replace its other servers",
-      "are moved into the manifest first, as `toolmux import` does.",
-    ],
-    options: {
-      project: flag("the client's file in this folder"),
-      http: text("URL", "go to the hub there: http://127.0.0.1:8700/mcp"),
-      "http-token-env": text("NAME", "the client's variable with the token for that"),
-      replace: flag("move its servers into the manifest"),
-      secrets: flag("with --replace: move secrets into the secret store"),
-      undo: flag("take it out again"),
-      "dry-run": DRY_RUN,
-      json: JSON_OUTPUT,
-    },
-    examples: [
-      "toolmux install cursor",
-      "toolmux install claude-code --replace --dry-run",
-      "toolmux install vscode --http http://127.0.0.1:8700/mcp",
-      "toolmux install cursor --undo",
-    ],
-    load: async () => (await import("./commands/install.ts")).install,
-  }),
-  command({
-    name: "doctor",
-    summary: "look for all that is wrong, or may become so, and say what to do",
-    usage: "",
-    words: [0, 0],
-    details: [
-      "Looks at the manifest, the commands of its servers, secrets, tokens, ports,",
-      "what killed hubs have left, permissions, and what the servers listed last.",
-      "No server is started, unless --connect says so. Each finding has a code that",
-      "stays the same; docs/doctor-codes.md lists them.",
-      "",
-      "--fix does what is safe: permissions, leftovers, locks of the dead, and",
-      "snapshots that cannot be read.",
-      "",
-      "Exit codes: 0 no errors, 1 errors, 2 no manifest, or one with problems.",
-    ],
-    options: {
-      connect: flag("start every server, and look at what it lists now"),
-      fix: flag("put right what can be put right safely"),
-      http: text("HOST:PORT", "look whether a hub could serve there"),
-      all: flag("also what is fine"),
-      json: JSON_OUTPUT,
-    },
-    examples: ["toolmux doctor", "toolmux doctor --fix", "toolmux doctor --connect --json"],
-    load: async () => (await import("./doctor/doctor.ts")).doctor,
-  }),
-  command({
     name: "search",
-    summary: "look for servers in the public directories",
+    group: "Servers",
+    summary: "find servers in the public directories",
     usage: "WORD …",
     words: [1, Number.POSITIVE_INFINITY],
     details: [
-      "Asks the official directory of MCP servers, and Smithery's, which wants a key:",
-      "toolmux secret set smithery, or SMITHERY_API_KEY. One that does not answer costs",
-      "only what it would have found. What is listed was written by strangers.",
+      "Searches the official directory of MCP servers, and Smithery, which needs an API",
+      "key: toolmux secret set smithery, or the environment variable SMITHERY_API_KEY. A",
+      "directory that does not answer is skipped. The results were written by strangers:",
+      "check a server before you run it.",
       "",
-      "Others are named by --from, by TOOLMUX_DIRECTORIES (with spaces between), or in",
-      "the manifest ([search] directories). A URL is one with the official API.",
+      "Choose other directories with --from, the environment variable TOOLMUX_DIRECTORIES",
+      "(separated by spaces) or [search] directories in the manifest. A URL is a directory",
+      "with the official API.",
       "",
-      "Exit codes: 0 found, 1 nothing found, 3 no directory could be asked.",
+      "Exit codes: 0 found, 1 nothing found, 3 no directory answered.",
     ],
     options: {
       from: FROM,
-      limit: integer("COUNT", "how many at most; 20 if it is not said", {
+      limit: integer("COUNT", "maximum number of results (20)", {
         preset: 20,
         min: 1,
         max: 200,
@@ -419,119 +378,193 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/search.ts")).search,
   }),
   command({
-    name: "add",
-    summary: "put a server into the manifest, once it has been tried",
-    usage: "NAME [-- COMMAND ARGS …]",
-    words: [1, Number.POSITIVE_INFINITY],
-    details: [
-      "The server is started once and asked what it has; if that fails nothing is",
-      "written. One that only wants an authorization, or values that are still to be",
-      "set, is added, and what to run is said. The rest of the file stays as it is.",
-      "",
-      "A NAME alone, such as io.github.owner/name, is looked up in the directories that",
-      "`toolmux search` asks; what has to be set is named.",
-      "",
-      "Exit codes: 0 added; 2 wrong usage, or something is wrong with the manifest;",
-      "3 the server could not be started, or nobody be asked; then nothing is written.",
-    ],
-    options: {
-      url: text("URL", "a server over HTTP"),
-      header: texts("NAME: VALUE", "with --url: what requests bear"),
-      transport: oneOf("WAY", ["auto", "http", "sse"], "with --url: auto (default), http or sse"),
-      package: text("PACKAGE", "npm:NAME, pypi:NAME or docker:IMAGE"),
-      runner: oneOf(
-        "RUNNER",
-        ["npx", "bunx", "deno", "uvx", "pipx", "docker", "podman"],
-        "with --package: what runs it",
-      ),
-      command: text("LINE", "the command with its arguments; no shell sees it"),
-      env: texts("KEY=VALUE", "a variable for it"),
-      prefix: text("PREFIX", "what stands in front of its tools' names; '' for nothing", {
-        empty: true,
-      }),
-      as: text("KEY", "its key in the manifest, if NAME is of a directory"),
-      from: FROM,
-      file: FILE,
-      replace: flag("take the place of the server of that name"),
-      "no-try": flag("do not start it"),
-      force: flag("add it even if it could not be started"),
-      json: JSON_OUTPUT,
-    },
-    examples: [
-      "toolmux add git --package pypi:mcp-server-git",
-      "toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~/work",
-      "toolmux add linear --url https://example.com/mcp",
-      "toolmux add io.github.owner/name",
-    ],
-    load: async () => (await import("./commands/add.ts")).add,
-  }),
-  command({
     name: "remove",
-    summary: "take a server out of the manifest",
+    group: "Servers",
+    summary: "remove a server from the manifest",
     usage: "NAME",
     words: [1, 1],
     hasKnownWords: true,
     details: [
-      "It goes with all that belongs to it, and the comments directly above it; the",
-      "rest of the file stays as it is. Secrets that it alone has used are named.",
+      "Removes the server with all its tables and the comments directly above it. The rest",
+      "of the file stays unchanged. Prints the names of secrets that no other server uses.",
     ],
     options: { file: FILE },
     examples: ["toolmux remove files"],
     load: async () => (await import("./commands/remove.ts")).remove,
   }),
   command({
+    name: "auth",
+    group: "Servers",
+    summary: "log in to servers over HTTP, log out, show logins",
+    usage: `${VERBS.join("|")} [SERVER …]`,
+    words: [1, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
+    choices: VERBS,
+    details: [
+      "  login SERVER       opens a browser to log in, and stores the tokens",
+      "  logout SERVER      deletes the tokens and revokes them at the provider",
+      "  status [SERVER …]  shows who is logged in; sends no request, shows no token",
+      "",
+      "A hub logs in by itself when a server asks for it. Use this command to log in",
+      "earlier, or again. The browser returns to this machine: over SSH, forward the port",
+      "(oauth.callbackPort in the server's table sets it).",
+      "",
+      "Exit codes: 0 done, 2 wrong usage, 3 the login failed, 130 interrupted.",
+    ],
+    options: {
+      "no-browser": flag("only print the URL of the login page"),
+      scope: text("SCOPES", "request these scopes instead of those that the server names"),
+      json: JSON_OUTPUT,
+    },
+    examples: ["toolmux auth login linear", "toolmux auth status", "toolmux auth logout linear"],
+    load: async () => (await import("./commands/auth.ts")).runAuth,
+  }),
+  command({
+    name: "secret",
+    group: "Servers",
+    summary: "store values that must not be in the manifest",
+    usage: "set NAME | list | remove NAME",
+    words: [1, Number.POSITIVE_INFINITY],
+    choices: SECRET_VERBS,
+    details: [
+      "Write ${secret:NAME} in the manifest; toolmux fills in the value when it starts the",
+      "server. `set` asks for the value without showing it, or reads it from stdin; never",
+      "from the command line. toolmux never prints a value. NAME may have letters, digits",
+      "and _ - . /",
+      "",
+      "Values are in an encrypted file in the config directory. Its key is in the keychain",
+      "of the system. If there is no keychain, the key is next to the file, and toolmux",
+      "says so. `list` shows where each value is and which servers use it.",
+      "",
+      "Environment variables come first: for linear/token they are linear/token and",
+      "TOOLMUX_SECRET_LINEAR_TOKEN. [secrets] sources in the manifest changes that.",
+    ],
+    options: {
+      json: JSON_OUTPUT,
+    },
+    examples: ["toolmux secret set linear/token", "toolmux secret list"],
+    load: async () => (await import("./commands/secret.ts")).secret,
+  }),
+  command({
+    name: "trust",
+    group: "Servers",
+    summary: "allow the manifest of a directory to be used",
+    usage: "FILE",
+    words: [1, 1],
+    choices: "file",
+    details: [
+      "A manifest in the current directory has commands that somebody else may have",
+      "written. toolmux uses it only after this command, and only while its content stays",
+      "the same.",
+    ],
+    options: {},
+    examples: ["toolmux trust .mcp.json"],
+    load: async () => (await import("./commands/trust.ts")).trustFile,
+  }),
+  command({
+    name: "check",
+    group: "Diagnose",
+    summary: "check the manifest without starting a server",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "Shows every problem with its line; values that may be secrets are masked. Then it",
+      "shows what each server would start. Exit code 2 if there are problems.",
+    ],
+    options: { json: JSON_OUTPUT },
+    examples: ["toolmux check", "toolmux check --config servers.toml --json"],
+    load: async () => (await import("./commands/check.ts")).check,
+  }),
+  command({
+    name: "doctor",
+    group: "Diagnose",
+    summary: "find problems, and say how to solve them",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "Checks the manifest, the commands of its servers, secrets, tokens, ports, file",
+      "permissions, processes that a killed hub left, clients, and the last known tools of",
+      "each server. It starts servers only with --connect. Each finding has a code;",
+      "docs/doctor-codes.md lists them.",
+      "",
+      "--fix repairs what is safe to repair: permissions, left processes, stale locks, and",
+      "snapshots that cannot be read.",
+      "",
+      "Exit codes: 0 no errors, 1 errors, 2 no manifest, or the manifest has problems.",
+    ],
+    options: {
+      connect: flag("start every server and check its current tools"),
+      fix: flag("repair what is safe to repair"),
+      http: text("HOST:PORT", "check whether a hub can serve at this address"),
+      all: flag("also show what is in order"),
+      json: JSON_OUTPUT,
+    },
+    examples: ["toolmux doctor", "toolmux doctor --fix", "toolmux doctor --connect --json"],
+    load: async () => (await import("./doctor/doctor.ts")).doctor,
+  }),
+  command({
+    name: "demo",
+    group: "Diagnose",
+    summary: "try toolmux with four built-in servers, without a manifest",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "Starts a hub with four servers that toolmux contains, connects an MCP client and",
+      "checks every result. It needs no manifest and no network. Exit code 1 if a step",
+      "fails.",
+    ],
+    options: {},
+    examples: ["toolmux demo"],
+    load: async () => (await import("./commands/demo.ts")).demo,
+  }),
+  command({
     name: "bench",
-    summary: "measure a server, or a manifest, under concurrent tool calls",
+    group: "Advanced",
+    summary: "measure the speed of a server or of the hub",
     usage: "[-- COMMAND ARGS …]",
     words: [0, Number.POSITIVE_INFINITY],
     details: [
-      "Measures the server that COMMAND starts or that is at --url; else the hub with",
-      "the manifest that `toolmux serve` would use; else the hub with a server that it",
-      "contains. Of a manifest, --tool is a name that `toolmux list` shows. Without",
-      "--tool it calls one that changes nothing and wants no arguments.",
+      "Measures the server that COMMAND starts, or the server at --url. Without them, it",
+      "measures the hub with your manifest, or with a built-in server if there is no",
+      "manifest. For a manifest, --tool is a name that `toolmux list` shows. Without --tool",
+      "it calls a tool that is marked as read-only and has no required arguments.",
       "",
-      "Each level of --concurrency has a warm-up that does not count. Its callers make",
-      "a call whenever they were answered; with --rate calls are due at a constant rate",
-      "instead, and latency counts from when a call was due, so that a server that",
-      "stalls is charged for all that had to wait.",
+      "Each level of --concurrency starts with a warm-up that is not measured. Each caller",
+      "makes its next call when it has the last result. With --rate, calls are due at a",
+      "constant rate instead, and latency counts from the time when a call was due, so that",
+      "the wait for a slow server counts too.",
       "",
-      "--compare direct measures the same server with the hub before it and without, in",
-      "turns, and tells what the hub costs.",
+      "--compare direct measures the same server with and without the hub, in turns, and",
+      "shows the cost of the hub.",
       "",
-      "--kill-every kills the server, or every server behind the hub; --delay holds",
-      "back what servers say that are started here; --cancel-rate cancels that part of",
-      "the calls, and it is seen when such a server hears of it.",
+      "--kill-every kills the server, or every server behind the hub. --delay delays the",
+      "answers of servers that bench starts. --cancel-rate cancels this part of the calls",
+      "and measures when such a server gets the cancellation.",
       "",
-      "Exit codes: 0 measured, 1 not one call was answered, 2 wrong usage or manifest,",
-      "3 could not connect, 130 interrupted; what there is by then is told.",
+      "Exit codes: 0 measured, 1 no call was answered, 2 wrong usage or manifest, 3 could",
+      "not connect, 130 interrupted. Results so far are printed in any case.",
     ],
     options: {
-      url: text("URL", "measure the server that is there"),
-      header: texts("NAME: VALUE", "with --url: what requests bear"),
+      url: text("URL", "measure the server at this URL"),
+      header: texts("NAME: VALUE", "with --url: HTTP header of every request"),
       tool: text("NAME", "the tool to call"),
-      args: text("JSON", "its arguments, a JSON object sent as it is"),
-      concurrency: text("LIST", `calls in flight, level by level (${BENCH_DEFAULTS.concurrency})`),
-      duration: text(
-        "TIME",
-        `how long a level takes; ${BENCH_DEFAULTS.duration} if it is not said`,
-      ),
-      calls: text("COUNT", "how many calls a level has, instead"),
-      rate: text("COUNT", "calls a second that are due, come what may"),
-      "warm-up": text("TIME", "before each level; a tenth of it, 0 for none"),
-      timeout: text(
-        "TIME",
-        `how long a call may take; ${BENCH_DEFAULTS.timeout} if it is not said`,
-      ),
+      args: text("JSON", "arguments of the tool, a JSON object"),
+      concurrency: text("LIST", `calls in flight at each level (${BENCH_DEFAULTS.concurrency})`),
+      duration: text("TIME", `duration of a level (${BENCH_DEFAULTS.duration})`),
+      calls: text("COUNT", "number of calls of a level, instead of --duration"),
+      rate: text("COUNT", "calls per second, due at a constant rate"),
+      "warm-up": text("TIME", "warm-up before each level (a tenth of it); 0 for none"),
+      timeout: text("TIME", `time limit of a call (${BENCH_DEFAULTS.timeout})`),
       era: oneOf(
         "ERA",
         ["legacy", "modern"],
-        "what is spoken where both are: legacy (default), modern",
+        "protocol era if the server has both: legacy (default), modern",
       ),
-      compare: oneOf("WITH", ["direct"], "direct: also without the hub"),
-      "kill-every": text("TIME", "kill the server as often"),
-      delay: text("TIME", "hold back each answer of the server by as much"),
-      "cancel-rate": text("PART", "cancel that part of the calls, 0 to 1"),
-      html: text("FILE", "also write a report to look at", { choices: "file" }),
+      compare: oneOf("WITH", ["direct"], "direct: also measure without the hub"),
+      "kill-every": text("TIME", "kill the server at this interval"),
+      delay: text("TIME", "delay each answer of the server by this time"),
+      "cancel-rate": text("PART", "part of the calls to cancel, 0 to 1"),
+      html: text("FILE", "also write an HTML report", { choices: "file" }),
       json: JSON_OUTPUT,
     },
     examples: [
@@ -546,26 +579,27 @@ export const COMMANDS: readonly Command[] = [
   }),
   command({
     name: "replay",
-    summary: "serve what was recorded, without the servers",
+    group: "Advanced",
+    summary: "serve a recording, without the servers",
     usage: "FILE",
     words: [1, 1],
     choices: "file",
     details: [
-      "FILE is what `serve --record` has written. The hub that was recorded is served",
-      "on stdio, over servers that are played: they answer as they did, to requests",
-      "that ask for the same, after as long as it took them. With --server one of them",
-      "is served as it is, so that it can stand in a manifest, or be measured.",
+      "FILE is a recording of `toolmux serve --record`. The recorded hub is served on stdio.",
+      "Its servers do not run: recorded answers are sent for the same requests, after the",
+      "same time. With --server, one recorded server is served instead, for use in a",
+      "manifest or in a benchmark.",
       "",
-      "A request that was not recorded is told on stderr, and gets an error that names",
-      "the nearest recorded request, by its line.",
+      "A request that is not in the recording gets an error, which names the line of the",
+      "most similar recorded request. It is also reported on stderr.",
       "",
-      "Exit codes: 0 all was played, 1 the server ended as it was recorded, or with",
-      "--strict a request was not recorded.",
+      "Exit codes: 0 done; 1 the server ended as recorded or, with --strict, a request was",
+      "not in the recording.",
     ],
     options: {
-      server: text("NAME", "only this server, as itself"),
-      speed: text("SPEED", "1 as it was (default), 2 twice as fast, max"),
-      strict: flag("exit code 1 if the client diverged"),
+      server: text("NAME", "serve only this server, without the hub"),
+      speed: text("SPEED", "1 recorded speed (default), 2 twice as fast, max"),
+      strict: flag("exit code 1 if a request was not in the recording"),
     },
     examples: [
       "toolmux replay session.jsonl",
@@ -574,28 +608,17 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/replay.ts")).replay,
   }),
   command({
-    name: "demo",
-    summary: "see it work: four small servers, one client, every result checked",
-    usage: "",
-    words: [0, 0],
-    details: [
-      "Starts this program as a hub with four servers that it contains, and drives it",
-      "with an MCP client. Needs no manifest and no network. Exit code 1 if anything is",
-      "not as it should be.",
-    ],
-    options: {},
-    examples: ["toolmux demo"],
-    load: async () => (await import("./commands/demo.ts")).demo,
-  }),
-  command({
     name: "schema",
+    group: "Advanced",
     summary: "print the JSON Schema of the manifest, for editors",
     usage: "",
     words: [0, 0],
     details: [
-      "With it an editor completes keys and explains them. In a TOML file name it in",
-      "the first line: #:schema ./toolmux.schema.json",
-      'In a JSON file: "$schema": "./toolmux.schema.json"',
+      "An editor with this schema completes and explains the keys of the manifest. Save it",
+      "next to the manifest and name it there:",
+      "",
+      "  TOML  first line: #:schema ./toolmux.schema.json",
+      '  JSON  "$schema": "./toolmux.schema.json"',
     ],
     options: {},
     examples: ["toolmux schema > toolmux.schema.json"],
@@ -603,7 +626,8 @@ export const COMMANDS: readonly Command[] = [
   }),
   command({
     name: "completions",
-    summary: "print a script that completes commands in your shell",
+    group: "Advanced",
+    summary: "print the completion script of your shell",
     usage: SHELLS.join("|"),
     words: [1, 1],
     choices: SHELLS,
@@ -625,21 +649,9 @@ export const COMMANDS: readonly Command[] = [
     },
   }),
   command({
-    name: "version",
-    summary: "show the version",
-    usage: "",
-    words: [0, 0],
-    details: [],
-    options: {},
-    examples: ["toolmux version"],
-    load: async () => {
-      const { printVersion } = await import("./commands/version.ts");
-      return (_, { terminal }) => printVersion(terminal);
-    },
-  }),
-  command({
     name: "help",
-    summary: "show how to use toolmux, or one command of it",
+    group: "Advanced",
+    summary: "show this help, or the help of one command",
     usage: "[COMMAND]",
     words: [0, 1],
     choices: "command",
@@ -651,9 +663,26 @@ export const COMMANDS: readonly Command[] = [
       return (invocation, context) => help(invocation, COMMANDS, context);
     },
   }),
+  command({
+    name: "version",
+    group: "Advanced",
+    summary: "show the version",
+    usage: "",
+    words: [0, 0],
+    details: [],
+    options: {},
+    examples: ["toolmux version"],
+    load: async () => {
+      const { printVersion } = await import("./commands/version.ts");
+      return (_, { terminal }) => printVersion(terminal);
+    },
+  }),
 ];
 
-/** Runs a command line (without the executable). Errors are printed to stderr. @returns the exit code */
+/**
+ * Runs a command line (without the executable). Errors are printed to stderr and, if JSON is wanted, to stdout.
+ * @returns the exit code
+ */
 export async function runCli(argv: readonly string[], context: CommandContext): Promise<number> {
   try {
     if (argv[0] === "internal") {
@@ -662,9 +691,11 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
     }
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
-      case "help":
-        context.terminal.print((await import("./help.ts")).formatHelp(COMMANDS, request.command));
+      case "help": {
+        const { formatHelp } = await import("./help.ts");
+        context.terminal.print(formatHelp(COMMANDS, request.command, context.terminal.stdout));
         return 0;
+      }
       case "version":
         return await (await import("./commands/version.ts")).printVersion(context.terminal);
       case "run": {
@@ -676,9 +707,26 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
     // Any other error is a bug of toolmux: it is thrown on, so that its stack trace is printed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const hubError = toHubError(error);
-    printError(hubError, commandNameIn(argv, COMMANDS), logFormatIn(argv));
+    printError(hubError, argv, context);
     return hubError.properties.exit;
   }
+}
+
+/**
+ * Prints the error that ends a command to stderr, and as a JSON document `{error: {code, message, server?, step?,
+ * stderr?, hint?}}` to stdout if the command line asks for JSON and nothing was printed there: a program that reads
+ * stdout gets one document.
+ */
+function printError(error: HubError, argv: readonly string[], { terminal }: CommandContext): void {
+  if (wantsJson(argv, COMMANDS) && !terminal.hasPrinted) {
+    const { code, message, server, step, stderr, hint } = error;
+    const words = stderr.length > 0 ? stderr : undefined;
+    terminal.printJson({ error: { code, message, server, step, stderr: words, hint } });
+  }
+  const format = logFormatIn(argv);
+  if (format === "text") {
+    terminal.printStderrWrapped(describeError(error, commandNameIn(argv, COMMANDS)));
+  } else for (const record of recordsOfError(error)) printLogRecord(record, format);
 }
 
 /** Whether it is an operating system error, such as missing permission for a folder. */

@@ -85,9 +85,53 @@ describe("any command", () => {
     }),
   );
 
+  it("that is wrong is also one JSON document on stdout where JSON is wanted", TEST_OPTIONS, () =>
+    withTestFolder('[servers.a]\ncommand = "x"\n[hub\n', async (setup) => {
+      for (const [expected, ...args] of [
+        ["usage", "list", "--json", "--bogus"],
+        ["usage", "--json", "list", "--log-level", "loud"],
+        ["usage", "status", "--json", "--log-level", "loud"],
+        ["usage", "search", "--json"],
+        ["usage", "bench", "--json", "--calls", "none"],
+        ["usage", "add", "x", "--json", "--url", "http://127.0.0.1:1/", "--command", "x"],
+        ["usage", "auth", "login", "--json"],
+        ["usage", "secret", "--json", "set"],
+        ["usage", "import", "--json", "nobody"],
+        ["usage", "install", "--json", "nobody"],
+        ["manifestInvalid", "list", "--json"],
+        ["manifestInvalid", "status", "--json", "--log-format", "json"],
+      ] as const) {
+        const { code, stdout, stderr } = await use(setup, ...args);
+        assert.equal(code, 2, args.join(" "));
+        const { error } = JSON.parse(stdout) as { error: { code: string; message: string } };
+        assert.equal(error.code, expected, args.join(" "));
+        const [first = ""] = error.message.split("\n");
+        const isText = !args.some((word) => word === "json");
+        if (isText) assert.ok(stderr.includes(first), stderr);
+        else assert.ok(stderr.startsWith("{"), stderr);
+      }
+      for (const args of [
+        ["call", "a__x", "--json", "{"],
+        ["lst", "--json"],
+        ["list", "--bogus", "--", "--json"],
+      ]) {
+        const { code, stdout } = await use(setup, ...args);
+        assert.deepEqual([code, stdout], [2, ""], args.join(" "));
+      }
+    }),
+  );
+
   it("asks for help and version with 0, on stdout alone", TEST_OPTIONS, () =>
     withTestFolder({ servers: {} }, async (setup) => {
-      for (const args of [["help"], ["-h"], ["help", "call"], ["call", "--help"], ["--version"]]) {
+      for (const args of [
+        ["help"],
+        ["-h"],
+        ["help", "call"],
+        ["call", "--help"],
+        ["--version"],
+        ["-V"],
+        ["-v"],
+      ]) {
         const { code, stdout, stderr } = await run(setup, args);
         assert.equal(code, 0, args.join(" "));
         assert.match(stdout, /toolmux/);

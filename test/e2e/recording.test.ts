@@ -253,7 +253,7 @@ describe("a recorded hub", () => {
         [["--record", "s.jsonl", "--record-limit", "5"], /--record-limit is a size/],
         [["--record-limit", "5MB"], /it needs --record/],
         [["replay", "r.jsonl"], /r\.jsonl is no recording of toolmux/],
-        [["replay", "none"], /none cannot be read/],
+        [["replay", "none"], /none: ENOENT/],
       ] as const) {
         const config = args[0] === "replay" ? [] : ["--config", setup.config];
         const client = start(setup, ...args, ...config);

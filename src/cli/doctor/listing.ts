@@ -1,6 +1,6 @@
 import { count } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
-import { abortable } from "../../base/clock.ts";
+import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
 import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
@@ -9,9 +9,10 @@ import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manif
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
-import { formatStartingTime } from "../../terminal/terminal.ts";
+import { formatStartingTime, type StatusLine } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
+import { openStartProgress, startedServersOf } from "../commands/status.ts";
 import { hintsFor } from "../hints.ts";
 import type { CommandLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
@@ -93,14 +94,17 @@ export async function connectAndList(
   loaded: Manifest,
   context: CommandContext,
   log: CommandLog,
+  line: StatusLine | undefined,
 ): Promise<VisibleListing> {
-  const { hub, manifest, redact, close } = await openHub(loaded, context, log, {
+  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
+  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
+    endProgress?.();
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === state.server);
       if (state.at === "starting") {
@@ -121,6 +125,7 @@ export async function connectAndList(
     });
     return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };
   } finally {
+    endProgress?.();
     await close();
   }
 }
