@@ -170,6 +170,8 @@ function splitArguments(
   });
   const [first] = unknown;
   if (first !== undefined) {
+    const line = command && lineWithCommand(args, first.word, command, valued);
+    if (line !== undefined) throw usageError(`Put -- before the command: ${line}`);
     const option = first.word.startsWith("--") ? `--${first.key}` : `-${first.key}`;
     const pair = command?.takesPairs && pairOf(first.word, args);
     throw unknownOptionError(option, namesOf(options), command, pair);
@@ -203,6 +205,26 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
     if (isEmpty(at)) return [];
     return isEmpty(at + 1) ? [`${word}=`] : [word];
   });
+}
+
+/**
+ * The command line with `--` before the command that is to be started; undefined: the unknown option is not one of such
+ * a command.
+ */
+function lineWithCommand(
+  args: readonly string[],
+  unknown: string,
+  { name, usage, words: [least] }: Command,
+  valued: readonly string[],
+): string | undefined {
+  if (!usage.includes("[-- ") || args.includes("--")) return undefined;
+  const isWord = (at: number): boolean =>
+    !(args[at] ?? "").startsWith("-") && !valued.some((option) => args[at - 1] === `--${option}`);
+  const at = args.flatMap((_, index) => (isWord(index) ? [index] : []))[least];
+  if (at === undefined || at > args.indexOf(unknown)) return undefined;
+  return ["toolmux", name, ...args.slice(0, at), "--", ...args.slice(at)]
+    .map(quoteForShell)
+    .join(" ");
 }
 
 /** The KEY=VALUE argument for an unknown option: `a=1` for `--a 1` and for `--a=1`. */

@@ -62,6 +62,11 @@ function describeAll(commands: readonly Command[], style: TerminalStyle): string
     ),
     "",
     ...wrap(
+      'With --json, a command that fails prints {"error": {"code", "message", …}} to stdout.',
+      style,
+    ),
+    "",
+    ...wrap(
       "Exit codes: 0 ok, 1 the tool or server reported an error, 2 wrong usage or invalid manifest, 3 could not connect, 124 timed out, 130 interrupted.",
       style,
     ),

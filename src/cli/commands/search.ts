@@ -4,7 +4,7 @@ import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { showWaiting, type TerminalStyle, truncate } from "../../terminal/terminal.ts";
+import { showWaiting, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
 
@@ -62,15 +62,13 @@ function describeResults(
       `${colors.bold(sanitizeLine(first))} ${colors.dim(sanitizeLine(others.join(" ")))}`,
       ...lines
         .filter((line) => line !== "")
-        .map(
-          (line) =>
-            `  ${truncate(sanitizeLine(line).replaceAll("\n", " "), Math.max(20, width - 2))}`,
-        ),
+        .map((line) => wrapText(sanitizeLine(line), width, "  ")),
     ].join("\n");
   });
   const first = listings.find(({ options: offers }) => offers.length > 0);
   const hint = first === undefined ? "" : `; to add one: toolmux add ${sanitizeLine(first.name)}`;
-  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
+  const summary = wrapText(count(listings.length, "server") + hint, width, "  ", "");
+  return [...blocks, colors.dim(summary)].join("\n");
 }
 
 /** The ways to run or reach a server, or why it cannot be added by name. */
