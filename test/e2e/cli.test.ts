@@ -397,7 +397,7 @@ describe("check", () => {
           assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
           const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
           assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
-          assert.match(stderr, /\ntoolmux: 3 problems; [^\n]+\n$/);
+          assert.match(stderr, /\ntoolmux: 2 problems; [^\n]+\n$/);
           const json = await use(setup, "check", "--json");
           assert.equal(json.code, 2);
           const { ok, problems } = JSON.parse(json.stdout) as {
