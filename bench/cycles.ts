@@ -7,7 +7,7 @@ import { type Clock, sleep, systemClock } from "../src/base/clock.ts";
 import { EventBus } from "../src/base/events.ts";
 import { Hub } from "../src/hub/hub.ts";
 import { loadManifest } from "../src/manifest/load.ts";
-import type { ExternalServer, Manifest } from "../src/manifest/schema.ts";
+import type { ExternalServer, Manifest } from "../src/manifest/manifest.ts";
 import { memorySnapshots } from "../src/snapshot/snapshots.ts";
 import type { Transport } from "../src/transport/transport.ts";
 import { parseOwnerTag } from "../src/process/orphans.ts";

@@ -8,12 +8,11 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/to-json-schema";
 import type { GenericSchema } from "valibot";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
   defaultsSchema,
   fileSchema,
-  HUB_DEFAULTS,
   hubSchema,
-  LIMIT_DEFAULTS,
   pluginSchema,
   PROCESS_KEYS,
   registrySchema,
@@ -38,17 +37,20 @@ interface Marks {
   readonly max?: number;
   /** A number outside of these that is allowed. */
   readonly off?: number | undefined;
-  readonly items?: GenericSchema;
 }
 
 const CONFIG: ConversionConfig = {
   target: "draft-2020-12",
   typeMode: "input",
-  overrideSchema: ({ valibotSchema }) =>
-    valibotSchema.type === "custom" ? { type: "object" } : undefined,
+  overrideSchema({ valibotSchema, jsonSchema }) {
+    if (valibotSchema.type === "custom") return { type: "object" };
+    if (valibotSchema.type !== "record") return undefined;
+    const { propertyNames: _, ...schema } = jsonSchema;
+    return schema;
+  },
   overrideAction({ valibotAction, jsonSchema }) {
-    // The only check is that a value is one of JSON.
-    if (valibotAction.type === "check") return jsonSchema;
+    // The checks are that a value is one of JSON, and rules about several keys.
+    if (valibotAction.type === "check" || valibotAction.type === "raw_check") return jsonSchema;
     if (valibotAction.type !== "metadata") return undefined;
     const marks = (valibotAction as unknown as { metadata: Marks }).metadata;
     // The converter has already added the marks to the schema, as if they were keywords.
@@ -58,8 +60,6 @@ const CONFIG: ConversionConfig = {
       const { title, description, ...notes } = marks.notes;
       return { title, description, ...rest, ...(notes as JsonSchema) };
     }
-    if (marks.items !== undefined)
-      return { ...rest, type: "object", additionalProperties: convert(marks.items) };
     if (marks.unit === undefined) return undefined;
     const { min = 0, max = Infinity, off } = marks;
     const { anyOf: _, ...notes } = rest;
@@ -80,13 +80,21 @@ function convert(schema: GenericSchema): JsonSchema {
 }
 
 /** A schema without the empty `required` of tables whose keys are all optional. */
-function withoutEmpty({ properties, required = [], ...schema }: JsonSchema): JsonSchema {
+function withoutEmpty({
+  properties,
+  required = [],
+  additionalProperties: items,
+  ...schema
+}: JsonSchema): JsonSchema {
   const inner = Object.entries(properties ?? {}).map(([key, property]) => [
     key,
     withoutEmpty(property as JsonSchema),
   ]);
   return {
     ...schema,
+    ...(items !== undefined && {
+      additionalProperties: typeof items === "object" ? withoutEmpty(items) : items,
+    }),
     ...(required.length > 0 && { required }),
     ...(properties !== undefined && {
       properties: Object.fromEntries(inner) as Record<string, JsonSchema>,

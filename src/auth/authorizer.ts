@@ -1,5 +1,5 @@
 import type { ResolvedRemote } from "../manifest/resolve.ts";
-import type { RemoteServer } from "../manifest/schema.ts";
+import type { RemoteServer } from "../manifest/manifest.ts";
 import type {
   AuthChallenge,
   AuthorizationProgress,

@@ -1,6 +1,6 @@
 import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, withTimeLimit } from "../base/clock.ts";
-import type { OAuthSettings } from "../manifest/schema.ts";
+import type { OAuthSettings } from "../manifest/manifest.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
 import type { AuthChallenge, AuthorizationProgress } from "../transport/http/target.ts";

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
-import type { OAuthSettings } from "../manifest/schema.ts";
+import type { OAuthSettings } from "../manifest/manifest.ts";
 import type { AuthorizationProgress } from "../transport/http/target.ts";
 import { type CallbackServer, openCallbackServer } from "./callback-server.ts";
 import { splitScopes } from "./challenge.ts";

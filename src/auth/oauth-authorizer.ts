@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { RemoteServer } from "../manifest/schema.ts";
+import type { RemoteServer } from "../manifest/manifest.ts";
 import type { ResolvedRemote } from "../manifest/resolve.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import {

@@ -1,4 +1,4 @@
-import type { OAuthSettings } from "../manifest/schema.ts";
+import type { OAuthSettings } from "../manifest/manifest.ts";
 import { splitScopes } from "./challenge.ts";
 import { expiryOf, type StoredToken } from "./stored-token.ts";
 import { clientAuthenticationOf, clientInformationOf } from "./registration.ts";

@@ -1,4 +1,4 @@
-import type { OAuthSettings } from "../manifest/schema.ts";
+import type { OAuthSettings } from "../manifest/manifest.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import type { AuthorizationServer } from "./discovery.ts";
 import { oauthErrorOf, unauthorizedError } from "./errors.ts";

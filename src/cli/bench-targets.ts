@@ -13,7 +13,7 @@ import { InProcessClient } from "../frontend/in-process-client.ts";
 import { discoverManifests } from "../manifest/discover.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
-import { type ExternalServer, isRunnable, type Manifest } from "../manifest/schema.ts";
+import { type ExternalServer, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
 import { usageError } from "./args.ts";

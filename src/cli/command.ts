@@ -59,6 +59,8 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly words: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
+  /** Whether the completion scripts ask toolmux for the other values of arguments (complete.ts). */
+  readonly hasKnownWords?: true;
   /** Further arguments are KEY=VALUE, so an unknown option is probably meant as one. */
   readonly takesPairs?: true;
   /** Lines of its help: paragraphs with empty lines between them, and indented rows `  TERM  EXPLANATION`. */

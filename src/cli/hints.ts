@@ -11,7 +11,7 @@ import type {
   RunnableServer,
   ServerSpec,
   StdioServer,
-} from "../manifest/schema.ts";
+} from "../manifest/manifest.ts";
 import { describeCommand } from "./server-description.ts";
 
 /**

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { HttpToken } from "../manifest/schema.ts";
+import type { HttpToken } from "../manifest/manifest.ts";
 import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { CommandContext } from "./command.ts";

@@ -2,7 +2,7 @@ import process from "node:process";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import { sha256Hex } from "../manifest/trust.ts";
 import { deferred } from "../base/deferred.ts";
 import { settlesWithin } from "../base/clock.ts";

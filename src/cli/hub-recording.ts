@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 import process from "node:process";
 import type { ServedHub } from "../frontend/http/server.ts";
 import type { TransportWrapper } from "../hub/options.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import { parseSize } from "../manifest/fields.ts";
 import { openRecordingFile, Recorder } from "../recording/recorder.ts";
 import { recordHttpServer, recordTransport } from "../recording/recorded-transport.ts";

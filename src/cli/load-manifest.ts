@@ -1,7 +1,7 @@
 import type { LogLevel } from "../base/events.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";

@@ -4,7 +4,7 @@ import { expandHome, stateFolder } from "../base/paths.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { findUserFile, type PreparedEdit, prepareEdit } from "../manifest/edit/write.ts";
 import { listDependencies, loadManifest } from "../manifest/load.ts";
-import { HUB_DEFAULTS, type ServerSpec } from "../manifest/schema.ts";
+import { HUB_DEFAULTS, type ServerSpec } from "../manifest/manifest.ts";
 import { isTrusted, trust } from "../manifest/trust.ts";
 import { withFileLock } from "../process/file-lock.ts";
 import type { CommandContext, Invocation } from "./command.ts";

@@ -1,7 +1,7 @@
 import type { Hub } from "../hub/hub.ts";
 import type { LoadedManifest, LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
 import type { CommandLog, ManifestWithHashes } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";

@@ -1,7 +1,7 @@
 import { ownCommand } from "../base/runtime.ts";
 import { alternativeCommands } from "../manifest/package.ts";
 import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
-import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/schema.ts";
+import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
 import { BUILT_IN_PLUGINS, locatePlugin } from "../plugin/load.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { CommandContext } from "./command.ts";

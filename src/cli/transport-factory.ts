@@ -13,7 +13,7 @@ import {
   resolveServer,
   type SchemeResolvers,
 } from "../manifest/resolve.ts";
-import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
+import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import type { Secrets } from "../secrets/secrets.ts";
 import type { HttpTransportKind, KnownTransport } from "../transport/http/target.ts";

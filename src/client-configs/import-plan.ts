@@ -1,7 +1,7 @@
 import { sanitizePrefix } from "../manifest/merge.ts";
 import { SELF_REASON, TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
-import type { ServerSpec } from "../manifest/schema.ts";
+import type { ServerSpec } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
 import type { ClientFolders } from "./clients.ts";
 import {

@@ -3,7 +3,7 @@ import type { ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { InProcessClient } from "../frontend/in-process-client.ts";
-import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
+import type { RemoteServer, RunnableServer } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { OPEN_TIME, type PluginInstance } from "../plugin/instance.ts";
@@ -116,7 +116,7 @@ export class ActivePlugins {
     authorize: (spec: RemoteServer, schemes: SchemeResolvers) => Promise<void>,
   ): Promise<void> {
     if (spec.kind === "remote") return authorize(spec, this.#set?.schemes ?? NO_SCHEMES);
-    const text = `Server "${spec.name}" is none that is authorized.`;
+    const text = `Server "${spec.name}" does not use authorization.`;
     return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
   }
 

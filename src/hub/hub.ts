@@ -14,7 +14,7 @@ import {
   isRunnable,
   type Manifest,
   type RunnableServer,
-} from "../manifest/schema.ts";
+} from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";

@@ -9,7 +9,7 @@ import {
   type Manifest,
   type RemoteServer,
   type RunnableServer,
-} from "../manifest/schema.ts";
+} from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";

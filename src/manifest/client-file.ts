@@ -6,25 +6,21 @@ import {
   scalarToText,
 } from "./client-entry.ts";
 import { readHubSettings } from "./read.ts";
-import {
-  describeValue,
-  formatPath,
-  printPathKey,
-  type UnplacedProblem,
-  validate,
-} from "./problems.ts";
-import { defaultsSchema, serverSchema } from "./schema.ts";
-import type { FileConfig, ServerConfig } from "./file-config.ts";
+import { describeValue, formatPath, type KeyPath, printPathKey, type Problem } from "./problems.ts";
+import { defaultsSchema, LIMIT_KEYS, serverSchema } from "./schema.ts";
+import type { FileConfig, ServerConfig, SourceFile } from "./file-config.ts";
 import { createTable, isTable, type Table } from "./table.ts";
+import { validate } from "./validate.ts";
 
 /**
  * Reads a file written for an MCP client: `mcpServers`, or `servers` as in VS Code. Unknown keys and invalid limits are
  * ignored, and an entry that cannot be run affects only itself. `hub` and `defaults` are toolmux's own keys here, too.
  */
-export function readClientFile(root: Table): FileConfig {
+export function readClientFile(root: Table, source: SourceFile): FileConfig {
+  const { file, baseDir } = source;
   const servers = new Map<string, ServerConfig>();
-  const settings = readHubSettings(root);
-  const problems: UnplacedProblem[] = [...settings.problems];
+  const settings = readHubSettings(root, source);
+  const problems: Problem[] = [...settings.problems];
   const notes: string[] = [];
   const ignored = new Set<string>();
   // A client's file must not make toolmux load plugin code.
@@ -37,74 +33,77 @@ export function readClientFile(root: Table): FileConfig {
     const table = root[group];
     if (!isTable(table)) {
       const message = `expected a table of servers, found ${describeValue(table, false)}`;
-      problems.push({ path: [group], at: "value", message });
+      problems.push({ file, path: [group], at: "value", message });
       continue;
     }
     for (const [name, entry] of Object.entries(table)) {
-      const serverConfig = readClientEntry([group, name], entry, ignored, notes);
-      servers.set(name, serverConfig);
-      if (serverConfig.kind === "unsupported" && serverConfig.enabled) {
-        notes.push(`server ${JSON.stringify(name)} is left out: ${serverConfig.reason}`);
+      const common = { name, file, baseDir, path: [group, name] };
+      const server = readClientEntry(common, entry, ignored, notes);
+      servers.set(name, server);
+      if (server.kind === "unsupported" && server.enabled) {
+        notes.push(`server ${JSON.stringify(name)} is left out: ${server.reason}`);
       }
     }
   }
   if (ignored.size > 0) {
     notes.push(`keys that mean nothing to toolmux were ignored: ${[...ignored].join(", ")}`);
   }
-  return { ...settings, servers, plugins: [], problems, schemeProblems: [], notes };
+  return { file, baseDir, ...settings, servers, plugins: [], problems, schemeProblems: [], notes };
 }
 
 function readClientEntry(
-  path: readonly string[],
+  common: Pick<ServerConfig, "name" | "file" | "baseDir" | "path">,
   raw: unknown,
   ignored: Set<string>,
   notes: string[],
 ): ServerConfig {
-  const normalized = normalizeClientEntry(raw, path.at(-1));
+  const normalized = normalizeClientEntry(raw, common.name);
   if (!normalized.ok) {
     const { isDisabled, reason, rest } = normalized;
     addIgnoredKeys(rest, ignored);
-    return { kind: "unsupported", enabled: !isDisabled, path, reason };
+    return { kind: "unsupported", ...common, enabled: !isDisabled, reason };
   }
   const { entry } = normalized;
   const enabled = !entry.isDisabled;
-  const server = dropInvalidLimits(manifestEntryOf(entry, ignored), path, enabled ? notes : []);
-  const checked = validate(serverSchema, { ...server, enabled }, path);
+  const server = dropInvalidLimits(manifestEntryOf(entry, ignored), common, enabled ? notes : []);
+  const checked = validate(serverSchema, { ...server, enabled }, common);
   if (!checked.ok) {
-    const reason = formatProblems(checked.problems, path);
-    return { kind: "unsupported", enabled, path, reason };
+    const reason = formatProblems(checked.problems, common.path);
+    return { kind: "unsupported", ...common, enabled, reason };
   }
   const { target } = entry;
   return target.kind === "process"
     ? {
         kind: "stdio",
         syntax: "client",
-        path,
+        ...common,
         launch: { kind: "command", command: target.command },
         input: checked.value,
       }
-    : { kind: "remote", syntax: "client", path, url: target.url, input: checked.value };
+    : { kind: "remote", syntax: "client", ...common, url: target.url, input: checked.value };
 }
 
-const LIMIT_KEYS = new Set(Object.keys(defaultsSchema.entries));
-
 /** Drops limits that toolmux's schema rejects: another client may use the same key with another meaning. */
-function dropInvalidLimits(server: Table, path: readonly string[], notes: string[]): Table {
+function dropInvalidLimits(
+  server: Table,
+  { name, file, path }: Pick<ServerConfig, "name" | "file" | "path">,
+  notes: string[],
+): Table {
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
-    const checked = LIMIT_KEYS.has(key)
-      ? validate(defaultsSchema, { [key]: value }, path)
+    const checked = LIMIT_KEYS.some((it) => it === key)
+      ? validate(defaultsSchema, { [key]: value }, { file, path })
       : undefined;
     if (checked?.ok !== false) kept[key] = value;
     else {
       const problemText = formatProblems(checked.problems, [...path, key]);
-      notes.push(`server ${JSON.stringify(path.at(-1))}: ${key} is ignored: ${problemText}`);
+      notes.push(`server ${JSON.stringify(name)}: ${key} is ignored: ${problemText}`);
     }
   }
   return kept;
 }
 
-function formatProblems(problems: readonly UnplacedProblem[], base: readonly string[]): string {
+function formatProblems(problems: readonly Problem[], base: KeyPath): string {
   const problemText = problems.map(({ path, message }) =>
     `${formatPath(path.slice(base.length))} ${message}`.trim(),
   );

@@ -7,7 +7,8 @@ import type {
   ServerSpec,
   StdioServer,
   UnsupportedServer,
-} from "./schema.ts";
+} from "./manifest.ts";
+import { LIMIT_KEYS } from "./schema.ts";
 import { isDeepEqual } from "./table.ts";
 import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 
@@ -23,20 +24,19 @@ const RUNNABLE = {
   name: "process",
   isolation: "process",
   era: "process",
-  maxMessage: "process",
   enabled: "settings",
   prefix: "settings",
   lazy: "settings",
   tools: "settings",
   prompts: "settings",
   skills: "settings",
-  connectTimeout: "settings",
+  ...(Object.fromEntries(LIMIT_KEYS.map((key) => [key, "settings"])) as Record<
+    (typeof LIMIT_KEYS)[number],
+    "settings"
+  >),
   startLimit: "settings",
-  callTimeout: "settings",
-  maxCallTimeout: "settings",
-  healthInterval: "settings",
-  reconnect: "settings",
-  idleStop: "settings",
+  // The reader of the messages is made with the process.
+  maxMessage: "process",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 
 /** The additional keys of every server whose strings may contain `${…}` placeholders. */

@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { unknownKeyMessage } from "./problems.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 
 /** Milliseconds per unit. */
@@ -48,15 +49,10 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
 }
 
 /*
- * Schemas of single keys of a manifest. A schema's message is the expected value, as in "expected …, found …";
+ * Schemas of tables and of single keys of a manifest. A schema's message is the expected value, as in "expected …, found
+ * …" (`validate` in validate.ts);
  * scripts/schema.ts generates toolmux.schema.json, and scripts/docs.ts docs/configuration.md, from schemas and `metadata`.
  */
-
-/**
- * Makes valibot leave the message empty where a schema has none of its own. Its default messages show the value, which
- * may be a secret; `problemOfIssue` (problems.ts) words these issues from their parts.
- */
-export const NO_DEFAULT_MESSAGES: v.Config<v.BaseIssue<unknown>> = { message: () => "" };
 
 /** What the JSON Schema and docs/configuration.md say about a key. */
 export interface Notes {
@@ -84,32 +80,83 @@ export function optionalKey<S extends v.GenericSchema>(
 }
 
 /** A table whose content is not checked. */
-export const table = v.custom<Table>(isTable, "a table");
+export const uncheckedTable = v.custom<Table>(isTable, "a table");
+
+/** What the schema `S` returns from its run, which a `v.UnknownDataset` becomes by being written to. */
+type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
+
+/**
+ * A table with these keys. valibot's own `strictObject` also takes arrays and dates, and reports only the first unknown
+ * key; this one reports each, with the known key that was probably meant.
+ */
+export function table<const E extends v.ObjectEntries>(
+  entries: E,
+): v.StrictObjectSchema<E, "a table"> {
+  const known = v.object(entries, "is missing");
+  return v._standardSchema({
+    ...v.strictObject(entries, "a table"),
+    "~run"(dataset, config) {
+      const input = dataset.value;
+      if (!isTable(input)) {
+        v._addIssue(this, "type", dataset, config);
+        return dataset as object as OutputOf<typeof this>;
+      }
+      const unknown = Object.keys(input).filter((key) => !Object.hasOwn(entries, key));
+      for (const key of unknown) {
+        const message = unknownKeyMessage(key, entries);
+        v._addIssue(this, "key", dataset, config, {
+          message,
+          path: issuePath(input, [key], "key"),
+        });
+      }
+      const output = known["~run"](dataset, config);
+      return (unknown.length === 0 ? output : { ...output, typed: false }) as OutputOf<typeof this>;
+    },
+  });
+}
+
+/** valibot's path, for an issue, from a table or array to one of its keys or (`at`) to the value of that. */
+export function issuePath(
+  root: unknown,
+  keys: readonly [string | number, ...(string | number)[]],
+  at: "key" | "value",
+): [v.IssuePathItem, ...v.IssuePathItem[]] {
+  let input = root;
+  const step = (key: string | number): v.UnknownPathItem => {
+    const value = (input as Readonly<Record<string | number, unknown>>)[key];
+    const item = { type: "unknown", origin: at, input, key, value } as const;
+    input = value;
+    return item;
+  };
+  const [first, ...rest] = keys;
+  return [step(first), ...rest.map(step)];
+}
 
 /** A table whose keys the user chooses. valibot's own `record` drops some keys, such as `constructor`. */
-export function record<T>(item: v.GenericSchema<unknown, T>) {
-  return v.pipe(
-    table,
-    v.metadata({ items: item }),
-    v.rawTransform(({ dataset: { value: input }, addIssue }): Readonly<Record<string, T>> => {
-      const output = createTable<T>();
-      for (const [key, value] of Object.entries(input)) {
-        const result = v.safeParse(item, value, NO_DEFAULT_MESSAGES);
-        if (result.success) output[key] = result.output;
-        const step = {
-          type: "object",
-          origin: "value",
-          input: { ...input },
-          key,
-          value,
-        } as const;
-        for (const { message, input: wrong, path = [] } of result.issues ?? []) {
-          addIssue({ message, input: wrong, path: [step, ...path] });
-        }
+export function record<S extends v.GenericSchema>(
+  item: S,
+): v.RecordSchema<typeof text, S, "a table"> {
+  return v._standardSchema({
+    ...v.record(text, item, "a table"),
+    "~run"(dataset, config) {
+      const input = dataset.value;
+      if (!isTable(input)) {
+        v._addIssue(this, "type", dataset, config);
+        return dataset as object as OutputOf<typeof this>;
       }
-      return output;
-    }),
-  );
+      const value = createTable<unknown>();
+      const issues: v.BaseIssue<unknown>[] = [];
+      for (const [key, inner] of Object.entries(input)) {
+        const output = item["~run"]({ value: inner }, config);
+        value[key] = output.value;
+        const [step] = issuePath(input, [key], "value");
+        for (const issue of output.issues ?? [])
+          issues.push({ ...issue, path: [step, ...(issue.path ?? [])] });
+      }
+      const output = issues.length === 0 ? { typed: true, value } : { typed: false, value, issues };
+      return output as object as OutputOf<typeof this>;
+    },
+  });
 }
 
 /**

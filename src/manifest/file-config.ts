@@ -1,38 +1,55 @@
+import { basename } from "node:path";
+import { readClientFile } from "./client-file.ts";
 import type { TemplateSyntax } from "./interpolate.ts";
 import type { PackageSpec, Runner } from "./package.ts";
-import type { KeyPath, UnplacedProblem } from "./problems.ts";
-import type { HubInput, LimitsInput, PluginInput, SecretSettings, ServerInput } from "./schema.ts";
+import { formatPath, type KeyPath, type Problem } from "./problems.ts";
+import type { HttpToken } from "./manifest.ts";
+import type { DuplicateKey } from "./parse.ts";
+import { readManifestFile, readServers } from "./read.ts";
+import {
+  type HubInput,
+  type LimitsInput,
+  type PluginInput,
+  type SecretSettings,
+  type ServerInput,
+  MAIN_KEYS,
+} from "./schema.ts";
+import { isTable } from "./table.ts";
+
+/** The file that settings come from. */
+export interface SourceFile {
+  /** Absolute, or the name of the environment variable. */
+  readonly file: string;
+  /** The folder where relative paths start; absolute. */
+  readonly baseDir: string;
+}
 
 /** A server as configured in one file, before defaults and other files are applied. */
-export type ServerConfig =
-  | {
-      readonly kind: "stdio";
-      readonly syntax: TemplateSyntax;
-      /** The path of the server's table in the file. */
-      readonly path: KeyPath;
-      readonly launch: LaunchConfig;
-      readonly input: ServerInput;
-    }
-  | {
-      readonly kind: "remote";
-      readonly syntax: TemplateSyntax;
-      readonly path: KeyPath;
-      readonly url: string;
-      readonly input: ServerInput;
-    }
-  | {
-      readonly kind: "plugin";
-      readonly path: KeyPath;
-      /** The name of the plugin that provides the server. */
-      readonly plugin: string;
-      readonly input: ServerInput;
-    }
-  | {
-      readonly kind: "unsupported";
-      readonly enabled: boolean;
-      readonly path: KeyPath;
-      readonly reason: string;
-    };
+export type ServerConfig = SourceFile & {
+  readonly name: string;
+  /** The path of the server's table in the file. */
+  readonly path: KeyPath;
+} & (
+    | {
+        readonly kind: "stdio";
+        readonly syntax: TemplateSyntax;
+        readonly launch: LaunchConfig;
+        readonly input: ServerInput;
+      }
+    | {
+        readonly kind: "remote";
+        readonly syntax: TemplateSyntax;
+        readonly url: string;
+        readonly input: ServerInput;
+      }
+    | {
+        readonly kind: "plugin";
+        /** The name of the plugin that provides the server. */
+        readonly plugin: string;
+        readonly input: ServerInput;
+      }
+    | { readonly kind: "unsupported"; readonly enabled: boolean; readonly reason: string }
+  );
 
 /** What is started: a command, or the runner of a package. */
 export type LaunchConfig =
@@ -50,41 +67,88 @@ export interface PluginConfig {
   readonly input: PluginInput;
 }
 
-/** The validated content of one file, without the parts that have problems. */
-export interface FileConfig {
+/**
+ * The validated content of one file, or of the environment variable `TOOLMUX_SERVERS`, without the parts that have
+ * problems.
+ */
+export interface FileConfig extends SourceFile {
   readonly hub: HubInput;
   /** `hub.httpToken`: the token that HTTP clients must send. */
-  readonly httpToken?: string | undefined;
+  readonly httpToken?: HttpToken | undefined;
   readonly defaults: LimitsInput;
   /** The registries to search. */
   readonly registries?: readonly string[] | undefined;
   /** Absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
+  /** By name. */
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly plugins: readonly PluginConfig[];
-  readonly problems: readonly UnplacedProblem[];
+  readonly problems: readonly Problem[];
   /** Placeholders that only a plugin could resolve: they are problems only if the manifest has no plugin. */
-  readonly schemeProblems: readonly UnplacedProblem[];
+  readonly schemeProblems: readonly Problem[];
   /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
   readonly notes: readonly string[];
 }
 
-/** A manifest file, or the environment variable `TOOLMUX_SERVERS`, with its validated content. */
-export interface ConfigSource {
-  /** Absolute, or the name of the variable. */
-  readonly file: string;
-  /** Absolute. */
-  readonly baseDir: string;
-  readonly fileConfig: FileConfig;
+/**
+ * Reads the content of `source`: a manifest, or a client's file if it looks like one. `duplicates` are the keys that
+ * occur twice.
+ */
+export function readConfigFile(
+  root: unknown,
+  source: SourceFile,
+  duplicates: readonly DuplicateKey[] = [],
+): FileConfig {
+  const { file } = source;
+  const isClientFileName = /^\.?mcp\.json$/.test(basename(file));
+  if (!isTable(root) || !(isClientFileName || "mcpServers" in root || "inputs" in root)) {
+    const config = readManifestFile(root, source);
+    return { ...config, problems: [...duplicateProblems(duplicates, file), ...config.problems] };
+  }
+  const config = readClientFile(root, source);
+  const notes = [...config.notes, ...duplicates.flatMap(describeDuplicate)];
+  if (isClientFileName || !("mcpServers" in root && "servers" in root)) return { ...config, notes };
+  const message = `cannot stand in one file with "servers"; move the servers into one of the two`;
+  const conflict: Problem = { file, path: ["mcpServers"], at: "key", message };
+  return { ...config, problems: [conflict, ...config.problems], notes };
 }
 
-/** A server with the last file that configures it, which is the one that counts. */
-export interface SourcedServer {
-  readonly name: string;
-  readonly source: ConfigSource;
-  readonly serverConfig: ServerConfig;
+/** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
+export function readConfigVariable(
+  root: unknown,
+  source: SourceFile,
+  duplicates: readonly DuplicateKey[],
+): FileConfig {
+  if (isWrapped(root)) return readConfigFile(root, source, duplicates);
+  const { file, baseDir } = source;
+  const serverTable = readServers(root, source, []);
+  const problems = [...duplicateProblems(duplicates, file), ...serverTable.problems];
+  return { file, baseDir, hub: {}, defaults: {}, plugins: [], ...serverTable, problems, notes: [] };
 }
 
-export interface SourcedProblem extends UnplacedProblem {
-  readonly source: ConfigSource;
+/**
+ * Whether the only key is a wrapper, and not a server called "servers": a server has `command`, `url`, … as text, while
+ * a table of servers holds only tables.
+ */
+function isWrapped(root: unknown): boolean {
+  if (!isTable(root)) return false;
+  const [key = "", ...others] = Object.keys(root);
+  const inner = root[key];
+  const isKnown = key === "servers" || key === "mcpServers";
+  const isServer =
+    isTable(inner) && MAIN_KEYS.some((main) => main in inner && !isTable(inner[main]));
+  return isKnown && others.length === 0 && isTable(inner) && !isServer;
+}
+
+function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): readonly Problem[] {
+  return duplicates.map((key) => ({ file, ...key, at: "key", message: "the key stands twice" }));
+}
+
+/**
+ * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients
+ * silently use the last.
+ */
+function describeDuplicate({ path }: DuplicateKey): readonly string[] {
+  const isServer = path[0] === "mcpServers" || path[0] === "servers";
+  return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
 }

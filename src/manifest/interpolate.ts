@@ -1,4 +1,4 @@
-import type { ExternalServer } from "./schema.ts";
+import type { ExternalServer } from "./manifest.ts";
 
 /**
  * Splits a command into words, for `${cmd:…}`. No shell is involved: white space separates words; '…' is literal; in

@@ -5,7 +5,8 @@ import {
   parseTree,
   printParseErrorCode,
 } from "jsonc-parser";
-import type { KeyPath, ParsedFile, Position, UnplacedProblem } from "./problems.ts";
+import type { DuplicateKey, ParsedFile } from "./parse.ts";
+import type { KeyPath, Position } from "./problems.ts";
 import { createTable } from "./table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */
@@ -17,10 +18,9 @@ export function parseJson(text: string): ParsedFile {
     const message = first === undefined ? "the file is empty" : describeError(first);
     return { ok: false, message, position: findPosition(text, first?.offset ?? 0) };
   }
-  const duplicates: UnplacedProblem[] = [];
+  const duplicates: DuplicateKey[] = [];
   const root = readNode(tree, [], (path, offset) => {
-    const position = findPosition(text, offset);
-    duplicates.push({ path, at: "key", message: "the key stands twice", position });
+    duplicates.push({ path, position: findPosition(text, offset) });
   });
   return {
     ok: true,

@@ -1,8 +1,8 @@
 import { Buffer } from "node:buffer";
-import { basename, dirname, resolve } from "node:path";
+import { dirname, resolve } from "node:path";
+import process from "node:process";
 import { expandHome, type SystemEnvironment } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
-import { readClientFile } from "./client-file.ts";
 import {
   describeNoManifest,
   discoverManifests,
@@ -10,127 +10,21 @@ import {
   type ManifestFile,
   type SearchResult,
 } from "./discover.ts";
-import type { ConfigSource, FileConfig, ServerConfig, SourcedProblem } from "./file-config.ts";
-import { mergeSources } from "./merge.ts";
-import { detectFormat, parseText } from "./parse.ts";
+import {
+  type FileConfig,
+  readConfigFile,
+  readConfigVariable,
+  type ServerConfig,
+  type SourceFile,
+} from "./file-config.ts";
+import { parseTemplate } from "./interpolate.ts";
+import type { HttpToken, Manifest, ServerSpec } from "./manifest.ts";
+import { type MergedManifest, mergeConfigs } from "./merge.ts";
+import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
-import {
-  fileProblem,
-  formatPath,
-  type PositionFinder,
-  type Problem,
-  type UnplacedProblem,
-} from "./problems.ts";
-import {
-  describeTokenExposure,
-  pickHttpToken,
-  pickRegistries,
-  readManifestFile,
-  readServers,
-} from "./read.ts";
-import type { Manifest, ServerSpec } from "./schema.ts";
-import { isTable } from "./table.ts";
+import { addPositions } from "./positions.ts";
+import { fileProblem, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
-
-/**
- * Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates` are the problems of
- * duplicate keys.
- */
-export function readConfigFile(
-  root: unknown,
-  file: string,
-  duplicates: readonly UnplacedProblem[] = [],
-): FileConfig {
-  const isClientFileName = /^\.?mcp\.json$/.test(basename(file));
-  if (!isTable(root) || !(isClientFileName || "mcpServers" in root || "inputs" in root)) {
-    const fileConfig = readManifestFile(root);
-    return { ...fileConfig, problems: [...duplicates, ...fileConfig.problems] };
-  }
-  const fileConfig = readClientFile(root);
-  const notes = [...fileConfig.notes, ...duplicates.flatMap(describeDuplicate)];
-  if (isClientFileName || !("mcpServers" in root && "servers" in root))
-    return { ...fileConfig, notes };
-  const message = `cannot stand in one file with "servers"; move the servers into one of the two`;
-  const conflict: UnplacedProblem = { path: ["mcpServers"], at: "key", message };
-  return { ...fileConfig, problems: [conflict, ...fileConfig.problems], notes };
-}
-
-/** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
-export function readConfigVariable(
-  root: unknown,
-  duplicates: readonly UnplacedProblem[],
-): FileConfig {
-  if (isWrapped(root)) return readConfigFile(root, "", duplicates);
-  const serverTable = readServers(root, []);
-  const problems = [...duplicates, ...serverTable.problems];
-  return { hub: {}, defaults: {}, plugins: [], ...serverTable, problems, notes: [] };
-}
-
-/**
- * Whether the only key is a wrapper, and not a server called "servers": a server has `command`, `url`, … as text, while
- * a table of servers holds only tables.
- */
-function isWrapped(root: unknown): boolean {
-  if (!isTable(root)) return false;
-  const [key = "", ...others] = Object.keys(root);
-  const inner = root[key];
-  const isKnown = key === "servers" || key === "mcpServers";
-  const isServer =
-    isTable(inner) && MAIN_KEYS.some((main) => main in inner && !isTable(inner[main]));
-  return isKnown && others.length === 0 && isTable(inner) && !isServer;
-}
-
-const MAIN_KEYS = ["command", "package", "url", "plugin"];
-
-/**
- * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients
- * silently use the last.
- */
-function describeDuplicate({ path }: UnplacedProblem): readonly string[] {
-  const isServer = path[0] === "mcpServers" || path[0] === "servers";
-  return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
-}
-
-/**
- * Adds positions to the problems of a file. Returns pairs of each given problem (`source`) and the same with its
- * position, in the order of the text.
- */
-export async function addPositions<T extends UnplacedProblem>(
-  file: string,
-  preparePositions: () => Promise<PositionFinder>,
-  problems: readonly T[],
-): Promise<readonly { readonly source: T; readonly problem: Problem }[]> {
-  if (problems.length === 0) return [];
-  const positionOf = await preparePositions().catch((): PositionFinder => () => undefined);
-  const placed = problems.map((source) => {
-    const { path, at, message, position = positionOf(path, at) } = source;
-    const problem: Problem = { file, path, at, message, position };
-    return { source, problem };
-  });
-  return placed.toSorted(
-    ({ problem: { position: a } }, { problem: { position: b } }) =>
-      (a?.line ?? 0) - (b?.line ?? 0) || (a?.column ?? 0) - (b?.column ?? 0),
-  );
-}
-
-/**
- * Adds positions to problems that were found after the file was loaded, by reading it again. A path that no longer
- * exists gets no position.
- */
-export async function addPositionsLater(
-  file: string,
-  problems: readonly UnplacedProblem[],
-): Promise<readonly Problem[]> {
-  const placed = await addPositions(file, () => readPositions(file), problems);
-  return placed.map(({ problem }) => problem);
-}
-
-async function readPositions(file: string): Promise<PositionFinder> {
-  const read = await readFileLimited(file, MAX_MANIFEST_SIZE);
-  const text = read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
-  const parsed = text === undefined ? undefined : await parseText(text, detectFormat(file, text));
-  return parsed?.ok === true ? parsed.preparePositions() : () => undefined;
-}
 
 const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
@@ -182,21 +76,25 @@ interface LoadedFiles {
 /**
  * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
  * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in a server's table makes that
- * server invalid, any other problem the whole manifest. Never throws because of a file's content.
+ * server invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: files are
+ * discovered, parsed, validated each, merged, and what lies between them is checked.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
-  const search =
-    options.files.length > 0 ? await readNamed(options) : await discoverManifests(options);
   const variable = options.env[SERVERS_VARIABLE]?.trim() ?? "";
-  const documents = await readDocuments(options, search, variable);
-  const sources = documents.flatMap((document) => (document.ok ? [document.source] : []));
-  const plugins = await mergePlugins(sources, options.env);
-  const isMissing = documents.length === 0 && search.problems.length === 0;
-  const outcome = isMissing
-    ? { ok: false as const, problems: [describeNoManifest(options)], notes: search.notes }
-    : await mergeDocuments(documents, sources, plugins, search, options.runningPrefixes?.());
-  return {
-    ...outcome,
+  const search = await discover(options, variable);
+  const documents = await parseDocuments(search.files, variable, options.cwd);
+  const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));
+  const plugins = await mergePlugins(configs, options.env);
+  const found = problemsOf(configs, plugins);
+  const merged = mergeConfigs(configs, {
+    invalid: new Set(found.flatMap((problem) => serverAt(problem, configs) ?? [])),
+    runningPrefixes: options.runningPrefixes?.() ?? new Map(),
+  });
+  const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
+  const broken = checkMerged(merged, plugins, configs, isReadable);
+  const placed = await placeProblems(documents, [...found, ...broken]);
+  const problems = [...search.problems, ...placed];
+  const files = {
     files: search.files,
     fingerprint: fingerprintOf(search, variable, plugins),
     pluginFingerprint: plugins.fingerprint,
@@ -204,6 +102,28 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
+  const notes = [
+    ...search.notes,
+    ...configs.flatMap((config) => config.notes.map((note) => `${config.file}: ${note}`)),
+    ...merged.notes,
+  ];
+  const isUsable = problems.every((problem) => serverAt(problem, configs) !== undefined);
+  if (!isUsable) return { ok: false, problems, notes, ...files };
+  // A manifest with plugins is not empty: plugins may provide servers.
+  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
+  if (isEmpty) notes.push("the manifest holds no servers");
+  const { hub, httpToken, registries, defaults } = merged;
+  if (httpToken !== undefined) notes.push(...(await describeTokenExposure(httpToken)));
+  const manifest: Manifest = {
+    hub,
+    httpToken,
+    registries,
+    servers: markInvalid(merged.servers, problems, configs),
+    defaults,
+    plugins: plugins.specs,
+    sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
+  };
+  return { ok: true, manifest, problems, notes, ...files };
 }
 
 /**
@@ -213,38 +133,12 @@ export function listDependencies(options: LoadOptions): readonly string[] {
   return options.files.length > 0 ? namedPaths(options) : listManifestPaths(options);
 }
 
-function readDocuments(
-  { cwd }: LoadOptions,
-  { files: found }: SearchResult,
-  variable: string,
-): Promise<readonly Document[]> {
-  return Promise.all([
-    ...found.map(readDocument),
-    ...(variable === "" ? [] : [readText(variable, SERVERS_VARIABLE, cwd)]),
-  ]);
+async function discover(options: LoadOptions, variable: string): Promise<SearchResult> {
+  const search =
+    options.files.length > 0 ? await readNamed(options) : await discoverManifests(options);
+  const isMissing = search.files.length + search.problems.length === 0 && variable === "";
+  return isMissing ? { ...search, problems: [describeNoManifest(options)] } : search;
 }
-
-/**
- * The result contains the whole contents instead of a hash, because hashing would take longer than all other work on a
- * manifest.
- */
-function fingerprintOf(
-  { files: found, ...others }: SearchResult,
-  variable: string,
-  { fingerprint: pluginFingerprint }: PluginList,
-): string {
-  const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
-  return JSON.stringify([files, others, variable, pluginFingerprint]);
-}
-
-/** A parsed file with its positions, or why it could not be read. */
-type Document =
-  | {
-      readonly ok: true;
-      readonly source: ConfigSource;
-      readonly preparePositions: () => Promise<PositionFinder>;
-    }
-  | { readonly ok: false; readonly problem: Problem };
 
 function namedPaths({ files, cwd, env }: LoadOptions): readonly string[] {
   return files.map((file) => resolve(cwd, expandHome(file, env)));
@@ -264,146 +158,154 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
   return { files: found, problems, notes: [], untrusted: [] };
 }
 
-async function readDocument({ path, bytes }: ManifestFile): Promise<Document> {
-  const text = decodeUtf8(bytes);
-  if (text !== undefined) return readText(text, path, dirname(path));
-  return { ok: false, problem: fileProblem(path, "is not UTF-8 text") };
-}
+/** A file that was read, or the environment variable, with its parsed text. */
+type Document = SourceFile & ParsedFile;
 
-async function readText(text: string, file: string, baseDir: string): Promise<Document> {
-  const isVariable = file === SERVERS_VARIABLE;
-  const parsed = await parseText(text, isVariable ? "json" : detectFormat(file, text));
-  if (!parsed.ok) {
-    const { position, message } = parsed;
-    return { ok: false, problem: fileProblem(file, message, position) };
-  }
-  const { root, duplicates, preparePositions } = parsed;
-  const fileConfig = isVariable
-    ? readConfigVariable(root, duplicates)
-    : readConfigFile(root, file, duplicates);
-  return { ok: true, source: { file, baseDir, fileConfig }, preparePositions };
-}
-
-async function mergeDocuments(
-  documents: readonly Document[],
-  sources: readonly ConfigSource[],
-  plugins: PluginList,
-  search: SearchResult,
-  runningPrefixes: ReadonlyMap<string, string> = new Map(),
-): Promise<LoadOutcome> {
-  const unreadable = documents.flatMap((document) => (document.ok ? [] : [document.problem]));
-  const problems = [...search.problems, ...unreadable];
-  let isUsable = problems.length === 0;
-  const hasNoPlugins =
-    plugins.specs.length === 0 &&
-    !sources.some(({ fileConfig }) => hasProblemUnder(fileConfig, ["plugins"]));
-  const configProblems = sources.flatMap((source) => {
-    const { fileConfig } = source;
-    const all = [...fileConfig.problems, ...(hasNoPlugins ? fileConfig.schemeProblems : [])];
-    return all.map((problem): SourcedProblem => ({ ...problem, source }));
+function parseDocuments(
+  files: readonly ManifestFile[],
+  variable: string,
+  cwd: string,
+): Promise<readonly Document[]> {
+  const documents = files.map(async ({ path, bytes }): Promise<Document> => {
+    const text = decodeUtf8(bytes);
+    const parsed: ParsedFile =
+      text === undefined
+        ? { ok: false, message: "is not UTF-8 text", position: undefined }
+        : await parseText(text, detectFormat(path, text));
+    return { file: path, baseDir: dirname(path), ...parsed };
   });
-  const invalid = new Set(configProblems.flatMap((fault) => serverConfigAt(fault)?.draft ?? []));
-  const merged = mergeSources(sources, { invalid, runningPrefixes });
+  const parseVariable = async (): Promise<Document> => {
+    return { file: SERVERS_VARIABLE, baseDir: cwd, ...(await parseText(variable, "json")) };
+  };
+  return Promise.all([...documents, ...(variable === "" ? [] : [parseVariable()])]);
+}
+
+function readDocument(document: Document & { readonly ok: true }): FileConfig {
+  const { root, duplicates } = document;
+  return document.file === SERVERS_VARIABLE
+    ? readConfigVariable(root, document, duplicates)
+    : readConfigFile(root, document, duplicates);
+}
+
+/** The problems within each file. Placeholders of unknown schemes are none if there are plugins, which may know them. */
+function problemsOf(configs: readonly FileConfig[], plugins: PluginList): Problem[] {
+  const hasNone = hasNoPlugins(configs, plugins);
+  return [...configsByFile(configs).values()].flatMap(({ problems, schemeProblems }) => [
+    ...problems,
+    ...(hasNone ? schemeProblems : []),
+  ]);
+}
+
+/** The problems that lie between several keys or files. */
+function checkMerged(
+  merged: MergedManifest,
+  plugins: PluginList,
+  configs: readonly FileConfig[],
+  isReadable: boolean,
+): Problem[] {
   // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable: they would only report
   // follow-on problems.
   const areSettingsValid =
-    isUsable && !sources.some(({ fileConfig }) => hasProblemUnder(fileConfig, ["hub", "defaults"]));
-  const missingPlugins = hasNoPlugins ? missingPluginProblems(merged.servers, sources) : [];
-  const sourcedProblems = [
-    ...configProblems,
+    isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
+  return [
     ...(areSettingsValid ? merged.problems : []),
     ...plugins.problems,
-    ...missingPlugins,
+    ...(hasNoPlugins(configs, plugins) ? missingPluginProblems(merged.servers) : []),
   ];
-  const problemsByConfig = new Map<ServerConfig, Problem[]>();
-  for (const document of documents) {
+}
+
+/**
+ * The problems of documents that cannot be read, then the given ones with their positions: in the order of the files,
+ * and in that of the text within a file.
+ */
+async function placeProblems(
+  documents: readonly Document[],
+  problems: readonly Problem[],
+): Promise<readonly Problem[]> {
+  const placed = documents.flatMap((document) =>
+    document.ok ? [] : [fileProblem(document.file, document.message, document.position)],
+  );
+  const documentsByFile = new Map(documents.map((document) => [document.file, document]));
+  for (const document of documentsByFile.values()) {
     if (!document.ok) continue;
-    const { source, preparePositions } = document;
-    const own = sourcedProblems.filter((fault) => fault.source === source);
-    for (const { source: fault, problem } of await addPositions(
-      source.file,
-      preparePositions,
-      own,
-    )) {
-      problems.push(problem);
-      const server = serverConfigAt(fault);
-      if (server === undefined) isUsable = false;
-      else
-        problemsByConfig.set(server.draft, [
-          ...(problemsByConfig.get(server.draft) ?? []),
-          problem,
-        ]);
-    }
+    const own = problems.filter(({ file }) => file === document.file);
+    placed.push(...(await addPositions(own, document.preparePositions)));
   }
-  const notes = [
-    ...search.notes,
-    ...sources.flatMap(({ file, fileConfig }) =>
-      fileConfig.notes.map((note) => `${file}: ${note}`),
-    ),
-    ...merged.notes,
-  ];
-  if (!isUsable) return { ok: false, problems, notes };
-  // A manifest with plugins is not empty: plugins may provide servers.
-  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
-  if (isEmpty) notes.push("the manifest holds no servers");
-  const files = sources.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE);
-  const { hub, defaults } = merged;
-  const servers = merged.servers.map((spec): ServerSpec => {
-    const draft = lastConfigOf(spec.name, sources);
-    const own = draft && problemsByConfig.get(draft);
-    const { name, enabled, prefix } = spec;
-    return own === undefined ? spec : { kind: "invalid", name, enabled, prefix, problems: own };
-  });
-  const httpToken = pickHttpToken(sources);
-  if (httpToken !== undefined) notes.push(...(await describeTokenExposure(httpToken)));
-  const manifest = {
-    hub,
-    httpToken,
-    registries: pickRegistries(sources),
-    servers,
-    defaults,
-    plugins: plugins.specs,
-    sources: files,
-  };
-  return { ok: true, manifest, problems, notes };
+  return placed;
 }
 
-/** The server's config in the last file that has it. */
-function lastConfigOf(name: string, sources: readonly ConfigSource[]): ServerConfig | undefined {
-  return sources
-    .findLast(({ fileConfig }) => fileConfig.servers.has(name))
-    ?.fileConfig.servers.get(name);
-}
-
-/** The server whose table contains the problem; undefined if the problem lies elsewhere. */
-function serverConfigAt({
-  source,
-  path,
-}: SourcedProblem): { readonly draft: ServerConfig } | undefined {
-  for (const draft of source.fileConfig.servers.values()) {
-    const isWithin = draft.path.every((key, i) => path[i] === key);
-    if (isWithin && path.length >= draft.path.length) return { draft };
-  }
-  return undefined;
+function hasNoPlugins(configs: readonly FileConfig[], { specs }: PluginList): boolean {
+  return specs.length === 0 && !configs.some((config) => hasProblemUnder(config, ["plugins"]));
 }
 
 /** Problems of plugin servers in a manifest without plugins. */
-function missingPluginProblems(
-  servers: readonly ServerSpec[],
-  sources: readonly ConfigSource[],
-): SourcedProblem[] {
-  return servers.flatMap((spec) => {
-    if (spec.kind !== "plugin") return [];
-    const { file, path } = spec.origin;
-    const source = sources.find((it) => it.file === file);
-    return source === undefined ? [] : [{ source, ...missingPluginProblem(spec.plugin, path, []) }];
-  });
+function missingPluginProblems(servers: readonly ServerSpec[]): Problem[] {
+  return servers.flatMap((spec) =>
+    spec.kind === "plugin" ? [missingPluginProblem(spec.plugin, spec.origin, [])] : [],
+  );
 }
 
 /** Whether there is a problem under one of these keys. */
-function hasProblemUnder(
-  { problems: complaints }: ConfigSource["fileConfig"],
-  keys: readonly unknown[],
-): boolean {
-  return complaints.some(({ path: [top] }) => keys.includes(top));
+function hasProblemUnder({ problems }: FileConfig, keys: readonly unknown[]): boolean {
+  return problems.some(({ path: [top] }) => keys.includes(top));
 }
+
+/** The servers, those whose table has problems as invalid ones. */
+function markInvalid(
+  servers: readonly ServerSpec[],
+  problems: readonly Problem[],
+  configs: readonly FileConfig[],
+): readonly ServerSpec[] {
+  if (problems.length === 0) return servers;
+  return servers.map((spec): ServerSpec => {
+    const { name, enabled, prefix } = spec;
+    const config = configs.findLast((it) => it.servers.has(name))?.servers.get(name);
+    const own = problems.filter((problem) => serverAt(problem, configs) === config);
+    return own.length === 0 ? spec : { kind: "invalid", name, enabled, prefix, problems: own };
+  });
+}
+
+/** The server whose table contains the problem; undefined if the problem lies elsewhere. */
+function serverAt(
+  { file, path }: Problem,
+  configs: readonly FileConfig[],
+): ServerConfig | undefined {
+  const servers = configsByFile(configs).get(file)?.servers.values() ?? [];
+  return [...servers].find(
+    (server) => path.length >= server.path.length && server.path.every((key, i) => path[i] === key),
+  );
+}
+
+/** A file that is named twice was read twice; the later one counts. */
+function configsByFile(configs: readonly FileConfig[]): ReadonlyMap<string, FileConfig> {
+  return new Map(configs.map((config) => [config.file, config]));
+}
+
+/**
+ * The result contains the whole contents instead of a hash, because hashing would take longer than all other work on a
+ * manifest.
+ */
+function fingerprintOf(
+  { files: found, ...others }: SearchResult,
+  variable: string,
+  { fingerprint: pluginFingerprint }: PluginList,
+): string {
+  const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
+  return JSON.stringify([files, others, variable, pluginFingerprint]);
+}
+
+/** The warning for a plain-text token in a file that other users can read. */
+async function describeTokenExposure({ text: token, file }: HttpToken): Promise<readonly string[]> {
+  if (parseTemplate(token, "toolmux").some(({ kind }) => kind !== "text")) return [];
+  const { stat } = process.getBuiltinModule("node:fs/promises");
+  const mode = await stat(file).then(
+    (stats) => stats.mode,
+    () => 0,
+  );
+  if ((mode & OTHERS_READ) === 0) return [];
+  return [
+    `${file}: hub.httpToken stands there as it is, and others can read the file: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
+  ];
+}
+/** The mode bits for reading by group and others. */
+const OTHERS_READ = 0o044;

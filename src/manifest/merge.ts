@@ -1,27 +1,20 @@
 import { formatDuration } from "./fields.ts";
-import type {
-  ConfigSource,
-  LaunchConfig,
-  ServerConfig,
-  SourcedProblem,
-  SourcedServer,
-} from "./file-config.ts";
+import type { FileConfig, LaunchConfig, ServerConfig } from "./file-config.ts";
 import { formatPackage, packageCommand, runnersOf } from "./package.ts";
 import {
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
-  LIMIT_KEYS,
-  type LimitsInput,
   type Limits,
+  type Manifest,
   type PromptRules,
-  type SecretSource,
-  type ServerInput,
   type ServerSpec,
   START_LIMIT,
   type StdioServer,
   type ToolRules,
-} from "./schema.ts";
+} from "./manifest.ts";
+import { LIMIT_KEYS, type LimitsInput, type SecretSource, type ServerInput } from "./schema.ts";
+import type { Problem } from "./problems.ts";
 import { createTable, isTable } from "./table.ts";
 
 /** Whether a prefix is valid, so that `prefix + separator + tool` splits in one way only. The empty prefix is valid. */
@@ -48,7 +41,7 @@ export function sanitizePrefix(text: string, separator: string): string {
 export interface PrefixAssignment {
   /** Prefixes by server name. */
   readonly prefixes: ReadonlyMap<string, string>;
-  readonly problems: readonly SourcedProblem[];
+  readonly problems: readonly Problem[];
   readonly notes: readonly string[];
 }
 
@@ -58,7 +51,7 @@ interface PrefixOptions {
    * Whether a server has a problem of its own. Other servers may use the prefix that it is configured with, but not the
    * one that it is running with.
    */
-  readonly isInvalid: (server: SourcedServer) => boolean;
+  readonly isInvalid: (server: ServerConfig) => boolean;
   /** The prefixes of running servers. */
   readonly runningPrefixes: ReadonlyMap<string, string>;
 }
@@ -69,58 +62,59 @@ interface PrefixOptions {
  * files, which cannot set a prefix, come afterwards and get the nearest free one.
  */
 export function assignPrefixes(
-  servers: readonly SourcedServer[],
+  servers: readonly ServerConfig[],
   { separator, isInvalid, runningPrefixes }: PrefixOptions,
 ): PrefixAssignment {
   const prefixes = new Map<string, string>();
-  const problems: SourcedProblem[] = [];
+  const problems: Problem[] = [];
   const notes: string[] = [];
-  const owners = new Map<string, SourcedServer>();
+  const owners = new Map<string, ServerConfig>();
 
-  const assign = (server: SourcedServer, prefix: string) => {
+  const assign = (server: ServerConfig, prefix: string) => {
     prefixes.set(server.name, prefix);
-    if (isEnabled(server.serverConfig) && prefix !== "") owners.set(prefix, server);
+    if (isEnabled(server) && prefix !== "") owners.set(prefix, server);
   };
 
   for (const server of servers) {
     const prefix = runningPrefixes.get(server.name) ?? "";
-    if (isInvalid(server) && isEnabled(server.serverConfig) && prefix !== "")
-      owners.set(prefix, server);
+    if (isInvalid(server) && isEnabled(server) && prefix !== "") owners.set(prefix, server);
   }
-  const assignOrReport = (server: SourcedServer): void => {
-    const configured = configuredPrefixOf(server.serverConfig);
+  const assignOrReport = (server: ServerConfig): void => {
+    const configured = configuredPrefixOf(server);
     const prefix = configured ?? server.name;
-    const owner = isEnabled(server.serverConfig) ? owners.get(prefix) : undefined;
+    const owner = isEnabled(server) ? owners.get(prefix) : undefined;
     const isClash = owner !== undefined && owner !== server;
     const message = isPrefix(prefix, separator)
       ? isClash && duplicatePrefixMessage(prefix, owner, server)
       : invalidPrefixMessage(server.name, configured, separator);
     if (message === false) assign(server, prefix);
-    else if (configured === undefined)
-      problems.push({ ...sourcePathOf(server), at: "key", message });
     else {
-      const { source, path } = sourcePathOf(server);
-      problems.push({ source, path: [...path, "prefix"], at: "value", message });
+      const { file, path } = server;
+      problems.push(
+        configured === undefined
+          ? { file, path, at: "key", message }
+          : { file, path: [...path, "prefix"], at: "value", message },
+      );
     }
   };
 
-  const manifestServers = servers.filter((server) => isFromManifest(server.serverConfig));
+  const manifestServers = servers.filter(isFromManifest);
   const validServers = manifestServers.filter((server) => !isInvalid(server));
-  const isRunning = (server: SourcedServer): boolean =>
-    runningPrefixes.get(server.name) === (configuredPrefixOf(server.serverConfig) ?? server.name);
+  const isRunning = (server: ServerConfig): boolean =>
+    runningPrefixes.get(server.name) === (configuredPrefixOf(server) ?? server.name);
   for (const server of validServers.filter(isRunning)) assignOrReport(server);
   for (const server of validServers.filter((it) => !isRunning(it))) assignOrReport(server);
 
-  for (const server of servers.filter(({ serverConfig }) => !isFromManifest(serverConfig))) {
-    const configured = configuredPrefixOf(server.serverConfig) ?? server.name;
+  for (const server of servers.filter((it) => !isFromManifest(it))) {
+    const configured = configuredPrefixOf(server) ?? server.name;
     const nearest =
       configured === "" && server.name !== "" ? "" : sanitizePrefix(configured, separator);
-    const isClaimed = isEnabled(server.serverConfig) && nearest !== "";
+    const isClaimed = isEnabled(server) && nearest !== "";
     const prefix = isClaimed ? freePrefix(nearest, separator, owners) : nearest;
     assign(server, prefix);
-    if (prefix !== configured && server.serverConfig.kind !== "unsupported") {
+    if (prefix !== configured && server.kind !== "unsupported") {
       const name = JSON.stringify(server.name);
-      notes.push(`${server.source.file}: server ${name} gets the prefix "${prefix}"`);
+      notes.push(`${server.file}: server ${name} gets the prefix "${prefix}"`);
     }
   }
 
@@ -157,32 +151,21 @@ function invalidPrefixMessage(
     : `expected ${rule}; found ${JSON.stringify(configured)}`;
 }
 
-function duplicatePrefixMessage(
-  prefix: string,
-  owner: SourcedServer,
-  server: SourcedServer,
-): string {
+function duplicatePrefixMessage(prefix: string, owner: ServerConfig, server: ServerConfig): string {
   const names = [owner, server].map(({ name }) => JSON.stringify(name)).join(" and ");
   return `the servers ${names} have the same prefix "${prefix}"; give one of them another prefix = "…"`;
 }
 
-function sourcePathOf({ source, serverConfig }: SourcedServer) {
-  return { source, path: serverConfig.path };
+function isFromManifest(server: ServerConfig): boolean {
+  return server.kind === "plugin" || ("syntax" in server && server.syntax === "toolmux");
 }
 
-function isFromManifest(serverConfig: ServerConfig): boolean {
-  return (
-    serverConfig.kind === "plugin" ||
-    ("syntax" in serverConfig && serverConfig.syntax === "toolmux")
-  );
+function isEnabled(server: ServerConfig): boolean {
+  return server.kind !== "unsupported" && server.input.enabled !== false;
 }
 
-function isEnabled(serverConfig: ServerConfig): boolean {
-  return serverConfig.kind !== "unsupported" && serverConfig.input.enabled !== false;
-}
-
-function configuredPrefixOf(serverConfig: ServerConfig): string | undefined {
-  return serverConfig.kind === "unsupported" ? undefined : serverConfig.input.prefix;
+function configuredPrefixOf(server: ServerConfig): string | undefined {
+  return server.kind === "unsupported" ? undefined : server.input.prefix;
 }
 
 /** The minimum number of characters for prefix, separator and tool name together. */
@@ -196,11 +179,9 @@ const LIMIT_ORDERS = [
 
 type LimitOrder = (typeof LIMIT_ORDERS)[number];
 
-export interface MergedManifest {
-  readonly hub: HubSettings;
-  readonly servers: readonly ServerSpec[];
-  readonly defaults: Limits;
-  readonly problems: readonly SourcedProblem[];
+/** The manifest without its plugins, and what was found while merging. */
+export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
+  readonly problems: readonly Problem[];
   readonly notes: readonly string[];
 }
 
@@ -217,35 +198,26 @@ export interface MergeOptions {
  * Merges files: `hub` and `defaults` by key, servers as a whole; later files win. The merged defaults apply to all
  * servers. Checks the rules that involve several keys.
  */
-export function mergeSources(
-  sources: readonly ConfigSource[],
+export function mergeConfigs(
+  configs: readonly FileConfig[],
   { invalid = new Set(), runningPrefixes = new Map() }: MergeOptions = {},
 ): MergedManifest {
-  const hub = sources.reduce<HubSettings>(
-    (all, it) => ({ ...all, ...it.fileConfig.hub }),
+  const hub = configs.reduce<HubSettings>(
+    (all, config) => ({ ...all, ...config.hub }),
     HUB_DEFAULTS,
   );
-  const limits = sources.reduce<Limits>((all, it) => limitsOf(it.fileConfig.defaults, all), {
+  const defaults = configs.reduce<Limits>((all, config) => limitsOf(config.defaults, all), {
     ...LIMIT_DEFAULTS,
     startLimit: START_LIMIT,
   });
-  const serversByName = new Map<string, SourcedServer>();
-  for (const source of sources) {
-    for (const [name, serverConfig] of source.fileConfig.servers)
-      serversByName.set(name, { name, source, serverConfig });
-  }
-  const listed = [...serversByName.values()];
-  const servers = listed.map((it) => markUnsupported(it, limits));
-  const secretSources = sources.findLast(({ fileConfig }) => fileConfig.secrets?.sources)
-    ?.fileConfig.secrets?.sources;
+  const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
+  const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
+  const servers = listed.map((server) => markUnsupported(server, defaults));
   const limitProblems = new Map(
-    servers.map(
-      (it) =>
-        [it.serverConfig, invalid.has(it.serverConfig) ? [] : checkLimits(it, limits)] as const,
-    ),
+    servers.map((server) => [server, invalid.has(server) ? [] : checkLimits(server, defaults)]),
   );
-  const isInvalid = ({ serverConfig }: SourcedServer): boolean =>
-    invalid.has(serverConfig) || (limitProblems.get(serverConfig) ?? []).length > 0;
+  const isInvalid = (server: ServerConfig): boolean =>
+    invalid.has(server) || (limitProblems.get(server) ?? []).length > 0;
   const { prefixes, problems, notes } = assignPrefixes(servers, {
     separator: hub.separator,
     isInvalid,
@@ -253,55 +225,52 @@ export function mergeSources(
   });
   return {
     hub,
-    defaults: limits,
-    servers: servers.map((it) =>
-      toServerSpec(it, limits, prefixes.get(it.name) ?? "", secretSources),
+    httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
+    registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
+    defaults,
+    servers: servers.map((server) =>
+      toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
     ),
     problems: [
-      ...checkNameRoom(hub, sources),
-      ...checkDefaults(limits, sources),
+      ...checkNameRoom(hub, configs),
+      ...checkDefaults(defaults, configs),
       ...[...limitProblems.values()].flat(),
       ...problems,
     ],
-    notes: [...servers.flatMap((it, i) => (it === listed[i] ? [] : noteUnsupported(it))), ...notes],
+    notes: [
+      ...servers.flatMap((server, i) => (server === listed[i] ? [] : noteUnsupported(server))),
+      ...notes,
+    ],
   };
 }
 
 /** Contradictory limits in a client's file make only that server unsupported. */
-function markUnsupported(server: SourcedServer, defaults: Limits): SourcedServer {
-  const { serverConfig } = server;
-  if (!("syntax" in serverConfig) || serverConfig.syntax !== "client") return server;
+function markUnsupported(server: ServerConfig, defaults: Limits): ServerConfig {
+  if (!("syntax" in server) || server.syntax !== "client") return server;
   const [problem] = checkLimits(server, defaults);
   if (problem === undefined) return server;
-  const { path, input } = serverConfig;
-  const reason = problem.message;
-  return {
-    ...server,
-    serverConfig: { kind: "unsupported", enabled: input.enabled ?? true, path, reason },
-  };
+  const { name, file, baseDir, path, input } = server;
+  const enabled = input.enabled ?? true;
+  return { kind: "unsupported", name, file, baseDir, path, enabled, reason: problem.message };
 }
 
-function noteUnsupported({ name, source, serverConfig }: SourcedServer): readonly string[] {
-  if (serverConfig.kind !== "unsupported" || !serverConfig.enabled) return [];
-  return [`${source.file}: server ${JSON.stringify(name)} is left out: ${serverConfig.reason}`];
+function noteUnsupported(server: ServerConfig): readonly string[] {
+  if (server.kind !== "unsupported" || !server.enabled) return [];
+  return [`${server.file}: server ${JSON.stringify(server.name)} is left out: ${server.reason}`];
 }
 
 function toServerSpec(
-  { name, source, serverConfig }: SourcedServer,
+  server: ServerConfig,
   defaults: Limits,
   prefix: string,
   secretSources: readonly SecretSource[] | undefined,
 ): ServerSpec {
-  if (serverConfig.kind === "unsupported") {
-    return {
-      kind: "unsupported",
-      name,
-      enabled: serverConfig.enabled,
-      prefix,
-      reason: serverConfig.reason,
-    };
+  const { name, file, baseDir, path } = server;
+  if (server.kind === "unsupported") {
+    const { enabled, reason } = server;
+    return { kind: "unsupported", name, enabled, prefix, reason };
   }
-  const { input } = serverConfig;
+  const { input } = server;
   const common = {
     name,
     enabled: input.enabled ?? true,
@@ -314,19 +283,14 @@ function toServerSpec(
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
   };
-  if (serverConfig.kind === "plugin") {
-    const origin = { file: source.file, path: serverConfig.path };
-    return { kind: "plugin", plugin: serverConfig.plugin, origin, set: 0, ...common };
+  if (server.kind === "plugin") {
+    return { kind: "plugin", plugin: server.plugin, origin: { file, path }, set: 0, ...common };
   }
-  const origin = {
-    baseDir: source.baseDir,
-    syntax: serverConfig.syntax,
-    ...(secretSources && { secretSources }),
-  };
-  if (serverConfig.kind === "remote") {
+  const origin = { baseDir, syntax: server.syntax, ...(secretSources && { secretSources }) };
+  if (server.kind === "remote") {
     return {
       kind: "remote",
-      url: serverConfig.url,
+      url: server.url,
       transport: input.transport ?? "auto",
       headers: input.headers ?? createTable(),
       keyFile: input.keyFile,
@@ -339,7 +303,7 @@ function toServerSpec(
   }
   return {
     kind: "stdio",
-    ...launchOf(serverConfig.launch, input, name),
+    ...launchOf(server.launch, input, name),
     env: input.env ?? createTable(),
     inheritEnv: input.inheritEnv ?? [],
     cwd: input.cwd,
@@ -403,28 +367,28 @@ function promptRulesOf(input: ServerInput["prompts"]): PromptRules {
   };
 }
 
-function checkNameRoom(hub: HubSettings, sources: readonly ConfigSource[]): SourcedProblem[] {
+function checkNameRoom(hub: HubSettings, configs: readonly FileConfig[]): Problem[] {
   const room = hub.nameLimit - hub.clientPrefix.length;
   if (room >= MIN_NAME_ROOM) return [];
   const message = `nameLimit less the length of clientPrefix leaves ${room} characters for a name, at least ${MIN_NAME_ROOM} are needed`;
-  return problemAtSetting(sources, "hub", ["nameLimit", "clientPrefix"], message);
+  return problemAtSetting(configs, "hub", ["nameLimit", "clientPrefix"], message);
 }
 
-function checkDefaults(limits: Limits, sources: readonly ConfigSource[]): SourcedProblem[] {
+function checkDefaults(limits: Limits, configs: readonly FileConfig[]): Problem[] {
   return LIMIT_ORDERS.flatMap((order) => {
     const message = orderProblem(limits, order);
-    return message === undefined ? [] : problemAtSetting(sources, "defaults", order, message);
+    return message === undefined ? [] : problemAtSetting(configs, "defaults", order, message);
   });
 }
 
 /** A server that sets neither limit of a pair has both from the defaults, which are checked separately. */
-function checkLimits({ source, serverConfig }: SourcedServer, defaults: Limits): SourcedProblem[] {
-  if (serverConfig.kind === "unsupported") return [];
-  const { input, path } = serverConfig;
-  return LIMIT_ORDERS.flatMap((order): SourcedProblem[] => {
+function checkLimits(server: ServerConfig, defaults: Limits): Problem[] {
+  if (server.kind === "unsupported") return [];
+  const { input, file, path } = server;
+  return LIMIT_ORDERS.flatMap((order): Problem[] => {
     const key = order.find((it) => isSet(input, it));
     const message = key && orderProblem(limitsOf(input, defaults), order);
-    return message ? [{ source, path: [...path, ...key.split(".")], at: "value", message }] : [];
+    return message ? [{ file, path: [...path, ...key.split(".")], at: "value", message }] : [];
   });
 }
 
@@ -450,17 +414,15 @@ function getLimit(limits: Limits, key: LimitOrder[number]): number {
 
 /** The problem, placed at the last file that sets one of the keys. */
 function problemAtSetting(
-  sources: readonly ConfigSource[],
+  configs: readonly FileConfig[],
   table: "hub" | "defaults",
   keys: readonly string[],
   message: string,
-): SourcedProblem[] {
-  const source = sources.findLast(({ fileConfig }) =>
-    keys.some((key) => isSet(fileConfig[table], key)),
-  );
-  const key = keys.find((it) => source !== undefined && isSet(source.fileConfig[table], it));
-  if (source === undefined || key === undefined) return [];
-  return [{ source, path: [table, ...key.split(".")], at: "value", message }];
+): Problem[] {
+  const config = configs.findLast((it) => keys.some((key) => isSet(it[table], key)));
+  const key = keys.find((it) => config !== undefined && isSet(config[table], it));
+  if (config === undefined || key === undefined) return [];
+  return [{ file: config.file, path: [table, ...key.split(".")], at: "value", message }];
 }
 
 /** Whether a key has a value; dots separate nested tables. */

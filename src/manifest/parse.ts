@@ -1,5 +1,28 @@
-import type { ParsedFile, PositionFinder } from "./problems.ts";
+import type { KeyPath, Position, Problem } from "./problems.ts";
 import { createTable } from "./table.ts";
+
+/** Finds the position of a key, of its value, or of the nearest table around it. */
+export type PositionFinder = (path: KeyPath, at: Problem["at"]) => Position | undefined;
+
+export type ParsedFile =
+  | {
+      readonly ok: true;
+      /** The parsed file. Its tables have no prototype. */
+      readonly root: unknown;
+      /**
+       * Keys that occur twice in the same table: the last one counts. TOML files have none, because TOML forbids them.
+       */
+      readonly duplicates: readonly DuplicateKey[];
+      /** Prepares finding positions. Costs a second parse, so it is done only to print problems. */
+      readonly preparePositions: () => Promise<PositionFinder>;
+    }
+  | { readonly ok: false; readonly message: string; readonly position: Position | undefined };
+
+/** A key that occurs again in the same table, and where. */
+export interface DuplicateKey {
+  readonly path: KeyPath;
+  readonly position: Position;
+}
 
 /** String literals. */
 const STRING_LITERALS = /"(?:[^"\\]|\\.)*"/gs;

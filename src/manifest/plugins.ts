@@ -1,9 +1,9 @@
 import { resolve } from "node:path";
 import { readFileLimited } from "../base/read-file.ts";
 import { type Env, expandHome } from "../base/paths.ts";
-import { findNearest, type UnplacedProblem } from "./problems.ts";
-import type { ConfigSource, PluginConfig, SourcedProblem } from "./file-config.ts";
-import type { PluginSpec, SpecSource } from "./schema.ts";
+import { findNearest, type Problem, type SpecSource } from "./problems.ts";
+import type { FileConfig, PluginConfig, SourceFile } from "./file-config.ts";
+import type { PluginSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { sha256Hex } from "./trust.ts";
 
@@ -20,30 +20,23 @@ export interface PluginList {
   readonly fingerprint: string;
   /** Whether one of the files is empty. */
   readonly hasEmptyFile: boolean;
-  readonly problems: readonly SourcedProblem[];
+  readonly problems: readonly Problem[];
 }
 
 /** Merges the plugins of all files and reads the plugins' files. Does not run them. */
-export async function mergePlugins(
-  sources: readonly ConfigSource[],
-  env: Env,
-): Promise<PluginList> {
-  const placed = sources.flatMap((source) =>
-    source.fileConfig.plugins.map((pluginConfig) => ({
-      source,
-      spec: toPluginSpec(pluginConfig, source, env),
-    })),
+export async function mergePlugins(configs: readonly FileConfig[], env: Env): Promise<PluginList> {
+  const specs = configs.flatMap((config) =>
+    config.plugins.map((plugin) => toPluginSpec(plugin, config, env)),
   );
-  const specs = placed.map(({ spec }) => spec);
   const files = [...new Set(specs.flatMap(({ path }) => path ?? []))];
   const contents = new Map(
     await Promise.all(files.map(async (it) => [it, await readPluginFile(it)] as const)),
   );
-  const problems = placed.flatMap(({ source, spec: { path = "", origin } }): SourcedProblem[] => {
+  const problems = specs.flatMap(({ path = "", origin: { file, path: keys } }): Problem[] => {
     const content = contents.get(path);
     if (content?.kind !== "refused") return [];
     const message = `${path} ${content.reason}`;
-    return [{ source, path: [...origin.path, "use"], at: "value", message }];
+    return [{ file, path: [...keys, "use"], at: "value", message }];
   });
   return {
     specs,
@@ -57,20 +50,20 @@ export async function mergePlugins(
 /** The problem of a server whose plugin the manifest does not list. @param names the plugins that it lists */
 export function missingPluginProblem(
   plugin: string,
-  path: SpecSource["path"],
+  { file, path }: SpecSource,
   names: readonly string[],
-): UnplacedProblem {
+): Problem {
   const nearest = findNearest(plugin, names);
   const known = names.map((name) => `"${name}"`).join(", ");
   const listed = known === "" ? "names none" : `names ${known}`;
   const more = nearest === undefined ? `: [[plugins]] ${listed}` : `; did you mean "${nearest}"?`;
   const message = `there is no plugin "${plugin}"${more}`;
-  return { path: [...path, "plugin"], at: "value", message };
+  return { file, path: [...path, "plugin"], at: "value", message };
 }
 
 function toPluginSpec(
   { path, input }: PluginConfig,
-  { file, baseDir }: ConfigSource,
+  { file, baseDir }: SourceFile,
   env: Env,
 ): PluginSpec {
   const { use, options, servers, tools } = input;

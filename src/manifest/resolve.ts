@@ -18,7 +18,7 @@ import type {
   OAuthSettings,
   RemoteServer,
   StdioServer,
-} from "./schema.ts";
+} from "./manifest.ts";
 import { createTable } from "./table.ts";
 
 /** Resolvers of `${scheme:path}`, by scheme. They reject with an Error whose message may be shown. */

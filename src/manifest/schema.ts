@@ -1,8 +1,7 @@
 /**
- * The manifest: what the user wants, read from TOML or JSON files.
- * `Manifest` and its `ServerSpec`s are immutable and fully defaulted. Start with the types below, then `loadManifest`
- * in `load.ts`, which discovers, parses, validates and merges files (`discover.ts`, `parse.ts`, `read.ts`, `merge.ts`).
- * `resolve.ts` fills in `${…}` when a server starts.
+ * What a file of a manifest may hold: the schema of every table, with the notes for toolmux.schema.json and
+ * docs/configuration.md. Start with `fileSchema` and `serverSchema`; `read.ts` validates files with them, and
+ * `manifest.ts` has what becomes of the files.
  */
 import * as v from "valibot";
 import {
@@ -10,6 +9,7 @@ import {
   flag,
   globs,
   interval,
+  issuePath,
   json,
   limit,
   nonEmptyText,
@@ -18,24 +18,19 @@ import {
   size,
   table,
   text,
+  uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
   PACKAGE_FORMAT,
-  type PackageLaunch,
   type PackageSpec,
   parsePackage,
+  runnersOf,
+  VARIABLE_NAME,
 } from "./package.ts";
-import {
-  describeValue,
-  findNearest,
-  type KeyPath,
-  type Problem,
-  type UnplacedProblem,
-  validate,
-} from "./problems.ts";
-import { isTable, type Table } from "./table.ts";
+import { isTable } from "./table.ts";
 
 /* The manifest's keys of a server that runs as a process. */
 
@@ -49,7 +44,7 @@ const packageSchema = v.pipe(
 );
 
 /** The keys that determine how the process is started. */
-export const processEntries = {
+const processEntries = {
   command: optionalKey(nonEmptyText, {
     title: "Command",
     description:
@@ -108,7 +103,7 @@ export const PROCESS_KEYS = Object.keys(processEntries) as readonly (keyof typeo
 const PORT = "the number of a port, 1 to 65535";
 
 /** OAuth settings. The texts may hold `${…}`. */
-const oauthSchema = v.strictObject({
+const oauthSchema = table({
   grant: optionalKey(
     v.picklist(
       ["authorizationCode", "clientCredentials"],
@@ -167,10 +162,8 @@ const oauthSchema = v.strictObject({
   ),
 });
 
-const AUTH = ["auto", "none", "oauth"] as const;
-
 /** The keys that determine how the server is reached. */
-export const remoteEntries = {
+const remoteEntries = {
   url: optionalKey(nonEmptyText, {
     title: "URL",
     description:
@@ -201,7 +194,7 @@ export const remoteEntries = {
       "A file with certificates, in PEM, that are trusted beside the system's; relative to this file.",
     examples: ["company.pem"],
   }),
-  auth: optionalKey(v.picklist(AUTH, `"auto", "none" or "oauth"`), {
+  auth: optionalKey(v.picklist(["auto", "none", "oauth"], `"auto", "none" or "oauth"`), {
     title: "Authorization",
     description:
       '"auto": OAuth if the server asks for it and has been given nothing else. "oauth": from the beginning. "none": never.',
@@ -218,35 +211,20 @@ export const remoteEntries = {
 
 export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof remoteEntries)[];
 
-/**
- * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
- * itself (`clientCredentials`, with a secret or a private key in PEM). `scopes` undefined: those that the server asks
- * for. `issuer`: the only authorization server that may receive the client's secret. `callbackPort` undefined: any free
- * port. The texts may hold `${…}`.
- */
-export type OAuthSettings = Readonly<v.InferOutput<typeof oauthSchema>>;
+/** A text whose `${…}` are supported in the token. Those of plugins are not, because plugins are loaded later. */
+const tokenSchema = v.pipe(
+  nonEmptyText,
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const part of parseTemplate(dataset.value, "toolmux")) {
+      if (part.kind === "fault") addIssue({ message: `found ${part.message}` });
+      if (part.kind === "scheme" && part.scheme !== "secret")
+        addIssue({ message: `found ${unknownSchemeMessage(part.scheme)}` });
+    }
+  }),
+);
 
-/** How an HTTP server is reached. All texts are as written; `resolveRemote` resolves their `${…}` at each connect. */
-export interface RemoteSettings {
-  readonly url: string;
-  /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
-  readonly transport: "auto" | "http" | "sse";
-  /** Has no prototype. */
-  readonly headers: Readonly<Record<string, string>>;
-  /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
-  readonly keyFile: string | undefined;
-  /** A file with PEM certificates that are trusted in addition to the system's; relative to the manifest's folder. */
-  readonly ca: string | undefined;
-  /** `auto`: OAuth if the server requires it and no other credentials are set; `oauth`: from the first request. */
-  readonly auth: (typeof AUTH)[number];
-  readonly oauth: OAuthSettings;
-}
-
-/* Unknown keys, and other values in place of tables, are reported by `validate` (problems.ts). */
-
-export { delay, globs, limit, size };
-
-export const hubSchema = v.strictObject({
+export const hubSchema = table({
   name: optionalKey(nonEmptyText, {
     title: "Name of the hub",
     description: "What toolmux calls itself towards clients.",
@@ -289,7 +267,7 @@ export const hubSchema = v.strictObject({
       examples: [16, 4],
     },
   ),
-  httpToken: optionalKey(nonEmptyText, {
+  httpToken: optionalKey(tokenSchema, {
     title: "Token of clients over HTTP",
     description:
       "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are filled in when serving begins.",
@@ -299,7 +277,7 @@ export const hubSchema = v.strictObject({
 
 const ATTEMPTS_FORMAT = "a whole number, 0 for no limit";
 
-const reconnectSchema = v.strictObject({
+const reconnectSchema = table({
   policy: optionalKey(
     v.picklist(["none", "immediate", "exponential"], `"none", "immediate" or "exponential"`),
     {
@@ -389,10 +367,10 @@ const limitEntries = {
 /** The keys that a server has in common with `defaults`. */
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
-export const defaultsSchema = v.strictObject(limitEntries);
+export const defaultsSchema = table(limitEntries);
 
 /** Which prompts are shown, and under which names. */
-const promptsSchema = v.strictObject({
+const promptsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed prompts",
     description: "Only these are shown. * stands for any characters, ? for one.",
@@ -413,7 +391,7 @@ const promptsSchema = v.strictObject({
 });
 
 /** Which skills are shown. */
-const skillsSchema = v.strictObject({
+const skillsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed skills",
     description: "Only these are shown: names or URIs. * stands for any characters, ? for one.",
@@ -427,7 +405,7 @@ const skillsSchema = v.strictObject({
 });
 
 /** Annotations of tools (schema, ToolAnnotations). */
-const annotationsSchema = v.strictObject({
+const annotationsSchema = table({
   title: optionalKey(text, {
     title: "Title",
     description: "The tool's name for people.",
@@ -456,7 +434,7 @@ const annotationsSchema = v.strictObject({
 });
 
 /** Which tools are shown and under which names, their timeouts, and the members of a tool that are overridden. */
-const toolsSchema = v.strictObject({
+const toolsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed tools",
     description: "Only these are shown. * stands for any characters, ? for one.",
@@ -508,7 +486,7 @@ const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
  * A server has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
  * `remoteEntries`) and `plugin`.
  */
-export const serverSchema = v.strictObject({
+export const serverSchema = table({
   ...processEntries,
   ...remoteEntries,
   plugin: optionalKey(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN_NAME)), {
@@ -566,14 +544,78 @@ export const serverSchema = v.strictObject({
   }),
 });
 
-export const pluginSchema = v.strictObject({
+type MainKey = "plugin" | "url" | "package" | "command";
+
+/** The keys that determine the kind of server; the first that is present counts. */
+export const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
+/** The keys of a process, however it is started. */
+const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
+  (key) => !["command", "package", "runner"].includes(key),
+);
+/** The keys that a server of each kind may have, of those that only some kinds have. */
+const KEYS_OF_KIND: Readonly<Record<MainKey, readonly string[]>> = {
+  plugin: [],
+  url: REMOTE_KEYS.filter((key) => key !== "url"),
+  package: [...PROCESS_ONLY_KEYS, "runner"],
+  command: PROCESS_ONLY_KEYS,
+};
+const KINDS: Readonly<Record<MainKey, string>> = {
+  plugin: "which neither starts a process nor goes anywhere",
+  url: "where no process is started",
+  package: "which starts a process and goes nowhere",
+  command: "which is started as it is, and goes nowhere",
+};
+
+/**
+ * A server of a manifest, with the rules about several of its keys. Servers of clients' files are checked with
+ * `serverSchema` alone: clients ignore keys that do not belong together.
+ */
+export const manifestServerSchema = v.pipe(
+  serverSchema,
+  // A server is either a process, or remote, or part of a plugin. Wrong values of other keys do not matter here.
+  v.rawCheck(({ dataset: { value: server }, addIssue }) => {
+    if (!isTable(server)) return;
+    const [first, ...others] = MAIN_KEYS.filter((key) => key in server);
+    if (first === undefined) {
+      addIssue({ message: "is missing", path: issuePath(server, ["command"], "value") });
+      return;
+    }
+    for (const key of others) {
+      const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
+      addIssue({ message, path: issuePath(server, [key], "key") });
+    }
+    for (const key of new Set(MAIN_KEYS.flatMap((kind) => KEYS_OF_KIND[kind]))) {
+      if (!(key in server) || KEYS_OF_KIND[first].includes(key)) continue;
+      const message = `cannot stand beside ${first}, ${KINDS[first]}`;
+      addIssue({ message, path: issuePath(server, [key], "key") });
+    }
+  }),
+  // A package needs one of its runners, and the variables of a container need names that the runner can be given.
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed || dataset.value.package === undefined) return;
+    const { package: packageSpec, runner, env = {} } = dataset.value;
+    const { origin } = packageSpec;
+    const runners = runnersOf(origin);
+    if (runner !== undefined && !runners.includes(runner)) {
+      const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
+      addIssue({ message, path: issuePath(dataset.value, ["runner"], "value") });
+    }
+    for (const name of Object.keys(env)) {
+      if (origin !== "docker" || VARIABLE_NAME.test(name)) continue;
+      const message = "cannot be the name of a variable of a container";
+      addIssue({ message, path: issuePath(dataset.value, ["env", name], "key") });
+    }
+  }),
+);
+
+export const pluginSchema = table({
   use: withNotes(nonEmptyText, {
     title: "Which plugin",
     description:
       "The name of one that is built in or of a package, or the path of a file: it begins with ./, ../ (from this file), / or ~/. Files and packages are code that toolmux runs.",
     examples: ["audit-log", "./my-plugin.ts"],
   }),
-  options: optionalKey(table, {
+  options: optionalKey(uncheckedTable, {
     title: "Options",
     description: "What the plugin itself wants to know.",
     default: {},
@@ -597,7 +639,7 @@ export const pluginSchema = v.strictObject({
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
-export const registrySchema = v.strictObject({
+export const registrySchema = table({
   directories: optionalKey(
     v.array(
       v.pipe(
@@ -617,7 +659,7 @@ export const registrySchema = v.strictObject({
 });
 
 /** The root of a manifest file. The values are validated separately. */
-export const fileSchema = v.strictObject({
+export const fileSchema = table({
   $schema: optionalKey(text, { title: "Schema", description: "Where this schema is." }),
   hub: optionalKey(v.unknown(), { title: "The hub", description: "Settings of toolmux itself." }),
   defaults: optionalKey(v.unknown(), {
@@ -650,237 +692,6 @@ export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 
-/**
- * `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a name in characters, including
- * the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for slow servers; `parallelStarts`
- * is how many servers may start at a time.
- */
-export type HubSettings = Required<HubInput>;
-
-/**
- * The token that HTTP clients must send, as written; `${…}` is resolved when the HTTP server starts. Kept apart from
- * the settings, because those are shown.
- */
-export interface HttpToken {
-  readonly text: string;
-  /** The file that sets it, absolute. */
-  readonly file: string;
-  readonly baseDir: string;
-}
-
-/**
- * What to do when a server is lost. `exponential` waits `base` ms, doubled each time up to `max` ms, less a random
- * fraction of up to `jitter` (0…1); `immediate` does not wait. After `maxAttempts` failures in a row (0: no limit) the
- * server is failed.
- */
-export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
-
-/**
- * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one call,
- * extended by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message; `healthInterval` (ms, 0: never):
- * how often a silent server is pinged; `idleStop` (ms, 0: never): how long without calls until it is stopped.
- * `startLimit` (ms): when a start that has exceeded `connectTimeout`, and that no request waits for, is aborted;
- * absent: at `connectTimeout`, because the manifest sets that key.
- */
-export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
-  readonly reconnect: Reconnect;
-  readonly startLimit?: number;
-};
-
-/** Which prompts are shown, and under which names; all keys are the server's own names. */
-export interface PromptRules {
-  /** Globs; undefined: all. */
-  readonly allow: readonly string[] | undefined;
-  /** Globs; take precedence over `allow`. */
-  readonly deny: readonly string[];
-  /** Remote name → exposed name before the prefix. Has no prototype. */
-  readonly rename: Readonly<Record<string, string>>;
-}
-
-/** Which skills are shown: globs of their names or URIs (ext-skills, Skill URIs). */
-export interface SkillRules {
-  /** undefined: all. */
-  readonly allow?: readonly string[] | undefined;
-  /** Takes precedence over `allow`. */
-  readonly deny?: readonly string[] | undefined;
-}
-
-/** Which tools are shown, and under which names, with their timeouts and overrides. */
-export interface ToolRules extends PromptRules {
-  /** Timeouts in ms by the server's own tool name; replace `callTimeout`. Has no prototype. */
-  readonly timeout: Readonly<Record<string, number>>;
-  /** Descriptions that replace the server's, by the server's own tool name. Has no prototype. */
-  readonly describe?: Readonly<Record<string, string>>;
-  /** Members to set in a tool's `_meta`, by the server's own tool name; other members are kept. */
-  readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-  /**
-   * Remote name → annotations to set; the server's other annotations are kept. They also decide whether a call may be
-   * retried.
-   */
-  readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
-}
-
-/** Annotations that the manifest sets (schema, ToolAnnotations). */
-export type ToolAnnotations = Readonly<v.InferOutput<typeof annotationsSchema>>;
-
-interface ServerBase {
-  /** The key in the manifest. */
-  readonly name: string;
-  readonly enabled: boolean;
-  /** The prefix of the names of its tools and prompts; empty: no prefix and no separator. */
-  readonly prefix: string;
-}
-
-/** What all runnable servers have in common. */
-interface RunnableBase extends ServerBase, Limits {
-  /** Whether all clients share one process, or each has its own. */
-  readonly isolation: "shared" | "perClient";
-  /** Whether the server is started by the first call of one of its tools, instead of when the hub starts. */
-  readonly lazy: boolean;
-  /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
-  readonly era: "auto" | "legacy" | "modern";
-  readonly tools: ToolRules;
-  readonly prompts: PromptRules;
-  /** Absent: all. */
-  readonly skills?: SkillRules | undefined;
-}
-
-/** A server whose texts may hold `${…}`. */
-interface TemplatedServer {
-  /** The folder of the server's file; relative paths start there. */
-  readonly baseDir: string;
-  /** The placeholders that are understood: those of manifests, or those of clients. */
-  readonly syntax: "toolmux" | "client";
-  /** Where the server's secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
-  readonly secretSources?: readonly SecretSource[];
-}
-
-/** A server that runs as a child process and speaks over its stdin and stdout. */
-export interface StdioServer extends RunnableBase, TemplatedServer {
-  readonly kind: "stdio";
-  /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` resolves their `${…}` at each spawn. */
-  readonly command: string;
-  readonly args: readonly string[];
-  /** If a package was named, `command` is its preferred runner. */
-  readonly package?: PackageLaunch | undefined;
-  /** Has no prototype. */
-  readonly env: Readonly<Record<string, string>>;
-  /** Names of variables to copy from the hub's own environment, where set. */
-  readonly inheritEnv: readonly string[];
-  /** Relative to `baseDir`; undefined: the hub's working directory. */
-  readonly cwd: string | undefined;
-}
-
-/** A server that is reached over HTTP. */
-export interface RemoteServer extends RunnableBase, RemoteSettings, TemplatedServer {
-  readonly kind: "remote";
-}
-
-/** The file and the path of the keys that something comes from, for messages. */
-export interface SpecSource {
-  readonly file: string;
-  readonly path: KeyPath;
-}
-
-/** A server that a plugin runs inside this process. */
-export interface PluginServer extends RunnableBase {
-  readonly kind: "plugin";
-  /** The name of the plugin that provides it. */
-  readonly plugin: string;
-  /** Where the manifest names the server or the plugin. */
-  readonly origin: SpecSource;
-  /**
-   * The number of the plugin set that the server belongs to; 0 while unknown. Each reload of the plugins creates a new
-   * set with new servers.
-   */
-  readonly set: number;
-}
-
-/** A server outside of this process, which may need secrets. */
-export type ExternalServer = StdioServer | RemoteServer;
-
-/** A server that can be run. */
-export type RunnableServer = ExternalServer | PluginServer;
-
-/** An entry of a client's file that cannot be run; it affects only itself. */
-export interface UnsupportedServer extends ServerBase {
-  readonly kind: "unsupported";
-  /** The end of a sentence, without a full stop. */
-  readonly reason: string;
-}
-
-/** A server whose table has problems. It is never started with a part of its table ignored, and affects only itself. */
-export interface InvalidServer extends ServerBase {
-  readonly kind: "invalid";
-  /** At least one; in the order of the text. */
-  readonly problems: readonly Problem[];
-}
-
-export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;
-
-/** Whether a server can be run. */
-export function isRunnable(spec: ServerSpec): spec is RunnableServer {
-  return spec.kind !== "unsupported" && spec.kind !== "invalid";
-}
-
-/** A plugin, as configured by one entry of `[[plugins]]`. */
-export interface PluginSpec {
-  /** As written: the name of a built-in plugin or of a package, or a path. */
-  readonly use: string;
-  /** Absolute, if `use` is a path. */
-  readonly path: string | undefined;
-  /** The plugin's options, not validated yet; undefined if there are none. Has no prototype. */
-  readonly options: Readonly<Record<string, unknown>> | undefined;
-  /** Globs: the servers that it applies to; undefined: all. */
-  readonly servers: readonly string[] | undefined;
-  /** Globs: the tools that it applies to, by remote name; undefined: all. */
-  readonly tools: readonly string[] | undefined;
-  /** The folder of its file. */
-  readonly baseDir: string;
-  readonly origin: SpecSource;
-}
-
-/** What the user wants; immutable. */
-export interface Manifest {
-  readonly hub: HubSettings;
-  readonly httpToken?: HttpToken | undefined;
-  /** In the order of first mention over all files. */
-  readonly servers: readonly ServerSpec[];
-  /** The limits of servers that set none. */
-  readonly defaults: Limits;
-  /** The registries that `toolmux search` uses; absent: the default ones. */
-  readonly registries?: readonly string[] | undefined;
-  /** In the order of the files, then in the order within each; the first is the outermost. */
-  readonly plugins: readonly PluginSpec[];
-  /** The files that it was merged from, absolute, in the order of merging. */
-  readonly sources: readonly string[];
-}
-
-export const HUB_DEFAULTS: HubSettings = {
-  name: "toolmux",
-  separator: "__",
-  nameLimit: 64,
-  clientPrefix: "mcp__toolmux__",
-  listWait: 5_000,
-  parallelStarts: 24,
-};
-
-/**
- * The default of `startLimit` where the manifest does not set `connectTimeout`, in ms: a first start may download a
- * lot.
- */
-export const START_LIMIT = 300_000;
-
-export const LIMIT_DEFAULTS: Limits = {
-  connectTimeout: 30_000,
-  callTimeout: 60_000,
-  maxCallTimeout: 900_000,
-  maxMessage: 64 * 1024 * 1024,
-  healthInterval: 30_000,
-  reconnect: { policy: "exponential", base: 1_000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
-  idleStop: 0,
-};
-
 /* The manifest's table `secrets`: where `${secret:NAME}` is looked up, and whether `${cmd:…}` may be used. */
 
 /** All secret sources, in the default order of look-up. */
@@ -888,13 +699,24 @@ export const SECRET_SOURCES = ["environment", "file"] as const;
 
 export type SecretSource = (typeof SECRET_SOURCES)[number];
 
-const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
+/** The names of the sources, for messages. */
+export const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
 
-export const secretsSchema = v.strictObject({
+export const secretsSchema = table({
   sources: optionalKey(
     v.pipe(
       v.array(v.picklist(SECRET_SOURCES, `one of ${SOURCE_NAMES}`), `an array of ${SOURCE_NAMES}`),
       v.nonEmpty(`at least one of ${SOURCE_NAMES}`),
+      v.rawCheck(({ dataset, addIssue }) => {
+        if (!dataset.typed) return;
+        for (const [at, name] of dataset.value.entries()) {
+          if (dataset.value.indexOf(name) === at) continue;
+          addIssue({
+            message: "stands there twice",
+            path: issuePath(dataset.value, [at], "value"),
+          });
+        }
+      }),
     ),
     {
       title: "Where secrets are",
@@ -922,52 +744,3 @@ export interface SecretSettings {
 }
 
 export const DEFAULT_SECRET_SETTINGS: SecretSettings = { sources: undefined, commands: false };
-
-/** Reads the table `secrets` of a manifest. */
-export function readSecretSettings(secretsTable: Table): {
-  readonly settings: SecretSettings;
-  readonly problems: readonly UnplacedProblem[];
-} {
-  const checked = validate(secretsSchema, secretsTable["secrets"] ?? {}, ["secrets"]);
-  if (checked.ok) {
-    const { sources, commands = false } = checked.value;
-    const duplicates = findDuplicates(sources ?? []);
-    return { settings: { sources, commands }, problems: duplicates };
-  }
-  const problems = checked.problems.map((problem) =>
-    suggestSource(problem, secretsTable["secrets"]),
-  );
-  // `commands` counts even if other settings of the table are invalid: otherwise every `${cmd:…}` would be reported as
-  // not allowed, too.
-  const commands = isTable(secretsTable["secrets"]) && secretsTable["secrets"]["commands"] === true;
-  return { settings: { sources: undefined, commands }, problems };
-}
-
-function findDuplicates(sources: readonly SecretSource[]): readonly UnplacedProblem[] {
-  return sources.flatMap((name, at) =>
-    sources.indexOf(name) === at
-      ? []
-      : [{ path: ["secrets", "sources", at], at: "value" as const, message: "stands there twice" }],
-  );
-}
-
-const KEYCHAIN_ADVICE =
-  'found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)';
-
-/**
- * If the problem is an unknown secret source, adds to the message the source that was probably meant, or what to do
- * instead of naming a source of earlier versions.
- */
-function suggestSource(problem: UnplacedProblem, secretsTable: unknown): UnplacedProblem {
-  const [, key, at] = problem.path;
-  const sources = isTable(secretsTable) ? secretsTable["sources"] : undefined;
-  if (key !== "sources" || typeof at !== "number" || !Array.isArray(sources)) return problem;
-  const found: unknown = sources[at];
-  if (found === "keychain") return { ...problem, message: KEYCHAIN_ADVICE };
-  const nearest = typeof found === "string" ? findNearest(found, SECRET_SOURCES) : undefined;
-  if (nearest === undefined) return problem;
-  return {
-    ...problem,
-    message: `expected one of ${SOURCE_NAMES}, found ${describeValue(found, true)}; did you mean "${nearest}"?`,
-  };
-}

@@ -1,6 +1,7 @@
 import { parse, TomlError } from "smol-toml";
 import type { AST } from "toml-eslint-parser";
-import type { ParsedFile, PositionFinder, Position } from "./problems.ts";
+import type { ParsedFile, PositionFinder } from "./parse.ts";
+import type { Position } from "./problems.ts";
 
 export function parseToml(text: string): ParsedFile {
   try {

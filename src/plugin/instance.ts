@@ -3,7 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { matchesGlob } from "../catalog/names.ts";
-import type { PluginSpec } from "../manifest/schema.ts";
+import type { PluginSpec } from "../manifest/manifest.ts";
 import { describePluginFault, formatPluginFault, markHandled } from "./errors.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 
@@ -169,7 +169,7 @@ export class PluginInstance {
   circuitOpenError(): HubError {
     const reason = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
     const end = /[.!?]$/.test(reason) ? "" : ".";
-    const text = `${reason}${end} It failed ${MAX_FAILURES} times in a row and is left alone for a while.`;
+    const text = `${reason}${end} It failed ${MAX_FAILURES} times in a row and is skipped for a while.`;
     return markHandled(new HubError("pluginFailed", text));
   }
 }

@@ -4,15 +4,10 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { resolvePackage, runtimeName } from "../base/runtime.ts";
-import {
-  describeValue,
-  findNearest,
-  type KeyPath,
-  type UnplacedProblem,
-  validateOptions,
-  type ValidationResult,
-} from "../manifest/problems.ts";
-import type { PluginSpec } from "../manifest/schema.ts";
+import { describeValue, findNearest, type Problem, type SpecSource } from "../manifest/problems.ts";
+import { validateOptions } from "../manifest/plugin-options.ts";
+import type { ValidationResult } from "../manifest/validate.ts";
+import type { PluginSpec } from "../manifest/manifest.ts";
 import { createTable } from "../manifest/table.ts";
 import { describePluginFault, formatPluginFault } from "./errors.ts";
 import {
@@ -117,7 +112,7 @@ export interface LoadedPlugin {
 
 export type PluginLoadResult =
   | { readonly ok: true; readonly loaded: LoadedPlugin }
-  | { readonly ok: false; readonly problems: readonly UnplacedProblem[] };
+  | { readonly ok: false; readonly problems: readonly Problem[] };
 
 /**
  * Loads the plugin of a manifest entry and validates its options. Never rejects.
@@ -127,13 +122,14 @@ export async function loadPlugin(
   spec: PluginSpec,
   loaders: PluginLoaders = BUILT_IN_PLUGINS,
 ): Promise<PluginLoadResult> {
-  const { path: at } = spec.origin;
+  const { file, path: at } = spec.origin;
   const found = await findPlugin(spec, loaders);
   if ("fault" in found) {
-    return { ok: false, problems: [makeProblem([...at, "use"], found.fault)] };
+    const use = { file, path: [...at, "use"] };
+    return { ok: false, problems: [{ ...use, at: "value", message: found.fault }] };
   }
   const { plugin, path } = found;
-  const checked = await checkOptions(plugin, spec.options, [...at, "options"]);
+  const checked = await checkOptions(plugin, spec.options, { file, path: [...at, "options"] });
   if (!checked.ok) return checked;
   return { ok: true, loaded: { plugin, path, options: checked.value } };
 }
@@ -142,10 +138,12 @@ export async function loadPlugin(
  * The problems of an entry that are known without loading foreign code: invalid options of a built-in plugin, or a
  * missing package. Never rejects.
  */
-export async function checkPlugin(spec: PluginSpec): Promise<readonly UnplacedProblem[]> {
+export async function checkPlugin(spec: PluginSpec): Promise<readonly Problem[]> {
   if (findBuiltIn(spec, BUILT_IN_PLUGINS) === undefined) {
     if (locatePlugin(spec) !== undefined) return [];
-    return [makeProblem([...spec.origin.path, "use"], notFoundMessage(spec, BUILT_IN_PLUGINS))];
+    const { file, path } = spec.origin;
+    const message = notFoundMessage(spec, BUILT_IN_PLUGINS);
+    return [{ file, path: [...path, "use"], at: "value", message }];
   }
   const result = await loadPlugin(spec);
   return result.ok ? [] : result.problems;
@@ -225,24 +223,22 @@ function isSchema(value: unknown): value is Schema<unknown> {
 async function checkOptions(
   { options: schema }: Plugin,
   options: PluginSpec["options"],
-  base: KeyPath,
+  source: SpecSource,
 ): Promise<ValidationResult<unknown>> {
   if (schema === undefined) {
     if (options === undefined) return { ok: true, value: undefined };
-    return { ok: false, problems: [makeProblem(base, "this plugin has no options", "key")] };
+    return {
+      ok: false,
+      problems: [{ ...source, at: "key", message: "this plugin takes no options" }],
+    };
   }
   try {
-    return await validateOptions(schema, options ?? createTable<unknown>(), base);
+    return await validateOptions(schema, options ?? createTable<unknown>(), source);
   } catch (error) {
     const { message: fault } = describePluginFault(error, undefined);
-    return { ok: false, problems: [makeProblem(base, `cannot be checked: ${fault}`)] };
+    return {
+      ok: false,
+      problems: [{ ...source, at: "value", message: `cannot be checked: ${fault}` }],
+    };
   }
-}
-
-function makeProblem(
-  path: KeyPath,
-  message: string,
-  at: UnplacedProblem["at"] = "value",
-): UnplacedProblem {
-  return { path, at, message };
 }

@@ -1,7 +1,7 @@
 import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
 import type { EventKind, EventListener, HubEvent, LogLevel } from "../base/events.ts";
-import { delay, globs, limit, size } from "../manifest/schema.ts";
+import { delay, globs, limit, size } from "../manifest/fields.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   type JsonTextMember,

@@ -1,28 +1,14 @@
 import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/merge.ts";
-import { addPositionsLater } from "../manifest/load.ts";
+import { addPositionsLater } from "../manifest/positions.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
-import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
+import type { Manifest, PluginServer, ServerSpec } from "../manifest/manifest.ts";
 import type { PluginInstance } from "./instance.ts";
 
 /** A server or scheme of a plugin that cannot be used. */
 export interface PluginResourceProblem {
   readonly member: PluginInstance;
   readonly message: string;
-}
-
-/** Adds positions to problems of several files. */
-export async function placePluginProblems(
-  problems: readonly Problem[],
-): Promise<readonly Problem[]> {
-  const files = [...new Set(problems.map(({ file }) => file))];
-  const placed = files.map((file) =>
-    addPositionsLater(
-      file,
-      problems.filter((problem) => problem.file === file),
-    ),
-  );
-  return (await Promise.all(placed)).flat();
 }
 
 /** A problem of one server's entry. */
@@ -40,7 +26,7 @@ export async function markServersInvalid(
     const own = serverProblems.filter(({ server }) => server === spec.name);
     if (own.length === 0) return spec;
     const { name, enabled, prefix } = spec;
-    return { kind: "invalid", name, enabled, prefix, problems: await placePluginProblems(own) };
+    return { kind: "invalid", name, enabled, prefix, problems: await addPositionsLater(own) };
   });
   return { ...manifest, servers: await Promise.all(servers) };
 }
@@ -52,8 +38,7 @@ export function findUnknownServers(
 ): readonly ServerProblem[] {
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
-    const { file, path } = spec.origin;
-    return [{ file, server: spec.name, ...missingPluginProblem(spec.plugin, path, names) }];
+    return [{ server: spec.name, ...missingPluginProblem(spec.plugin, spec.origin, names) }];
   });
 }
 
@@ -98,7 +83,7 @@ export function addPluginServers(
       const owner = owners.get(name);
       const configured = allServers.find((spec) => spec.name === name);
       const isTaken = allServers.some((spec) => spec.enabled && spec.prefix === name);
-      const advice = `say so under [servers.NAME] with plugin = "${member.name}"`;
+      const advice = `add it under [servers.NAME] with plugin = "${member.name}"`;
       if (name === "") {
         addProblem("one of its servers has no name");
       } else if (owner !== undefined) {

@@ -2,9 +2,10 @@ import { formatDuration } from "../base/format.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
-import type { Problem, UnplacedProblem } from "../manifest/problems.ts";
-import type { Manifest, PluginSpec } from "../manifest/schema.ts";
+import type { Problem } from "../manifest/problems.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
+import { addPositionsLater } from "../manifest/positions.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "./load.ts";
 import { describePluginFault, formatPluginFault } from "./errors.ts";
 import { makePluginHost, type PluginHostOptions, subscribeEvents } from "./host.ts";
@@ -15,7 +16,6 @@ import {
   findMissingServers,
   findUnknownServers,
   markServersInvalid,
-  placePluginProblems,
   type PluginResourceProblem,
 } from "./servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";
@@ -60,11 +60,9 @@ export async function setUpPlugins(
   );
   const loaded: LoadedPlugin[] = [];
   const problems: Problem[] = [];
-  for (const [i, result] of loading.entries()) {
-    const spec = declared.plugins[i];
+  for (const result of loading) {
     if (result.ok) loaded.push(result.loaded);
-    else if (spec)
-      problems.push(...result.problems.map((complaint) => problemOfEntry(spec, complaint)));
+    else problems.push(...result.problems);
   }
   if (problems.length > 0) return failedSetup(problems);
   const names = loaded.map(({ plugin }) => plugin.name);
@@ -93,7 +91,7 @@ export async function setUpPlugins(
     const run = async (): Promise<Parts> =>
       plugin.setup(options, makePluginHost(instance, hostOptions));
     const problem = await setUp(instance, run(), setupTimeout);
-    if (problem !== undefined) problems.push(problemOfEntry(spec, problem));
+    if (problem !== undefined) problems.push(problem);
     if (problems.length > 0) break;
   }
   const number = ++setCount;
@@ -136,16 +134,12 @@ export async function reusePlugins(
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }
 
-function problemOfEntry({ origin }: PluginSpec, complaint: UnplacedProblem): Problem {
-  return { file: origin.file, ...complaint };
-}
-
 /** Sets up one plugin. @returns the problem, if any */
 async function setUp(
   member: PluginInstance,
   promise: Promise<Parts>,
   timeout: number,
-): Promise<UnplacedProblem | undefined> {
+): Promise<Problem | undefined> {
   let outcome: { readonly parts: unknown } | { readonly thrown: unknown } | undefined;
   const done = promise.then(
     (parts: unknown) => (outcome = { parts }),
@@ -167,7 +161,7 @@ async function setUp(
   return undefined;
 }
 
-function setupProblem(member: PluginInstance, fault: string): UnplacedProblem {
+function setupProblem(member: PluginInstance, fault: string): Problem {
   return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`);
 }
 
@@ -222,9 +216,9 @@ function toPluginProblem({ member, message }: PluginResourceProblem): Problem {
 }
 
 function problemOfPlugin({ spec }: PluginInstance, message: string): Problem {
-  return problemOfEntry(spec, { path: spec.origin.path, at: "key", message });
+  return { ...spec.origin, at: "key", message };
 }
 
 async function failedSetup(unplaced: readonly Problem[]): Promise<PreparedManifest> {
-  return { ok: false, problems: await placePluginProblems(unplaced) };
+  return { ok: false, problems: await addPositionsLater(unplaced) };
 }

@@ -1,12 +1,13 @@
 import { HubError } from "../base/errors.ts";
-import { mergeSources } from "../manifest/merge.ts";
+import { mergeConfigs } from "../manifest/merge.ts";
 import { readManifestFile } from "../manifest/read.ts";
+import { LIMIT_KEYS } from "../manifest/schema.ts";
 import {
   isRunnable,
   type Manifest,
   type PromptRules,
   type RunnableServer,
-} from "../manifest/schema.ts";
+} from "../manifest/manifest.ts";
 
 /** Replaces the command or URL of a recorded server, which may contain secrets and is never started. */
 const PLACEHOLDER_COMMAND = "recorded";
@@ -17,13 +18,7 @@ const RECORDED_SETTINGS = [
   "isolation",
   "lazy",
   "era",
-  "connectTimeout",
-  "callTimeout",
-  "maxCallTimeout",
-  "maxMessage",
-  "healthInterval",
-  "reconnect",
-  "idleStop",
+  ...LIMIT_KEYS,
 ] as const satisfies readonly (keyof RunnableServer)[];
 
 /**
@@ -62,25 +57,22 @@ function describeRules({ allow, deny, rename }: PromptRules): object {
  * @throws {HubError} usage if it is invalid
  */
 export function readManifest(document: unknown, servers: readonly string[]): Manifest {
-  const recorded = document === undefined ? [] : [readManifestFile(document)];
-  const missing = servers.filter(
-    (name) => !recorded.some((fileConfig) => fileConfig.servers.has(name)),
-  );
+  const source = { file: "", baseDir: "/" };
+  const recorded = document === undefined ? [] : [readManifestFile(document, source)];
+  const missing = servers.filter((name) => !recorded.some((config) => config.servers.has(name)));
   const missingSpecs = Object.fromEntries(
     missing.map((name) => [name, { command: PLACEHOLDER_COMMAND }]),
   );
-  const fileConfigs = [...recorded, readManifestFile({ servers: missingSpecs })];
-  const [problem] = fileConfigs.flatMap(({ problems }) => problems);
-  const merged = mergeSources(
-    fileConfigs.map((fileConfig) => ({ file: "", baseDir: "/", fileConfig })),
-  );
+  const configs = [...recorded, readManifestFile({ servers: missingSpecs }, source)];
+  const [problem] = configs.flatMap(({ problems }) => problems);
+  const merged = mergeConfigs(configs);
   const [mergeProblem] = merged.problems;
   const firstProblem = problem ?? mergeProblem;
   if (firstProblem !== undefined) {
     const where = firstProblem.path.join(".");
     throw new HubError(
       "usage",
-      `The recording's manifest is none: ${where}: ${firstProblem.message}.`,
+      `The manifest in the recording is not valid: ${where}: ${firstProblem.message}.`,
     );
   }
   const { hub, defaults } = merged;

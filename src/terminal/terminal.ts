@@ -139,7 +139,9 @@ export class Terminal {
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
-    const { isTTY: isTerminal, columns } = process[stream];
+    const { columns } = process[stream];
+    // Undefined for a pipe or a file, whatever its type says; picocolors would then decide by variables such as CI.
+    const { isTTY: isTerminal = false } = process[stream] as { readonly isTTY?: boolean };
     const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
       isTerminal,

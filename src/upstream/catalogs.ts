@@ -4,7 +4,7 @@ import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../c
 import { diffSections, type RouteTimeouts, type Route, Section } from "../catalog/section.ts";
 import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
-import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
+import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { ServerPool } from "./pool.ts";
 import {

@@ -4,7 +4,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
 import { AuthorizationRunner, LoginElicitation } from "./authorization.ts";
 import { connect, type ConnectEnvironment, type ConnectEvents } from "./connect.ts";
@@ -313,7 +313,7 @@ export class Connection {
     const next = stateAfterStop(state);
     const session = sessionOf(state);
     const since = lateSince(state);
-    const { source, listing } = this.#listingSync;
+    const { source, listing, savedAt } = this.#listingSync;
     const { strayOutput } = this.#options.malformedOutput;
     return {
       client: this.client,
@@ -328,6 +328,7 @@ export class Connection {
       lastError: this.#lastError,
       peer: session?.handshake?.peer ?? this.#past.peer,
       listing: source,
+      ...(savedAt !== undefined && { listedAt: savedAt }),
       tools: listing && countShowable(listing.tools),
       prompts: listing && countShowable(listing.prompts),
       resources: listing && countShowable(listing.resources),

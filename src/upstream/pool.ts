@@ -4,7 +4,7 @@ import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers } from "../manifest/diff.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
 import type { ConnectEnvironment } from "./connect.ts";
 import { Connection } from "./connection.ts";

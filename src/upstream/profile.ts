@@ -1,7 +1,7 @@
 import type { ByteRange, Piece } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import type { EncodedMessage, Notification, Response } from "../jsonrpc/message.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Capabilities, ExtensionSettings } from "../protocol/capabilities.ts";
 import type { Implementation, ServerRequestMethod } from "../protocol/legacy.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";

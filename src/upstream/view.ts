@@ -5,7 +5,7 @@ import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
 import { invalidError } from "../manifest/problems.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";

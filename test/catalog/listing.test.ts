@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MAX_ITEMS, type ServerListing } from "../../src/catalog/listing.ts";
-import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import { ScriptedServer, setUpHubWithClock, connectionStatusOf } from "../fixtures/memory-hub.ts";
 

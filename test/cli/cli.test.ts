@@ -13,7 +13,7 @@ import { parseCommand } from "../fixtures/command-line.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
 import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/manifest.ts";
 import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 
 function invoke(...argv: string[]) {
@@ -56,7 +56,7 @@ describe("a command line", () => {
   it("has defaults for all that it does not say", () => {
     const { config, logLevel, logFormat, options, args } = invoke("list");
     const all = [config, logLevel, logFormat, options, args];
-    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false }, []]);
+    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false, fresh: false }, []]);
   });
 
   it("leaves the words of a call as they are, numbers too", () => {
@@ -97,7 +97,7 @@ describe("a command line", () => {
     ["add foo -y", /"add".*"-y"/],
     ["--log-level loud", /--log-level .*error, warn, info, debug.*"loud"/],
     ["--log-format xml", /--log-format .*text, json.*"xml"/],
-    ["list tools servers", /"list".*"servers"/],
+    ["describe a b", /"describe".*"b"/],
     ["serve now", /"serve".*"now"/],
     ["call", /"call".*: toolmux call NAME/],
     ["trust", /"trust".*: toolmux trust FILE/],

@@ -26,7 +26,7 @@ import {
   type ServerSpec,
   type StdioServer,
   type UnsupportedServer,
-} from "../../src/manifest/schema.ts";
+} from "../../src/manifest/manifest.ts";
 import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
 
 import { remoteSpecOf } from "../fixtures/streamed-transport.ts";

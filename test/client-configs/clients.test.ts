@@ -240,7 +240,10 @@ for (const client of CLIENTS) {
           omissions.map(({ source: origin }) => origin.name),
           left,
         );
-        assert.deepEqual(readServers(plainCopy(taken), []).problems, []);
+        assert.deepEqual(
+          readServers(plainCopy(taken), { file: "", baseDir: "/" }, []).problems,
+          [],
+        );
       }));
 
     for (const remote of [false, true]) {

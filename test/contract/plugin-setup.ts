@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import type { EventBus } from "../../src/base/events.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
-import type { PluginSpec } from "../../src/manifest/schema.ts";
+import type { PluginSpec } from "../../src/manifest/manifest.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "../../src/plugin/load.ts";
 import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
@@ -144,7 +144,7 @@ export function withPlugin<T>(
     await waitForOpenCalls(testHub);
     const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
     assert.deepEqual(
-      lines.filter((line) => line.includes("its dispose did not end")),
+      lines.filter((line) => line.includes("its dispose() did not finish")),
       [],
     );
     return value;

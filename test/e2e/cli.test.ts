@@ -177,12 +177,12 @@ describe("list", () => {
         },
       },
       async (setup) => {
-        const table = await use(setup, "list", "servers");
+        const table = await use(setup, "list", "servers", "--fresh");
         assert.match(
           table.stdout,
           /a +connected +1\nbroken +failed .*cannot open.*\noff +disabled/,
         );
-        const { code, stdout } = await use(setup, "list", "servers", "--json");
+        const { code, stdout } = await use(setup, "list", "servers", "--fresh", "--json");
         assert.equal(code, 0);
         const [a, broken, off] = (JSON.parse(stdout) as { servers: Record<string, unknown>[] })
           .servers;
@@ -460,7 +460,7 @@ describe("serve", () => {
           );
           client.end();
           assert.equal((await finish(client)).code, 0);
-          const { code, stdout } = await use(setup, "list", "servers");
+          const { code, stdout } = await use(setup, "list", "servers", "--fresh");
           assert.equal(code, 3);
           assert.match(stdout, /far +failed/);
         },

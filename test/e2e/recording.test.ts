@@ -240,7 +240,7 @@ describe("a recorded hub", () => {
       assert.equal(await leave(first), 0);
       assert.ok(read(setup).length <= 8192);
       assert.match(read(setup), /"event":"full","limit":8192\}\n$/);
-      assert.match(first.stderr, /warn the recording ends here: it is as large as it may be/);
+      assert.match(first.stderr, /warn the recording ends here: it has reached its size limit/);
     }),
   );
 

@@ -110,11 +110,11 @@ describe("list servers, over HTTP", () => {
     try {
       const servers = { a: scripted("--bare --tool one"), r: { url: upstream.url } };
       await withTestFolder({ servers }, async (setup) => {
-        const { code, stdout } = await run(setup, "list", "servers");
+        const { code, stdout } = await run(setup, "list", "servers", "--fresh");
         assert.equal(code, 0);
         assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
         assert.match(stdout, new RegExp(`^r +connected +\\d+ +http +${upstream.url}$`, "m"));
-        const reported = await run(setup, "list", "servers", "--json");
+        const reported = await run(setup, "list", "servers", "--fresh", "--json");
         const { servers: all } = JSON.parse(reported.stdout) as Document;
         assert.deepEqual(
           all.map(({ name, way, url }) => [name, way, url]),
@@ -468,7 +468,7 @@ describe("progress of a start in a terminal", () => {
   const { command, args = [] } = scripted("--start-delay 700");
   const entry = [command, ...args].map((word) => `'${word}'`).join(" ");
   for (const [what, line, rest] of [
-    ["list", "list servers", /SERVER [^\n]*\nslow [^\n]*connected/],
+    ["list", "list servers", /SERVER [^\n]*\nslow .*idle/],
     ["call", "call slow__echo text=hello", /hello/],
     ["doctor", "doctor --connect", /nothing is wrong|\d (error|warning|note)/],
     ["add", `add slow --file added.toml -- ${entry}`, /it is there/],

@@ -6,7 +6,7 @@ import { HubError } from "../../src/base/errors.ts";
 import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { Logbook } from "../../src/base/logbook.ts";
-import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { type State, updateAlerts } from "../../src/upstream/state.ts";
 import type { Session } from "../../src/upstream/session.ts";

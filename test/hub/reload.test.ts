@@ -9,7 +9,7 @@ import {
   oneof,
   record,
 } from "fast-check";
-import { LIMIT_DEFAULTS, type Manifest } from "../../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS, type Manifest } from "../../src/manifest/manifest.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
 import {
   getRemote,

@@ -7,7 +7,7 @@ import {
   type RemoteServer,
   type ServerSpec,
   type StdioServer,
-} from "../../src/manifest/schema.ts";
+} from "../../src/manifest/manifest.ts";
 
 const SERVER: StdioServer = {
   kind: "stdio",

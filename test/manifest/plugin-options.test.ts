@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import * as ours from "valibot";
-import { formatPath, type StandardSchema, validateOptions } from "../../src/manifest/problems.ts";
-import { delay, globs, limit, size } from "../../src/manifest/schema.ts";
+import { formatPath } from "../../src/manifest/problems.ts";
+import { type StandardSchema, validateOptions } from "../../src/manifest/plugin-options.ts";
+import { delay, globs, limit, size } from "../../src/manifest/fields.ts";
 
 const folder = await realpath(await mkdtemp(join(tmpdir(), "toolmux-valibot-")));
 after(() => rm(folder, { recursive: true, force: true }));
@@ -14,11 +15,11 @@ const copy = join(folder, "valibot.mjs");
 await copyFile(fileURLToPath(import.meta.resolve("valibot")), copy);
 const theirs = (await import(pathToFileURL(copy).href)) as typeof ours;
 
-const BASE = ["plugins", 0, "options"];
+const SOURCE = { file: "/t.toml", path: ["plugins", 0, "options"] };
 
 /** What is told, each as `path: message` below the options; the value if nothing is wrong. */
 async function check<T>(schema: StandardSchema<T>, input: unknown): Promise<unknown> {
-  const checked = await validateOptions(schema, input, BASE);
+  const checked = await validateOptions(schema, input, SOURCE);
   if (checked.ok) return checked.value;
   return checked.problems.map(({ path, message }) =>
     `${formatPath(path).replace(/^plugins\[0\]\.options\.?/, "")}: ${message}`.replace(/^: /, ""),

@@ -3,9 +3,9 @@ import { mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
-import { addPositionsLater } from "../../src/manifest/load.ts";
+import { addPositionsLater } from "../../src/manifest/positions.ts";
 import { formatPath, formatProblem } from "../../src/manifest/problems.ts";
-import type { Manifest } from "../../src/manifest/schema.ts";
+import type { Manifest } from "../../src/manifest/manifest.ts";
 import {
   findProblems,
   loadText,
@@ -397,7 +397,9 @@ describe("a complaint that comes up later", () => {
     withManifestFolder(async (folder) => {
       const text = `${use("x", "options = { a = 1 }\n")}${use("y", "[plugins.options]\nb = 2")}`;
       const file = await folder.write("a.toml", text);
-      const problems = await addPositionsLater(file, complaints);
+      const problems = await addPositionsLater(
+        complaints.map((complaint) => ({ file, ...complaint })),
+      );
       assert.deepEqual(
         problems.map((problem) => folder.shorten(formatProblem(problem))),
         [
@@ -412,7 +414,9 @@ describe("a complaint that comes up later", () => {
     withManifestFolder(async (folder) => {
       const broken = await folder.write("b.toml", "[");
       for (const file of [broken, join(folder.root, "none.toml")]) {
-        const problems = await addPositionsLater(file, complaints);
+        const problems = await addPositionsLater(
+          complaints.map((complaint) => ({ file, ...complaint })),
+        );
         assert.deepEqual(
           problems.map(({ position, path }) => [position, formatPath(path)]),
           [

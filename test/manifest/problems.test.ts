@@ -182,6 +182,34 @@ const TOML: Record<string, readonly Row[]> = {
       "t.toml:3:39: servers.a.tools.meta.t.n: expected a value that JSON has, found Infinity",
     ],
   ],
+  "rules about several keys beside other problems": [
+    [
+      `[hub]\nhttpToken = "\${cmd:x}"\nnmae = "x"`,
+      "t.toml:2:13: hub.httpToken: found the unknown form ${cmd:…}; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+      `t.toml:3:1: hub.nmae: unknown key; did you mean "name"?`,
+    ],
+    [
+      `[secrets]\nsources = ["file", "file"]\ncommands = 1`,
+      "t.toml:2:20: secrets.sources[1]: stands there twice",
+      "t.toml:3:12: secrets.commands: expected true or false, found 1",
+    ],
+    [
+      server(`url = "u"\ncwd = 5\ncolour = 1`),
+      "t.toml:2:1: servers.a.command: cannot stand beside url: a server is either started with a command or from a package, or has a url, or is part of a plugin",
+      "t.toml:4:1: servers.a.cwd: cannot stand beside url, where no process is started",
+      "t.toml:4:7: servers.a.cwd: expected a string, found a number",
+      `t.toml:5:1: servers.a.colour: unknown key; expected one of ${SERVER_KEYS}`,
+    ],
+    [
+      `[servers.a]\nplugin = "p"\nenv.A = "x"`,
+      `t.toml:2:10: servers.a.plugin: there is no plugin "p": [[plugins]] names none`,
+      "t.toml:3:1: servers.a.env: cannot stand beside plugin, which neither starts a process nor goes anywhere",
+    ],
+    [
+      `[servers.a]\npackage = "docker"`,
+      `t.toml:2:11: servers.a.package: expected a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag", found "docker"`,
+    ],
+  ],
   "what is missing": [
     [`[servers.a]\nargs = []`, "t.toml:1:10: servers.a.command: is missing"],
     [`[servers]\na = { args = [] }`, "t.toml:2:1: servers.a.command: is missing"],

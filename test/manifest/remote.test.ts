@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import type { RemoteServer } from "../../src/manifest/schema.ts";
+import type { RemoteServer } from "../../src/manifest/manifest.ts";
 import {
   type ResolvedRemote,
   resolveRemote,

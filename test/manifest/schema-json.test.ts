@@ -3,7 +3,8 @@ import { describe, it } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import committed from "../../toolmux.schema.json" with { type: "json" };
 import { makeSchema } from "../../scripts/schema.ts";
-import { HUB_DEFAULTS, LIMIT_DEFAULTS, REMOTE_KEYS } from "../../src/manifest/schema.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
+import { REMOTE_KEYS } from "../../src/manifest/schema.ts";
 import { readManifestFile } from "../../src/manifest/read.ts";
 import { parseToml } from "../../src/manifest/toml.ts";
 import { parseDuration } from "../../src/manifest/fields.ts";
@@ -196,7 +197,7 @@ describe("the JSON Schema of the manifest", () => {
   for (const toml of GOOD) {
     it(`allows what toolmux allows: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
-      assert.deepEqual(readManifestFile(root).problems, []);
+      assert.deepEqual(readManifestFile(root, { file: "", baseDir: "/" }).problems, []);
       assert.ok(isValid(root), JSON.stringify(isValid.errors));
     });
   }
@@ -204,7 +205,7 @@ describe("the JSON Schema of the manifest", () => {
   for (const toml of BAD) {
     it(`refuses what toolmux refuses: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
-      assert.notDeepEqual(readManifestFile(root).problems, []);
+      assert.notDeepEqual(readManifestFile(root, { file: "", baseDir: "/" }).problems, []);
       assert.ok(!isValid(root));
     });
   }

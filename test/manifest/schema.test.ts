@@ -2,13 +2,8 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { parse } from "smol-toml";
-import {
-  HUB_DEFAULTS,
-  hubSchema,
-  LIMIT_DEFAULTS,
-  pluginSchema,
-  serverSchema,
-} from "../../src/manifest/schema.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
+import { hubSchema, pluginSchema, serverSchema } from "../../src/manifest/schema.ts";
 import { formatDuration, parseDuration, parseSize } from "../../src/manifest/fields.ts";
 import {
   getServer,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { StdioServer } from "../../src/manifest/schema.ts";
+import type { StdioServer } from "../../src/manifest/manifest.ts";
 import { type ResolvedServer, resolveServer } from "../../src/manifest/resolve.ts";
 import {
   getServer,

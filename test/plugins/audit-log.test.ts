@@ -265,7 +265,7 @@ describe("an audit log that cannot be written", () => {
       await end("/dev/null");
       assert.ok(performance.now() - started < 1000);
       const [warning = "", lost, ...more] = logged;
-      assert.match(warning, /^warn: \/dev\/full cannot be written to: .*; calls go on/);
+      assert.match(warning, /^warn: \/dev\/full cannot be written: /);
       assert.equal(lost, "warn: 1001 lines could not be written to /dev/full");
       assert.deepEqual(more, []);
     }),
@@ -273,20 +273,20 @@ describe("an audit log that cannot be written", () => {
 });
 
 describe("options of the audit log", () => {
-  it("have defaults", () => {
+  it("have defaults", async () => {
     const defaults = {
       arguments: false,
       redact: [],
       maxSize: 10 * 1024 * 1024,
       keep: 5,
     };
-    assert.deepEqual(parseOptions({}), defaults);
+    assert.deepEqual(await parseOptions({}), defaults);
   });
 
-  it("are checked, and what was expected is told", () => {
+  it("are checked, and what was expected is told", async () => {
     const PATH = 'a path such as "password", "auth.token", "items.*.secret" or "**.token"';
     const wrong = { file: "", arguments: 1, redact: ["a..b", 1], maxSize: "big", keep: 1.5 };
-    assert.throws(() => parseOptions({ ...wrong, redacted: [] }), {
+    await assert.rejects(parseOptions({ ...wrong, redacted: [] }), {
       message: [
         'redacted: unknown key; did you mean "redact"?',
         'file: expected a string that is not empty, found ""',
@@ -297,6 +297,6 @@ describe("options of the audit log", () => {
         "keep: expected a whole number between 0 and 100, found 1.5",
       ].join("\n"),
     });
-    for (const keep of [-1, 101]) assert.throws(() => parseOptions({ keep }));
+    for (const keep of [-1, 101]) await assert.rejects(parseOptions({ keep }));
   });
 });

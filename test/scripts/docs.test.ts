@@ -4,7 +4,8 @@ import { describe, it } from "node:test";
 import { makePages } from "../../scripts/docs.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { FINDING_CODES } from "../../src/cli/doctor/findings.ts";
-import { HUB_DEFAULTS, LIMIT_DEFAULTS, serverSchema } from "../../src/manifest/schema.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
+import { serverSchema } from "../../src/manifest/schema.ts";
 
 describe("the reference pages", () => {
   for (const [path, text] of makePages()) {

@@ -4,7 +4,7 @@ import { array, assert as check, asyncProperty, constantFrom, nat, oneof } from 
 import { Alerts } from "../../src/base/alerts.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { EventBus } from "../../src/base/events.ts";
-import type { StdioServer } from "../../src/manifest/schema.ts";
+import type { StdioServer } from "../../src/manifest/manifest.ts";
 import { type ClientChannel, profileOf, SHARED_PROFILE } from "../../src/upstream/profile.ts";
 import { StartLimiter } from "../../src/upstream/start-limiter.ts";
 import { ServerPool } from "../../src/upstream/pool.ts";

@@ -11,7 +11,7 @@ import {
 } from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
 import type { HubEvent } from "../../src/base/events.ts";
-import type { Reconnect, StdioServer } from "../../src/manifest/schema.ts";
+import type { Reconnect, StdioServer } from "../../src/manifest/manifest.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { turn, type VirtualClock } from "../fixtures/virtual-clock.ts";
 import {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { array, assert as check, constantFrom, nat, oneof, property, record } from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
-import type { Reconnect } from "../../src/manifest/schema.ts";
+import type { Reconnect } from "../../src/manifest/manifest.ts";
 import {
   type Effect,
   type Signal,

@@ -12,7 +12,7 @@ import {
   LIMIT_DEFAULTS,
   type Manifest,
   type RunnableServer,
-} from "../../manifest/schema.ts";
+} from "../../manifest/manifest.ts";
 import { createTable, isTable, type Table } from "../../manifest/table.ts";
 import {
   makeManifestEntry,

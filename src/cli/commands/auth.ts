@@ -4,7 +4,7 @@ import type { AuthorizationStatus, OAuthAuthorizer } from "../../auth/oauth-auth
 import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
-import type { Manifest, RemoteServer } from "../../manifest/schema.ts";
+import type { Manifest, RemoteServer } from "../../manifest/manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { showWaiting } from "../../terminal/terminal.ts";
 import type { AuthChallenge } from "../../transport/http/target.ts";

@@ -4,13 +4,14 @@ import { HubError } from "../../base/errors.ts";
 import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
 import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
+import { addPositionsLater } from "../../manifest/positions.ts";
 import { formatPath, formatProblem, type Problem } from "../../manifest/problems.ts";
-import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/schema.ts";
+import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/manifest.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
-import { findUnknownServers, placePluginProblems } from "../../plugin/servers.ts";
+import { findUnknownServers } from "../../plugin/servers.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
   describePlugin,
@@ -105,8 +106,8 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
   const { servers, plugins, sources: files } = loaded.manifest;
   const pluginProblems = await findPluginProblems(plugins);
   if (pluginProblems.length > 0)
-    return { ...nothing, problems: await placePluginProblems(pluginProblems), starts: false };
-  const unknownServers = await placePluginProblems(findUnknownPluginServers(loaded.manifest));
+    return { ...nothing, problems: await addPositionsLater(pluginProblems), starts: false };
+  const unknownServers = await addPositionsLater(findUnknownPluginServers(loaded.manifest));
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
   const schemesFor = openSchemeResolvers(context);
   const rows = await Promise.all(servers.map((spec) => checkServer(spec, context, schemesFor)));
@@ -143,11 +144,7 @@ function printSecrets(secrets: readonly SecretRow[], { terminal }: CommandContex
 
 /** Problems in the options of plugins. */
 async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<Problem[]> {
-  const checked = plugins.map(async (spec) => {
-    const { file } = spec.origin;
-    return (await checkPlugin(spec)).map((complaint) => ({ file, ...complaint }));
-  });
-  return (await Promise.all(checked)).flat();
+  return (await Promise.all(plugins.map(checkPlugin))).flat();
 }
 
 /** References to servers that no plugin provides. */

@@ -22,7 +22,7 @@ import { prepareEdit } from "../../manifest/edit/write.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problems.ts";
-import { HUB_DEFAULTS } from "../../manifest/schema.ts";
+import { HUB_DEFAULTS } from "../../manifest/manifest.ts";
 import { openSecrets, type SecretStore } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";

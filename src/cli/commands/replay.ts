@@ -6,7 +6,7 @@ import { settlesWithin, systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
-import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/schema.ts";
+import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/manifest.ts";
 import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/replay.ts";
 import { groupBy } from "../../base/group-by.ts";
 import { readRecording } from "../../recording/reader.ts";

@@ -1,6 +1,6 @@
 import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
-import type { ExternalServer } from "../../manifest/schema.ts";
+import type { ExternalServer } from "../../manifest/manifest.ts";
 import { listSecrets, SECRET_NAME } from "../../manifest/interpolate.ts";
 import {
   isReservedName,

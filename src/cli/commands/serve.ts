@@ -1,6 +1,6 @@
 import { count } from "../../base/format.ts";
 import { HubError } from "../../base/errors.ts";
-import type { Manifest } from "../../manifest/schema.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";

@@ -4,7 +4,7 @@ import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/schema.ts";
+import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import type { ProcessStats } from "../../process/child-process.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import {
@@ -21,7 +21,7 @@ import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { openHub, openSnapshots } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
 
@@ -310,27 +310,28 @@ export interface StartProgress {
 }
 
 /**
- * Shows the progress of starting these servers in a status line, until stopped.
+ * Shows the progress of starting servers in a status line, until stopped. @param servers undefined: those that start
  * @returns a function that stops this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
-  servers: readonly string[],
+  servers: readonly string[] | undefined,
   bus: EventBus,
   line: StatusLine,
   clock: Clock,
 ): () => void {
   const progress = new Map<string, StartProgress>(
-    servers.map((server) => [server, { server, state: "idle", since: clock.now() }]),
+    (servers ?? []).map((server) => [server, { server, state: "idle", since: clock.now() }]),
   );
   let cancelTimer = (): void => {};
   const draw = (): void => {
     cancelTimer();
-    line.show(describeStartProgress([...progress.values()], clock.now()));
+    if (progress.size > 0) line.show(describeStartProgress([...progress.values()], clock.now()));
     cancelTimer = clock.after(REDRAW_INTERVAL, draw);
   };
   const unsubscribe = bus.subscribe(
     (event) => {
-      if (event.kind !== "state" || !progress.has(event.server)) return;
+      if (event.kind !== "state") return;
+      if (servers !== undefined && !progress.has(event.server)) return;
       const { server, to: state } = event;
       progress.set(server, { server, state, since: clock.now() });
       draw();
@@ -387,6 +388,7 @@ export async function status(
     choose: (all) => pickServers(all, invocation.args),
     // Checking the status must not open login pages.
     authorizes: false,
+    snapshots: openSnapshots(context, log, "nothing"),
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {

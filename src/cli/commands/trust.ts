@@ -3,7 +3,7 @@ import { HubError } from "../../base/errors.ts";
 import { expandHome, stateFolder } from "../../base/paths.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
-import type { Manifest, ServerSpec } from "../../manifest/schema.ts";
+import type { Manifest, ServerSpec } from "../../manifest/manifest.ts";
 import { templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
 import type { CommandContext, Invocation } from "../command.ts";

@@ -6,7 +6,7 @@ import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import type { Finding } from "./findings.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
-import type { Manifest } from "../../manifest/schema.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
 import type { CommandContext } from "../command.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { HubError } from "../../base/errors.ts";
 import { parseTemplate, templatePartsOf } from "../../manifest/interpolate.ts";
 import { resolveRemote } from "../../manifest/resolve.ts";
-import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/schema.ts";
+import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import type { CommandContext } from "../command.ts";
 import { openUserAuthorizer } from "../transport-factory.ts";

@@ -5,7 +5,7 @@ import type { Finding, Fix } from "./findings.ts";
 import { plaintextSecretsOf } from "./manifest.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { configFolders, stateFolder } from "../../base/paths.ts";
-import type { Manifest } from "../../manifest/schema.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
 import type { CommandContext } from "../command.ts";

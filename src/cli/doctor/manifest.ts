@@ -1,7 +1,7 @@
 import { findPlaintextSecrets, identifySpec } from "../../client-configs/import-plan.ts";
 import type { LoadedManifest } from "../../manifest/load.ts";
 import { formatPath, type Problem } from "../../manifest/problems.ts";
-import type { ServerSpec } from "../../manifest/schema.ts";
+import type { ServerSpec } from "../../manifest/manifest.ts";
 import type { Finding } from "./findings.ts";
 
 /** Checks the manifest as loaded. @param isThere whether a manifest exists */

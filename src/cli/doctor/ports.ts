@@ -1,6 +1,6 @@
 import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
-import type { ServerSpec } from "../../manifest/schema.ts";
+import type { ServerSpec } from "../../manifest/manifest.ts";
 import { type HttpOptions, readHttpAddress } from "../http-address.ts";
 import type { CommandContext } from "../command.ts";
 

@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import type { FindingCode, Finding } from "./findings.ts";
-import type { ExternalServer, ServerSpec, StdioServer } from "../../manifest/schema.ts";
+import type { ExternalServer, ServerSpec, StdioServer } from "../../manifest/manifest.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";

@@ -5,17 +5,12 @@
  */
 
 import { HubError } from "../../base/errors.ts";
-import { addPositions, readConfigFile } from "../load.ts";
-import { mergeSources } from "../merge.ts";
+import { readConfigFile } from "../file-config.ts";
+import { mergeConfigs } from "../merge.ts";
 import { type FileFormat, parseText } from "../parse.ts";
-import {
-  fileProblem,
-  manifestError,
-  printPathKey,
-  type Problem,
-  type UnplacedProblem,
-} from "../problems.ts";
-import type { ServerSpec } from "../schema.ts";
+import { addPositions } from "../positions.ts";
+import { fileProblem, manifestError, printPathKey } from "../problems.ts";
+import type { ServerSpec } from "../manifest.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";
 import {
   applyChange,
@@ -121,15 +116,12 @@ async function readManifestText(
     const { message, position } = parsed;
     throw manifestError([fileProblem(file, message, position)]);
   }
-  const fileConfig = readConfigFile(parsed.root, file, parsed.duplicates);
-  const source = { file, baseDir, fileConfig };
-  const { servers, ...merged } = mergeSources([source]);
-  const problemsOfMerge: readonly UnplacedProblem[] = merged.problems;
-  const positioned = await addPositions(file, parsed.preparePositions, [
-    ...fileConfig.problems,
-    ...problemsOfMerge,
-  ]);
-  const problems: readonly Problem[] = positioned.map(({ problem }) => problem);
+  const config = readConfigFile(parsed.root, { file, baseDir }, parsed.duplicates);
+  const { servers, ...merged } = mergeConfigs([config]);
+  const problems = await addPositions(
+    [...config.problems, ...merged.problems],
+    parsed.preparePositions,
+  );
   if (problems.length > 0) {
     const unplaced = problems.map((problem) => ({ ...problem, position: undefined }));
     throw manifestError(isWritten ? problems : unplaced);

@@ -5,7 +5,7 @@ import picocolors from "picocolors";
 import { type HttpAddress, withManifestToken } from "../../../src/cli/http-address.ts";
 import { formatCodeFrame } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
-import type { HttpToken } from "../../../src/manifest/schema.ts";
+import type { HttpToken } from "../../../src/manifest/manifest.ts";
 import { resolveHttpToken } from "../../../src/manifest/resolve.ts";
 import { withManifestFolder } from "../../fixtures/manifest/manifest-folder.ts";
 

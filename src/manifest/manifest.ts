@@ -1,0 +1,257 @@
+/**
+ * The manifest: what the user wants, as the rest of the program gets it. `Manifest` and its `ServerSpec`s are immutable
+ * and fully defaulted. `loadManifest` (load.ts) makes a manifest of files, whose content `schema.ts` describes;
+ * `resolve.ts` fills in `${…}` when a server starts.
+ */
+import type { PackageLaunch } from "./package.ts";
+import type { Problem, SpecSource } from "./problems.ts";
+import type { HubInput, LimitsInput, SecretSource, ServerInput } from "./schema.ts";
+
+/**
+ * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
+ * itself (`clientCredentials`, with a secret or a private key in PEM). `scopes` undefined: those that the server asks
+ * for. `issuer`: the only authorization server that may receive the client's secret. `callbackPort` undefined: any free
+ * port. The texts may hold `${…}`.
+ */
+export type OAuthSettings = NonNullable<ServerInput["oauth"]>;
+
+/** How an HTTP server is reached. All texts are as written; `resolveRemote` resolves their `${…}` at each connect. */
+export interface RemoteSettings {
+  readonly url: string;
+  /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
+  readonly transport: "auto" | "http" | "sse";
+  /** Has no prototype. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
+  readonly keyFile: string | undefined;
+  /** A file with PEM certificates that are trusted in addition to the system's; relative to the manifest's folder. */
+  readonly ca: string | undefined;
+  /** `auto`: OAuth if the server requires it and no other credentials are set; `oauth`: from the first request. */
+  readonly auth: "auto" | "none" | "oauth";
+  readonly oauth: OAuthSettings;
+}
+
+/**
+ * `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a name in characters, including
+ * the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for slow servers; `parallelStarts`
+ * is how many servers may start at a time.
+ */
+export type HubSettings = Required<HubInput>;
+
+/**
+ * The token that HTTP clients must send, as written; `${…}` is resolved when the HTTP server starts. Kept apart from
+ * the settings, because those are shown.
+ */
+export interface HttpToken {
+  readonly text: string;
+  /** The file that sets it, absolute. */
+  readonly file: string;
+  readonly baseDir: string;
+}
+
+/**
+ * What to do when a server is lost. `exponential` waits `base` ms, doubled each time up to `max` ms, less a random
+ * fraction of up to `jitter` (0…1); `immediate` does not wait. After `maxAttempts` failures in a row (0: no limit) the
+ * server is failed.
+ */
+export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
+
+/**
+ * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one call,
+ * extended by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message; `healthInterval` (ms, 0: never):
+ * how often a silent server is pinged; `idleStop` (ms, 0: never): how long without calls until it is stopped.
+ * `startLimit` (ms): when a start that has exceeded `connectTimeout`, and that no request waits for, is aborted;
+ * absent: at `connectTimeout`, because the manifest sets that key.
+ */
+export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
+  readonly reconnect: Reconnect;
+  readonly startLimit?: number;
+};
+
+/** Which prompts are shown, and under which names; all keys are the server's own names. */
+export interface PromptRules {
+  /** Globs; undefined: all. */
+  readonly allow: readonly string[] | undefined;
+  /** Globs; take precedence over `allow`. */
+  readonly deny: readonly string[];
+  /** Remote name → exposed name before the prefix. Has no prototype. */
+  readonly rename: Readonly<Record<string, string>>;
+}
+
+/** Which skills are shown: globs of their names or URIs (ext-skills, Skill URIs). */
+export interface SkillRules {
+  /** undefined: all. */
+  readonly allow?: readonly string[] | undefined;
+  /** Takes precedence over `allow`. */
+  readonly deny?: readonly string[] | undefined;
+}
+
+/** Which tools are shown, and under which names, with their timeouts and overrides. */
+export interface ToolRules extends PromptRules {
+  /** Timeouts in ms by the server's own tool name; replace `callTimeout`. Has no prototype. */
+  readonly timeout: Readonly<Record<string, number>>;
+  /** Descriptions that replace the server's, by the server's own tool name. Has no prototype. */
+  readonly describe?: Readonly<Record<string, string>>;
+  /** Members to set in a tool's `_meta`, by the server's own tool name; other members are kept. */
+  readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /**
+   * Remote name → annotations to set; the server's other annotations are kept. They also decide whether a call may be
+   * retried.
+   */
+  readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
+}
+
+/** Annotations that the manifest sets (schema, ToolAnnotations). */
+export type ToolAnnotations = NonNullable<NonNullable<ServerInput["tools"]>["annotations"]>[string];
+
+interface ServerBase {
+  /** The key in the manifest. */
+  readonly name: string;
+  readonly enabled: boolean;
+  /** The prefix of the names of its tools and prompts; empty: no prefix and no separator. */
+  readonly prefix: string;
+}
+
+/** What all runnable servers have in common. */
+interface RunnableBase extends ServerBase, Limits {
+  /** Whether all clients share one process, or each has its own. */
+  readonly isolation: "shared" | "perClient";
+  /** Whether the server is started by the first call of one of its tools, instead of when the hub starts. */
+  readonly lazy: boolean;
+  /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
+  readonly era: "auto" | "legacy" | "modern";
+  readonly tools: ToolRules;
+  readonly prompts: PromptRules;
+  /** Absent: all. */
+  readonly skills?: SkillRules | undefined;
+}
+
+/** A server whose texts may hold `${…}`. */
+interface TemplatedServer {
+  /** The folder of the server's file; relative paths start there. */
+  readonly baseDir: string;
+  /** The placeholders that are understood: those of manifests, or those of clients. */
+  readonly syntax: "toolmux" | "client";
+  /** Where the server's secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
+  readonly secretSources?: readonly SecretSource[];
+}
+
+/** A server that runs as a child process and speaks over its stdin and stdout. */
+export interface StdioServer extends RunnableBase, TemplatedServer {
+  readonly kind: "stdio";
+  /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` resolves their `${…}` at each spawn. */
+  readonly command: string;
+  readonly args: readonly string[];
+  /** If a package was named, `command` is its preferred runner. */
+  readonly package?: PackageLaunch | undefined;
+  /** Has no prototype. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Names of variables to copy from the hub's own environment, where set. */
+  readonly inheritEnv: readonly string[];
+  /** Relative to `baseDir`; undefined: the hub's working directory. */
+  readonly cwd: string | undefined;
+}
+
+/** A server that is reached over HTTP. */
+export interface RemoteServer extends RunnableBase, RemoteSettings, TemplatedServer {
+  readonly kind: "remote";
+}
+
+/** A server that a plugin runs inside this process. */
+export interface PluginServer extends RunnableBase {
+  readonly kind: "plugin";
+  /** The name of the plugin that provides it. */
+  readonly plugin: string;
+  /** Where the manifest names the server or the plugin. */
+  readonly origin: SpecSource;
+  /**
+   * The number of the plugin set that the server belongs to; 0 while unknown. Each reload of the plugins creates a new
+   * set with new servers.
+   */
+  readonly set: number;
+}
+
+/** A server outside of this process, which may need secrets. */
+export type ExternalServer = StdioServer | RemoteServer;
+
+/** A server that can be run. */
+export type RunnableServer = ExternalServer | PluginServer;
+
+/** An entry of a client's file that cannot be run; it affects only itself. */
+export interface UnsupportedServer extends ServerBase {
+  readonly kind: "unsupported";
+  /** The end of a sentence, without a full stop. */
+  readonly reason: string;
+}
+
+/** A server whose table has problems. It is never started with a part of its table ignored, and affects only itself. */
+export interface InvalidServer extends ServerBase {
+  readonly kind: "invalid";
+  /** At least one; in the order of the text. */
+  readonly problems: readonly Problem[];
+}
+
+export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;
+
+/** Whether a server can be run. */
+export function isRunnable(spec: ServerSpec): spec is RunnableServer {
+  return spec.kind !== "unsupported" && spec.kind !== "invalid";
+}
+
+/** A plugin, as configured by one entry of `[[plugins]]`. */
+export interface PluginSpec {
+  /** As written: the name of a built-in plugin or of a package, or a path. */
+  readonly use: string;
+  /** Absolute, if `use` is a path. */
+  readonly path: string | undefined;
+  /** The plugin's options, not validated yet; undefined if there are none. Has no prototype. */
+  readonly options: Readonly<Record<string, unknown>> | undefined;
+  /** Globs: the servers that it applies to; undefined: all. */
+  readonly servers: readonly string[] | undefined;
+  /** Globs: the tools that it applies to, by remote name; undefined: all. */
+  readonly tools: readonly string[] | undefined;
+  /** The folder of its file. */
+  readonly baseDir: string;
+  readonly origin: SpecSource;
+}
+
+/** What the user wants; immutable. */
+export interface Manifest {
+  readonly hub: HubSettings;
+  readonly httpToken?: HttpToken | undefined;
+  /** In the order of first mention over all files. */
+  readonly servers: readonly ServerSpec[];
+  /** The limits of servers that set none. */
+  readonly defaults: Limits;
+  /** The registries that `toolmux search` uses; absent: the default ones. */
+  readonly registries?: readonly string[] | undefined;
+  /** In the order of the files, then in the order within each; the first is the outermost. */
+  readonly plugins: readonly PluginSpec[];
+  /** The files that it was merged from, absolute, in the order of merging. */
+  readonly sources: readonly string[];
+}
+
+export const HUB_DEFAULTS: HubSettings = {
+  name: "toolmux",
+  separator: "__",
+  nameLimit: 64,
+  clientPrefix: "mcp__toolmux__",
+  listWait: 5_000,
+  parallelStarts: 24,
+};
+
+/**
+ * The default of `startLimit` where the manifest does not set `connectTimeout`, in ms: a first start may download a
+ * lot.
+ */
+export const START_LIMIT = 300_000;
+
+export const LIMIT_DEFAULTS: Limits = {
+  connectTimeout: 30_000,
+  callTimeout: 60_000,
+  maxCallTimeout: 900_000,
+  maxMessage: 64 * 1024 * 1024,
+  healthInterval: 30_000,
+  reconnect: { policy: "exponential", base: 1_000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
+  idleStop: 0,
+};
