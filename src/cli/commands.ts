@@ -227,16 +227,14 @@ export const COMMANDS: readonly Command[] = [
     summary: "list the tools, prompts, resources or skills of the servers",
     usage: "[LIST] [SERVER …]",
     words: [0, Number.POSITIVE_INFINITY],
-    hasKnownWords: true,
     choices: LISTS,
+    hasKnownWords: true,
     details: [
-      "Shows immediately what the servers listed last, with the names that clients see.",
-      "It starts a server only if toolmux has no list of it; --fresh starts all servers.",
-      "With names of servers, it shows only these servers.",
+      "Shows at once what the servers listed last, under the names that clients see. Starts only servers that were never listed; --fresh starts them all. With names of servers it shows only these servers.",
       "",
-      `LIST is ${LISTS.slice(0, -1).join(", ")} or ${LISTS.at(-1)}. The default is tools.`,
+      `LIST is ${LISTS.slice(0, -1).join(", ")} or ${LISTS.at(-1)}; the default is tools.`,
       "",
-      "Exit code 3 if no server could be reached.",
+      "Exit codes: 0 listed, 3 no server could be reached.",
     ],
     options: {
       fresh: flag("start the servers and list them now"),
@@ -260,8 +258,7 @@ export const COMMANDS: readonly Command[] = [
     words: [1, 1],
     hasKnownWords: true,
     details: [
-      "TOOL is a name that `toolmux list` shows. Its server is started only if toolmux has",
-      "no list of it, or with --fresh.",
+      "TOOL is a name that `toolmux list` shows. Starts the server of the tool only if it was never listed, or with --fresh.",
     ],
     options: {
       fresh: flag("start the server and list it now"),
@@ -323,8 +320,7 @@ export const COMMANDS: readonly Command[] = [
     hasKnownWords: true,
     takesPairs: true,
     details: [
-      "PROMPT is a name that `toolmux list prompts` shows. Only its server is started.",
-      "key=@FILE reads a value from a file.",
+      "PROMPT is a name that `toolmux list prompts` shows. Starts only the server of the prompt. KEY=@FILE reads a value from a file.",
     ],
     options: { raw: flag("print the result as the JSON that clients get") },
     examples: ["toolmux get github__review_pull_request number=12"],
@@ -338,13 +334,14 @@ export const COMMANDS: readonly Command[] = [
     words: [1, 1],
     hasKnownWords: true,
     details: [
-      "URI is one that `toolmux list resources` shows, or one that matches a template.",
-      "Texts are printed unchanged. Other contents are described in one line each, or",
-      "saved with --output.",
+      "URI is one that `toolmux list resources` shows, or one that matches a template. Text is printed unchanged. Other contents are described in one line each, or saved with --output.",
     ],
     options: {
       raw: flag("print the result as the JSON that clients get"),
-      output: text("DIR", "save binary contents there", { letter: "o", choices: "folder" }),
+      output: text("DIR", "save binary contents in this directory", {
+        letter: "o",
+        choices: "folder",
+      }),
     },
     examples: ["toolmux read file:///work/notes.txt", "toolmux read demo://logo --output ."],
     load: async () => (await import("./commands/read.ts")).read,

@@ -205,7 +205,7 @@ describe("toolmux add", () => {
       const file = join(folder, "toolmux.toml");
       assert.equal(statSync(file).mode & 0o777, 0o600);
       assert.equal(statSync(folder).mode & 0o777, 0o700);
-      const { stdout } = await run(setup, ["list", "servers"]);
+      const { stdout } = await run(setup, ["list", "servers", "--fresh"]);
       assert.match(stdout, /^new +connected/m);
     }),
   );
@@ -262,7 +262,7 @@ describe("toolmux add", () => {
       );
       assert.equal((await run(setup, ["trust", file])).code, 0);
       assert.equal((await run(setup, second ?? [])).code, 0);
-      const { stdout, stderr } = await run(setup, ["list", "servers"]);
+      const { stdout, stderr } = await run(setup, ["list", "servers", "--fresh"]);
       assert.match(stdout, /^two +connected/m, stderr);
     }),
   );
@@ -385,7 +385,7 @@ describe("toolmux add", () => {
             env,
           );
           assert.equal(again.code, 0, again.stderr);
-          const listing = await run(setup, ["--config", config, "list", "servers"], {
+          const listing = await run(setup, ["--config", config, "list", "servers", "--fresh"], {
             ...env,
             [key]: "value-of-key",
           });
