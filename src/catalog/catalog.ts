@@ -7,6 +7,7 @@
 import { applyEdits, type Edit, joinPieces, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { skipWhitespace } from "../base/json.ts";
 import { conform, type SchemaVariant } from "./conformance.ts";
+import { idleRulesOf, idleSkillRulesOf } from "./idle-rules.ts";
 import {
   type CombinedCapabilities,
   isShowable,
@@ -31,7 +32,7 @@ import {
 import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
 import { type ListedRoute, type RouteTimeouts, type SectionEntry, Section } from "./section.ts";
 import { SkillRoots, type SkillRules } from "./skills.ts";
-import { firstOverrideKeys, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
+import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
 import { decodeUri, encodeUriTemplate, encodeUri, uiResourceEdits } from "./uris.ts";
 
 /** The kinds whose items have names, which clients see with a prefix; items of the other kinds have URIs. */
@@ -49,6 +50,8 @@ export interface ExposureRules extends ToolOverrides {
   readonly allow: readonly string[] | undefined;
   readonly deny: readonly string[];
   readonly rename: Readonly<Record<string, string>>;
+  /** Time limits of tools, in ms. They do not change what is exposed. */
+  readonly timeout?: Readonly<Record<string, number>> | undefined;
 }
 
 /** Explains why clients do not see a server's entry, or see it changed or renamed. */
@@ -63,7 +66,9 @@ export interface ExposureNote {
     | "duplicate"
     | "clash"
     | "shortened"
-    /** The manifest overrides members of a tool that the server does not list, or that is hidden. */
+    /** A glob of `allow` or `deny` matches nothing that the server lists; `remoteName` is the glob. */
+    | "idleFilter"
+    /** The manifest has a setting for a tool or prompt that the server does not list, or that is hidden. */
     | "idleOverride"
     /** The manifest overrides a member of a tool for which the server lists another value. */
     | "conflict"
@@ -124,22 +129,17 @@ export function exposeList(input: ExposeListInput, names: NameRules, sha256: Sha
     }
   }
 
-  const overrideKeys = firstOverrideKeys(rules);
-  for (const [remoteName, key] of overrideKeys) {
-    const hasName = (item: ListedItem): boolean => item.key === remoteName;
-    if (transformed.some(hasName)) continue;
-    const reason = items.some(hasName) ? "which is not shown" : "which the server does not list";
-    const text = `${key} names "${remoteName}", ${reason}.`;
-    notes.push({ server, list, remoteName, kind: "idleOverride", text });
-  }
+  // A loop instead of `push(...)`, because there may be more notes than a function call may have arguments.
+  for (const note of idleRulesOf(server, list, rules, items, transformed)) notes.push(note);
 
+  const overridden = overriddenNames(rules);
   const renamed: SectionEntry[] = [];
   const entries: SectionEntry[] = [];
   for (const listed of transformed) {
     const conforming = conformForClients(listed, list, input.schemaRules, addNote);
     if (conforming === undefined) continue;
     const { key } = conforming;
-    const { item, conflicts } = overrideKeys.has(key)
+    const { item, conflicts } = overridden.has(key)
       ? overrideTool(conforming, rules)
       : { item: conforming, conflicts: [] };
     if (conflicts.length > 0) {
@@ -526,7 +526,10 @@ function uriEntriesOf(
   const encode = kind === "resources" ? encodeUri : encodeUriTemplate;
   const servers = new Set(sources.map(({ server }) => server));
   for (const source of sources) {
-    const { server, listing } = source;
+    const { server, listing, skills: skillRules } = source;
+    if (kind === "skills" && skillRules !== undefined) {
+      for (const note of idleSkillRulesOf(server, skillRules, listing.skills)) notes.push(note);
+    }
     const seen = new Set<string>();
     const addNote: AddNote = ({ key: remoteName }, noteKind, text) =>
       void notes.push({ server, list: kind, remoteName, kind: noteKind, text });

@@ -68,6 +68,12 @@ export function skillRootOf(uri: string): string | undefined {
     : undefined;
 }
 
+/** The name of the skill with this URI: the last segment of its directory. */
+export function skillNameOf(uri: string): string {
+  const root = skillRootOf(uri) ?? uri;
+  return root.slice(root.lastIndexOf("/") + 1);
+}
+
 /** The URI itself and all its ancestor directories, nearest first. */
 function* ancestorPathsOf(uri: string): Generator<string> {
   const first = uri.indexOf("://") + 3;
@@ -104,7 +110,7 @@ export class SkillRoots {
       const hidden = new Set<string>();
       for (const { key } of skills) {
         const root = skillRootOf(key);
-        if (root !== undefined) (isShown(key, root, rules) ? shown : hidden).add(root);
+        if (root !== undefined) (isShown(key, rules) ? shown : hidden).add(root);
       }
       if (rules !== undefined) {
         this.#hidden.set(server, hidden);
@@ -151,7 +157,7 @@ export class SkillRoots {
   /** Whether the manifest hides the skill with this URI (the server's own one), whether the skill is listed or not. */
   hidesSkill(server: string, uri: string): boolean {
     const root = skillRootOf(uri);
-    return root !== undefined && !isShown(uri, root, this.#rules.get(server));
+    return root !== undefined && !isShown(uri, this.#rules.get(server));
   }
 
   /**
@@ -183,10 +189,10 @@ function outermostRootOf(root: string, roots: ReadonlySet<string>): string {
   return found;
 }
 
-/** Whether the rules allow a skill: globs match its name (the last segment of its root) or its whole URI. */
-function isShown(uri: string, root: string, rules: SkillRules | undefined): boolean {
+/** Whether the rules allow a skill: globs match its name or its whole URI. */
+function isShown(uri: string, rules: SkillRules | undefined): boolean {
   if (rules === undefined) return true;
-  const name = root.slice(root.lastIndexOf("/") + 1);
+  const name = skillNameOf(uri);
   const matches = (glob: string): boolean => matchesGlob(glob, name) || matchesGlob(glob, uri);
   return (rules.allow?.some(matches) ?? true) && !(rules.deny?.some(matches) ?? false);
 }

@@ -14,15 +14,9 @@ export interface ToolOverrides {
   readonly annotations?: Readonly<Record<string, Table>> | undefined;
 }
 
-/** Every remote name that has an override, with the first manifest key that sets one. */
-export function firstOverrideKeys(overrides: ToolOverrides): ReadonlyMap<string, string> {
-  const names = new Map<string, string>();
-  for (const key of ["describe", "meta", "annotations"] as const) {
-    for (const name of Object.keys(overrides[key] ?? {})) {
-      if (!names.has(name)) names.set(name, `tools.${key}`);
-    }
-  }
-  return names;
+/** Every remote name that has an override. */
+export function overriddenNames({ describe, meta, annotations }: ToolOverrides): Set<string> {
+  return new Set([describe, meta, annotations].flatMap((table) => Object.keys(table ?? {})));
 }
 
 export interface OverrideResult {

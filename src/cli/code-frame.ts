@@ -1,14 +1,30 @@
-import { formatPath, type Problem } from "../manifest/problems.ts";
+import { detectFormat } from "../manifest/parse.ts";
+import {
+  isPlaintextSecret,
+  isSecretName,
+  MASK,
+  maskArgument,
+} from "../manifest/plaintext-secrets.ts";
+import { findNearest, formatPath, type Problem } from "../manifest/problems.ts";
+import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
-const MASK = "•••";
+/** Keys of tables whose values may all be secrets. */
+const SECRET_TABLES = new Set("env headers oauth options httpToken".split(" "));
 
-/** Paths of settings whose values are never secret; only these are shown. */
-const NEVER_SECRET =
-  /^(?:hub\.(?!httpToken$)|defaults\.)\w+$|^servers\.(?:[\w$-]+|"(?:\\.|[^"\\])*")\.(?:enabled|prefix|\w+Timeout|maxMessage|plugin|tools\..*)$|^plugins\[\d+\]\.(?:use|servers|tools)\b|^secrets\.(?:sources|commands)\b/;
+/** Keys of tables that contain settings under any name, none of which is secret. */
+const OPEN_TABLES = new Set("tools prompts skills reconnect".split(" "));
 
-/** A piece of a line: shown, or replaced by a mask. */
+/** Keys of settings whose values are shown unless they look like a secret. */
+const SHOWN_KEYS = (
+  "command package runner args inheritEnv cwd url transport keyFile ca auth plugin enabled prefix isolation lazy era " +
+  "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
+  "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
+  "parallelStarts use servers sources commands directories"
+).split(" ");
+
+/** A piece of a line. Only a value may be masked. */
 interface Token {
   readonly start: number;
   readonly text: string;
@@ -17,24 +33,21 @@ interface Token {
 
 /**
  * The source line of a problem with a caret below the position; undefined if there is no such line, or it is blank.
- * Values in the line are masked, because they may be secret; only the value that the problem is about is shown, if its
- * setting is never secret.
+ * Values that may be secret are masked: those of `env`, `headers`, `oauth` and of a plugin's options, those that look
+ * like a secret, those of unknown keys, and all values of a file that cannot be parsed.
  * @param source the text of the whole file
  */
 export function formatCodeFrame(
-  { position, path }: Problem,
+  problem: Problem,
   source: string,
   { width, colors }: Pick<TerminalStyle, "width" | "colors">,
 ): string | undefined {
+  const { position } = problem;
   const line = position && source.split(/\r?\n/)[position.line - 1];
   if (position === undefined || line === undefined || line.trim() === "") return undefined;
   const offset = position.column - 1;
-  const { text, caret } = maskLine(
-    line,
-    offset,
-    path.length > 0,
-    NEVER_SECRET.test(formatPath(path)),
-  );
+  const { tokens, isShown } = readLine(line, problem, source);
+  const { text, caret } = maskLine(tokens, offset, isShown);
   const gutter = ` ${position.line} | `;
   const blank = `${" ".repeat(gutter.length - 2)}| `;
   const window = cutAround(text, caret, width - gutter.length);
@@ -44,32 +57,48 @@ export function formatCodeFrame(
   ].join("\n");
 }
 
-/**
- * Masks values in a line. A line that may start inside a multi-line string or comment is masked as a whole.
- * @param parsed whether the file is well-formed; otherwise only a key at the start of the line can be
- * recognized
- * @param showsValue whether the value at `at` may be shown
- */
-function maskLine(
-  line: string,
-  at: number,
-  parsed: boolean,
-  showsValue: boolean,
-): { text: string; caret: number } {
+interface Line {
+  readonly tokens: readonly Token[];
+  readonly isShown: (token: Token) => boolean;
+}
+
+/** Splits a line into tokens. A line that may begin inside of a string or comment is one masked token. */
+function readLine(line: string, { file, path, position }: Problem, source: string): Line {
+  const nothing = (): boolean => false;
+  const isParsed = path.length > 0;
   const mayBeginInside = /"""|'''|\*\//.test(line);
-  const isCertain = parsed && !mayBeginInside;
-  const tokens = isCertain ? readTokens(line) : readLeadingKey(line, mayBeginInside);
+  if (isParsed && !mayBeginInside) {
+    const tokens = readTokens(line, false);
+    const shown = findShownValues(tokens, path);
+    return { tokens, isShown: (token) => shown.has(token) };
+  }
+  if (!isParsed && position !== undefined && detectFormat(file, source) === "toml") {
+    const place = placeOfLine(source, position.line);
+    if (place === "statement" && /^\s*\[/.test(line)) {
+      const [header = ""] = /^[^#]*/.exec(line) ?? [];
+      return { tokens: [{ start: 0, text: header, kind: "punctuation" }], isShown: nothing };
+    }
+    if (place !== "string") return { tokens: readTokens(line, true), isShown: nothing };
+  }
+  return { tokens: readLeadingKey(line, mayBeginInside), isShown: nothing };
+}
+
+function maskLine(
+  tokens: readonly Token[],
+  at: number,
+  isShown: (token: Token) => boolean,
+): { text: string; caret: number } {
   let text = "";
   let caret: number | undefined;
-  for (const { start, text: piece, kind } of tokens) {
-    const end = start + piece.length;
-    const isHere = start <= at && at < end;
-    const isShown = kind !== "value" || (isHere && isCertain && showsValue);
-    if (isHere)
-      caret = text.length + (isShown ? formatPiece(piece.slice(0, at - start)).length : 0);
-    text += isShown ? formatPiece(piece) : maskValue(piece);
+  for (const token of tokens) {
+    const { start, text: piece, kind } = token;
+    const isVisible = kind !== "value" || isShown(token);
+    if (start <= at && at < start + piece.length) {
+      caret = text.length + (isVisible ? formatPiece(piece.slice(0, at - start)).length : 0);
+    }
+    text += isVisible ? formatPiece(piece) : maskValue(piece);
   }
-  return { text: text.trimEnd(), caret: caret ?? text.length };
+  return { text: text.trimEnd(), caret: caret ?? text.trimEnd().length };
 }
 
 /** A piece as shown, with each tab as a space. */
@@ -85,14 +114,83 @@ function maskValue(text: string): string {
     : `${quote}${MASK}${text.length > 1 && text.endsWith(quote) ? quote : ""}`;
 }
 
+/** An array or table in a line, or the table around the whole line. */
+interface Level {
+  /** The keys that lead from the outermost table in the line to the current value. */
+  readonly keys: readonly string[];
+  readonly isArray: boolean;
+  /** The value before the current one in an array; undefined if it may stand in an earlier line. */
+  previous: string | undefined;
+}
+
+/** The values of a line that cannot be secret. @param path of the problem */
+function findShownValues(tokens: readonly Token[], path: Problem["path"]): ReadonlySet<Token> {
+  const shown = new Set<Token>();
+  const names = path.filter((key) => typeof key === "string");
+  // A server or a table that is a text instead may hold anything.
+  const isTableExpected =
+    /^(?:servers(?:\.|$)|hub$|defaults$)/.test(formatPath(path)) && path.length < 3;
+  if (isTableExpected || names.some((key) => SECRET_TABLES.has(key))) return shown;
+  const outer = names.slice(0, -1);
+  const levels: Level[] = [{ keys: [], isArray: false, previous: undefined }];
+  let keys: string[] = [];
+  for (const token of tokens) {
+    const level = levels.at(-1);
+    if (level === undefined) break;
+    const { kind, text } = token;
+    if (kind === "key") keys.push(unquote(text));
+    else if (kind === "value") {
+      const around = [...level.keys, ...keys];
+      const own = around.length > 0 ? [...outer, ...around] : names;
+      const value = unquote(text);
+      const isInArray = level.isArray || around.length === 0;
+      const isKnown = !isInArray || level.previous !== undefined || value.startsWith("-");
+      if (isKnown && isSafe(own, value, isInArray ? (level.previous ?? "") : "")) shown.add(token);
+      level.previous = value;
+    } else if (text === "[" || text === "{") {
+      levels.push({ keys: [...level.keys, ...keys], isArray: text === "[", previous: "" });
+      keys = [];
+    } else if (text === "]" || text === "}") {
+      if (levels.length > 1) levels.pop();
+      // What stands before a bracket that closes an outer table belongs to unknown keys.
+      else shown.clear();
+      keys = [];
+    } else if (text === ",") keys = [];
+  }
+  return shown;
+}
+
+function isSafe(keys: readonly string[], value: string, previous: string): boolean {
+  const key = keys.at(-1) ?? "";
+  if (keys.some((one) => SECRET_TABLES.has(one))) return false;
+  const isKnown =
+    keys.some((one) => OPEN_TABLES.has(one)) ||
+    SHOWN_KEYS.includes(findNearest(key, [...SHOWN_KEYS, ...SECRET_TABLES]) ?? "");
+  return (
+    isKnown &&
+    !isSecretName(key) &&
+    !isPlaintextSecret(key, value) &&
+    maskArgument(value, previous) === value
+  );
+}
+
+function unquote(text: string): string {
+  return /^["']/.test(text) ? text.slice(1, -1) : text;
+}
+
 const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
 const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
-const PUNCTUATION = /\s+|[=:,[\]{}/]/y;
+const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 
-/** The tokens of a whole TOML or JSON line. Comments are left out: they may contain values that were commented out. */
-function readTokens(line: string): readonly Token[] {
+/**
+ * The tokens of a TOML or JSON line. Comments are left out: they may contain values that were commented out.
+ * @param isBroken whether a value without quotes extends to the end of the line
+ */
+function readTokens(line: string, isBroken: boolean): readonly Token[] {
   const tokens: Token[] = [];
-  const isHeader = /^\s*\[/.test(line) && /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);
+  const isHeader = /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);
+  // Whether a key may follow: at the beginning of a line or table, and behind a comma.
+  let mayBeKey = true;
   for (let start = 0; start < line.length;) {
     if (/^(?:#|\/[/*])/.test(line.slice(start, start + 2))) break;
     const read = (pattern: RegExp): string | undefined => {
@@ -100,13 +198,16 @@ function readTokens(line: string): readonly Token[] {
       return pattern.exec(line)?.[0];
     };
     const sign = read(PUNCTUATION);
-    const text = sign ?? read(STRING) ?? read(BARE_WORD) ?? line.slice(start);
-    const isKey = isHeader || /^\s*(?:[=:]|\.\s*["'\w])/.test(line.slice(start + text.length));
-    tokens.push({
-      start,
-      text,
-      kind: sign !== undefined ? "punctuation" : isKey ? "key" : "value",
-    });
+    let text = sign ?? read(STRING) ?? read(BARE_WORD) ?? line.slice(start);
+    const rest = line.slice(start + text.length);
+    const isKey: boolean = isHeader || (mayBeKey && /^\s*(?:[=:]|\.\s*["'\w])/.test(rest));
+    if (sign === undefined && !isKey && isBroken && !/^["']/.test(text)) {
+      text = /^[^,\]}#]*/.exec(line.slice(start))?.[0].trimEnd() || text;
+    }
+    if (sign === undefined || /[=:]/.test(text)) mayBeKey = isKey;
+    if (/[{,]/.test(text) && sign !== undefined) mayBeKey = true;
+    const kind = sign !== undefined ? "punctuation" : isKey ? "key" : "value";
+    tokens.push({ start, text, kind });
     start += text.length;
   }
   return tokens;

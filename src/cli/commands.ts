@@ -463,15 +463,23 @@ export const COMMANDS: readonly Command[] = [
   command({
     name: "check",
     group: "Diagnose",
-    summary: "check the manifest without starting a server",
+    summary: "check the manifest and show which servers can start",
     usage: "",
     words: [0, 0],
     details: [
-      "Shows every problem with its line; values that may be secrets are masked. Then it",
-      "shows what each server would start. Exit code 2 if there are problems.",
+      "Shows each problem with its line in the file; values that may be secrets are masked. Then shows for each server whether it can start: whether its command is installed and all its values are set. Starts no server and loads no plugin.",
+      "",
+      'Exit codes: 0 no problems, 2 the manifest has a problem. With --strict: 3 if a server cannot start. With --json, such a server has "starts": false.',
     ],
-    options: { json: JSON_OUTPUT },
-    examples: ["toolmux check", "toolmux check --config servers.toml --json"],
+    options: {
+      strict: flag("exit with code 3 if a server cannot start"),
+      json: JSON_OUTPUT,
+    },
+    examples: [
+      "toolmux check",
+      "toolmux check --strict",
+      "toolmux check --config servers.toml --json",
+    ],
     load: async () => (await import("./commands/check.ts")).check,
   }),
   command({

@@ -2,6 +2,7 @@ import { formatDuration, formatSize } from "../base/format.ts";
 import { basename, resolve } from "node:path";
 import type { HubError } from "../base/errors.ts";
 import { type Env, expandHome } from "../base/paths.ts";
+import { suggestArgs } from "../manifest/command-line.ts";
 import { listSchemes, templatePartsOf } from "../manifest/interpolate.ts";
 import type { PackageLaunch } from "../manifest/package.ts";
 import { missingSecretsOf } from "../manifest/resolve.ts";
@@ -212,6 +213,8 @@ function missingValueHints(error: HubError, spec: ExternalServer, env: Env): str
 
 function missingCommandHints({ command, baseDir, package: packaged }: StdioServer): string[] {
   if (packaged !== undefined) return missingRunnerHints(packaged, command);
+  // The message itself says what to write.
+  if (!command.includes("/") && suggestArgs(command) !== undefined) return [];
   if (command.includes("/")) {
     return [
       command.startsWith("/") || command.startsWith("~") || command.startsWith("$")

@@ -1,12 +1,10 @@
 import { ownCommand } from "../base/runtime.ts";
 import { alternativeCommands } from "../manifest/package.ts";
-import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
+import { maskArguments, maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
 import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
 import { BUILT_IN_PLUGINS, locatePlugin } from "../plugin/load.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { CommandContext } from "./command.ts";
-
-const MASK = "•••";
 
 /** The parts of a stdio server that start its process. */
 export type LaunchSpec = Pick<StdioServer, "command" | "args" | "env">;
@@ -31,39 +29,14 @@ export function describeServer(spec: RunnableServer): string {
  */
 export function describeCommand({ command, args, env }: StdioServer | LaunchSpec): string {
   const variables = Object.keys(env).map((name) => `${name}=…`);
-  return [...variables, quote(command), ...maskArguments(args).map(quote)].join(" ");
+  return [...variables, quote(maskCommandLine(command)), ...maskArguments(args).map(quote)].join(
+    " ",
+  );
 }
 
 /** A URL as written, with parts that look like secrets masked. */
 export function describeUrl(url: string): string {
   return maskSecretParts(url);
-}
-
-function maskArguments(args: readonly string[]): string[] {
-  return args.map((arg, i) => {
-    const previous = args[i - 1] ?? "";
-    const isOption = arg.startsWith("-");
-    if (!isOption && /^--?[\w-]+$/.test(previous) && isSecretName(previous)) return maskValue(arg);
-    return maskSecretParts(arg);
-  });
-}
-
-/** A value that is only a `${…}` reference contains no secret and is shown. */
-function maskValue(text: string): string {
-  return /^\$\{[^{}]*\}$/.test(text) ? text : MASK;
-}
-
-function maskSecretParts(arg: string): string {
-  const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(arg)?.groups;
-  if (named !== undefined && isSecretName(named["name"] ?? "")) {
-    return `${named["name"]}${maskValue(named["value"] ?? "")}`;
-  }
-  // Credentials in a URL are masked, with or without a password.
-  const masked = arg.replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK);
-  return findSuspectedSecrets("", masked).reduce(
-    (shown, { value }) => shown.replaceAll(value, () => maskValue(value)),
-    masked,
-  );
 }
 
 function quote(word: string): string {

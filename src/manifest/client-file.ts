@@ -28,7 +28,7 @@ export function readClientFile(root: Table, source: SourceFile): FileConfig {
   // A client's file must not allow `${cmd:…}` (`secrets.commands`), which runs commands.
   if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
-  if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
+  if (groups.length === 0) notes.push("has neither mcpServers nor servers");
   for (const group of groups) {
     const table = root[group];
     if (!isTable(table)) {
@@ -41,12 +41,12 @@ export function readClientFile(root: Table, source: SourceFile): FileConfig {
       const server = readClientEntry(common, entry, ignored, notes);
       servers.set(name, server);
       if (server.kind === "unsupported" && server.enabled) {
-        notes.push(`server ${JSON.stringify(name)} is left out: ${server.reason}`);
+        notes.push(`server ${JSON.stringify(name)} is ignored: ${server.reason}`);
       }
     }
   }
   if (ignored.size > 0) {
-    notes.push(`keys that mean nothing to toolmux were ignored: ${[...ignored].join(", ")}`);
+    notes.push(`toolmux does not know these keys and ignores them: ${[...ignored].join(", ")}`);
   }
   return { file, baseDir, ...settings, servers, plugins: [], problems, schemeProblems: [], notes };
 }

@@ -66,13 +66,13 @@ export function describeNoManifest({ env, cwd, platform }: SystemEnvironment): P
   const folders = configFolders(env, platform);
   const [first = cwd] = folders;
   const message = [
-    "there is no manifest yet, and none was found elsewhere; looked for",
+    "found no manifest; toolmux looks for",
     ...folders.map((folder) => `  ${join(folder, "toolmux.{toml,json,jsonc}")}`),
     `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, PROJECT_FILE)}, if trusted`,
-    "To begin, one of these:",
-    "  toolmux import                                 takes over what other MCP clients have",
+    "To create one, run one of these:",
+    "  toolmux import                                 copies the servers of your other MCP clients",
     "  toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~",
-    "  toolmux --config path/to/mcp.json              uses the file of an MCP client as it is",
+    "  toolmux --config path/to/mcp.json              uses the config of an MCP client directly",
   ].join("\n");
   return fileProblem(join(first, MANIFEST_NAMES[0]), message);
 }
@@ -98,7 +98,7 @@ async function readAll(paths: readonly string[]): Promise<readonly CandidateFile
 function useFirst([first, ...others]: readonly CandidateFile[]): SearchResult {
   if (first === undefined) return { files: [], problems: [], notes: [], untrusted: [] };
   const { path, read } = first;
-  const notes = others.map((other) => `${other.path} was passed over: ${path} comes first`);
+  const notes = others.map((other) => `${other.path} is ignored, because ${path} exists`);
   const [files, problems] =
     read.kind === "read"
       ? [[{ path, bytes: read.bytes }], []]
@@ -118,7 +118,7 @@ async function discoverTrusted(paths: readonly string[], state: string): Promise
     }
     const reason = read.kind === "refused" ? `it ${read.reason}` : describeUntrusted(path);
     untrusted.push(path);
-    notes.push(`${path} was passed over: ${reason}`);
+    notes.push(`${path} is ignored: ${reason}`);
   }
   const selected = useFirst(trusted);
   return { ...selected, notes: [...notes, ...selected.notes], untrusted };
@@ -126,7 +126,7 @@ async function discoverTrusted(paths: readonly string[], state: string): Promise
 
 function describeUntrusted(path: string): string {
   const shellWord = /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
-  return `it is not trusted as it is now; run \`toolmux trust ${shellWord}\` if you want its commands run`;
+  return `you have not trusted its present content. To use its servers, run \`toolmux trust ${shellWord}\``;
 }
 
 /** Whether `cwd` is the user's own config folder: its files need no trust, even as the working directory. */

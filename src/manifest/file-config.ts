@@ -108,7 +108,7 @@ export function readConfigFile(
   const config = readClientFile(root, source);
   const notes = [...config.notes, ...duplicates.flatMap(describeDuplicate)];
   if (isClientFileName || !("mcpServers" in root && "servers" in root)) return { ...config, notes };
-  const message = `cannot stand in one file with "servers"; move the servers into one of the two`;
+  const message = `cannot be in the same file as "servers"; move all servers into one of the two`;
   const conflict: Problem = { file, path: ["mcpServers"], at: "key", message };
   return { ...config, problems: [conflict, ...config.problems], notes };
 }
@@ -141,7 +141,12 @@ function isWrapped(root: unknown): boolean {
 }
 
 function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): readonly Problem[] {
-  return duplicates.map((key) => ({ file, ...key, at: "key", message: "the key stands twice" }));
+  return duplicates.map((key) => ({
+    file,
+    ...key,
+    at: "key",
+    message: "is set twice; remove one of the two",
+  }));
 }
 
 /**
@@ -150,5 +155,5 @@ function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): r
  */
 function describeDuplicate({ path }: DuplicateKey): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
-  return isServer ? [`${formatPath(path)} stands twice, the last one counts`] : [];
+  return isServer ? [`${formatPath(path)} is set twice; the last one counts`] : [];
 }

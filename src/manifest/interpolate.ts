@@ -69,7 +69,7 @@ export function parseTemplate(text: string, syntax: TemplateSyntax): readonly Te
     }
     if (open > from) parts.push({ kind: "text", text: text.slice(from, open) });
     const close = text.indexOf("}", open);
-    if (close < 0) return [...parts, { kind: "fault", message: "a ${ without its }" }];
+    if (close < 0) return [...parts, { kind: "fault", message: "a ${ without a closing }" }];
     parts.push(parsePlaceholder(text.slice(open + 2, close), syntax));
     from = close + 1;
   }
@@ -88,11 +88,11 @@ const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
 /** The message for a placeholder whose scheme no plugin provides. */
 export function unknownSchemeMessage(scheme: string, syntax: TemplateSyntax = "toolmux"): string {
-  return `the unknown form \${${scheme}:…}; there are ${PLACEHOLDER_FORMS[syntax]}`;
+  return `the unknown placeholder \${${scheme}:…}; known placeholders: ${PLACEHOLDER_FORMS[syntax]}`;
 }
 
 function unknownPlaceholderMessage(syntax: TemplateSyntax): string {
-  return `a \${…} of an unknown form; there are ${PLACEHOLDER_FORMS[syntax]}`;
+  return `an unknown placeholder; known placeholders: ${PLACEHOLDER_FORMS[syntax]}`;
 }
 
 function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
@@ -100,7 +100,7 @@ function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
   const isKnown = syntax === "client" || body === "workspaceFolder";
   const place = isKnown ? CLIENT_PLACEHOLDERS.get(body) : undefined;
   if (place !== undefined) return { kind: "placeholder", place };
-  if (body.includes("${")) return fault("a ${…} within another, which is not supported");
+  if (body.includes("${")) return fault("a ${…} inside another ${…}, which is not supported");
   const colon = body.indexOf(":");
   const scheme = colon < 0 || body.startsWith(":-", colon) ? undefined : body.slice(0, colon);
   const rest = scheme === undefined ? body : body.slice(colon + 1);
@@ -113,7 +113,7 @@ function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
       return rest === "" ? fault("${file:} without a path") : { kind: "file", path: rest };
     case "input":
       return fault(
-        "${input:…}, which only an editor can ask for; set a variable and write ${env:NAME}",
+        "${input:…}, which only editors support; set an environment variable and write ${env:NAME}",
       );
     default:
       return parseScheme(scheme, rest, syntax);
@@ -125,10 +125,12 @@ function parseScheme(scheme: string, path: string, syntax: TemplateSyntax): Temp
     return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
   }
   if (syntax === "toolmux" && scheme === "secret" && !SECRET_NAME.test(path)) {
-    return fault("${secret:…} with another name than of letters, digits, _ - . and /");
+    return fault(
+      "${secret:…} with an invalid name; a name may have letters, digits, _, -, . and /",
+    );
   }
   if (syntax === "toolmux" && scheme === "cmd" && splitCommand(path) === undefined) {
-    return fault("${cmd:…} with a quote that does not end");
+    return fault("${cmd:…} with a quote that is not closed");
   }
   if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
   return fault(
@@ -145,14 +147,14 @@ export const BUILT_IN_SCHEMES: ReadonlySet<string> = new Set(["secret", "cmd"]);
 function parseVariable(body: string): TemplatePart {
   const separator = body.indexOf(":-");
   const name = separator < 0 ? body : body.slice(0, separator);
-  if (!NAME.test(name)) return fault("a ${…} without the name of a variable");
+  if (!NAME.test(name)) return fault("a ${…} without a variable name");
   return { kind: "env", name, fallback: separator < 0 ? undefined : body.slice(separator + 2) };
 }
 
 function bareVariableFault(body: string): TemplatePart {
   const [name = ""] = body.split(":-", 1);
   return NAME.test(name)
-    ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} if that very text is meant`)
+    ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} for this text itself`)
     : fault(unknownPlaceholderMessage("toolmux"));
 }
 
@@ -173,6 +175,36 @@ function templateTextsOf(server: ExternalServer): readonly string[] {
   const { url, headers, keyFile, ca, oauth } = server;
   const texts = [url, ...Object.values(headers), keyFile, ca, ...Object.values(oauth).flat()];
   return texts.filter((text) => typeof text === "string");
+}
+
+/** `$HOME`, but not `${HOME}` or `$$HOME`. */
+const SHELL_VARIABLE = /(?<![$\w\\])\$([A-Z][A-Z0-9_]*)(?!\w)/g;
+const SHELL = /(?:^|\/)(?:ba|da|z|k|fi)?sh$/;
+
+/**
+ * A note about shell variables such as `$HOME` in a server's texts, which stay as they are. Only names that are set in
+ * `env`, or that are the whole text, count: any other `$` may be part of a password.
+ */
+export function describeShellVariables(
+  server: ExternalServer,
+  env: Readonly<Record<string, string | undefined>>,
+): readonly string[] {
+  const isShell = server.kind === "stdio" && SHELL.test(server.command);
+  const texts =
+    server.kind === "stdio" && isShell
+      ? [...Object.values(server.env), server.cwd ?? ""]
+      : templateTextsOf(server);
+  const names = texts.flatMap((text) =>
+    [...text.matchAll(SHELL_VARIABLE)].flatMap(([, name = ""]) =>
+      env[name] !== undefined || text === `$${name}` ? [name] : [],
+    ),
+  );
+  if (names.length === 0) return [];
+  const unique = [...new Set(names)];
+  const found = unique.map((name) => `$${name}`).join(", ");
+  const forms = unique.map((name) => `\${env:${name}}`).join(", ");
+  const verb = unique.length === 1 ? "is" : "are";
+  return [`server ${JSON.stringify(server.name)}: ${found} ${verb} not replaced: write ${forms}`];
 }
 
 /** The names of the secrets that a server needs, without duplicates. */

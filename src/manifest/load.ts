@@ -17,7 +17,7 @@ import {
   type ServerConfig,
   type SourceFile,
 } from "./file-config.ts";
-import { parseTemplate } from "./interpolate.ts";
+import { describeShellVariables, parseTemplate } from "./interpolate.ts";
 import type { HttpToken, Manifest, ServerSpec } from "./manifest.ts";
 import { type MergedManifest, mergeConfigs } from "./merge.ts";
 import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
@@ -111,7 +111,8 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   if (!isUsable) return { ok: false, problems, notes, ...files };
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
-  if (isEmpty) notes.push("the manifest holds no servers");
+  if (isEmpty) notes.push("the manifest has no servers");
+  notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, defaults } = merged;
   if (httpToken !== undefined) notes.push(...(await describeTokenExposure(httpToken)));
   const manifest: Manifest = {
@@ -124,6 +125,11 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };
   return { ok: true, manifest, problems, notes, ...files };
+}
+
+function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly string[] {
+  const isUsed = spec.enabled && (spec.kind === "stdio" || spec.kind === "remote");
+  return isUsed ? describeShellVariables(spec, env) : [];
 }
 
 /**
@@ -304,7 +310,7 @@ async function describeTokenExposure({ text: token, file }: HttpToken): Promise<
   );
   if ((mode & OTHERS_READ) === 0) return [];
   return [
-    `${file}: hub.httpToken stands there as it is, and others can read the file: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
+    `${file}: hub.httpToken is plain text in a file that other users can read: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or run chmod 600 on the file`,
   ];
 }
 /** The mode bits for reading by group and others. */

@@ -144,16 +144,26 @@ function invalidPrefixMessage(
   configured: string | undefined,
   separator: string,
 ): string {
-  const rule = `letters, digits, _ and -, without "${separator}" and no character of it at either end`;
-  const nearest = sanitizePrefix(name, separator);
-  return configured === undefined
-    ? `cannot be used as the prefix (${rule}); add prefix = "${nearest}"`
-    : `expected ${rule}; found ${JSON.stringify(configured)}`;
+  const prefix = configured ?? name;
+  const what = `the ${configured === undefined ? "name" : "prefix"} ${JSON.stringify(prefix)}`;
+  const advice = `${configured === undefined ? "add" : "write"} prefix = "${sanitizePrefix(prefix, separator)}"`;
+  return `${what} ${describePrefixFault(prefix, separator)}; ${advice}`;
+}
+
+/** Why the names of tools cannot begin with a text. */
+function describePrefixFault(prefix: string, separator: string): string {
+  const [invalid] = /[^A-Za-z0-9_-]/u.exec(prefix) ?? [];
+  if (invalid !== undefined) {
+    const character = /\s/.test(invalid) ? "a space" : JSON.stringify(invalid);
+    return `has ${character}, which the names of tools cannot have`;
+  }
+  const verb = prefix.includes(separator) ? "has" : "begins or ends with a character of";
+  return `${verb} "${separator}", which separates a prefix from the name of a tool`;
 }
 
 function duplicatePrefixMessage(prefix: string, owner: ServerConfig, server: ServerConfig): string {
   const names = [owner, server].map(({ name }) => JSON.stringify(name)).join(" and ");
-  return `the servers ${names} have the same prefix "${prefix}"; give one of them another prefix = "…"`;
+  return `the servers ${names} have the same prefix "${prefix}"; set another prefix for one of them: prefix = "…"`;
 }
 
 function isFromManifest(server: ServerConfig): boolean {
@@ -256,7 +266,7 @@ function markUnsupported(server: ServerConfig, defaults: Limits): ServerConfig {
 
 function noteUnsupported(server: ServerConfig): readonly string[] {
   if (server.kind !== "unsupported" || !server.enabled) return [];
-  return [`${server.file}: server ${JSON.stringify(server.name)} is left out: ${server.reason}`];
+  return [`${server.file}: server ${JSON.stringify(server.name)} is ignored: ${server.reason}`];
 }
 
 function toServerSpec(
@@ -370,7 +380,7 @@ function promptRulesOf(input: ServerInput["prompts"]): PromptRules {
 function checkNameRoom(hub: HubSettings, configs: readonly FileConfig[]): Problem[] {
   const room = hub.nameLimit - hub.clientPrefix.length;
   if (room >= MIN_NAME_ROOM) return [];
-  const message = `nameLimit less the length of clientPrefix leaves ${room} characters for a name, at least ${MIN_NAME_ROOM} are needed`;
+  const message = `nameLimit minus the length of clientPrefix leaves ${room} characters for a name; a name needs at least ${MIN_NAME_ROOM}`;
   return problemAtSetting(configs, "hub", ["nameLimit", "clientPrefix"], message);
 }
 

@@ -236,3 +236,42 @@ function findCredentials(text: string): readonly SuspectedSecret[] {
 function uniqueOf(parts: readonly SuspectedSecret[]): readonly SuspectedSecret[] {
   return parts.filter(({ value }, at) => parts.findIndex((one) => one.value === value) === at);
 }
+
+/** What messages show in place of a value that may be secret. */
+export const MASK = "•••";
+
+/** The arguments of a command with what looks like a secret masked. */
+export function maskArguments(args: readonly string[]): string[] {
+  return args.map((arg, at) => maskArgument(arg, args[at - 1] ?? ""));
+}
+
+/** A command, which may be written together with its arguments, with what looks like a secret masked. */
+export function maskCommandLine(command: string): string {
+  return maskArguments(command.split(" ")).join(" ");
+}
+
+/** One argument with what looks like a secret masked. @param previous the argument before it */
+export function maskArgument(arg: string, previous: string): string {
+  const isOption = arg.startsWith("-");
+  if (!isOption && /^--?[\w-]+$/.test(previous) && isSecretName(previous)) return maskValue(arg);
+  return maskSecretParts(arg);
+}
+
+/** A text with the parts that look like a secret masked. */
+export function maskSecretParts(text: string): string {
+  const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(text)?.groups;
+  if (named !== undefined && isSecretName(named["name"] ?? "")) {
+    return `${named["name"]}${maskValue(named["value"] ?? "")}`;
+  }
+  // Credentials in a URL are masked, with or without a password.
+  const masked = text.replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK);
+  return findSuspectedSecrets("", masked).reduce(
+    (shown, { value }) => shown.replaceAll(value, () => maskValue(value)),
+    masked,
+  );
+}
+
+/** A value that is only a `${…}` reference contains no secret and is shown. */
+function maskValue(text: string): string {
+  return /^\$\{[^{}]*\}$/.test(text) ? text : MASK;
+}

@@ -62,7 +62,7 @@ export function describeInvalid({
   readonly problems: readonly Problem[];
 }): string {
   const problemText = problems.map(formatProblem).join("; ");
-  return `Server "${name}" is not started: its table in the manifest is wrong: ${problemText}`;
+  return `Server "${name}" is not started, because its table in the manifest has a problem: ${problemText}`;
 }
 
 /**
@@ -136,24 +136,35 @@ function editDistance(a: string, b: string): number {
 
 /** Keys that MCP clients use for a server, with the manifest's equivalent. */
 const KEY_HINTS = new Map([
-  ["cmd", `did you mean "command"?`],
-  ["serverUrl", `did you mean "url"?`],
-  ["httpUrl", `did you mean "url"?`],
-  ["type", "leave it out, a server has a command or a url (and there transport)"],
+  ["type", "remove it; for a server over HTTP, set url and transport"],
   ["disabled", "write enabled = false"],
-  ["timeout", "there are connectTimeout, callTimeout and maxCallTimeout"],
+  ["timeout", "set connectTimeout, callTimeout or maxCallTimeout"],
   ["disabledTools", "write tools.deny"],
 ]);
+
+/** Other names that MCP clients use for keys of a server. */
+const KEY_ALIASES = new Map([
+  ["cmd", "command"],
+  ["serverUrl", "url"],
+  ["httpUrl", "url"],
+]);
+
+/** The known key that was probably meant by an unknown one. @param entries the known keys */
+export function suggestKey(key: string, entries: object): string | undefined {
+  const alias = KEY_ALIASES.get(key);
+  if (alias !== undefined && Object.hasOwn(entries, alias)) return alias;
+  return findNearest(key, Object.keys(entries));
+}
 
 /** The message for an unknown key of a table, with a hint or the known keys. @param entries the known keys */
 export function unknownKeyMessage(key: string, entries: object): string {
   const hint = Object.hasOwn(entries, "inheritEnv") ? KEY_HINTS.get(key) : undefined;
   if (hint !== undefined) return `unknown key; ${hint}`;
   const known = Object.keys(entries);
-  if (known.length === 0) return "unknown key; there are none here";
-  const nearest = findNearest(key, known);
+  if (known.length === 0) return "unknown key; this table has no keys";
+  const nearest = suggestKey(key, entries);
   return nearest === undefined
-    ? `unknown key; expected one of ${known.join(", ")}`
+    ? `unknown key; the known keys are ${known.join(", ")}`
     : `unknown key; did you mean "${nearest}"?`;
 }
 

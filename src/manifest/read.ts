@@ -79,7 +79,7 @@ function readSecretSettings(
 }
 
 const KEYCHAIN_ADVICE =
-  'found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)';
+  'found "keychain", which is not supported any more: remove it, and set each secret again with: toolmux secret set NAME';
 
 /**
  * If the problem is an unknown secret source, adds to the message the source that was probably meant, or what to do
@@ -103,7 +103,7 @@ function suggestSource(problem: Problem, table: unknown): Problem {
 function readPlugins(list: unknown, file: string): Pick<FileConfig, "plugins" | "problems"> {
   if (!Array.isArray(list)) {
     const message = `expected an array of tables, found ${describeValue(list, false)}`;
-    const advice = isTable(list) ? "; in TOML each begins with [[plugins]]" : "";
+    const advice = isTable(list) ? "; in TOML, write [[plugins]] before each plugin" : "";
     const problem = { file, path: ["plugins"], at: "value", message: message + advice } as const;
     return { plugins: [], problems: [problem] };
   }
@@ -185,7 +185,7 @@ function inputOfInvalid(entry: unknown): ServerInput {
 }
 
 const COMMANDS_NOT_ALLOWED =
-  "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
+  "found ${cmd:…}, which runs a command; to allow that, set commands = true in the table [secrets] of this file";
 
 /**
  * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). No check of the

@@ -89,7 +89,7 @@ export async function fillTemplate(
   if (value.includes("\0")) {
     throw scope.fail(
       "notSupported",
-      `${where} holds a NUL character, which no process can be given`,
+      `${where} contains a NUL character, which a process cannot get`,
     );
   }
   return value;
@@ -112,7 +112,7 @@ async function fillPart(part: TemplatePart, where: string, scope: TemplateScope)
         MIN_NAMED_SECRET_LENGTH,
       );
     case "fault":
-      throw scope.fail("notSupported", `${where} holds ${part.message}`);
+      throw scope.fail("notSupported", `${where} contains ${part.message}`);
   }
 }
 
@@ -169,7 +169,7 @@ async function resolveScheme(
 ): Promise<string> {
   const resolver = scope.schemes.get(scheme);
   if (resolver === undefined) {
-    const message = `${where} holds ${unknownSchemeMessage(scheme)}, and no plugin has it`;
+    const message = `${where} contains ${unknownSchemeMessage(scheme)}; no plugin provides it`;
     throw scope.fail("notSupported", message);
   }
   try {
@@ -346,10 +346,10 @@ function sortSecrets({ secrets }: TemplateScope): readonly string[] {
 function parseUrl(text: string, scope: TemplateScope): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
-    throw scope.fail("notSupported", "its url is none that begins with http:// or https://");
+    throw scope.fail("notSupported", "url must start with http:// or https://");
   }
   if (url.username !== "" || url.password !== "") {
-    throw scope.fail("notSupported", "its url holds a password; write headers.Authorization");
+    throw scope.fail("notSupported", "url contains a password; set headers.Authorization instead");
   }
   url.hash = "";
   return url;
@@ -359,7 +359,7 @@ function parseUrl(text: string, scope: TemplateScope): URL {
 function checkHeader(name: string, value: string, scope: TemplateScope): string {
   const isValid = HEADER_NAME.test(name) && HEADER_VALUE.test(value);
   if (isValid) return value.trim();
-  throw scope.fail("notSupported", `headers.${name} cannot be a header of HTTP`);
+  throw scope.fail("notSupported", `headers.${name} is not a valid HTTP header`);
 }
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;

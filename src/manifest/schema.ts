@@ -30,6 +30,7 @@ import {
   runnersOf,
   VARIABLE_NAME,
 } from "./package.ts";
+import { suggestKey } from "./problems.ts";
 import { isTable } from "./table.ts";
 
 /* The manifest's keys of a server that runs as a process. */
@@ -48,31 +49,31 @@ const processEntries = {
   command: optionalKey(nonEmptyText, {
     title: "Command",
     description:
-      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are filled in at the start.",
+      "The program to start: a name in PATH, or a path. ~/ is the home directory; a relative path starts at the directory of this file. Arguments belong into args. ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are replaced when the server starts.",
     examples: ["npx", "uvx", "~/bin/server"],
   }),
   package: optionalKey(packageSchema, {
     title: "Package",
     description:
-      "In the place of command: a package of npm or PyPI, or an image, that is downloaded if need be and run by whatever is there for it: npx, bunx or deno; uvx or pipx; docker or podman. A container is given the variables of env and inheritEnv, and no others.",
+      "Instead of command: an npm package, a PyPI package or a container image. toolmux runs it with the first of these that is installed: npx, bunx or deno; uvx or pipx; docker or podman. A container gets only the variables of env and inheritEnv.",
     examples: ["npm:@scope/name@1.2.3", "pypi:name==1.2", "docker:ghcr.io/owner/name:1.2"],
     pattern: String.raw`^(npm:(@[\w~][\w.~-]*/)?[\w~]|pypi:[A-Za-z0-9]|docker:[A-Za-z0-9])[\w./:@=+~^!-]*$`,
   }),
   runner: optionalKey(v.picklist(ALL_RUNNERS, `one of ${ALL_RUNNERS.join(", ")}`), {
-    title: "What runs the package",
-    description: "By default the first that is there of those that can.",
+    title: "Runner of the package",
+    description: "The program that runs the package; by default the first that is installed.",
     examples: ["bunx", "uvx"],
   }),
   args: optionalKey(v.array(text, "an array of strings"), {
     title: "Arguments",
-    description: "What the program is given, one word each; no shell is involved.",
+    description: "The arguments of the program, one text each. No shell interprets them.",
     default: [],
     examples: [["-y", "@modelcontextprotocol/server-filesystem", "${env:HOME}/work"]],
   }),
   env: optionalKey(record(text), {
     title: "Environment",
     description:
-      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${secret:name}, ${env:NAME} or ${file:path}.",
+      "Environment variables for the server, in addition to a small safe set. Do not write secrets into the file: use ${secret:name}, ${env:NAME} or ${file:path}.",
     default: {},
     examples: [{ LOG_LEVEL: "warn", TOKEN: "${file:~/.secrets/token}" }],
   }),
@@ -83,7 +84,8 @@ const processEntries = {
     ),
     {
       title: "Inherited variables",
-      description: "Names of variables that the server gets from toolmux's own environment.",
+      description:
+        "Names of environment variables that the server gets from the environment of toolmux.",
       default: [],
       examples: [["HTTPS_PROXY", "AWS_PROFILE"]],
     },
@@ -91,7 +93,7 @@ const processEntries = {
   cwd: optionalKey(nonEmptyText, {
     title: "Working directory",
     description:
-      "Where the server is started; relative to this file. By default where toolmux was started.",
+      "The directory in which the server starts; a relative path starts at the directory of this file. By default the directory in which toolmux was started.",
     examples: [".", "~/work"],
   }),
 };
@@ -110,53 +112,55 @@ const oauthSchema = table({
       `"authorizationCode" or "clientCredentials"`,
     ),
     {
-      title: "How",
+      title: "Grant type",
       description:
-        '"authorizationCode": a person allows it in a browser. "clientCredentials": toolmux itself is known to the server, by clientSecret or privateKey.',
+        '"authorizationCode": a user logs in with a browser. "clientCredentials": toolmux logs in with clientSecret or privateKey, without a user.',
       default: "authorizationCode",
       examples: ["authorizationCode", "clientCredentials"],
     },
   ),
   clientId: optionalKey(nonEmptyText, {
-    title: "Client",
-    description: "What the authorization server knows toolmux as, if it is registered there.",
+    title: "Client ID",
+    description: "The client ID of toolmux, if it is registered with the authorization server.",
     examples: ["toolmux"],
   }),
   clientSecret: optionalKey(nonEmptyText, {
-    title: "Secret of the client",
-    description: "What it proves that with.",
+    title: "Client secret",
+    description: "The secret that belongs to clientId.",
     examples: ["${secret:linear/client}"],
   }),
   privateKey: optionalKey(nonEmptyText, {
     title: "Private key of the client",
-    description: "In PEM; in the place of a secret.",
+    description: "A private key in PEM format, instead of clientSecret.",
     examples: ["${file:~/.secrets/linear.pem}"],
   }),
   keyAlgorithm: optionalKey(nonEmptyText, {
-    title: "Algorithm of the key",
-    description: "How is signed with it.",
+    title: "Signature algorithm",
+    description: "The algorithm for signatures with privateKey.",
     examples: ["ES256", "RS256"],
   }),
   clientMetadataUrl: optionalKey(nonEmptyText, {
-    title: "Description of the client",
-    description: "A URL that is the client's name, and under which it is described.",
+    title: "Client metadata URL",
+    description: "The URL of the client metadata document, which is also the client ID.",
     examples: ["https://example.com/toolmux.json"],
   }),
   scopes: optionalKey(v.array(nonEmptyText, "an array of scopes"), {
     title: "Scopes",
-    description: "What is asked for; by default what the server names.",
+    description: "The scopes to request; by default those that the server names.",
     examples: [["read", "write"]],
   }),
   issuer: optionalKey(nonEmptyText, {
     title: "Authorization server",
-    description: "The only one that is trusted with the client's secret.",
+    description:
+      "The issuer of the authorization server. toolmux sends the client secret only to this one.",
     examples: ["https://login.example.com"],
   }),
   callbackPort: optionalKey(
     v.pipe(v.number(PORT), v.integer(PORT), v.minValue(1, PORT), v.maxValue(65_535, PORT)),
     {
-      title: "Port",
-      description: "Where the browser comes back to on this machine; by default any that is free.",
+      title: "Callback port",
+      description:
+        "The local port to which the browser returns after the login; by default any free port.",
       examples: [8976],
     },
   ),
@@ -167,43 +171,44 @@ const remoteEntries = {
   url: optionalKey(nonEmptyText, {
     title: "URL",
     description:
-      "In the place of command: where a server over HTTP is. The texts of all keys about it may hold ${env:NAME}, ${file:path} and ${secret:name}, which are filled in at each connect.",
+      "Instead of command: the URL of a server over HTTP. In url, headers, keyFile, ca and oauth, toolmux replaces ${env:NAME}, ${file:path} and ${secret:name} at each connect.",
     examples: ["https://example.com/mcp", "http://127.0.0.1:3000/mcp"],
   }),
   transport: optionalKey(v.picklist(["auto", "http", "sse"], `"auto", "http" or "sse"`), {
     title: "Transport",
     description:
-      '"http": Streamable HTTP. "sse": HTTP with SSE, as it was before. "auto": the first, and if the server has not got that, the second; what was found out is remembered.',
+      '"http": Streamable HTTP. "sse": the older HTTP with SSE. "auto": tries "http" first, then "sse", and remembers which one works.',
     default: "auto",
     examples: ["auto", "http", "sse"],
   }),
   headers: optionalKey(record(text), {
     title: "Headers",
-    description: "What every request to the server bears.",
+    description: "HTTP headers of every request to the server.",
     default: {},
     examples: [{ Authorization: "Bearer ${secret:linear}" }],
   }),
   keyFile: optionalKey(nonEmptyText, {
-    title: "File with a token",
-    description: "A file that holds a bearer token; relative to this file, read at each connect.",
+    title: "Token file",
+    description:
+      "A file that contains a bearer token. toolmux reads it at each connect. A relative path starts at the directory of this file.",
     examples: ["~/.secrets/linear"],
   }),
   ca: optionalKey(nonEmptyText, {
     title: "Certificates",
     description:
-      "A file with certificates, in PEM, that are trusted beside the system's; relative to this file.",
+      "A file with certificates in PEM format, which are trusted in addition to those of the system. A relative path starts at the directory of this file.",
     examples: ["company.pem"],
   }),
   auth: optionalKey(v.picklist(["auto", "none", "oauth"], `"auto", "none" or "oauth"`), {
     title: "Authorization",
     description:
-      '"auto": OAuth if the server asks for it and has been given nothing else. "oauth": from the beginning. "none": never.',
+      '"auto": OAuth if the server requires it and no other credentials are set. "oauth": OAuth from the first request. "none": never OAuth.',
     default: "auto",
     examples: ["auto", "oauth", "none"],
   }),
   oauth: optionalKey(oauthSchema, {
     title: "OAuth",
-    description: "How a token is got for the server, where what it says of itself does not do.",
+    description: "OAuth settings for a server that does not describe them completely itself.",
     default: {},
     examples: [{ clientId: "toolmux", scopes: ["read"] }],
   }),
@@ -227,31 +232,33 @@ const tokenSchema = v.pipe(
 export const hubSchema = table({
   name: optionalKey(nonEmptyText, {
     title: "Name of the hub",
-    description: "What toolmux calls itself towards clients.",
+    description: "The name that toolmux reports to clients.",
     examples: ["toolmux", "work"],
   }),
   separator: optionalKey(
     v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, "letters, digits, _ and - (at least one)")),
     {
       title: "Separator",
-      description: "Stands between a server's prefix and a tool's name: files__read_file.",
+      description:
+        "The text between the prefix of a server and the name of a tool: files__read_file.",
       examples: ["__", "-"],
     },
   ),
   nameLimit: optionalKey(v.pipe(v.number("a whole number"), v.integer("a whole number")), {
     title: "Longest name",
     description:
-      "How many characters of a tool's name clients accept, clientPrefix included. Longer names are shortened and end in a hash.",
+      "The maximum length of a tool name that clients accept, in characters, including clientPrefix. Longer names are shortened and end with a hash.",
     examples: [64, 128],
   }),
   clientPrefix: optionalKey(text, {
-    title: "What clients put in front",
-    description: "Some clients put this in front of every tool's name; it counts for nameLimit.",
+    title: "Prefix of clients",
+    description:
+      "The prefix that some clients add to every tool name. It counts towards nameLimit.",
     examples: ["mcp__toolmux__", ""],
   }),
   listWait: optionalKey(delay, {
     title: "Wait for the first list",
-    description: "How long the first list of tools waits for servers that are slow to start.",
+    description: "How long the first list of tools waits for servers that start slowly.",
     examples: ["5s", "500ms", 0],
   }),
   parallelStarts: optionalKey(
@@ -262,15 +269,14 @@ export const hubSchema = table({
     ),
     {
       title: "Starts at a time",
-      description:
-        "How many servers may be starting at the same time; the others wait for their turn.",
+      description: "How many servers may start at the same time. The others wait.",
       examples: [16, 4],
     },
   ),
   httpToken: optionalKey(tokenSchema, {
-    title: "Token of clients over HTTP",
+    title: "Token for clients over HTTP",
     description:
-      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are filled in when serving begins.",
+      "The bearer token that clients of serve --http must send; --http-token-env overrides it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when toolmux starts.",
     examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
   }),
 });
@@ -281,20 +287,20 @@ const reconnectSchema = table({
   policy: optionalKey(
     v.picklist(["none", "immediate", "exponential"], `"none", "immediate" or "exponential"`),
     {
-      title: "How",
+      title: "Policy",
       description:
-        '"exponential" waits longer and longer between the attempts, "immediate" does not wait (set maxAttempts as well), "none" does not try again by itself.',
+        '"exponential": wait longer before each attempt. "immediate": do not wait (set maxAttempts, too). "none": do not try again until the next call.',
       examples: ["exponential", "immediate", "none"],
     },
   ),
   base: optionalKey(limit, {
     title: "First wait",
-    description: "How long to wait before the second attempt; each further wait is twice as long.",
+    description: "The wait before the second attempt. Each further wait is twice as long.",
     examples: ["1s", "250ms"],
   }),
   max: optionalKey(limit, {
     title: "Longest wait",
-    description: "How long to wait between two attempts at most; not less than base.",
+    description: "The longest wait between two attempts; at least base.",
     examples: ["60s", "5m"],
   }),
   jitter: optionalKey(
@@ -306,7 +312,7 @@ const reconnectSchema = table({
     {
       title: "Jitter",
       description:
-        "The part of a wait that is left to chance, so that servers do not all come back at once: 0 for none, 1 for all of it.",
+        "The random part of each wait, so that not all servers reconnect at once: 0 for none, 1 for the whole wait.",
       examples: [0.2, 0],
     },
   ),
@@ -314,8 +320,7 @@ const reconnectSchema = table({
     v.pipe(v.number(ATTEMPTS_FORMAT), v.integer(ATTEMPTS_FORMAT), v.minValue(0, ATTEMPTS_FORMAT)),
     {
       title: "Attempts",
-      description:
-        "After how many attempts in a row the server counts as failed; 0 for never giving up.",
+      description: "How many attempts in a row may fail before toolmux gives up; 0 for no limit.",
       examples: [0, 5],
     },
   ),
@@ -325,41 +330,40 @@ const limitEntries = {
   connectTimeout: optionalKey(limit, {
     title: "Time to connect",
     description:
-      "How long a server may take to start, to shake hands and to list its tools. Where it is not set, a server that takes longer is no longer waited for, but goes on starting for up to 5 minutes; where it is set, the server is ended then.",
+      "How long a server may take to start, to finish the handshake and to list its tools. If it is not set, clients stop waiting after this time, but the server may go on starting for up to 5 minutes. If it is set, toolmux ends the server after this time.",
     examples: ["30s", "2m"],
   }),
   callTimeout: optionalKey(limit, {
     title: "Time of a call",
     description:
-      "How long a call may take. Progress that the server reports starts it anew, up to maxCallTimeout.",
+      "How long a call may take. Each progress report of the server restarts this time, up to maxCallTimeout.",
     examples: ["60s", "500ms", "5m"],
   }),
   maxCallTimeout: optionalKey(limit, {
-    title: "Time of a call in all",
-    description: "How long a call may take in all, whatever progress it reports.",
+    title: "Total time of a call",
+    description: "How long a call may take in total, even if it reports progress.",
     examples: ["15m", "1h"],
   }),
   maxMessage: optionalKey(size, {
-    title: "Longest message",
-    description: "The longest single message that is taken from a server.",
+    title: "Maximum message size",
+    description: "The largest message that toolmux accepts from a server.",
     examples: ["64MiB", "512KB", 1_000_000],
   }),
   healthInterval: optionalKey(interval, {
     title: "Time between health checks",
-    description:
-      "How often a server that is silent is asked whether it still answers: a second at least, or 0 for never.",
+    description: "How often toolmux pings a silent server: at least 1 s, or 0 for never.",
     examples: ["30s", "5m", 0],
   }),
   reconnect: optionalKey(reconnectSchema, {
     title: "Reconnecting",
     description:
-      "What to do when a server is lost or does not start. Each key that is not set here is as in the defaults.",
+      "What to do when the connection to a server is lost or the server does not start. Keys that are not set here have the values of the defaults.",
     examples: [{ policy: "exponential", base: "1s", max: "60s" }, { policy: "none" }],
   }),
   idleStop: optionalKey(delay, {
     title: "Stop when idle",
     description:
-      "After how long without a call a server is stopped; 0 for never. Its tools stay listed, and the next call starts it. Set 0 for a server that keeps something in memory.",
+      "Stops a server after this time without a call; 0 for never. Its tools stay in the list, and the next call starts it again. Set 0 for a server that keeps data in memory.",
     examples: ["10m", 0],
   }),
 };
@@ -373,18 +377,18 @@ export const defaultsSchema = table(limitEntries);
 const promptsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed prompts",
-    description: "Only these are shown. * stands for any characters, ? for one.",
+    description: "Shows only these. * matches any characters, ? matches one.",
     examples: [["review_*"]],
   }),
   deny: optionalKey(globs, {
     title: "Denied prompts",
-    description: "These are not shown, even if allow names them.",
+    description: "Hides these, even if allow matches them.",
     default: [],
     examples: [["draft_*"]],
   }),
   rename: optionalKey(record(nonEmptyText), {
     title: "Other names",
-    description: "The server's name for a prompt, and the name to show (before the prefix).",
+    description: "The server's name of a prompt, and the new name (without the prefix).",
     default: {},
     examples: [{ summarize_all: "sum" }],
   }),
@@ -394,12 +398,12 @@ const promptsSchema = table({
 const skillsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed skills",
-    description: "Only these are shown: names or URIs. * stands for any characters, ? for one.",
+    description: "Shows only these: names or URIs. * matches any characters, ? matches one.",
     examples: [["refunds", "skill://acme/*"]],
   }),
   deny: optionalKey(globs, {
     title: "Denied skills",
-    description: "These are not shown, nor are their files, even if allow names them.",
+    description: "Hides these and their files, even if allow matches them.",
     examples: [["draft-*"]],
   }),
 });
@@ -437,44 +441,43 @@ const annotationsSchema = table({
 const toolsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed tools",
-    description: "Only these are shown. * stands for any characters, ? for one.",
+    description: "Shows only these. * matches any characters, ? matches one.",
     examples: [["read_*", "list_*"]],
   }),
   deny: optionalKey(globs, {
     title: "Denied tools",
-    description: "These are not shown, even if allow names them.",
+    description: "Hides these, even if allow matches them.",
     default: [],
-    examples: [["*_delete"]],
+    examples: [["write_*"]],
   }),
   rename: optionalKey(record(nonEmptyText), {
     title: "Other names",
-    description: "The server's name for a tool, and the name to show (before the prefix).",
+    description: "The server's name of a tool, and the new name (without the prefix).",
     default: {},
     examples: [{ read_text_file: "cat" }],
   }),
   timeout: optionalKey(record(limit), {
-    title: "Time of single tools",
-    description: "The server's name for a tool, and its limit in the place of callTimeout.",
+    title: "Time limits of tools",
+    description: "The server's name of a tool, and its time limit, which replaces callTimeout.",
     default: {},
     examples: [{ search_files: "5m" }],
   }),
   describe: optionalKey(record(nonEmptyText), {
     title: "Other descriptions",
-    description: "The server's name for a tool, and the description that clients see.",
+    description: "The server's name of a tool, and the description that clients see.",
     default: {},
     examples: [{ read_text_file: "Reads a file of this project." }],
   }),
   meta: optionalKey(record(record(json)), {
     title: "Members of _meta",
     description:
-      "The server's name for a tool, and members that are set in its _meta; the server's others stay.",
+      "The server's name of a tool, and members to set in its _meta. Its other members stay.",
     default: {},
     examples: [{ read_text_file: { "anthropic/alwaysLoad": true } }],
   }),
   annotations: optionalKey(record(annotationsSchema), {
     title: "Annotations",
-    description:
-      "The server's name for a tool, and annotations that are set; the server's others stay.",
+    description: "The server's name of a tool, and annotations to set. Its other annotations stay.",
     default: {},
     examples: [{ read_text_file: { readOnlyHint: true } }],
   }),
@@ -492,23 +495,23 @@ export const serverSchema = table({
   plugin: optionalKey(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN_NAME)), {
     title: "Plugin",
     description:
-      "In the place of command: the name of the plugin that has this server, which then is no process.",
+      "Instead of command: the name of the plugin that provides this server. toolmux starts no process for it.",
     examples: ["notes"],
   }),
   enabled: optionalKey(flag, {
-    title: "Switched on",
-    description: "false keeps the entry without using it.",
+    title: "Enabled",
+    description: "false: toolmux does not use this server.",
     default: true,
   }),
   prefix: optionalKey(text, {
     title: "Prefix",
     description:
-      'What stands in front of the names of its tools; by default the server\'s key. "" for none. It must not contain hub.separator, nor begin or end with a character of it.',
+      'The prefix of the names of its tools; by default the name of the server. "" for no prefix. It must not contain hub.separator, or begin or end with one of its characters.',
     examples: ["fs", ""],
     pattern: "^[A-Za-z0-9_-]*$",
   }),
   isolation: optionalKey(v.picklist(["shared", "perClient"], `"shared" or "perClient"`), {
-    title: "Who shares it",
+    title: "Isolation",
     description:
       '"shared": all clients use one process. "perClient": each client has a process of its own.',
     default: "shared",
@@ -517,30 +520,31 @@ export const serverSchema = table({
   lazy: optionalKey(flag, {
     title: "Start when called",
     description:
-      "true starts the server with the first call of one of its tools, which are listed as they were last seen. Only if they were never seen it is started once to learn them.",
+      "true: toolmux starts the server at the first call of one of its tools, and until then lists the tools that it listed last. If its tools are not known yet, toolmux starts it once to list them.",
     default: false,
     examples: [true],
   }),
   era: optionalKey(v.picklist(["auto", "legacy", "modern"], `"auto", "legacy" or "modern"`), {
     title: "Era of the protocol",
     description:
-      '"legacy": the revisions that begin with a handshake (up to 2025-11-25). "modern": 2026-07-28. "auto": what its client speaks, if the server speaks that too, and else the other; what was found out is remembered.',
+      '"legacy": the protocol versions with a handshake (up to 2025-11-25). "modern": 2026-07-28. "auto": the era of the client if the server supports it, else the other one; toolmux remembers what the server supports.',
     default: "auto",
     examples: ["auto", "legacy", "modern"],
   }),
   ...limitEntries,
   tools: optionalKey(toolsSchema, {
     title: "Tools",
-    description: "Which tools are shown, and how. All names are those that the server gives them.",
+    description:
+      "Which tools clients see, and how. Use the server's own names, without the prefix.",
   }),
   prompts: optionalKey(promptsSchema, {
     title: "Prompts",
     description:
-      "Which prompts are shown, and how. All names are those that the server gives them.",
+      "Which prompts clients see, and how. Use the server's own names, without the prefix.",
   }),
   skills: optionalKey(skillsSchema, {
     title: "Skills",
-    description: "Which skills are shown, by their names or URIs.",
+    description: "Which skills clients see, by their names or URIs.",
   }),
 });
 
@@ -560,10 +564,10 @@ const KEYS_OF_KIND: Readonly<Record<MainKey, readonly string[]>> = {
   command: PROCESS_ONLY_KEYS,
 };
 const KINDS: Readonly<Record<MainKey, string>> = {
-  plugin: "which neither starts a process nor goes anywhere",
-  url: "where no process is started",
-  package: "which starts a process and goes nowhere",
-  command: "which is started as it is, and goes nowhere",
+  plugin: ", because the plugin provides the server",
+  url: ", because toolmux starts no process for a url",
+  package: ", because a package runs as a process",
+  command: ", because a command runs as a process",
 };
 
 /**
@@ -573,20 +577,25 @@ const KINDS: Readonly<Record<MainKey, string>> = {
 export const manifestServerSchema = v.pipe(
   serverSchema,
   // A server is either a process, or remote, or part of a plugin. Wrong values of other keys do not matter here.
-  v.rawCheck(({ dataset: { value: server }, addIssue }) => {
+  v.rawCheck(({ dataset: { value: server, issues = [] }, addIssue }) => {
     if (!isTable(server)) return;
     const [first, ...others] = MAIN_KEYS.filter((key) => key in server);
     if (first === undefined) {
+      // The message about a misspelt key says what to write.
+      const meant = issues.map(({ path }) =>
+        suggestKey(String(path?.[0].key), serverSchema.entries),
+      );
+      if (MAIN_KEYS.some((key) => meant.includes(key))) return;
       addIssue({ message: "is missing", path: issuePath(server, ["command"], "value") });
       return;
     }
     for (const key of others) {
-      const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
+      const message = `cannot be used together with ${first}: a server has one of command, package, url and plugin`;
       addIssue({ message, path: issuePath(server, [key], "key") });
     }
     for (const key of new Set(MAIN_KEYS.flatMap((kind) => KEYS_OF_KIND[kind]))) {
       if (!(key in server) || KEYS_OF_KIND[first].includes(key)) continue;
-      const message = `cannot stand beside ${first}, ${KINDS[first]}`;
+      const message = `cannot be used together with ${first}${KINDS[first]}`;
       addIssue({ message, path: issuePath(server, [key], "key") });
     }
   }),
@@ -597,12 +606,12 @@ export const manifestServerSchema = v.pipe(
     const { origin } = packageSpec;
     const runners = runnersOf(origin);
     if (runner !== undefined && !runners.includes(runner)) {
-      const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
+      const message = `cannot run a package from ${origin}; use one of ${runners.join(", ")}`;
       addIssue({ message, path: issuePath(dataset.value, ["runner"], "value") });
     }
     for (const name of Object.keys(env)) {
       if (origin !== "docker" || VARIABLE_NAME.test(name)) continue;
-      const message = "cannot be the name of a variable of a container";
+      const message = "is not a valid name for an environment variable of a container";
       addIssue({ message, path: issuePath(dataset.value, ["env", name], "key") });
     }
   }),
@@ -610,27 +619,27 @@ export const manifestServerSchema = v.pipe(
 
 export const pluginSchema = table({
   use: withNotes(nonEmptyText, {
-    title: "Which plugin",
+    title: "Plugin",
     description:
-      "The name of one that is built in or of a package, or the path of a file: it begins with ./, ../ (from this file), / or ~/. Files and packages are code that toolmux runs.",
+      "The name of a built-in plugin or of a package, or the path of a file, which begins with ./, ../ (from the directory of this file), / or ~/. toolmux runs the code of files and packages.",
     examples: ["audit-log", "./my-plugin.ts"],
   }),
   options: optionalKey(uncheckedTable, {
     title: "Options",
-    description: "What the plugin itself wants to know.",
+    description: "The options of the plugin.",
     default: {},
     examples: [{ file: "calls.jsonl" }],
   }),
   servers: optionalKey(globs, {
-    title: "For which servers",
+    title: "Servers",
     description:
-      "By their keys in this file; * stands for any characters, ? for one. By default all.",
+      "Names of servers in this file. * matches any characters, ? matches one. By default all.",
     examples: [["files", "git*"]],
   }),
   tools: optionalKey(globs, {
-    title: "For which tools",
+    title: "Tools",
     description:
-      "By the names that their servers give them; * stands for any characters, ? for one. By default all.",
+      "The servers' own names of tools. * matches any characters, ? matches one. By default all.",
     examples: [["read_*"]],
   }),
 });
@@ -651,7 +660,7 @@ export const registrySchema = table({
     {
       title: "Directories",
       description:
-        "official: that of MCP itself. smithery: that of Smithery. A URL: another one with the API of the first. smithery=URL: another one with that of the second.",
+        "official: the official MCP registry. smithery: the directory of Smithery. A URL: a directory with the API of the official registry. smithery=URL: a directory with the API of Smithery.",
       default: ["official", "smithery"],
       examples: [["official"], ["https://directory.example.com"]],
     },
@@ -660,29 +669,29 @@ export const registrySchema = table({
 
 /** The root of a manifest file. The values are validated separately. */
 export const fileSchema = table({
-  $schema: optionalKey(text, { title: "Schema", description: "Where this schema is." }),
+  $schema: optionalKey(text, { title: "Schema", description: "The location of this schema." }),
   hub: optionalKey(v.unknown(), { title: "The hub", description: "Settings of toolmux itself." }),
   defaults: optionalKey(v.unknown(), {
     title: "Defaults",
-    description: "Limits of every server that does not set its own.",
+    description: "Limits of all servers that do not set their own.",
   }),
   servers: optionalKey(v.unknown(), {
     title: "Servers",
-    description: "Every server by a name of your choice, which is also its prefix.",
+    description: "All servers, each under a name of your choice, which is also its prefix.",
     examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
   }),
   plugins: optionalKey(v.unknown(), {
     title: "Plugins",
-    description: "What changes calls and lists on their way; the first is the outermost.",
+    description: "Code that sees and changes calls and lists; the first plugin is the outermost.",
     examples: [[{ use: "audit-log", servers: ["files"] }]],
   }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",
-    description: "Where the values are that stand in no manifest.",
+    description: "Where toolmux finds the values of ${secret:NAME}.",
   }),
   search: optionalKey(v.unknown(), {
     title: "Search",
-    description: "Where toolmux search and toolmux add look for servers.",
+    description: "Where toolmux search and toolmux add find servers.",
   }),
 });
 
@@ -712,24 +721,24 @@ export const secretsSchema = table({
         for (const [at, name] of dataset.value.entries()) {
           if (dataset.value.indexOf(name) === at) continue;
           addIssue({
-            message: "stands there twice",
+            message: "is in the list twice",
             path: issuePath(dataset.value, [at], "value"),
           });
         }
       }),
     ),
     {
-      title: "Where secrets are",
+      title: "Sources of secrets",
       description:
-        "Where ${secret:NAME} is looked for, in this order, by all servers; of several files the last that says it counts. environment: the variable NAME, or TOOLMUX_SECRET_NAME; file: the encrypted file of toolmux secret.",
+        "Where toolmux looks for ${secret:NAME}, in this order, for all servers. If several files set it, the last one counts. environment: the variable NAME or TOOLMUX_SECRET_NAME. file: the encrypted file of toolmux secret.",
       default: [...SECRET_SOURCES],
       examples: [["file"], ["environment"]],
     },
   ),
   commands: optionalKey(flag, {
-    title: "Commands that give values",
+    title: "Allow commands",
     description:
-      "true: servers of this very file may have ${cmd:COMMAND}, which runs a command, without a shell, and stands for what that prints.",
+      "true: servers in this file may use ${cmd:COMMAND}. toolmux runs the command without a shell and uses its output as the value.",
     default: false,
     examples: [true],
   }),

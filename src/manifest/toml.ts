@@ -1,5 +1,6 @@
 import { parse, TomlError } from "smol-toml";
 import type { AST } from "toml-eslint-parser";
+import { explainSyntaxError } from "./toml-syntax.ts";
 import type { ParsedFile, PositionFinder } from "./parse.ts";
 import type { Position } from "./problems.ts";
 
@@ -9,11 +10,9 @@ export function parseToml(text: string): ParsedFile {
     return { ok: true, root, duplicates: [], preparePositions: () => mapPositions(text) };
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
-    return {
-      ok: false,
-      message: `not valid TOML: ${describeError(error)}`,
-      position: { line: error.line, column: error.column },
-    };
+    const position = { line: error.line, column: error.column };
+    const fault = explainSyntaxError(text, position) ?? { message: describeError(error), position };
+    return { ok: false, ...fault, message: `not valid TOML: ${fault.message}` };
   }
 }
 

@@ -2,6 +2,9 @@ import { access, constants, stat } from "node:fs/promises";
 import { delimiter, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
+import { suggestArgs } from "../manifest/command-line.ts";
+import { splitCommand } from "../manifest/interpolate.ts";
+import { maskCommandLine } from "../manifest/plaintext-secrets.ts";
 import {
   type ChildCommand,
   childEnvironment,
@@ -45,8 +48,12 @@ export async function resolveCommand(query: CommandQuery): Promise<ResolvedComma
     const file = resolve(cwd, command);
     const status = await checkFile(file);
     if (status === "runs") return { file, path };
+    if (status === "missing") await rejectCommandLine(query);
     throw status === "missing"
-      ? notFoundError(query, `Command "${command}" of server "${server}" does not exist (${file}).`)
+      ? notFoundError(
+          query,
+          `Command "${maskCommandLine(command)}" of server "${server}" does not exist (${maskCommandLine(file)}).`,
+        )
       : notExecutableError(query, file);
   }
   const file = await searchPath(query, path);
@@ -55,7 +62,20 @@ export async function resolveCommand(query: CommandQuery): Promise<ResolvedComma
   const extendedPath = extra === undefined ? path : mergePaths(path, extra);
   const second = extra === undefined ? undefined : await searchPath(query, extendedPath);
   if (second !== undefined) return { file: second, path: extendedPath };
+  await rejectCommandLine(query);
   const text = `Command "${command}" of server "${server}" was not found in PATH (${extendedPath}).`;
+  throw notFoundError(query, text);
+}
+
+/** @throws {HubError} commandNotFound if the command was written together with its arguments */
+async function rejectCommandLine(query: CommandQuery): Promise<void> {
+  const { command, cwd } = query;
+  const settings = suggestArgs(command);
+  if (settings === undefined) return;
+  const [program = ""] = splitCommand(command) ?? [];
+  // A path with a space may also be a misspelt path.
+  if (program.includes("/") && (await checkFile(resolve(cwd, program))) !== "runs") return;
+  const text = `There is no program called "${maskCommandLine(command)}". command is one program; put the rest into args: ${settings}`;
   throw notFoundError(query, text);
 }
 

@@ -1,5 +1,6 @@
 import type { Alerts } from "../base/alerts.ts";
 import { buildCatalog, type CatalogSource, type Catalog } from "../catalog/catalog.ts";
+import { describeIdleRule, isIdleRule } from "../catalog/idle-rules.ts";
 import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { diffSections, type RouteTimeouts, type Route, Section } from "../catalog/section.ts";
 import type { NameRules, Sha256 } from "../catalog/names.ts";
@@ -150,9 +151,12 @@ export class CatalogCache {
     const catalog = { ...built, instructions };
     // Only notes of the catalog of all servers are logged: those of a subset are among them.
     if (subset !== ALL_SERVERS) return catalog;
-    for (const { list, kind, server, remoteName, text } of catalog.notes) {
+    for (const note of catalog.notes) {
+      const { list, kind, server, remoteName, text } = note;
       const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
-      const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
+      const line = isIdleRule(note)
+        ? describeIdleRule(note)
+        : `${noun} "${remoteName}" of server "${server}": ${text}`;
       // Unreadable items without a name were already logged when the server was listed.
       const isLogged = kind === "unreadable" && remoteName === "";
       if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;

@@ -206,7 +206,9 @@ describe("a catalog", () => {
     assert.deepEqual(exposed(catalog), ["s__cat"]);
     assert.equal(catalog.tools.find("s__cat")?.remoteName, "dog");
     assert.deepEqual(
-      catalog.notes.map(({ kind, remoteName }) => [kind, remoteName]),
+      catalog.notes.flatMap((note) =>
+        note.list === "tools" ? [[note.kind, note.remoteName]] : [],
+      ),
       [["clash", "cat"]],
     );
   });
@@ -367,6 +369,30 @@ describe("what the manifest sets of a server's tools", () => {
     assert.deepEqual(
       idle.map(({ remoteName }) => remoteName),
       ["nobody", "hidden"],
+    );
+  });
+
+  it("is remarked on only by its name if it names a tool that is not listed, in any setting", () => {
+    const rules = {
+      rename: { a: "b" },
+      timeout: { c: 1000 },
+      annotations: { d: { title: "D" } },
+      allow: ["x*", "e?", "*"],
+      deny: ["f*", "hidden"],
+    };
+    const { notes } = build(source("s", [tool("x"), tool("hidden")], rules));
+    const idle = notes.filter(
+      ({ list: kind, kind: note }) => kind === "tools" && note.startsWith("idle"),
+    );
+    assert.deepEqual(
+      idle.map(({ kind, remoteName }) => [kind, remoteName]),
+      [
+        ["idleFilter", "e?"],
+        ["idleFilter", "f*"],
+        ["idleOverride", "d"],
+        ["idleOverride", "a"],
+        ["idleOverride", "c"],
+      ],
     );
   });
 

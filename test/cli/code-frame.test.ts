@@ -24,29 +24,50 @@ const SERVER = '[servers.a]\ncommand = "npx"\n';
 /** A file, and what is shown of its first problem. */
 const SHOWN: readonly (readonly [source: string, ...picture: readonly string[]])[] = [
   [`${SERVER}callTimeout = "soon"`, ' 3 | callTimeout = "soon"', "   |               ^"],
-  [`${SERVER}calTimeout = "5s"`, ' 3 | calTimeout = "•••"', "   | ^"],
+  [`${SERVER}calTimeout = "5s"`, ' 3 | calTimeout = "5s"', "   | ^"],
   [`${SERVER}enabled = 1 # was token`, " 3 | enabled = 1", "   |           ^"],
   [`${SERVER}tools.alow = []`, " 3 | tools.alow = []", "   |       ^"],
   [
     `${SERVER}\ttools = { alow = [], deny = ["x"] }`,
-    ' 3 |  tools = { alow = [], deny = ["•••"] }',
+    ' 3 |  tools = { alow = [], deny = ["x"] }',
     "   |            ^",
   ],
   ['[servers.a]\nplugin = "./x"', ' 2 | plugin = "./x"', "   |          ^"],
   ['[[plugins]]\nuse = "./none.ts"', ' 2 | use = "./none.ts"', "   |       ^"],
-  ['[[plugins]]\nuse = "x"\ntools = ["a", 5]', ' 3 | tools = ["•••", 5]', "   |                 ^"],
+  ['[[plugins]]\nuse = "x"\ntools = ["a", 5]', ' 3 | tools = ["a", 5]', "   |               ^"],
   ['[[plugins]]\nuse = "x"\noptions = "sk-1"', ' 3 | options = "•••"', "   |           ^"],
   ["[hub]\nname = ''", " 2 | name = ''", "   |        ^"],
   ["[server.a]", " 1 | [server.a]", "   |  ^"],
   ["[servers.a]\nargs = []", " 1 | [servers.a]", "   |          ^"],
-  ['[servers.a]\ncommand = ""', ' 2 | command = "•••"', "   |           ^"],
+  ['[servers.a]\ncommand = ""', ' 2 | command = ""', "   |           ^"],
   [
     `${SERVER}env = { A = 1234, "B C" = "x" }`,
     ' 3 | env = { A = •••, "B C" = "•••" }',
     "   |             ^",
   ],
   [`${SERVER}[servers.a.env]\nTOKEN = 99887766`, " 4 | TOKEN = •••", "   |         ^"],
-  [`${SERVER}args = ["--token", true]`, ' 3 | args = ["•••", •••]', "   |                ^"],
+  [
+    `${SERVER}args = ["--token", true]`,
+    ' 3 | args = ["--token", •••]',
+    "   |                    ^",
+  ],
+  [
+    `${SERVER}args = ["-y", "pkg@1.2.3", 8080, "/srv"]`,
+    ' 3 | args = ["-y", "pkg@1.2.3", 8080, "/srv"]',
+    "   |                            ^",
+  ],
+  [
+    `servers.a = { command = "npx", args = ["-y"], env = { A = "b" }, calTimeout = "5s" }`,
+    ' 1 | servers.a = { command = "npx", args = ["-y"], env = { A = "•••" }, calTimeout = "5s" }',
+    "   |                                                                    ^",
+  ],
+  [`${SERVER}args = [\n  "pass-of-an-option", 5\n]`, ' 4 |   "•••", 5', "   |          ^"],
+  [`${SERVER}calTimeout = 5\nTOKN = "hunter22"`, " 3 | calTimeout = 5", "   | ^"],
+  [`${SERVER}TOKN = "hunter22"`, ' 3 | TOKN = "•••"', "   | ^"],
+  ["[servers.files", " 1 | [servers.files", "   |               ^"],
+  ["[servers.my server]", " 1 | [servers.my server]", "   |          ^"],
+  ['[servers.a]\nargs = ["-y" "x"]', ' 2 | args = ["•••" "•••"]', "   |               ^"],
+  ['[servers.a]\nargs = [\n  "a",\n  b,\n]', " 4 |   •••,", "   |   ^"],
   ["[hub]\nname = npx", " 2 | name = •••", "   |        ^"],
   ["[servers.a.env]\nTOKEN=sk-123", " 2 | TOKEN=•••", "   |       ^"],
 ];
@@ -61,7 +82,7 @@ describe("the picture of a problem", () => {
   it("is drawn for JSON with comments, too", async () => {
     const source = '{\n  // old: "sk-1"\n  "hub": { "nmae": "x" }, // sk-2\n  "servers": {}\n}';
     assert.deepEqual(await draw(source, "t.json"), [
-      ' 3 |   "hub": { "nmae": "•••" },\n   |            ^',
+      ' 3 |   "hub": { "nmae": "x" },\n   |            ^',
     ]);
   });
 
@@ -113,6 +134,9 @@ describe("the picture of a problem", () => {
     "before the end of several lines": `servers.a = { command = """\n${SECRET}""", calTimeout = 3 }`,
     "that looks like a key, before the end of several lines": `servers.a = { command = """\ns3cr3t = 1""", calTimeout = 3 }`,
     "that looks like a key, before the end of several lines that are broken": `servers.a = { command = """\ns3cr3t = 1""", calTimeout 3 }`,
+    "of an unknown key that resembles a setting": `${SERVER}pwd = "s3cr3t"`,
+    "between an option on an earlier line and the problem": `${SERVER}args = [\n  "--token",\n  "s3cr3t", 5]`,
+    "in a table that begins on an earlier line": `{"servers": {"a": {"command": "x", "env": {\n"command": "s3cr3t"}, "calTimeout": 5}}}`,
     "of an unknown key": `${SERVER}apiKey = "${SECRET}"`,
     "in headers": `${SERVER}headers = { Authorization = "Bearer ${SECRET}" }`,
     "in arguments": `${SERVER}args = ["--token=${SECRET}", 5]`,
@@ -125,7 +149,7 @@ describe("the picture of a problem", () => {
     "of a table that is none": `${SERVER}env = "TOKEN=${SECRET}"`,
   })) {
     it(`never shows a secret: ${name}`, async () => {
-      const pictures = await draw(source);
+      const pictures = await draw(source, source.startsWith("{") ? "t.json" : "t.toml");
       const text = pictures.join("\n");
       assert.ok(!/s3cr3t|0123456789|8675309/.test(text), text);
     });

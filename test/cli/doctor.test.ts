@@ -363,6 +363,12 @@ const CASES: Readonly<
       await machine.remember("good", [{ ...TOOL, annotations: { readOnlyHint: false } }]);
     },
   },
+  TM908: {
+    make: async (machine) => {
+      await machine.write('tools.deny = ["*_delete"]');
+      await machine.remember("good", [TOOL]);
+    },
+  },
   TM911: {
     make: LISTED(tool({ type: "object", $schema: "http://json-schema.org/draft-07/schema#" })),
   },
@@ -449,7 +455,7 @@ describe("the doctor", () => {
         const findings = all.filter((finding) => !OF_OTHERS.includes(finding.code));
         const found = findings.find((finding) => finding.code === code);
         assert.ok(found, JSON.stringify(findings, null, 2));
-        assert.match(found.text, /\.$/);
+        assert.match(found.text, /[.?]$/);
         const paper = new Terminal({ NO_COLOR: "1" }).stdout;
         const shown =
           describeFindings(findings, true, paper) + JSON.stringify(findingsToJson(findings, []));

@@ -601,7 +601,7 @@ describe("taking over servers", () => {
         [
           "its entry is no table",
           "it has neither a command nor a url",
-          "it holds a ${ without its }",
+          "it holds a ${ without a closing }",
         ],
       );
     }));

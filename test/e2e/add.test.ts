@@ -258,7 +258,7 @@ describe("toolmux add", () => {
       assert.equal((await run(setup, first ?? [])).code, 0);
       assert.match(
         (await run(setup, ["list", "servers"])).stderr,
-        /was passed over: it is not trusted/,
+        /toolmux\.toml is ignored: .*toolmux trust/,
       );
       assert.equal((await run(setup, ["trust", file])).code, 0);
       assert.equal((await run(setup, second ?? [])).code, 0);

@@ -370,11 +370,8 @@ describe("check", () => {
           const { code, stdout, stderr } = await use(setup, "check");
           assert.deepEqual([code, stderr], [0, ""]);
           assert.ok(stdout.includes(setup.config));
-          assert.match(
-            stdout,
-            /a +starts .*x\.mjs\nneedy +incomplete .*NOT_SET_HERE.*\noff +disabled/,
-          );
-          assert.match(stdout, /no problems; 3 servers, of which 1 would start/);
+          assert.match(stdout, /\na +starts .*x\.mjs\nneedy .*\noff +disabled/);
+          assert.match(stdout, /\n {2}needy: .*NOT_SET_HERE/);
           const json = await use(setup, "check", "--json");
           const document = JSON.parse(json.stdout) as Record<string, unknown>;
           assert.deepEqual([json.code, document["ok"], document["problems"]], [0, true, []]);
@@ -400,10 +397,7 @@ describe("check", () => {
           assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
           const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
           assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
-          assert.match(
-            stderr,
-            /\ntoolmux: 3 problems; servers with a problem would not be started\n$/,
-          );
+          assert.match(stderr, /\ntoolmux: 3 problems; [^\n]+\n$/);
           const json = await use(setup, "check", "--json");
           assert.equal(json.code, 2);
           const { ok, problems } = JSON.parse(json.stdout) as {
@@ -532,7 +526,7 @@ describe("a manifest in the working directory", () => {
       for (const args of [["list"], ["serve"], ["call", "a__only"], ["check"]]) {
         const { code, stderr } = await run(setup, args);
         assert.equal(code, 2, args.join(" "));
-        assert.match(stderr, /toolmux\.toml was passed over.*toolmux trust/);
+        assert.match(stderr, /toolmux\.toml is ignored: .*toolmux trust/);
       }
       assert.deepEqual(setup.log("a"), [], "and nothing of it was started");
 

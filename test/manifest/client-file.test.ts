@@ -136,7 +136,7 @@ describe("a client's file", () => {
       const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.deepEqual(plainCopy(getRemote(manifest, "remote").headers), { API_KEY: "value" });
       assert.deepEqual(notes, [
-        ".cursor/mcp.json: keys that mean nothing to toolmux were ignored: envFile",
+        ".cursor/mcp.json: toolmux does not know these keys and ignores them: envFile",
       ]);
       const env = { HOME: folder.home, MY_KEY: "my-key" };
       const resolved = await resolveServer(getServer(manifest, "local"), env, folder.cwd);
@@ -150,7 +150,7 @@ describe("a client's file", () => {
       const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.equal(getRemote(manifest, "github").url, "https://api.example.com/mcp/");
       assert.deepEqual(notes, [
-        ".vscode/mcp.json: keys that mean nothing to toolmux were ignored: dev",
+        ".vscode/mcp.json: toolmux does not know these keys and ignores them: dev",
       ]);
       const fetch = await resolveServer(getServer(manifest, "fetch"), {}, folder.cwd);
       assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.cwd}/x`]);
@@ -161,7 +161,7 @@ describe("a client's file", () => {
         code: "notSupported",
         server: "Perplexity",
         step: "resolve",
-        message: `server "Perplexity" cannot be started: env.PERPLEXITY_API_KEY holds \${input:…}, which only an editor can ask for; set a variable and write \${env:NAME}`,
+        message: `server "Perplexity" cannot be started: env.PERPLEXITY_API_KEY contains \${input:…}, which only editors support; set an environment variable and write \${env:NAME}`,
       });
     }));
 
@@ -169,7 +169,7 @@ describe("a client's file", () => {
     const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
     assert.equal(getRemote(manifest, "figma").url, "https://example.com/sse");
     assert.deepEqual(notes, [
-      "mcp_config.json: keys that mean nothing to toolmux were ignored: timeout",
+      "mcp_config.json: toolmux does not know these keys and ignores them: timeout",
       `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
     ]);
     const server = getServer(manifest, "git hub");
@@ -240,7 +240,7 @@ describe("a client's file", () => {
     const duration = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
     assert.deepEqual(notes, [
       `a.json: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
-      `a.json: server "a": reconnect is ignored: enabled unknown key; expected one of policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
+      `a.json: server "a": reconnect is ignored: enabled unknown key; the known keys are policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
       `a.json: server "a": healthInterval is ignored: ${duration}, found a table`,
       `a.json: server "b": reconnect is ignored: expected a table, found a boolean`,
     ]);
@@ -274,8 +274,8 @@ describe("a client's file", () => {
       ],
     );
     assert.deepEqual(notes, [
-      `a.json: server "a" is left out: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more`,
-      `a.json: server "b" is left out: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more`,
+      `a.json: server "a" is ignored: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more`,
+      `a.json: server "b" is ignored: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more`,
     ]);
   });
 
@@ -300,10 +300,10 @@ describe("a client's file", () => {
     );
     assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
     assert.deepEqual(notes, [
-      `a.json: server "none" is left out: it has neither a command nor a url`,
-      `a.json: server "text" is left out: its entry is no table`,
-      `a.json: server "wrong" is left out: env.A expected a string, found an array`,
-      `a.json: server "self" is left out: it is toolmux itself`,
+      `a.json: server "none" is ignored: it has neither a command nor a url`,
+      `a.json: server "text" is ignored: its entry is no table`,
+      `a.json: server "wrong" is ignored: env.A expected a string, found an array`,
+      `a.json: server "self" is ignored: it is toolmux itself`,
     ]);
   });
 
@@ -313,7 +313,7 @@ describe("a client's file", () => {
       "a.json",
     );
     assert.equal(getServer(manifest, "a").command, "y");
-    assert.deepEqual(notes, ["a.json: mcpServers.a stands twice, the last one counts"]);
+    assert.deepEqual(notes, ["a.json: mcpServers.a is set twice; the last one counts"]);
   });
 
   it("called mcp.json may serve two clients at once", async () => {
@@ -330,8 +330,8 @@ describe("a client's file", () => {
   it("called mcp.json that holds no servers is no error but noted", async () => {
     const { notes } = await loadText("{}", "mcp.json");
     assert.deepEqual(notes, [
-      "mcp.json: has neither mcpServers nor servers in it",
-      "the manifest holds no servers",
+      "mcp.json: has neither mcpServers nor servers",
+      "the manifest has no servers",
     ]);
   });
 

@@ -375,7 +375,7 @@ describe("a manifest that is edited", () => {
       "t.json",
       `{"servers": {"a": {"command": "x"}, "a": {"command": "y"}}}`,
       remove("a"),
-      /the key stands twice/,
+      /is set twice; remove one of the two/,
     ],
   ] as const) {
     it(`is left alone if that would spoil it: ${change.kind} in ${JSON.stringify(text)}`, async () => {

@@ -116,19 +116,19 @@ describe("a package", () => {
   for (const [lines, ...expected] of [
     [
       'command = "x"\npackage = "npm:x"',
-      "t.toml:2:1: servers.s.command: cannot stand beside package: a server is either started with a command or from a package, or has a url, or is part of a plugin",
+      "t.toml:2:1: servers.s.command: cannot be used together with package: a server has one of command, package, url and plugin",
     ],
     [
       'command = "x"\nrunner = "npx"',
-      "t.toml:3:1: servers.s.runner: cannot stand beside command, which is started as it is, and goes nowhere",
+      "t.toml:3:1: servers.s.runner: cannot be used together with command, because a command runs as a process",
     ],
     [
       'package = "npm:x"\nheaders = {}',
-      "t.toml:3:1: servers.s.headers: cannot stand beside package, which starts a process and goes nowhere",
+      "t.toml:3:1: servers.s.headers: cannot be used together with package, because a package runs as a process",
     ],
     [
       'package = "npm:x"\nrunner = "uvx"',
-      "t.toml:3:10: servers.s.runner: cannot run a package of npm; expected one of npx, bunx, deno",
+      "t.toml:3:10: servers.s.runner: cannot run a package from npm; use one of npx, bunx, deno",
     ],
     [
       'package = "npm:x"\nrunner = "yarn"',
@@ -136,7 +136,7 @@ describe("a package", () => {
     ],
     [
       'package = "docker:x"\nenv = { "A=b" = "c" }',
-      't.toml:3:9: servers.s.env."A=b": cannot be the name of a variable of a container',
+      't.toml:3:9: servers.s.env."A=b": is not a valid name for an environment variable of a container',
     ],
   ] as const) {
     it(`is told what is wrong with it: ${lines.replaceAll("\n", " ")}`, async () => {

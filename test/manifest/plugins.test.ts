@@ -140,7 +140,7 @@ describe("the plugins of a manifest", () => {
       const { manifest, notes } = await loadText(text, name);
       assert.deepEqual(manifest.plugins, []);
       assert.deepEqual(notes, [
-        `${name}: keys that mean nothing to toolmux were ignored: plugins, plugin`,
+        `${name}: toolmux does not know these keys and ignores them: plugins, plugin`,
       ]);
     });
   }
@@ -219,7 +219,7 @@ describe("a server of a plugin", () => {
       problems[0] ?? "",
       /^t\.toml:5:10: servers\.b\.prefix: .*have the same prefix "a"/,
     );
-    assert.match(problems[1] ?? "", /^t\.toml:6:10: servers\.c__d: cannot be used as the prefix/);
+    assert.match(problems[1] ?? "", /^t\.toml:6:10: servers\.c__d: .*prefix = "c_d"$/);
     assert.match(problems[2] ?? "", /^t\.toml:10:18: servers\.e\.maxCallTimeout: callTimeout/);
     assert.equal(problems.length, 3);
   });
@@ -269,8 +269,8 @@ describe("a server of a plugin", () => {
     const { manifest, notes } = await loadText(`{"mcpServers": {"a": {"plugin": "p"}}}`, "a.json");
     assert.equal(manifest.servers[0]?.kind, "unsupported");
     assert.deepEqual(notes, [
-      `a.json: server "a" is left out: it has neither a command nor a url`,
-      "a.json: keys that mean nothing to toolmux were ignored: plugin",
+      `a.json: server "a" is ignored: it has neither a command nor a url`,
+      "a.json: toolmux does not know these keys and ignores them: plugin",
     ]);
   });
 });
@@ -278,7 +278,7 @@ describe("a server of a plugin", () => {
 describe("a form that only a plugin can fill in", () => {
   const server = `[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n`;
   const fault =
-    "t.toml:3:9: servers.a.args[0]: found the unknown form ${vault:…}; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
+    "t.toml:3:9: servers.a.args[0]: found the unknown placeholder ${vault:…}; known placeholders: ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
 
   it("is wrong if there is no plugin", async () => {
     assert.deepEqual(await findProblems(server), [fault]);

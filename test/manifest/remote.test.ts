@@ -79,13 +79,13 @@ describe("a server over HTTP", () => {
     [`url = 5`, "t.toml:2:7: servers.s.url: expected a string, found a number"],
     [
       `${URL_LINE}\nargs = []\ncwd = "."`,
-      "t.toml:3:1: servers.s.args: cannot stand beside url, where no process is started",
-      "t.toml:4:1: servers.s.cwd: cannot stand beside url, where no process is started",
+      "t.toml:3:1: servers.s.args: cannot be used together with url, because toolmux starts no process for a url",
+      "t.toml:4:1: servers.s.cwd: cannot be used together with url, because toolmux starts no process for a url",
     ],
     [
       `command = "x"\nkeyFile = "x"\nheaders = {}`,
-      "t.toml:3:1: servers.s.keyFile: cannot stand beside command, which is started as it is, and goes nowhere",
-      "t.toml:4:1: servers.s.headers: cannot stand beside command, which is started as it is, and goes nowhere",
+      "t.toml:3:1: servers.s.keyFile: cannot be used together with command, because a command runs as a process",
+      "t.toml:4:1: servers.s.headers: cannot be used together with command, because a command runs as a process",
     ],
     [
       `${URL_LINE}\ntransport = "websocket"`,
@@ -97,23 +97,19 @@ describe("a server over HTTP", () => {
     ],
     [
       `${URL_LINE}\nheaders = { A = "\${X}" }`,
-      "t.toml:3:17: servers.s.headers.A: found ${X}; write ${env:X}, or $${X} if that very text is meant",
+      "t.toml:3:17: servers.s.headers.A: found ${X}; write ${env:X}, or $${X} for this text itself",
     ],
     [
       `url = "https://\${file:}"\nkeyFile = "\${env:}"`,
       "t.toml:2:7: servers.s.url: found ${file:} without a path",
-      "t.toml:3:11: servers.s.keyFile: found a ${…} without the name of a variable",
+      "t.toml:3:11: servers.s.keyFile: found a ${…} without a variable name",
     ],
     [
       `${URL_LINE}\noauth = { clientid = "x", callbackPort = 0 }`,
       `t.toml:3:11: servers.s.oauth.clientid: unknown key; did you mean "clientId"?`,
       "t.toml:3:42: servers.s.oauth.callbackPort: expected the number of a port, 1 to 65535, found a number",
     ],
-    [
-      `serverUrl = "x"`,
-      "t.toml:1:10: servers.s.command: is missing",
-      `t.toml:2:1: servers.s.serverUrl: unknown key; did you mean "url"?`,
-    ],
+    [`serverUrl = "x"`, `t.toml:2:1: servers.s.serverUrl: unknown key; did you mean "url"?`],
   ] as const) {
     it(`is told what is wrong with it: ${lines.replaceAll("\n", " ")}`, async () => {
       assert.deepEqual(await findProblems(`[servers.s]\n${lines}`), expected);
@@ -171,7 +167,7 @@ describe("a client's server over HTTP", () => {
       const { spec, notes } = await readForeign(entry);
       assert.equal(spec?.kind, "unsupported");
       const reason = "servers over WebSocket are not supported";
-      assert.deepEqual(notes, [`a.json: server "s" is left out: ${reason}`]);
+      assert.deepEqual(notes, [`a.json: server "s" is ignored: ${reason}`]);
     });
   }
 
@@ -243,18 +239,21 @@ describe("a server over HTTP, right before it is reached,", () => {
   });
 
   for (const [lines, message] of [
-    [`url = "example.com/mcp"`, "its url is none that begins with http:// or https://"],
-    [`url = "file:///etc/passwd"`, "its url is none that begins with http:// or https://"],
-    [`url = "wss://example.com"`, "its url is none that begins with http:// or https://"],
-    [`url = "https://"`, "its url is none that begins with http:// or https://"],
+    [`url = "example.com/mcp"`, "url must start with http:// or https://"],
+    [`url = "file:///etc/passwd"`, "url must start with http:// or https://"],
+    [`url = "wss://example.com"`, "url must start with http:// or https://"],
+    [`url = "https://"`, "url must start with http:// or https://"],
     [
       `url = "https://me:pw-secret@example.com"`,
-      "its url holds a password; write headers.Authorization",
+      "url contains a password; set headers.Authorization instead",
     ],
-    [`url = "https://me@example.com"`, "its url holds a password; write headers.Authorization"],
-    [`${URL_LINE}\nheaders = { "X: y" = "a" }`, "headers.X: y cannot be a header of HTTP"],
-    [`${URL_LINE}\nheaders = { A = "\${env:TWO_LINES}" }`, "headers.A cannot be a header of HTTP"],
-    [`${URL_LINE}\nheaders = { A = "\\u20ac" }`, "headers.A cannot be a header of HTTP"],
+    [
+      `url = "https://me@example.com"`,
+      "url contains a password; set headers.Authorization instead",
+    ],
+    [`${URL_LINE}\nheaders = { "X: y" = "a" }`, "headers.X: y is not a valid HTTP header"],
+    [`${URL_LINE}\nheaders = { A = "\${env:TWO_LINES}" }`, "headers.A is not a valid HTTP header"],
+    [`${URL_LINE}\nheaders = { A = "\\u20ac" }`, "headers.A is not a valid HTTP header"],
   ] as const) {
     it(`is refused, and no value shown: ${lines.replaceAll("\n", " ")}`, async () => {
       await assert.rejects(resolveText(lines, { TWO_LINES: "a\r\nX-Other: b" }), {

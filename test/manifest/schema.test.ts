@@ -259,7 +259,7 @@ describe("a manifest", () => {
     ] as const) {
       const { manifest, notes } = await loadText(text, name);
       assert.deepEqual(manifest.servers, []);
-      assert.deepEqual(notes, ["the manifest holds no servers"]);
+      assert.deepEqual(notes, ["the manifest has no servers"]);
     }
   });
 
@@ -389,7 +389,7 @@ describe("several sources", () => {
       const { manifest } = await folder.loadValid({ env });
       assert.equal(getServer(manifest, "servers").command, "x");
       const [problem] = await folder.loadProblems({ env: { TOOLMUX_SERVERS: " " } });
-      assert.match(problem ?? "", /no manifest yet/);
+      assert.match(problem ?? "", /found no manifest/);
     }));
 });
 

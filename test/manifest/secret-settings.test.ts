@@ -45,12 +45,12 @@ describe("the table of secrets", () => {
     ],
     [
       `sources = ["environment", "keychain"]`,
-      `secrets.sources[1]: found "keychain", where secrets are no longer looked for: take it out, and set each secret that is there again (toolmux secret set NAME)`,
+      `secrets.sources[1]: found "keychain", which is not supported any more: remove it, and set each secret again with: toolmux secret set NAME`,
     ],
     [`sources = ["xyzzyx"]`, `secrets.sources[0]: expected one of ${ALL}, found "xyzzyx"`],
     [`sources = []`, `secrets.sources: expected at least one of ${ALL}, found an array`],
     [`sources = "file"`, `secrets.sources: expected an array of ${ALL}, found "file"`],
-    [`sources = ["file", "file"]`, `secrets.sources[1]: stands there twice`],
+    [`sources = ["file", "file"]`, `secrets.sources[1]: is in the list twice`],
     [`commands = "yes"`, `secrets.commands: expected true or false, found "yes"`],
     [`command = true`, `secrets.command: unknown key; did you mean "commands"?`],
   ] as const) {
@@ -64,7 +64,7 @@ describe("the table of secrets", () => {
     const text = `{"mcpServers": {"s": {"command": "x"}}, "secrets": {"sources": ["nowhere"]}}`;
     const { manifest, notes } = await loadText(text, "a.json");
     assert.equal(getServer(manifest, "s").secretSources, undefined);
-    assert.match(notes.join(), /ignored: .*secrets/);
+    assert.match(notes.join(), /ignores them: secrets/);
   });
 
   it("makes another process of a server only if that wants a secret", async () => {
@@ -84,7 +84,7 @@ describe("the table of secrets", () => {
 describe("${cmd:…}", () => {
   const USE = 'args = ["${cmd:pass show x}"]\n';
   const REFUSAL =
-    "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
+    "found ${cmd:…}, which runs a command; to allow that, set commands = true in the table [secrets] of this file";
 
   it("may stand where the file allows commands", async () => {
     const { manifest } = await loadText(`${SERVER}${USE}[secrets]\ncommands = true`);
@@ -124,7 +124,7 @@ describe("${cmd:…}", () => {
     const [found = ""] = await findProblems(
       `${SERVER}args = ["\${cmd:pass 'x}"]\n[secrets]\ncommands = true`,
     );
-    assert.match(found, /found \$\{cmd:…\} with a quote that does not end/);
+    assert.match(found, /found \$\{cmd:…\} with a quote/);
   });
 
   for (const [text, words] of [
@@ -150,10 +150,7 @@ describe("${secret:NAME}", () => {
   for (const name of ["a b", "a:b", "ä", "a$", "x".repeat(201)]) {
     it(`is refused with the name ${name.slice(0, 9)}`, async () => {
       const [found = ""] = await findProblems(`${SERVER}args = ["\${secret:${name}}"]`);
-      assert.match(
-        found,
-        /found \$\{secret:…\} with another name than of letters, digits, _ - \. and \//,
-      );
+      assert.match(found, /found \$\{secret:…\} with an invalid name/);
     });
   }
 

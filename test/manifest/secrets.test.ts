@@ -77,15 +77,15 @@ describe("interpolation", () => {
   for (const [text, message] of [
     [
       "${input:key}",
-      "args[0] holds ${input:…}, which only an editor can ask for; set a variable and write ${env:NAME}",
+      "args[0] contains ${input:…}, which only editors support; set an environment variable and write ${env:NAME}",
     ],
     [
       "${command:pick}",
-      "args[0] holds the unknown form ${command:…}; there are ${env:NAME} and ${file:PATH}",
+      "args[0] contains the unknown placeholder ${command:…}; known placeholders: ${env:NAME} and ${file:PATH}",
     ],
-    ["${A:-${B}}", "args[0] holds a ${…} within another, which is not supported"],
-    ["${A", "args[0] holds a ${ without its }"],
-    ["a\0b", "args[0] holds a NUL character, which no process can be given"],
+    ["${A:-${B}}", "args[0] contains a ${…} inside another ${…}, which is not supported"],
+    ["${A", "args[0] contains a ${ without a closing }"],
+    ["a\0b", "args[0] contains a NUL character, which a process cannot get"],
   ] as const) {
     it(`in a client's file refuses ${JSON.stringify(text)}`, async () => {
       await assert.rejects(resolveArg(text, "client"), {
@@ -280,7 +280,7 @@ describe("what a plugin fills in", () => {
         code: "notSupported",
         server: "s",
         step: "resolve",
-        message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}, and no plugin has it`,
+        message: `${words}args[0] contains the unknown placeholder \${vault:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}; no plugin provides it`,
       });
     }
   });
@@ -301,7 +301,7 @@ describe("what a plugin fills in", () => {
     const server = await makeServer("${vault:a}", "client");
     await assert.rejects(resolveServer(server, ENV, "/work", schemes), {
       code: "notSupported",
-      message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME} and \${file:PATH}`,
+      message: `${words}args[0] contains the unknown placeholder \${vault:…}; known placeholders: \${env:NAME} and \${file:PATH}`,
     });
   });
 });

@@ -24,7 +24,7 @@ const worldOf = (manifestFolder: ManifestFolder) => ({
   hangupHandlers: new Set<never>(),
 });
 const distrust = (path: string, manifestFolder: ManifestFolder) =>
-  `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${manifestFolder.root}/${path}\` if you want its commands run`;
+  `${path} is ignored: you have not trusted its present content. To use its servers, run \`toolmux trust ${manifestFolder.root}/${path}\``;
 
 /** The servers that are found, with their commands, and the notes. */
 async function search(
@@ -165,8 +165,8 @@ describe("without a named file", () => {
       assert.deepEqual(await search(manifestFolder), {
         servers: ["a=x"],
         notes: [
-          `${folder}/toolmux.json was passed over: ${folder}/toolmux.toml comes first`,
-          `${folder}/toolmux.jsonc was passed over: ${folder}/toolmux.toml comes first`,
+          `${folder}/toolmux.json is ignored, because ${folder}/toolmux.toml exists`,
+          `${folder}/toolmux.jsonc is ignored, because ${folder}/toolmux.toml exists`,
         ],
         sources: [`${folder}/toolmux.toml`],
       });
@@ -242,8 +242,8 @@ describe("without a named file", () => {
       await mkdir(join(manifestFolder.cwd, "toolmux.toml"), { recursive: true });
       await symlink("/dev/zero", join(manifestFolder.cwd, ".mcp.json"));
       assert.deepEqual((await search(manifestFolder)).notes, [
-        "work/.mcp.json was passed over: it is not a regular file",
-        "work/toolmux.toml was passed over: it is a folder, not a file",
+        "work/.mcp.json is ignored: it is not a regular file",
+        "work/toolmux.toml is ignored: it is a folder, not a file",
       ]);
     }));
 
@@ -272,7 +272,7 @@ describe("without a named file", () => {
       const [problem = "", ...others] = await manifestFolder.loadProblems();
       assert.deepEqual(others, []);
       for (const part of [
-        "home/.config/toolmux/toolmux.toml: there is no manifest yet",
+        "home/.config/toolmux/toolmux.toml: found no manifest",
         "home/.config/toolmux/toolmux.{toml,json,jsonc}\n",
         "work/toolmux.{toml,json,jsonc} and work/.mcp.json, if trusted",
         "toolmux import ",

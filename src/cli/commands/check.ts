@@ -7,8 +7,9 @@ import { type LoadedManifest, loadManifest } from "../../manifest/load.ts";
 import { addPositionsLater } from "../../manifest/positions.ts";
 import { formatPath, formatProblem, type Problem } from "../../manifest/problems.ts";
 import type { ExternalServer, Manifest, PluginSpec, ServerSpec } from "../../manifest/manifest.ts";
-import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
+import { resolveRemote, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
+import { describeIdleRule, isIdleRule } from "../../catalog/idle-rules.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
 import { findUnknownServers } from "../../plugin/servers.ts";
@@ -24,13 +25,30 @@ import { openLog } from "../load-manifest.ts";
 import { openSchemeResolvers } from "../transport-factory.ts";
 import { formatCodeFrame } from "../code-frame.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
+import { type Cell, wrapText } from "../../terminal/terminal.ts";
+import { Redactor } from "../../transport/redact.ts";
+import { resolvePrograms } from "../doctor/servers.ts";
+import { hintsFor } from "../hints.ts";
 
 /** A server as `check` prints it. */
 interface Row {
   readonly name: string;
-  readonly state: "starts" | "disabled" | "unsupported" | "incomplete";
-  /** The command or URL, or why the server cannot be used. Contains no secret. */
+  /**
+   * `unsupported`: a client's entry that toolmux cannot use; `incomplete`: a value that it needs is missing; `fails`: its
+   * command or working directory is missing.
+   */
+  readonly state: "starts" | "disabled" | "unsupported" | "incomplete" | "fails";
+  /** The command or URL, or why the server cannot start. Contains no secret. */
   readonly text: string;
+  /** The command or URL; undefined for an entry that toolmux cannot use. */
+  readonly command?: string;
+  /** What the user can do if the server cannot start. */
+  readonly hint?: string | undefined;
+}
+
+/** Whether a server is enabled, but would not start. */
+function cannotStart({ state }: Row): boolean {
+  return state !== "starts" && state !== "disabled";
 }
 
 /** A secret that servers refer to, without its value. */
@@ -42,49 +60,98 @@ interface SecretRow {
 }
 
 /**
- * `toolmux check`: reads the manifest and prints its problems, or what it would start. Starts no server, and
+ * `toolmux check`: reads the manifest and prints its problems, or which servers would start. Starts no server, and
  * loads no external plugin.
  */
 export async function check(
-  invocation: Invocation<{ readonly json: boolean }>,
+  invocation: Invocation<{ readonly json: boolean; readonly strict: boolean }>,
   context: CommandContext,
 ): Promise<number> {
   const { env, cwd, platform } = context;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
-  const { notes } = loaded;
-  const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, context);
+  const { problems, starts, files, servers, secrets, plugins, warnings } = await inspect(
+    loaded,
+    context,
+  );
+  const notes = [...loaded.notes, ...warnings];
   const ok = problems.length === 0;
+  const broken = servers.filter(cannotStart);
+  const successCode = invocation.options.strict && broken.length > 0 ? 3 : 0;
   if (invocation.options.json) {
     const document = {
       ok,
       problems: problems.map(toJson),
       notes,
       files,
-      servers,
+      servers: servers.map(({ name, state, text }) => ({
+        name,
+        state,
+        text,
+        starts: state === "starts",
+      })),
       secrets: secrets.map(({ place = null, ...row }) => ({ ...row, place })),
       plugins: plugins.map(pluginToJson),
     };
     context.terminal.printJson(document);
-    return ok ? 0 : 2;
+    return ok ? successCode : 2;
   }
   const log = openLog(invocation);
   for (const note of notes) log("warn", note);
   for (const problem of problems) await printProblemWithFrame(problem, context);
   if (!ok) {
     const rest = starts
-      ? "; servers with a problem would not be started"
-      : "; nothing would be started";
+      ? "; servers with a problem do not start"
+      : "; no server starts until this is corrected";
     context.terminal.note(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) context.terminal.print(`manifest: ${file}`);
-  const table = servers.map(({ name, state, text }) => [name, state, text]);
-  context.terminal.printTable(["SERVER", "STATE", "COMMAND"], table);
+  printServers(servers, context);
   printSecrets(secrets, context);
   printPlugins(plugins, context);
+  const { terminal } = context;
   const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
-  context.terminal.print(`no problems; ${countServers(servers)}${more}`);
-  return 0;
+  if (broken.length === 0) {
+    terminal.print(`${describeServers(servers, plugins)}${more}`);
+    return 0;
+  }
+  const { width, colors } = terminal.stdout;
+  const number = broken.length === servers.length ? "" : `${broken.length} of `;
+  const headline = `${number}${count(servers.length, "server")} cannot start`;
+  terminal.print(`${colors.red(headline)}; the manifest itself is well-formed${more}`);
+  for (const { name, text, hint } of broken) {
+    for (const [at, line] of [
+      `${name}: ${text}`,
+      ...(hint === undefined ? [] : [hint]),
+    ].entries()) {
+      const indent = " ".repeat(at === 0 ? 2 : 4);
+      terminal.print(wrapText(sanitizeLine(line), width, "    ", indent));
+    }
+  }
+  return successCode;
+}
+
+/** The summary if every enabled server would start. */
+function describeServers(servers: readonly Row[], plugins: readonly PluginSpec[]): string {
+  const disabled = servers.filter(({ state }) => state === "disabled").length;
+  // Plugins may provide servers, which are not known here.
+  if (disabled === servers.length && plugins.length === 0) {
+    const reason = servers.length === 0 ? "has no servers" : "enables no server";
+    return `the manifest is well-formed, but ${reason}: nothing would start`;
+  }
+  const more = disabled === 0 ? "" : `, ${disabled} disabled`;
+  return `no problems; ${count(servers.length, "server")}${more}`;
+}
+
+function printServers(servers: readonly Row[], { terminal }: CommandContext): void {
+  const { colors } = terminal.stdout;
+  const table = servers.map((row): readonly Cell[] => {
+    const { name, state, text, command = text } = row;
+    if (cannotStart(row)) return [name, { text: "cannot start", color: colors.red }, command];
+    const color = state === "starts" ? colors.green : colors.dim;
+    return [name, { text: state, color }, command];
+  });
+  terminal.printTable(["SERVER", "STATE", "COMMAND"], table);
 }
 
 interface CheckResult {
@@ -96,10 +163,11 @@ interface CheckResult {
   readonly servers: readonly Row[];
   readonly secrets: readonly SecretRow[];
   readonly plugins: readonly PluginSpec[];
+  readonly warnings: readonly string[];
 }
 
 async function inspect(loaded: LoadedManifest, context: CommandContext): Promise<CheckResult> {
-  const nothing = { files: [], servers: [], secrets: [], plugins: [] };
+  const nothing = { files: [], servers: [], secrets: [], plugins: [], warnings: [] };
   if (loaded.problems.length > 0 || !loaded.ok) {
     return { ...nothing, problems: loaded.problems, starts: loaded.ok };
   }
@@ -111,8 +179,9 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
   const schemesFor = openSchemeResolvers(context);
   const rows = await Promise.all(servers.map((spec) => checkServer(spec, context, schemesFor)));
-  const found = await findSecrets(servers, context);
-  return { problems: [], starts: true, files, servers: rows, secrets: found, plugins };
+  const secrets = await findSecrets(servers, context);
+  const warnings = await findIdleRules(loaded.manifest, context);
+  return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
 }
 
 async function findSecrets(
@@ -147,6 +216,28 @@ async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<Probl
   return (await Promise.all(plugins.map(checkPlugin))).flat();
 }
 
+/** Whether a server has settings for single tools, prompts or skills. */
+function hasRules(spec: ServerSpec): boolean {
+  if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return false;
+  const { tools, prompts, skills = {} } = spec;
+  return [tools, prompts, skills].some((rules) =>
+    Object.values(rules as Readonly<Record<string, object | undefined>>).some(
+      (setting) => Object.keys(setting ?? {}).length > 0,
+    ),
+  );
+}
+
+/** Rules of the manifest that match nothing that a server listed last. */
+async function findIdleRules(
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  if (!manifest.servers.some(hasRules)) return [];
+  const { readSavedCatalog } = await import("../saved-catalog.ts");
+  const { catalog } = await readSavedCatalog(manifest, context);
+  return catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
+}
+
 /** References to servers that no plugin provides. */
 function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
@@ -164,7 +255,7 @@ function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
 function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandContext): void {
   for (const plugin of plugins) terminal.print(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
-  terminal.print("What is not built in was not loaded: its options are checked when it is.");
+  terminal.print("check does not load the code of plugins, so it does not check their options.");
 }
 
 async function printProblemWithFrame(
@@ -191,33 +282,42 @@ function toJson({ file, position, path, message }: Problem): object {
   return { file, line, column, path: formatPath(path), message };
 }
 
-function countServers(rows: readonly Row[]): string {
-  const started = rows.filter(({ state }) => state === "starts").length;
-  const total = count(rows.length, "server");
-  return started === rows.length ? total : `${total}, of which ${started} would start`;
-}
-
 async function checkServer(
   spec: ServerSpec,
   context: CommandContext,
   schemesFor: ReturnType<typeof openSchemeResolvers>,
 ): Promise<Row> {
-  const { env, cwd } = context;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
   if (spec.kind === "invalid") throw new HubError("internal", `Server "${name}" has problems.`);
-  const text = describeServer(await withInstalledRunner(spec, context));
-  if (!spec.enabled) return { name, state: "disabled", text };
-  if (spec.kind === "plugin") return { name, state: "starts", text };
+  const runnable = await withInstalledRunner(spec, context);
+  const command = describeServer(runnable);
+  if (!spec.enabled) return { name, state: "disabled", text: command };
+  if (spec.kind === "plugin") return { name, state: "starts", text: command };
+  const hidden = new Set<string>();
   try {
     const schemes = new Map([...schemesFor(spec, new Map()), ...makePlaceholderSchemes(spec)]);
-    if (spec.kind === "remote") await resolveRemote(spec, env, cwd, schemes);
-    else await resolveServer(spec, env, cwd, schemes);
-    return { name, state: "starts", text };
+    if (spec.kind === "remote") {
+      await resolveRemote(spec, context.env, context.cwd, schemes, hidden);
+    } else await resolvePrograms(spec, schemes, context, hidden);
+    return { name, state: "starts", text: command };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
-    return { name, state: "incomplete", text: error.message };
+    const state = error.step === "resolve" ? "incomplete" : "fails";
+    const [hint] = hintsFor(error, runnable, context.env);
+    const text = new Redactor([...hidden]).apply(reasonOf(error, name));
+    return { name, state, text, command, hint };
   }
+}
+
+/** The message of an error without the name of its server. */
+function reasonOf({ message }: HubError, server: string): string {
+  const [started, reached] = ["started", "reached"].map(
+    (verb) => `server "${server}" cannot be ${verb}: `,
+  );
+  const prefix = [started, reached].find((text = "") => message.startsWith(text)) ?? "";
+  // The list of all folders in PATH hides what is wrong.
+  return message.slice(prefix.length).replace(/ in PATH \(.*\)/, " in PATH");
 }
 
 /** Resolvers that treat every value as present, because a check loads no plugin and runs no command. */

@@ -208,6 +208,7 @@ const STATES: Readonly<
   shortened: "renamed",
   conformed: "changed",
   conflict: "changed",
+  idleFilter: "not used",
   idleOverride: "not used",
 };
 

@@ -3,6 +3,7 @@ import { type Clock, systemClock, abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
+import { isIdleRule } from "../../catalog/idle-rules.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import type { ProcessStats } from "../../process/child-process.ts";
@@ -44,6 +45,8 @@ interface HealthyServer extends ServerSubject {
   readonly connection: ConnectionStatus;
   /** Resource usage of the server's processes; undefined if it is unknown or there are none. */
   readonly processStats: ProcessStats | undefined;
+  /** Sentences about settings of the manifest that match nothing that the server lists. */
+  readonly unusedRules?: readonly string[];
 }
 
 interface StartingServer extends ServerSubject {
@@ -223,10 +226,15 @@ function describeNotes(
 ): readonly string[] {
   if (diagnosis.state !== "connected") return [];
   const { strayOutput } = diagnosis.connection;
-  if (strayOutput === undefined) return [];
   const server = sanitizeLine(diagnosis.server);
-  const text = `${server}: ${sanitizeLine(describeStrayOutput(strayOutput))}`;
-  return [colors.bold(server) + wrapText(text, width, "  ", "").slice(server.length)];
+  const texts = [
+    ...(strayOutput === undefined ? [] : [describeStrayOutput(strayOutput)]),
+    ...(diagnosis.unusedRules ?? []),
+  ];
+  return texts.map((text) => {
+    const line = wrapText(`${server}: ${sanitizeLine(text)}`, width, "  ", "");
+    return colors.bold(server) + line.slice(server.length);
+  });
 }
 
 function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
@@ -257,7 +265,7 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
  * For programs: `{verdict, servers: [{name, state, …}]}`. Times in ms (`elapsed`: of a start still going on),
  * memory in bytes; `tools`, `prompts` and `resources` count what the server lists, `shown` the tools that
  * clients see. Unknown values are absent. `strayOutput` is `{lines, example?}`: stdout lines that were not
- * messages; absent if there were none.
+ * messages; absent if there were none. `unusedRules`: settings of the manifest that match nothing, as sentences.
  */
 export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
   return { verdict: verdictOf(diagnoses), servers: diagnoses.map(toEntry) };
@@ -276,7 +284,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
     const error = { code, message, step, stderr };
     return { name, state, transport, url, package: named, error, remedies: diagnosis.hints };
   }
-  const { shown, connection, processStats } = diagnosis;
+  const { shown, connection, processStats, unusedRules = [] } = diagnosis;
   const { tools, prompts, resources, startDuration, peer, way, strayOutput } = connection;
   return {
     name,
@@ -296,6 +304,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
     pid: processStats?.pid,
     memory: processStats?.memory,
     strayOutput,
+    ...(unusedRules.length > 0 && { unusedRules }),
   };
 }
 
@@ -420,7 +429,17 @@ async function diagnoseServers(
   return Promise.all(
     manifest.servers.map(async (spec) => {
       const settled = isRunnable(spec) ? await withInstalledRunner(spec, context) : spec;
-      return diagnose(serverStateOf(spec, hub), settled, processStats.get(spec.name), context.env);
+      const diagnosis = diagnose(
+        serverStateOf(spec, hub),
+        settled,
+        processStats.get(spec.name),
+        context.env,
+      );
+      if (diagnosis.state !== "connected") return diagnosis;
+      const notes = hub.catalog.notes.filter(
+        (note) => note.server === spec.name && isIdleRule(note),
+      );
+      return { ...diagnosis, unusedRules: notes.map(({ text }) => text) };
     }),
   );
 }

@@ -3,6 +3,7 @@ import { textOf } from "../../base/bytes.ts";
 import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
 import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
+import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
@@ -186,6 +187,7 @@ const NOTE_CODES: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> =
   duplicate: "TM903",
   conformed: "TM904",
   unreadable: "TM905",
+  idleFilter: "TM908",
   idleOverride: "TM906",
   conflict: "TM907",
 };
@@ -193,8 +195,9 @@ const NOTE_CODES: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> =
 const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
   TM901: "Give the server a shorter prefix, or tools.rename; models see the name that is listed.",
   TM902: "Give one of the servers a prefix, or rename one of the tools (tools.rename).",
-  TM906:
-    "Correct the names under tools.describe, tools.meta and tools.annotations, or take them out.",
+  TM906: "Correct the name in the manifest, or remove the setting. toolmux list --all shows more.",
+  TM908:
+    "Correct the pattern in the manifest, or remove it. Patterns match the server's own names.",
   TM907: "Clients see what the manifest says; take it out if the server is right.",
   TM903: "Look for a newer version of the server: only the first of them can be called.",
   TM904: "Look for a newer version of the server; toolmux list --all says what was changed.",
@@ -202,16 +205,22 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
 };
 
 /** Kinds of notes that are reported for every list; other kinds are reported for tools and prompts only. */
-const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set(["conformed", "unreadable"]);
+const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set([
+  "conformed",
+  "unreadable",
+  "idleFilter",
+]);
 
 function checkExposureNotes(notes: readonly ExposureNote[]): readonly Finding[] {
   const named = notes.filter(
     ({ list, kind }) => list === "tools" || list === "prompts" || NOTES_OF_ALL_LISTS.has(kind),
   );
   return groupFindings(
-    named.flatMap(({ kind, server, remoteName }) => {
+    named.flatMap((note) => {
+      const { kind, server, remoteName } = note;
+      const text = isIdleRule(note) ? note.text : undefined;
       const code = NOTE_CODES[kind];
-      return code === undefined ? [] : [{ server, code, tool: remoteName }];
+      return code === undefined ? [] : [{ server, code, tool: remoteName, text }];
     }),
     (code) => ADVICE[code],
   );
@@ -254,6 +263,8 @@ interface ToolFinding {
   readonly server: string;
   readonly code: FindingCode;
   readonly tool: string;
+  /** A sentence that says all, instead of the title of the code with the names of tools. */
+  readonly text?: string | undefined;
 }
 
 /** One finding for all tools of a server with the same code. */
@@ -272,9 +283,15 @@ function groupFindings(
     const [first] = each;
     if (first === undefined) return [];
     const { code, server: subject } = first;
-    const names = each.slice(0, MAX_NAMES_IN_FINDING).map(({ tool }) => `"${tool.slice(0, 80)}"`);
     const more =
       each.length > MAX_NAMES_IN_FINDING ? ` and ${each.length - MAX_NAMES_IN_FINDING} more` : "";
+    const named = each.slice(0, MAX_NAMES_IN_FINDING);
+    const texts = named.flatMap((one) => one.text ?? []);
+    if (texts.length > 0) {
+      const text = texts.join(" ") + (more && ` And${more.slice(4)}.`);
+      return [{ code, subject, text, advice: adviceFor(code) }];
+    }
+    const names = named.map(({ tool }) => `"${tool.slice(0, 80)}"`);
     const { title } = FINDING_CODES[code];
     const text = `${title.charAt(0).toUpperCase()}${title.slice(1)}: ${names.join(", ")}${more}.`;
     return [{ code, subject, text, advice: adviceFor(code) }];

@@ -9,11 +9,11 @@ export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonl
   const untrusted = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
     subject: file,
-    text: "The file was passed over: it is not trusted as it is now.",
+    text: "The file is ignored: you have not trusted its present content.",
     advice: `If you want its commands run: toolmux trust ${file}`,
   }));
   const notes = loaded.notes
-    .filter((note) => !loaded.untrusted.some((file) => note.startsWith(`${file} was passed over`)))
+    .filter((note) => !loaded.untrusted.some((file) => note.startsWith(`${file} is ignored`)))
     .map((text): Finding => ({ code: "TM103", subject: "manifest", text: `${text}.` }));
   const problems = loaded.problems.map((it) => describeProblem(it, isThere));
   if (!loaded.ok) return [...untrusted, ...notes, ...problems];

@@ -50,7 +50,8 @@ export async function checkServers(
         if (spec.kind === "remote") {
           await resolveRemote(spec, context.env, context.cwd, dryRunSchemes(spec, secrets), hidden);
         } else {
-          for (const file of await resolvePrograms(spec, secrets, context, hidden)) {
+          const schemes = dryRunSchemes(spec, secrets);
+          for (const file of await resolvePrograms(spec, schemes, context, hidden)) {
             if (!programs.has(file)) programs.set(file, spec.name);
           }
         }
@@ -81,14 +82,14 @@ const FINDING_CODE_OF_ERROR: Readonly<Record<string, FindingCode>> = {
  * Paths of the programs that a server needs: its command, or the runtime that executes the command. @throws {HubError}
  * why the server cannot be started
  */
-async function resolvePrograms(
+export async function resolvePrograms(
   spec: StdioServer,
-  secrets: Secrets,
-  { env, cwd }: CommandContext,
+  schemes: SchemeResolvers,
+  { env, cwd }: Pick<CommandContext, "env" | "cwd">,
   hidden: Set<string>,
 ): Promise<readonly string[]> {
   const { name: server } = spec;
-  const resolved = await resolveServer(spec, env, cwd, dryRunSchemes(spec, secrets), hidden);
+  const resolved = await resolveServer(spec, env, cwd, schemes, hidden);
   const folder = resolve(resolved.cwd ?? cwd);
   const isFolder = await stat(folder).then(
     (stats) => stats.isDirectory(),

@@ -66,7 +66,10 @@ describe("the token in a manifest", () => {
     }));
 
   for (const [value, message] of [
-    ['"${keychain:x}"', /^t\.toml:2:13: hub\.httpToken: found the unknown form \$\{keychain:…\}/],
+    [
+      '"${keychain:x}"',
+      /^t\.toml:2:13: hub\.httpToken: found the unknown placeholder \$\{keychain:…\}/,
+    ],
     ['"${TOKEN}"', /^t\.toml:2:13: hub\.httpToken: found \$\{TOKEN\}; write \$\{env:TOKEN\}/],
     ['""', /^t\.toml:2:13: hub\.httpToken: expected a string that is not empty/],
     ["87654321", /^t\.toml:2:13: hub\.httpToken: expected a string, found a number$/],

@@ -1,0 +1,90 @@
+/* Settings of the manifest that match nothing that a server lists. Pure. */
+
+import { count } from "../base/format.ts";
+import type { ExposureNote, ExposureRules, NamedKind } from "./catalog.ts";
+import { type Kind, KIND_NOUNS, type ListedItem } from "./listing.ts";
+import { matchesGlob } from "./names.ts";
+import { type SkillRules, skillNameOf } from "./skills.ts";
+
+/** Settings by the server's own name of a tool or prompt. */
+const TABLES = ["describe", "meta", "annotations", "rename", "timeout"] as const;
+
+/**
+ * Notes on the globs and names in a server's rules for tools or prompts that match nothing.
+ * @param listed what the server lists
+ * @param shown what of it the filter and the plugins allow
+ */
+export function idleRulesOf(
+  server: string,
+  list: NamedKind,
+  rules: ExposureRules,
+  listed: readonly ListedItem[],
+  shown: readonly ListedItem[],
+): readonly ExposureNote[] {
+  const notes = idleGlobs(server, list, rules, listed, ({ key }, glob) => matchesGlob(glob, key));
+  const names = TABLES.flatMap((table) =>
+    Object.keys(rules[table] ?? {}).map((name) => [table, name] as const),
+  );
+  if (names.length === 0) return notes;
+  const shownNames = new Set(shown.map(({ key }) => key));
+  const listedNames = new Set(listed.map(({ key }) => key));
+  const seen = new Set<string>();
+  for (const [table, name] of names) {
+    if (shownNames.has(name) || seen.has(name)) continue;
+    seen.add(name);
+    const text = listedNames.has(name)
+      ? `${list}.${table} ${JSON.stringify(name)} has no effect: the ${KIND_NOUNS[list]} is hidden.`
+      : describeNoMatch(`${list}.${table}`, name, list, listed.length);
+    notes.push({ server, list, remoteName: name, kind: "idleOverride", text });
+  }
+  return notes;
+}
+
+/** Notes on the globs in a server's rules for skills that match none. @param listed the skills that it lists */
+export function idleSkillRulesOf(
+  server: string,
+  rules: SkillRules,
+  listed: readonly ListedItem[],
+): readonly ExposureNote[] {
+  return idleGlobs(
+    server,
+    "skills",
+    rules,
+    listed,
+    ({ key }, glob) => matchesGlob(glob, skillNameOf(key)) || matchesGlob(glob, key),
+  );
+}
+
+function idleGlobs(
+  server: string,
+  list: Kind,
+  { allow = [], deny = [] }: SkillRules,
+  listed: readonly ListedItem[],
+  matches: (item: ListedItem, glob: string) => boolean,
+): ExposureNote[] {
+  return Object.entries({ allow, deny }).flatMap(([key, globs]) =>
+    globs
+      .filter((glob) => !listed.some((item) => matches(item, glob)))
+      .map((remoteName): ExposureNote => {
+        const text = describeNoMatch(`${list}.${key}`, remoteName, list, listed.length);
+        return { server, list, remoteName, kind: "idleFilter", text };
+      }),
+  );
+}
+
+function describeNoMatch(setting: string, name: string, list: Kind, total: number): string {
+  const rule = `${setting} ${JSON.stringify(name)}`;
+  const noun = KIND_NOUNS[list];
+  if (total === 0) return `${rule} matches nothing: the server lists no ${noun}s.`;
+  return `${rule} matches none of its ${count(total, noun)}.`;
+}
+
+/** Whether a note is about a setting of the manifest that matches nothing. */
+export function isIdleRule({ kind }: ExposureNote): boolean {
+  return kind === "idleFilter" || kind === "idleOverride";
+}
+
+/** The note as one line: `files: tools.deny "*_delete" matches none of its 14 tools.` */
+export function describeIdleRule({ server, text }: ExposureNote): string {
+  return `${server}: ${text}`;
+}
