@@ -248,7 +248,7 @@ function unknownOptionError(
 ): HubError {
   const owner = command === undefined ? "There is" : `Command "${command.name}" has`;
   const names = known.map((name) => `--${name}`);
-  const hint = pair === undefined ? "" : ` Write an argument of the tool without dashes: ${pair}`;
+  const hint = pair === undefined ? "" : ` Write an argument without dashes: ${pair}`;
   return usageError(`${owner} no option "${option}".${suggestName(option, names)}${hint}`);
 }
 

@@ -385,7 +385,7 @@ describe("toolmux add", () => {
             env,
           );
           assert.equal(again.code, 0, again.stderr);
-          const listing = await run(setup, ["--config", config, "list", "servers"], {
+          const listing = await run(setup, ["--config", config, "list", "servers", "--fresh"], {
             ...env,
             [key]: "value-of-key",
           });
