@@ -62,7 +62,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
               (error: unknown) => logEnd(describeFailure(error)),
             )
             .catch((error: unknown) =>
-              host.log("error", `a call is missing in the log: ${String(error)}`),
+              host.log("error", `a call was not logged: ${String(error)}`),
             );
           return answered;
         };

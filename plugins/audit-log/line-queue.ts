@@ -139,7 +139,7 @@ export class LineQueue {
     if (this.#failures === 0) return;
     this.#failures = 0;
     const loss = missing > 0 ? `; what is missing: ${countLines(missing)}` : "";
-    this.#log("info", `${this.#sink.path} can be written to again${loss}`);
+    this.#log("info", `${this.#sink.path} is writable again${loss}`);
   }
 
   /** @returns the delay until the next retry, in ms */
@@ -147,7 +147,7 @@ export class LineQueue {
     this.#failures++;
     if (this.#failures === 1) {
       const reason = error instanceof Error ? error.message : String(error);
-      const text = `${this.#sink.path} cannot be written to: ${reason}; calls go on, and it is tried again`;
+      const text = `${this.#sink.path} cannot be written: ${reason}; calls continue, and writing is retried`;
       this.#log("warn", text);
     }
     return Math.min(this.#retryDelays.first * 2 ** (this.#failures - 1), this.#retryDelays.max);

@@ -124,7 +124,7 @@ function callTool(
   }
   const pages = kept.ends.length;
   const text = pageOf(kept.bytes, kept.ends, page);
-  if (text === undefined) return toolError(`There is no page ${page}: the last one is ${pages}.`);
+  if (text === undefined) return toolError(`There is no page ${page}. The last page is ${pages}.`);
   const notice = describePage({ page, pages }, { id, tool: tool() });
   return { result: { content: [textItem(text), textItem(notice)] } };
 }

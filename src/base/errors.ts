@@ -78,6 +78,8 @@ export interface ErrorDetails {
   readonly stderr?: readonly string[] | undefined;
   /** The URI of the resource that the error is about. */
   readonly uri?: string | undefined;
+  /** What to do next, for people: a full sentence or several lines. */
+  readonly hint?: string | undefined;
   /** Further members for the JSON-RPC error's `data`, as MCP defines them for some errors. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;
   readonly cause?: unknown;
@@ -94,6 +96,7 @@ export class HubError extends Error {
   readonly step: ConnectPhase | undefined;
   readonly stderr: readonly string[];
   readonly uri: string | undefined;
+  readonly hint: string | undefined;
   readonly data: Readonly<Record<string, unknown>> | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
@@ -103,6 +106,7 @@ export class HubError extends Error {
     this.step = details.step;
     this.stderr = details.stderr ?? [];
     this.uri = details.uri;
+    this.hint = details.hint;
     this.data = details.data;
   }
 
@@ -110,10 +114,12 @@ export class HubError extends Error {
   mapTexts(change: (text: string) => string): HubError {
     const message = change(this.message);
     const stderr = this.stderr.map(change);
-    const isSame = message === this.message && stderr.every((line, at) => line === this.stderr[at]);
+    const hint = this.hint === undefined ? undefined : change(this.hint);
+    const isTextSame = message === this.message && hint === this.hint;
+    const isSame = isTextSame && stderr.every((line, at) => line === this.stderr[at]);
     if (isSame) return this;
     const { server, step, uri, data } = this;
-    return new HubError(this.code, message, { server, step, stderr, uri, data });
+    return new HubError(this.code, message, { server, step, stderr, uri, hint, data });
   }
 
   get properties(): ErrorCodeProperties {

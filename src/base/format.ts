@@ -10,6 +10,11 @@ export function formatDuration(ms: number): string {
   return ms < 2 * DAY ? `${roundToTenth(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
+/** How long ago something was, for people: `just now`, `5 min ago`. @param ms ms */
+export function formatAge(ms: number): string {
+  return ms < MINUTE ? "just now" : `${formatDuration(ms)} ago`;
+}
+
 /** A size for people: `640 B`, `12 KB`, `23 MB`, `1.2 GB`; 1 KB is 1000 bytes. */
 export function formatSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;

@@ -381,7 +381,8 @@ export function makeCallTemplate(
   const params = `{"name":${JSON.stringify(tool.key)},"arguments":${args}${meta}}`;
   const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
   const request = parseMessage(Buffer.from(text));
-  if (request.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+  if (request.kind !== "request")
+    throw new HubError("usage", "The arguments are not a JSON object.");
   const mark = isMarked ? findMark(request) : undefined;
   return {
     tool: tool.key,

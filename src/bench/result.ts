@@ -152,6 +152,15 @@ export interface OverheadResult {
   readonly p99: number;
   /** The hub's rate divided by the server's own. */
   readonly rate: number;
+  /** Absent if the level was too short to know. */
+  readonly withinNoise?: NoiseResult | undefined;
+}
+
+/** Which differences change more from one half of the level to the other than they are large. */
+export interface NoiseResult {
+  readonly p50: boolean;
+  readonly p99: boolean;
+  readonly rate: boolean;
 }
 
 /** Progress events of a measurement. */

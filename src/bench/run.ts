@@ -5,6 +5,7 @@ import type { ListedItem } from "../catalog/listing.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { Era } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
+import { findNoise } from "./noise.ts";
 import { Chaos, preciseClock } from "./chaos.ts";
 import {
   type CallTemplate,
@@ -47,8 +48,9 @@ export function chooseTool(tools: readonly ListedItem[], toolName: string | unde
   }
   const harmless = tools.find(isHarmless);
   if (harmless !== undefined) return harmless;
-  const text = "None of the tools says that it changes nothing and wants no arguments:";
-  throw new HubError("usage", `${text} name one with --tool, and --args.${listNames(tools)}`);
+  if (tools.length === 0) throw new HubError("usage", "The server has no tools to call.");
+  const text = "No tool is marked as read-only and has no required arguments.";
+  throw new HubError("usage", `${text} Name one with --tool and --args.${listNames(tools)}`);
 }
 
 function isHarmless({ bytes }: ListedItem): boolean {
@@ -59,10 +61,10 @@ function isHarmless({ bytes }: ListedItem): boolean {
 }
 
 function listNames(tools: readonly ListedItem[]): string {
-  if (tools.length === 0) return " It has no tools.";
+  if (tools.length === 0) return " The server has no tools.";
   const names = tools.slice(0, MAX_NAMES).map(({ key }) => key);
   const more = tools.length > MAX_NAMES ? ", …" : "";
-  return ` There are: ${names.join(", ")}${more}.`;
+  return ` The tools are ${names.join(", ")}${more}.`;
 }
 
 export interface LevelOptions {
@@ -236,7 +238,7 @@ const MAX_ARGUMENTS_LENGTH = 200;
  * look.
  */
 const NO_TOOLS_MESSAGE =
-  "The hub lists no tools: `toolmux doctor` says why of a manifest, and bench without --compare of a command.";
+  "The hub has no tools. To see why, run toolmux doctor for a manifest, or bench without --compare for a command.";
 
 /**
  * Measures all levels of a plan. Aborting the signal ends it early; results so far are returned. A failing
@@ -364,13 +366,12 @@ function overheadOf([hub, server]: readonly MeasuredTarget[]): OverheadResult[] 
   return (hub?.levels ?? []).flatMap((level) => {
     const direct = server?.levels.find(({ concurrency }) => concurrency === level.concurrency);
     if (direct === undefined) return [];
-    return [
-      {
-        concurrency: level.concurrency,
-        p50: level.latency.p50 - direct.latency.p50,
-        p99: level.latency.p99 - direct.latency.p99,
-        rate: direct.rate > 0 ? level.rate / direct.rate : 0,
-      },
-    ];
+    const overhead = {
+      p50: level.latency.p50 - direct.latency.p50,
+      p99: level.latency.p99 - direct.latency.p99,
+      rate: direct.rate > 0 ? level.rate / direct.rate : 0,
+    };
+    const withinNoise = findNoise(level, direct, overhead);
+    return [{ concurrency: level.concurrency, ...overhead, ...(withinNoise && { withinNoise }) }];
   });
 }

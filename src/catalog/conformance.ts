@@ -80,7 +80,7 @@ function makeConforming(item: ListedItem, kind: Kind, rules: SchemaVariant): Con
   const repaired = replaceSurrogates(item.bytes);
   const check = new EntryCheck(repaired ?? item.bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: check.bytes.length }, "")) {
-    return { item: undefined, text: "Its frontmatter or its resources are not those of a skill." };
+    return { item: undefined, text: "Its frontmatter or its resources do not describe a skill." };
   }
   checkEntry(check, kind, rules);
   const texts = check.describe();

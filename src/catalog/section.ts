@@ -267,5 +267,5 @@ export function readCursorParam(list: string, { bytes, params }: Request): strin
   const cursor = object.string("cursor");
   const after = cursor === undefined ? undefined : decodeCursor(list, cursor);
   if (after !== undefined) return after;
-  throw new HubError("invalidParams", "The cursor is not one of this hub's.");
+  throw new HubError("invalidParams", "The cursor is not valid.");
 }

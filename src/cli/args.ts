@@ -22,17 +22,21 @@ const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
 /** Options of every command. These, and those of the default command, may come before the command's name. */
 export const GLOBAL_OPTIONS = {
-  config: texts("FILE", "use this manifest; of several, the later wins by server", {
-    choices: "file",
-  }),
-  "log-level": oneOf("LEVEL", LEVELS, "told on stderr: error, warn (default), info, debug"),
+  config: texts(
+    "FILE",
+    "use this manifest; repeat it to use several: the last one that has a server wins",
+    {
+      choices: "file",
+    },
+  ),
+  "log-level": oneOf("LEVEL", LEVELS, "messages on stderr: error, warn (default), info, debug"),
   "log-format": oneOf(
     "FORMAT",
     LOG_FORMATS,
-    "its form: text (default), or json, one object a line",
+    "format of these messages: text (default), json (one object per line)",
   ),
-  help: flag("show this", { letter: "h" }),
-  version: flag("show the version"),
+  help: flag("show help", { letter: "h" }),
+  version: flag("show the version", { letter: "V", otherLetter: "v" }),
 };
 
 /** The parsed command line: help (for one command or all), the version, or a command to run. */
@@ -122,7 +126,7 @@ export function commandNamed(name: string, commands: readonly Command[]): Comman
   const command = commands.find((one) => one.name === name);
   if (command !== undefined) return command;
   const names = commands.map((one) => one.name);
-  const hint = /[./]/.test(name) ? ` To serve a manifest: toolmux --config ${name}` : "";
+  const hint = /[./]/.test(name) ? ` To use a manifest: toolmux --config ${name}` : "";
   throw usageError(`There is no command "${name}".${suggestName(name, names)}${hint}`);
 }
 
@@ -146,7 +150,7 @@ function splitArguments(
   options: readonly NamedOption[],
   command: Command | undefined,
 ): { words: readonly string[]; given: ReadonlyMap<string, readonly string[]> } {
-  const unknown: string[] = [];
+  const unknown: { readonly word: string; readonly key: string }[] = [];
   const namesOf = (list: readonly NamedOption[]) => list.map(({ name }) => name);
   const valued = namesOf(options.filter(takesValue));
   const args = joinEmpty(argv, valued);
@@ -155,16 +159,23 @@ function splitArguments(
     boolean: namesOf(options.filter((option) => !takesValue(option))),
     collect: namesOf(options.filter(({ repeats }) => repeats)),
     alias: Object.fromEntries(
-      options.flatMap(({ name, letter }) => (letter === undefined ? [] : [[letter, name]])),
+      options.flatMap(({ name, letter, otherLetter }) =>
+        [letter, otherLetter].flatMap((one) => (one === undefined ? [] : [[one, name]])),
+      ),
     ),
-    unknown: (_word, key) => {
-      if (key !== undefined) unknown.push(key);
+    unknown: (word, key) => {
+      if (key !== undefined) unknown.push({ word, key });
       return key === undefined;
     },
   });
-  const [key] = unknown;
-  if (key !== undefined)
-    throw unknownOptionError(key.length === 1 ? `-${key}` : `--${key}`, namesOf(options), command);
+  const [first] = unknown;
+  if (first !== undefined) {
+    const line = command && lineWithCommand(args, first.word, command, valued);
+    if (line !== undefined) throw usageError(`Put -- before the command: ${line}`);
+    const option = first.word.startsWith("--") ? `--${first.key}` : `-${first.key}`;
+    const pair = command?.takesPairs && pairOf(first.word, args);
+    throw unknownOptionError(option, namesOf(options), command, pair);
+  }
   const given = new Map<string, readonly string[]>();
   for (const { name, value, empty, choices } of options) {
     const provided = [values[name]].flat().flatMap((one) => {
@@ -196,10 +207,49 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
   });
 }
 
-function unknownOptionError(option: string, known: readonly string[], command?: Command): HubError {
-  const owner = command === undefined ? "" : ` of command "${command.name}"`;
+/**
+ * The command line with `--` before the command that is to be started; undefined: the unknown option is not one of such
+ * a command.
+ */
+function lineWithCommand(
+  args: readonly string[],
+  unknown: string,
+  { name, usage, words: [least] }: Command,
+  valued: readonly string[],
+): string | undefined {
+  if (!usage.includes("[-- ") || args.includes("--")) return undefined;
+  const isWord = (at: number): boolean =>
+    !(args[at] ?? "").startsWith("-") && !valued.some((option) => args[at - 1] === `--${option}`);
+  const at = args.flatMap((_, index) => (isWord(index) ? [index] : []))[least];
+  if (at === undefined || at > args.indexOf(unknown)) return undefined;
+  return ["toolmux", name, ...args.slice(0, at), "--", ...args.slice(at)]
+    .map(quoteForShell)
+    .join(" ");
+}
+
+/** The KEY=VALUE argument for an unknown option: `a=1` for `--a 1` and for `--a=1`. */
+function pairOf(word: string, args: readonly string[]): string {
+  const [, key = "", value] = /^-+([^=]*)(?:=(.*))?$/s.exec(word) ?? [];
+  const next = args[args.indexOf(word) + 1];
+  const given = value ?? (next === undefined || next.startsWith("-") ? "true" : next);
+  return quoteForShell(`${key}=${given}`);
+}
+
+function quoteForShell(text: string): string {
+  return /^[\w.,:/=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** @param pair how to write it if it is meant as an argument */
+function unknownOptionError(
+  option: string,
+  known: readonly string[],
+  command?: Command,
+  pair?: string,
+): HubError {
+  const owner = command === undefined ? "There is" : `Command "${command.name}" has`;
   const names = known.map((name) => `--${name}`);
-  return usageError(`There is no option "${option}"${owner}.${suggestName(option, names)}`);
+  const hint = pair === undefined ? "" : ` Write an argument without dashes: ${pair}`;
+  return usageError(`${owner} no option "${option}".${suggestName(option, names)}${hint}`);
 }
 
 function checkWords(
@@ -207,14 +257,15 @@ function checkWords(
   { name, usage: usageText, words: [min, max] }: Command,
 ) {
   const surplus = words[max];
-  if (surplus !== undefined) throw usageError(`Command "${name}" does not take "${surplus}".`);
+  if (surplus !== undefined)
+    throw usageError(`Command "${name}" does not take the argument "${surplus}".`);
   if (words.length < min)
-    throw usageError(`Command "${name}" needs more: toolmux ${name} ${usageText}`);
+    throw usageError(`Command "${name}" needs more arguments: toolmux ${name} ${usageText}`);
 }
 
 function checkChoice(option: string, choices: readonly string[], value: string): void {
   if (choices.includes(value)) return;
-  throw usageError(`--${option} is one of ${choices.join(", ")}, not "${value}".`);
+  throw usageError(`--${option} must be one of ${choices.join(", ")}, not "${value}".`);
 }
 
 /** A "did you mean" sentence with a leading space; empty if no name is similar. */
@@ -223,6 +274,16 @@ export function suggestName(name: string, known: readonly string[]): string {
   return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
 }
 
-export function usageError(message: string): HubError {
-  return new HubError("usage", message);
+/** @param hint what to do instead of reading the command's help: a full sentence or several lines */
+export function usageError(message: string, hint?: string): HubError {
+  return new HubError("usage", message, { hint });
+}
+
+/** Whether a command line asks for JSON on stdout, also if the rest of it is wrong. */
+export function wantsJson(argv: readonly string[], commands: readonly Command[]): boolean {
+  const name = commandNameIn(argv, commands);
+  const option = commands.find((one) => one.name === name)?.options["json"];
+  if (option === undefined || takesValue(option)) return false;
+  const end = argv.indexOf("--");
+  return (end === -1 ? argv : argv.slice(0, end)).includes("--json");
 }

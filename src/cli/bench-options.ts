@@ -79,7 +79,9 @@ function readWarmUp(values: BenchCommandOptions, extent: LevelLength): LevelLeng
 function readLevels(text: string): readonly number[] {
   const levels = text.split(",").map((part) => Number(part.trim() || Number.NaN));
   if (levels.every((level) => isCount(level) && level <= MAX_IN_FLIGHT)) return levels;
-  throw usageError(`--concurrency is a list such as ${BENCH_DEFAULTS.concurrency}, not "${text}".`);
+  throw usageError(
+    `--concurrency must be a list such as ${BENCH_DEFAULTS.concurrency}, not "${text}".`,
+  );
 }
 
 function readArguments(text = "{}"): string {
@@ -87,10 +89,10 @@ function readArguments(text = "{}"): string {
   try {
     value = JSON.parse(text);
   } catch {
-    throw usageError("--args is no JSON.");
+    throw usageError("--args is not valid JSON.");
   }
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return text;
-  throw usageError("--args has to be a JSON object.");
+  throw usageError("--args must be a JSON object.");
 }
 
 type DurationOption = "duration" | "timeout" | "kill-every" | "delay";
@@ -103,7 +105,7 @@ function readDuration(values: BenchCommandOptions, name: DurationOption): number
 function toDuration(name: string, text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms > 0 && ms <= MAX_DURATION) return ms;
-  throw usageError(`--${name} is a time such as 10s or 500ms, not "${text}".`);
+  throw usageError(`--${name} must be a time such as 10s or 500ms, not "${text}".`);
 }
 
 function readNumber(
@@ -116,7 +118,7 @@ function readNumber(
   if (text === undefined) return undefined;
   const value = Number(text.trim() || Number.NaN);
   if (isValid(value)) return value;
-  throw usageError(`--${name} is ${what}, not "${text}".`);
+  throw usageError(`--${name} must be ${what}, not "${text}".`);
 }
 
 function isCount(value: number): boolean {

@@ -94,13 +94,13 @@ export function readTarget(
     ...(command === undefined ? [] : ["a command"]),
   ];
   if (sources.length > 1)
-    throw usageError(`${sources.join(" and ")} say different things: choose one.`);
+    throw usageError(`Choose one of ${sources.join(" and ")}: each of them names what to measure.`);
   if (url !== undefined) {
     const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-    if (!isHttp) throw usageError("--url is one that begins with http:// or https://.");
+    if (!isHttp) throw usageError("--url must start with http:// or https://.");
     return { kind: "url", url, headers: readHeaders(header) };
   }
-  if (header.length > 0) throw usageError("--header means something only beside --url.");
+  if (header.length > 0) throw usageError("--header works only with --url.");
   if (command === undefined) return undefined;
   return {
     kind: "command",
@@ -199,8 +199,9 @@ async function hasManifest({ config }: Invocation, context: CommandContext): Pro
 /** Only servers that toolmux starts can be killed or delayed, not one behind `--url`. @throws {HubError} usage */
 function rejectChaosForUrl({ chaos }: BenchOptions): void {
   if (chaos.killEvery !== null)
-    throw usageError("--kill-every is for what is started, not for --url.");
-  if (chaos.delay !== null) throw usageError("--delay is for what is started, not for --url.");
+    throw usageError("--kill-every works only with servers that bench starts, not with --url.");
+  if (chaos.delay !== null)
+    throw usageError("--delay works only with servers that bench starts, not with --url.");
 }
 
 /** A single server, either alone or behind a hub with a manifest generated for it. */
@@ -268,7 +269,9 @@ async function findServer(
     const route = hub.catalog.tools.find(tool);
     const spec = prepared.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {
-      throw usageError(`"${tool}" is no tool of a server that can be reached without a hub.`);
+      throw usageError(
+        `--compare direct needs a tool of a server that can be reached without a hub; "${tool}" is not one.`,
+      );
     }
     return { spec, remoteName: route.remoteName };
   } finally {

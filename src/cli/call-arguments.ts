@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import process from "node:process";
+import { HubError } from "../base/errors.ts";
 import { expandHome } from "../base/paths.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
 import { findNearest } from "../manifest/problems.ts";
@@ -175,21 +176,53 @@ export async function readArgumentSource(
   const [, ...rest] = args;
   const sources = [rest.includes("-"), rest.some((word) => word !== "-"), json !== undefined];
   if (sources.filter(Boolean).length > 1) {
-    throw usageError("The arguments come as KEY=VALUE, with --json or from stdin: choose one.");
+    throw usageError("Choose one of KEY=VALUE arguments, --json and - (stdin).");
   }
   if (json !== undefined) return { kind: "json", text: checkObject(json, "--json") };
-  if (rest.includes("-")) return { kind: "json", text: checkObject(await readStdin(), "stdin") };
+  if (rest.includes("-"))
+    return { kind: "json", text: checkObject(await readStdin(), "The text on stdin") };
   return { kind: "pairs", pairs: await Promise.all(rest.map((word) => readPair(word, context))) };
 }
 
 /**
  * The arguments as JSON text. `key=value` pairs are converted as the tool's schema demands; JSON is passed on
  * unchanged.
- * @throws {HubError} usage: the key, what was expected and what was found
+ * @throws {HubError} usage: the key, what was expected and what was found; the hint lists the tool's arguments
  */
 export function formatArguments(source: ArgumentSource, inputSchema: unknown): string {
   if (source.kind === "json") return source.text;
-  return formatObject(source.pairs, formsOfSchema({ schema: inputSchema, root: inputSchema }), "");
+  const forms = formsOfSchema({ schema: inputSchema, root: inputSchema });
+  try {
+    return formatObject(source.pairs, forms, "");
+  } catch (error) {
+    if (!(error instanceof HubError)) throw error;
+    throw usageError(error.message, describeSignature(objectFormFor(forms, source.pairs)));
+  }
+}
+
+/** Optional arguments that a signature lists at most; required ones are all listed. */
+const MAX_OPTIONAL_ARGUMENTS = 12;
+
+/** The arguments of a tool, one in each line, the required ones first; undefined: its schema names none. */
+function describeSignature({ properties, required }: ObjectValueForm): string | undefined {
+  const anything: JsonSchema = { schema: true, root: true };
+  const describe = (key: string, more: string): readonly [string, string] => [
+    key,
+    describeForms(formsOfSchema(properties.get(key) ?? anything)) + more,
+  ];
+  const optional = [...properties.keys()].filter((key) => !required.includes(key));
+  const rows = [
+    ...required.map((key) => describe(key, "")),
+    ...optional.slice(0, MAX_OPTIONAL_ARGUMENTS).map((key) => describe(key, " (optional)")),
+  ];
+  if (rows.length === 0) return undefined;
+  const width = Math.max(...rows.map(([key]) => key.length));
+  const omitted = optional.length - MAX_OPTIONAL_ARGUMENTS;
+  return [
+    "The tool takes:",
+    ...rows.map(([key, forms]) => `  ${key.padEnd(width)}  ${forms}`),
+    ...(omitted > 0 ? [`  … and ${omitted} more optional ones`] : []),
+  ].join("\n");
 }
 
 /** @param base prefix of the keys in messages: the object's own key and a dot; empty for the arguments as a whole */
@@ -224,7 +257,9 @@ function formatMember(
 ): string {
   if (pairs.length > 0) {
     if (values.length > 0)
-      throw usageError(`"${key}" is given as a whole and by its keys: choose one.`);
+      throw usageError(
+        `"${key}" has a value of its own and values for its keys (${key}.…): choose one.`,
+      );
     if (forms.some(({ kind }) => kind === "object" || kind === "any"))
       return formatObject(pairs, forms, `${key}.`);
     const inner = `${key}.${pairs[0]?.key ?? ""}`;
@@ -268,8 +303,8 @@ function splitKey(
 
 function unknownKeyError(key: string, { properties }: ObjectValueForm, base: string) {
   const known = [...properties.keys()].map((name) => base + name);
-  const takes = known.length === 0 ? " It takes none." : ` It takes ${known.join(", ")}.`;
-  return usageError(`The tool takes no "${key}".${suggestName(key, known) || takes}`);
+  const takes = known.length === 0 ? " It takes no arguments." : ` It takes ${known.join(", ")}.`;
+  return usageError(`The tool has no argument "${key}".${suggestName(key, known) || takes}`);
 }
 
 function missingKeysError(
@@ -285,7 +320,8 @@ function missingKeysError(
   const misspelled = givenKeys.find(
     (key) => !properties.has(key) && findNearest(key, keys) !== undefined,
   );
-  const hint = misspelled === undefined ? "" : ` Was that meant by "${base}${misspelled}"?`;
+  const meant = misspelled && findNearest(misspelled, keys);
+  const hint = meant ? ` Write "${base}${meant}" instead of "${base}${misspelled}".` : "";
   return usageError(`The tool needs ${missing.join(" and ")}.${hint}`);
 }
 
@@ -293,8 +329,7 @@ async function readPair(word: string, context: CommandContext): Promise<Argument
   const equals = word.indexOf("=");
   const isJson = word[equals - 1] === ":";
   const key = word.slice(0, isJson ? equals - 1 : equals);
-  if (equals < 1 || key === "")
-    throw usageError(`"${word}" is no argument: they are written KEY=VALUE.`);
+  if (equals < 1 || key === "") throw malformedPairError(word);
   const text = word.slice(equals + 1);
   const isFile = text.startsWith("@") && !text.startsWith("@@");
   if (!isJson) {
@@ -308,7 +343,7 @@ async function readPair(word: string, context: CommandContext): Promise<Argument
   try {
     JSON.parse(json);
   } catch (error) {
-    throw usageError(`What "${key}:=" gives is no JSON: ${(error as Error).message}`);
+    throw usageError(`The value of "${key}:=" is not valid JSON: ${(error as Error).message}`);
   }
   return { key, value: { kind: "json", text: json } };
 }
@@ -321,20 +356,38 @@ async function readArgumentFile(word: string, text: string, { cwd, env }: Comman
     const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
     const key = word.slice(0, word.indexOf("="));
     throw usageError(
-      `The file ${path} for "${key}" cannot be read (${code}). A text that begins with @ is written ${key}=@${text}.`,
+      `Could not read the file ${path} for "${key}" (${code}).`,
+      `To send a text that begins with @, write it with a second one: ${key}=@${text}`,
     );
   }
 }
 
+/** Longest JSON, in characters, that a message repeats. */
+const MAX_SHOWN_JSON = 60;
+
+function malformedPairError(word: string): HubError {
+  if (!/^\s*[[{]/.test(word)) {
+    const example = /^[\w.-]+$/.test(word) ? `, such as ${word}=VALUE` : "";
+    return usageError(`"${word}" is not an argument. Arguments are KEY=VALUE${example}.`);
+  }
+  const isShort = word.length <= MAX_SHOWN_JSON && !/[\n']/.test(word);
+  const shown = isShort && parseJson(word) !== undefined ? word : "{…}";
+  return usageError(`Arguments are KEY=VALUE; for JSON: --json '${shown}'`);
+}
+
+/** @param source where the text is from, at the beginning of a sentence */
 function checkObject(text: string, source: string): string {
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw usageError(`What ${source} gives is no JSON: ${(error as Error).message}`);
+    throw usageError(
+      `${source} is not valid JSON: ${(error as Error).message}`,
+      `Write a JSON object in single quotes: --json '{"key": "value"}'`,
+    );
   }
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return text;
-  throw usageError(`What ${source} gives is no JSON object.`);
+  throw usageError(`${source} must be a JSON object, such as {"key": "value"}.`);
 }
 
 async function readStdin(): Promise<string> {

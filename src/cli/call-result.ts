@@ -52,17 +52,21 @@ function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
     }
     case "resource_link":
       return text("uri") === undefined ? json : { kind: "text", text: describeLink(text) };
-    case "resource": {
-      const resource = object.object("resource");
-      const plain = resource.string("text");
-      if (plain !== undefined) return { kind: "text", text: plain };
-      const name = resource.string("uri") ?? "";
-      const type = resource.string("mimeType");
-      return makeAttachment("file", type, name, resource.string("blob")) ?? json;
-    }
+    case "resource":
+      return readResource(bytes, block, object.object("resource"));
     default:
       return json;
   }
+}
+
+/** Contents of a resource; those of an unknown form are shown as the JSON at `range`. */
+function readResource(bytes: Uint8Array, range: ByteRange, resource: JsonObject): ContentPart {
+  const plain = resource.string("text");
+  if (plain !== undefined) return { kind: "text", text: plain };
+  const name = resource.string("uri") ?? "";
+  const type = resource.string("mimeType");
+  const json = textPart(textOf(bytes, range.start, range.end));
+  return makeAttachment("file", type, name, resource.string("blob")) ?? json;
 }
 
 function makeAttachment(
@@ -127,7 +131,7 @@ export function describeResult(response: Response, view: ResultView): CallReport
   if (view === "structured" && !isError) {
     if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
     const text =
-      "toolmux: the result has no structured content; without --structured it is printed";
+      "toolmux: The result has no structured content. Omit --structured to print its texts.";
     return { stream: "stderr", parts: [textPart(text)], code: 1 };
   }
   const content = result.member("content");
@@ -138,6 +142,40 @@ export function describeResult(response: Response, view: ResultView): CallReport
     parts: isSilent && pretty !== undefined ? [pretty] : parts,
     code,
   };
+}
+
+/** The result of `prompts/get`: each message after the name of its role. @param isRaw prints the result's JSON */
+export function describePrompt(response: Response, isRaw: boolean): CallReport {
+  return describeParts(response, isRaw, "messages", (bytes, message) => {
+    const object = JsonObject.at(bytes, message);
+    const content = object.member("content");
+    const role = textPart(`${object.string("role") ?? "?"}:`);
+    return content === undefined ? [role] : [role, readBlock(bytes, content)];
+  });
+}
+
+/** The result of `resources/read`: its texts, and a line for each binary content. @param isRaw as above */
+export function describeContents(response: Response, isRaw: boolean): CallReport {
+  return describeParts(response, isRaw, "contents", (bytes, content) => [
+    readResource(bytes, content, JsonObject.at(bytes, content)),
+  ]);
+}
+
+/** @param key of the array in the result whose items are printed */
+function describeParts(
+  response: Response,
+  isRaw: boolean,
+  key: string,
+  read: (bytes: Uint8Array, item: ByteRange) => readonly ContentPart[],
+): CallReport {
+  if (response.outcome === "error") return describeRpcError(response);
+  const { bytes, body } = response;
+  const list = isRaw ? undefined : bodyOf(response).member(key);
+  const items = list && scanArray(bytes, list.start)?.items;
+  const parts = items?.flatMap((item) => read(bytes, item)) ?? [
+    textPart(textOf(bytes, body.start, body.end)),
+  ];
+  return { stream: "stdout", parts, code: 0 };
 }
 
 function textPart(text: string): ContentPart {
@@ -154,7 +192,7 @@ function describeRpcError(response: Response): CallReport {
   const own = hubErrorOf(error);
   if (own !== undefined)
     return { stream: "stderr", parts: [textPart(describeError(own))], code: own.properties.exit };
-  const text = `toolmux: the server answered with error ${error.code}: ${sanitizeLine(error.message)}`;
+  const text = `toolmux: The server returned error ${error.code}: ${sanitizeLine(error.message)}`;
   const data = bodyOf(response).member("data");
   const more = data && `\n  ${sanitizeLine(textOf(bytes, data.start, data.end))}`;
   return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };

@@ -4,6 +4,15 @@ import type { SystemEnvironment } from "../base/paths.ts";
 import type { Terminal } from "../terminal/terminal.ts";
 import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";
 
+/** Groups of commands, in the order of the help. */
+export const COMMAND_GROUPS = [
+  "Start here",
+  "Use the tools",
+  "Servers",
+  "Diagnose",
+  "Advanced",
+] as const;
+
 /** Kinds that `list` accepts. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
 
@@ -40,6 +49,8 @@ export type CommandRun<Options = unknown> = (
 /** A command's declaration. Its options decide which values its code gets. */
 interface CommandDeclaration<Options extends OptionTable> {
   readonly name: string;
+  /** Its group in the help; there the commands of a group have the order of their declarations. */
+  readonly group: (typeof COMMAND_GROUPS)[number];
   /** Half a sentence for the list of commands. */
   readonly summary: string;
   /** The arguments after the command's name, without options; may be empty. */
@@ -48,7 +59,11 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly words: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
-  /** Lines of its help. */
+  /** Whether the completion scripts ask toolmux for the other values of arguments (complete.ts). */
+  readonly hasKnownWords?: true;
+  /** Further arguments are KEY=VALUE, so an unknown option is probably meant as one. */
+  readonly takesPairs?: true;
+  /** Lines of its help: paragraphs with empty lines between them, and indented rows `  TERM  EXPLANATION`. */
   readonly details: readonly string[];
   readonly options: Options;
   readonly examples: readonly string[];

@@ -7,9 +7,10 @@ import { stateFolder } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
+import { diskSnapshots } from "../snapshot/disk.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
 import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
 import { redirectConsole } from "../terminal/stderr.ts";
@@ -48,6 +49,38 @@ async function sweep(onEnded: (ended: number) => void): Promise<void> {
   const { sweepOrphans } = await import("../process/orphans.ts");
   const ended = await sweepOrphans();
   if (ended > 0) onEnded(ended);
+}
+
+/**
+ * The listings of servers on disk, for all commands and hubs of this user.
+ * @param reads `exact`: for the clients of a hub; `newest`: for a command, which shows the newest listing there is;
+ * `nothing`: for a command that asks the servers, and only saves what they list
+ */
+export function openSnapshots(
+  { env, platform }: CommandContext,
+  log: CommandLog,
+  reads: "exact" | "newest" | "nothing",
+): Snapshots {
+  const snapshots = diskSnapshots({
+    folder: stateFolder(env, platform),
+    now: Date.now,
+    warn: (text) => log("warn", text),
+    prefersNewest: reads === "newest",
+  });
+  if (reads !== "nothing") return snapshots;
+  return {
+    load: () => Promise.resolve(undefined),
+    save: (key, listing, detectedEra) => snapshots.save(key, listing, detectedEra),
+    flush: () => snapshots.flush(),
+  };
+}
+
+/** The manifest with servers that are started only when they are used, or to learn what they list if that is unknown. */
+export function withoutEarlyStarts(manifest: Manifest): Manifest {
+  const servers = manifest.servers.map((spec) =>
+    isRunnable(spec) ? { ...spec, lazy: true } : spec,
+  );
+  return { ...manifest, servers };
 }
 
 export interface OpenHubOptions {

@@ -7,6 +7,8 @@ export type ValueChoices = readonly string[] | "file" | "folder" | "command";
 export interface Option<Value = unknown> {
   /** One-letter alias. */
   readonly letter?: string;
+  /** A second letter with the same meaning, which is not in the help. */
+  readonly otherLetter?: string;
   /** Name of the option's value in the help; absent: the option takes no value. */
   readonly value?: string;
   /** Allowed values, if they are a fixed set. */
@@ -48,7 +50,10 @@ export type OptionValues<Table extends OptionTable> = {
 };
 
 /** An option without a value. */
-export function flag(summary: string, more: Pick<Option, "letter"> = {}): Option<boolean> {
+export function flag(
+  summary: string,
+  more: Pick<Option, "letter" | "otherLetter"> = {},
+): Option<boolean> {
   return { ...more, summary, read: (given) => given.length > 0 };
 }
 
@@ -95,7 +100,7 @@ export function integer(
       if (last === undefined) return preset;
       const number = /^\d{1,15}$/.test(last) ? Number(last) : Number.NaN;
       if (number >= min && number <= max) return number;
-      const message = `--${name} is a whole number from ${min} to ${max}, not "${last}".`;
+      const message = `--${name} must be a whole number from ${min} to ${max}, not "${last}".`;
       throw new HubError("usage", message);
     },
   };

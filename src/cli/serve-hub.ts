@@ -4,8 +4,6 @@ import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
-import { stateFolder } from "../base/paths.ts";
-import { diskSnapshots } from "../snapshot/disk.ts";
 import {
   type HttpAddress,
   type HttpOptions,
@@ -15,7 +13,7 @@ import {
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
-import { openHub, type PluginSetup } from "./open-hub.ts";
+import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
 import type { HubRecording } from "./hub-recording.ts";
 
@@ -69,11 +67,7 @@ export async function serveHub({
   const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
-    snapshots: diskSnapshots({
-      folder: stateFolder(context.env, context.platform),
-      now: Date.now,
-      warn: (text) => log("warn", text),
-    }),
+    snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
   });

@@ -13,7 +13,13 @@ export type ServerState =
       readonly connection: ConnectionStatus;
     }
   /** Stopped until it is called; its listing is known. */
-  | { readonly at: "idle"; readonly server: string; readonly tools: number }
+  | {
+      readonly at: "idle";
+      readonly server: string;
+      readonly tools: number;
+      /** When it was last listed, in ms since the epoch; absent: during this run. */
+      readonly listedAt?: number;
+    }
   /** Its start has taken longer than `connectTimeout` and goes on; `elapsed` in ms. */
   | { readonly at: "starting"; readonly server: string; readonly elapsed: number }
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
@@ -42,7 +48,11 @@ export function serverStateOf(spec: ServerSpec, hub: HubStatus): ServerState {
   if (connection !== undefined) return { at: "connected", server, tools, connection };
   const [elapsed] = connections.flatMap(({ late }) => late ?? []);
   if (elapsed !== undefined) return { at: "starting", server, elapsed };
-  if (connections.some(isIdle)) return { at: "idle", server, tools };
+  const idle = connections.find(isIdle);
+  if (idle !== undefined) {
+    const { listedAt } = idle;
+    return { at: "idle", server, tools, ...(listedAt !== undefined && { listedAt }) };
+  }
   return { at: "failed", server, cause: unavailableReasonOf(server, connections) };
 }
 

@@ -54,7 +54,7 @@ export function createSlowServer(): McpServer {
             type: "integer",
             minimum: 0,
             maximum: 10_000,
-            description: "ms; 100 if left out",
+            description: "milliseconds; default 100",
           },
         },
         "steps",
@@ -113,7 +113,7 @@ function wait(ms: number, signal: AbortSignal): Promise<void> {
 
 const ZONE = {
   type: "string",
-  description: 'a time zone such as "Asia/Tokyo"; UTC if left out',
+  description: 'a time zone such as "Asia/Tokyo"; default UTC',
 } as const;
 
 /** The demo's clock server: the time in a time zone. */

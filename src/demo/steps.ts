@@ -7,7 +7,7 @@ import { abortable } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-import type { TerminalStyle } from "../terminal/terminal.ts";
+import { type Terminal, wrapText } from "../terminal/terminal.ts";
 import type { SlowServerHistory } from "./servers.ts";
 
 /** The state that the steps of the demo share. */
@@ -42,15 +42,15 @@ const EXPECTED_TOOLS =
   "clock__now clock__offset slow__count slow__history text__count text__reverse text__trim text__upper";
 
 export const DEMO_STEPS: readonly DemoStep[] = [
-  { title: "start the hub and shake hands", run: connect },
+  { title: "start the hub and connect", run: connect },
   { title: "list the tools of all servers", run: listTools },
-  { title: "a broken server costs only itself", run: findBroken },
+  { title: "a broken server affects only itself", run: findBroken },
   { title: "call a tool", run: callOne },
   { title: `make ${CONCURRENT_CALLS} calls at once`, run: callMany },
   { title: "make three slow calls at once", run: callSlow },
   { title: "follow a call's progress", run: followProgress },
-  { title: "cancel a call half-way", run: cancelHalfWay },
-  { title: "leave", run: leave },
+  { title: "cancel a running call", run: cancelHalfWay },
+  { title: "disconnect", run: leave },
 ];
 
 async function connect({ client, transport, pids }: DemoContext): Promise<string> {
@@ -73,15 +73,16 @@ async function findBroken({ client, lastMessage, waitForStderr }: DemoContext): 
     () => false,
     () => true,
   );
-  if (!refused) throw demoError("a tool that is not there was called");
+  if (!refused) throw demoError("a call of a tool that does not exist succeeded");
   await waitForStderr(lastMessage, STDERR_TIMEOUT);
-  return `the fourth server exited; the hub tells why: ${lastMessage}`;
+  return `the fourth server exited; the hub reports why: ${lastMessage}`;
 }
 
 async function callOne({ client }: DemoContext): Promise<string> {
   const { structuredContent } = await call(client, "clock__now", { zone: "Asia/Tokyo" });
   const { time, epoch } = structuredContent as { time: string; epoch: number };
-  if (Math.abs(Date.now() - epoch) > REQUEST_TIMEOUT) throw demoError(`the clock says ${time}`);
+  if (Math.abs(Date.now() - epoch) > REQUEST_TIMEOUT)
+    throw demoError(`the clock server returned ${time}`);
   expectEqual(time, `${new Date(epoch + 9 * 3_600_000).toISOString().slice(0, 19)}+09:00`);
   return `it is ${time} in Tokyo`;
 }
@@ -92,7 +93,7 @@ async function callMany({ client }: DemoContext): Promise<string> {
     expectEqual(textOf(result), `NUMBER ${i}`);
   });
   await Promise.all(calls);
-  return "every answer belongs to its call";
+  return "every result belongs to its call";
 }
 
 async function callSlow({ client }: DemoContext): Promise<string> {
@@ -102,7 +103,7 @@ async function callSlow({ client }: DemoContext): Promise<string> {
   });
   await Promise.all(calls);
   const alone = (2 + 3 + 4) * STEP_DELAY;
-  return `one after the other they take at least ${formatDuration(alone)}`;
+  return `in sequence they would take at least ${formatDuration(alone)}`;
 }
 
 async function followProgress({ client }: DemoContext): Promise<string> {
@@ -136,21 +137,21 @@ async function cancelHalfWay({ client, pids }: DemoContext): Promise<string> {
       return false;
     },
   );
-  if (finished) throw demoError("the call went on to its end");
+  if (finished) throw demoError("the call was not cancelled");
   const { structuredContent } = await call(client, "slow__history", {});
   const history = structuredContent as SlowServerHistory;
   pids.push(history.pid);
   // Four counts have finished: three concurrent ones, and the one with progress.
   expectEqual(history.finished, 4);
   expectEqual(history.cancelled.length, 1);
-  return `the server saw it after step ${history.cancelled[0]} of ${COUNT_STEPS}`;
+  return `the server got the cancellation after step ${history.cancelled[0]} of ${COUNT_STEPS}`;
 }
 
 async function leave({ client, pids }: DemoContext): Promise<string> {
   await client.close();
   const left = pids.filter(isAlive);
-  if (left.length > 0) throw demoError(`process ${left.join(", ")} still runs`);
-  return "the hub and its servers are gone";
+  if (left.length > 0) throw demoError(`these processes still run: ${left.join(", ")}`);
+  return "the hub and its servers have ended";
 }
 
 function call(
@@ -190,6 +191,9 @@ export interface DemoProgram {
 }
 
 const TITLE_WIDTH = 40;
+/** Where the outcome of a step starts, in columns; in less width than the minimum it has lines of its own. */
+const OUTCOME_COLUMN = TITLE_WIDTH + 12;
+const MIN_OUTCOME_WIDTH = 40;
 
 /**
  * `toolmux demo`: starts a hub, calls it with an MCP client, and prints a line for each step (`DEMO_STEPS`): its title,
@@ -198,9 +202,10 @@ const TITLE_WIDTH = 40;
 export async function runDemoSteps(
   { command, args, env }: DemoProgram,
   lastMessage: string,
-  { colors }: TerminalStyle,
+  terminal: Terminal,
   signal: AbortSignal,
 ): Promise<boolean> {
+  const { colors, width } = terminal.stdout;
   const transport = new StdioClientTransport({ command, args: [...args], env, stderr: "pipe" });
   const client = new Client({ name: "toolmux-demo", version: VERSION });
   const context: DemoContext = {
@@ -214,16 +219,22 @@ export async function runDemoSteps(
   try {
     for (const { title, run } of DEMO_STEPS) {
       const started = performance.now();
-      let line: string;
+      let outcome: string;
+      let color = colors.dim;
       try {
-        line = colors.dim(await abortable(run(context), signal));
+        outcome = await abortable(run(context), signal);
       } catch (error) {
         if (signal.aborted) throw error;
         failed++;
-        line = colors.red(`WRONG: ${sanitizeLine(toHubError(error).message)}`);
+        color = colors.red;
+        outcome = `FAILED: ${sanitizeLine(toHubError(error).message)}`;
       }
       const duration = formatDuration(performance.now() - started);
-      console.log(`  ${title.padEnd(TITLE_WIDTH)}${colors.bold(duration.padStart(8))}  ${line}`);
+      const head = `  ${title.padEnd(TITLE_WIDTH)}${colors.bold(duration.padStart(8))}`;
+      const isNarrow = width < OUTCOME_COLUMN + MIN_OUTCOME_WIDTH;
+      const indent = " ".repeat(isNarrow ? 4 : OUTCOME_COLUMN);
+      const text = color(wrapText(outcome, width, indent, indent).slice(indent.length));
+      terminal.print(isNarrow ? `${head}\n${indent}${text}` : `${head}  ${text}`);
     }
   } finally {
     await client.close();
@@ -244,7 +255,7 @@ function watchStderr({ stderr }: StdioClientTransport): DemoContext["waitForStde
       };
       const timer = setTimeout(() => {
         stderr?.off("data", check);
-        reject(new HubError("internal", `the hub did not tell "${text}", only "${output}"`));
+        reject(new HubError("internal", `the hub did not report "${text}", only "${output}"`));
       }, ms);
       stderr?.on("data", check);
       check();

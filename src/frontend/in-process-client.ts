@@ -74,18 +74,46 @@ export class InProcessClient {
    * @throws {HubError} usage if `args` is not a JSON object
    * @throws the signal's reason when it is aborted; the server gets `notifications/cancelled`
    */
-  async callTool(
+  callTool(
     name: string,
     args: string,
     onProgress?: (progress: CallProgress) => void,
     signal = this.#signal,
   ): Promise<Response> {
+    const members = `"name":${JSON.stringify(name)},"arguments":${args}`;
+    return this.#request("tools/call", name, members, onProgress, signal);
+  }
+
+  /** Gets a prompt. Throws as `callTool` does. */
+  getPrompt(
+    name: string,
+    args: Readonly<Record<string, string>>,
+    onProgress?: (progress: CallProgress) => void,
+  ): Promise<Response> {
+    const members = `"name":${JSON.stringify(name)},"arguments":${JSON.stringify(args)}`;
+    return this.#request("prompts/get", name, members, onProgress);
+  }
+
+  /** Reads a resource. Throws as `callTool` does. */
+  readResource(uri: string, onProgress?: (progress: CallProgress) => void): Promise<Response> {
+    return this.#request("resources/read", uri, `"uri":${JSON.stringify(uri)}`, onProgress);
+  }
+
+  /** @param members of the params, as JSON text */
+  async #request(
+    method: "tools/call" | "prompts/get" | "resources/read",
+    name: string,
+    members: string,
+    onProgress: ((progress: CallProgress) => void) | undefined,
+    signal = this.#signal,
+  ): Promise<Response> {
     const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
-    const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
-    const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
+    const params = `{${members}${meta}}`;
+    const text = `{"jsonrpc":"2.0","id":0,"method":"${method}","params":${params}}`;
     // The text is parsed as one message, so that line ends between the values of `args` do not matter.
     const parsed = parseMessage(Buffer.from(text));
-    if (parsed.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+    if (parsed.kind !== "request")
+      throw new HubError("usage", "The arguments are not a JSON object.");
     signal.throwIfAborted();
     const answer = deferred<Response>();
     const record = {

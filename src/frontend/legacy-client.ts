@@ -290,7 +290,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
     const truncated = parseTruncated(head, tail);
-    const text = `The message of ${size} bytes is over the limit.`;
+    const text = `The message of ${size} bytes is larger than the limit.`;
     if (truncated?.kind === "response") {
       this.#serverRequests.fail(truncated.id, new HubError("messageTooLarge", text));
       return;
@@ -347,7 +347,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   #rejectInvalid(message: InvalidMessage, responder: Responder): void {
     const { parsed } = message;
     if (parsed?.kind === "notification") {
-      this.#clients.options.warn(`A notification of a client was dropped: ${message.reason}.`);
+      this.#clients.options.warn(`A notification from a client was dropped: ${message.reason}.`);
     } else {
       this.#serverRequests.onInvalid(message);
     }
@@ -485,7 +485,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   #handleBatch({ items }: Batch, responder: Responder): void {
     if (!allowsBatches(this.#version)) {
-      const text = "This protocol revision has no batches.";
+      const text = "This protocol revision does not support batches.";
       responder.respond(errorResponse(undefined, "invalidRequest", text));
       return;
     }

@@ -116,7 +116,7 @@ export class ActivePlugins {
     authorize: (spec: RemoteServer, schemes: SchemeResolvers) => Promise<void>,
   ): Promise<void> {
     if (spec.kind === "remote") return authorize(spec, this.#set?.schemes ?? NO_SCHEMES);
-    const text = `Server "${spec.name}" is none that is authorized.`;
+    const text = `Server "${spec.name}" does not use authorization.`;
     return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
   }
 

@@ -67,7 +67,8 @@ export class RelayedAnswer extends PluginAnswer {
   get json(): string {
     const { bytes, body } = this.#response;
     this.#isValidated ||= skipValue(bytes, skipWhitespace(bytes, body.start)) === body.end;
-    if (!this.#isValidated) throw new HubError("internal", "The server's answer is no valid JSON.");
+    if (!this.#isValidated)
+      throw new HubError("internal", "The server's answer is not valid JSON.");
     return textOf(bytes, body.start, body.end);
   }
 

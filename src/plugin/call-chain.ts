@@ -112,7 +112,7 @@ async function validateAnswer(
   try {
     const answer = await promise;
     if (!PluginAnswer.is(answer)) {
-      throw new TypeError("its call() has to end with what next() or call.answer() gave it");
+      throw new TypeError("its call() must return what next() or call.answer() returned");
     }
     plugin.recordSuccess("call");
     return answer;
@@ -139,5 +139,5 @@ function rejectedAnswer(reason: HubError): Promise<Answer> {
  */
 function asChainedCall(call: ToolCall, tool: ToolInfo): ChainedCall {
   if (CHAIN_STATE in call && call.tool === tool) return call as ChainedCall;
-  throw new TypeError("next() takes the call that it was given, or what call.with() made of it");
+  throw new TypeError("next() takes the call that call() received, or one that call.with() made");
 }

@@ -51,7 +51,7 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
     signal.throwIfAborted();
     const access = options.hub();
     if (access !== undefined) return access;
-    throw new HubError("usage", "The hub is not running yet: that cannot be asked for in setup.");
+    throw new HubError("usage", "The hub is not running yet: setup() cannot use this.");
   };
   const orDisposed = (callerSignal: AbortSignal | undefined): AbortSignal =>
     callerSignal === undefined ? signal : AbortSignal.any([callerSignal, signal]);
@@ -61,7 +61,7 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
     log: (level, text) => plugin.log(level, text),
     subscribe(listener, kinds) {
       if (subscriptions >= MAX_SUBSCRIPTIONS) {
-        const text = `Plugin "${name}" listens ${subscriptions} times at a time, which is too often.`;
+        const text = `Plugin "${name}" has ${subscriptions} subscriptions, which is the limit.`;
         throw new HubError("usage", text);
       }
       subscriptions++;
@@ -84,7 +84,7 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
     call: (tool, args = {}, callerSignal) =>
       runForPlugin(async (): Promise<Answer> => {
         if (calls >= MAX_CALLS) {
-          const text = `Plugin "${name}" has ${calls} calls running at a time, which is too many.`;
+          const text = `Plugin "${name}" has ${calls} calls running, which is the limit.`;
           throw new HubError("usage", text);
         }
         calls++;

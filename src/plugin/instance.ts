@@ -169,7 +169,7 @@ export class PluginInstance {
   circuitOpenError(): HubError {
     const reason = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
     const end = /[.!?]$/.test(reason) ? "" : ".";
-    const text = `${reason}${end} It failed ${MAX_FAILURES} times in a row and is left alone for a while.`;
+    const text = `${reason}${end} It failed ${MAX_FAILURES} times in a row and is skipped for a while.`;
     return markHandled(new HubError("pluginFailed", text));
   }
 }

@@ -116,7 +116,7 @@ function toItem(tool: unknown): ListedItem {
     const item = itemCache.get(tool) ?? readItem(utf8(JSON.stringify(tool)), "tools");
     if (item !== undefined) return item;
   }
-  throw new TypeError("its list() returned something that is no tool with a name");
+  throw new TypeError("its list() returned an item that is not a tool with a name");
 }
 
 /** Freezes recursively, with an explicit stack: a schema may be nested deeper than the call stack allows. */

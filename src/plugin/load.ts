@@ -229,7 +229,7 @@ async function checkOptions(
     if (options === undefined) return { ok: true, value: undefined };
     return {
       ok: false,
-      problems: [{ ...source, at: "key", message: "this plugin has no options" }],
+      problems: [{ ...source, at: "key", message: "this plugin takes no options" }],
     };
   }
   try {

@@ -95,7 +95,7 @@ export class PluginSet {
     else
       first.log(
         "error",
-        `this or another plugin threw no error, but: ${describePluginFault(error, undefined).message}`,
+        `this plugin or another one threw a value that is not an error: ${describePluginFault(error, undefined).message}`,
       );
     return true;
   }
@@ -161,13 +161,13 @@ export class PluginSet {
     );
     const make = member?.hooks.servers?.[server];
     if (member === undefined || make === undefined) {
-      const text = `There is no plugin "${plugin}" that has a server "${server}".`;
+      const text = `No plugin "${plugin}" provides a server "${server}".`;
       throw new HubError("notSupported", text, { server });
     }
     try {
       const transport: unknown = await make();
       if (isTransport(transport)) return new CountedTransport(transport, this);
-      throw new TypeError(`what it made for its server "${server}" is no link`);
+      throw new TypeError(`what it returned for its server "${server}" is not a link`);
     } catch (error) {
       throw new HubError("pluginFailed", member.logFailure(error).message, {
         server,
@@ -188,7 +188,7 @@ export class PluginSet {
       try {
         const response: unknown = await routes.fetch(request);
         if (response instanceof Response) return response;
-        throw new TypeError("its routes gave something that is no Response");
+        throw new TypeError("its routes returned something that is not a Response");
       } catch (error) {
         throw member.logFailure(error);
       }
@@ -353,7 +353,7 @@ export async function disposeAll(
     const dispose = async (): Promise<void> => member.hooks.dispose?.();
     const disposed = dispose().catch((error: unknown) => void member.logFailure(error));
     if (await settlesWithin(DISPOSE_TIMEOUT, disposed)) return;
-    member.log("warn", `its dispose did not end within ${formatDuration(DISPOSE_TIMEOUT)}`);
+    member.log("warn", `its dispose() did not finish within ${formatDuration(DISPOSE_TIMEOUT)}`);
   });
   await Promise.all(endings);
 }
@@ -388,10 +388,10 @@ async function resolveSecret(
   } catch (error) {
     const { message: fault } = describePluginFault(error, undefined);
     const text = timeout.aborted
-      ? `the plugin did not give it within ${formatDuration(SECRET_TIMEOUT)}`
+      ? `the plugin did not return it within ${formatDuration(SECRET_TIMEOUT)}`
       : fault;
     throw new HubError("valueMissing", text);
   }
   if (typeof value === "string") return value;
-  throw new HubError("valueMissing", "the plugin gave something that is no string");
+  throw new HubError("valueMissing", "the plugin returned a value that is not a string");
 }

@@ -83,7 +83,7 @@ export function addPluginServers(
       const owner = owners.get(name);
       const configured = allServers.find((spec) => spec.name === name);
       const isTaken = allServers.some((spec) => spec.enabled && spec.prefix === name);
-      const advice = `say so under [servers.NAME] with plugin = "${member.name}"`;
+      const advice = `add it under [servers.NAME] with plugin = "${member.name}"`;
       if (name === "") {
         addProblem("one of its servers has no name");
       } else if (owner !== undefined) {

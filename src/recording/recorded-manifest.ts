@@ -72,7 +72,7 @@ export function readManifest(document: unknown, servers: readonly string[]): Man
     const where = firstProblem.path.join(".");
     throw new HubError(
       "usage",
-      `The recording's manifest is none: ${where}: ${firstProblem.message}.`,
+      `The manifest in the recording is not valid: ${where}: ${firstProblem.message}.`,
     );
   }
   const { hub, defaults } = merged;

@@ -221,7 +221,7 @@ export class Recorder {
         const full: RecorderEventLine = { event: "full", limit: this.#options.limit };
         lines.push(utf8(`${JSON.stringify({ t: this.#time(), ...full })}\n`));
         this.#stop();
-        this.#options.warn("the recording ends here: it is as large as it may be");
+        this.#options.warn("the recording ends here: it has reached its size limit");
         return Buffer.concat(lines);
       }
       lines.push(bytes);

@@ -324,7 +324,7 @@ export class ReplayReport {
     this.#repeated++;
     if (this.#exhausted.has(request.server)) return;
     this.#exhausted.add(request.server);
-    const text = `was made more often than was recorded: the last answer (line ${exchange.line}) is given again, to all that are`;
+    const text = `was made more often than it was recorded: from now on it gets the last recorded answer (line ${exchange.line})`;
     this.#print(`${describeRequest(request)} ${text}`);
   }
 
@@ -355,7 +355,7 @@ export class ReplayReport {
     this.#reported++;
     if (this.#reported <= MAX_REPORTED) this.#print(`diverged: ${text}`);
     if (this.#reported === MAX_REPORTED)
-      this.#print("diverged so often that the rest is only counted");
+      this.#print("diverged too often: further differences are only counted");
   }
 }
 

@@ -131,7 +131,7 @@ export function readAnswer(
       "extensions",
     )?.value;
     if (isUnchanged && type !== "task" && extensions !== undefined) return passThrough(response);
-    const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
+    const text = `Server "${server}" sent a result of type "${type}", which this client does not support.`;
     return new HubError("internal", text, data);
   }
   const required = INPUT_REQUIRED_METHODS.has(method) ? readInputs(result) : undefined;
@@ -311,7 +311,7 @@ export class InputRounds {
     const { deadlines } = this.#request.clientRequest.context;
     const { server } = route;
     if (++this.#roundCount > MAX_ROUNDS) {
-      const text = `Server "${server}" wanted more ${this.#roundCount} times, and still has not answered.`;
+      const text = `Server "${server}" asked for input ${this.#roundCount} times and still has not answered.`;
       this.#request.fail(new HubError("internal", text, { server }));
       return;
     }
@@ -429,7 +429,7 @@ class InputRound {
   }
 
   expire(): void {
-    const text = `Nobody answered within ${ANSWER_TIMEOUT / 60_000} minutes.`;
+    const text = `The client did not answer within ${ANSWER_TIMEOUT / 60_000} minutes.`;
     for (const [input, cancel] of this.#openRequests) {
       cancel(text);
       this.#reject(input, text);
@@ -492,7 +492,7 @@ class InputRound {
     if (this.#isOver) return;
     this.cancel("Another request of the same call has failed.");
     const { server } = this.#call.route;
-    const text = `Server "${server}" asked the client for "${input.method}" and cannot go on without: ${reason}`;
+    const text = `Server "${server}" asked the client for "${input.method}" and cannot continue without an answer: ${reason}`;
     this.#events.onFailed(new HubError("notAsked", text, { server }));
   }
 

@@ -257,7 +257,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
 
 function pluginCancelError(reason: unknown): HubError {
   if (isOwnError(reason)) return reason;
-  const text = `A plugin of the hub cancelled the call: ${describePluginFault(reason, undefined).message}`;
+  const text = `A plugin cancelled the call: ${describePluginFault(reason, undefined).message}`;
   return new HubError("cancelled", text, { cause: reason });
 }
 
@@ -380,7 +380,7 @@ export class PluginCall extends Call implements ToolCallContext {
     if (this.#task !== undefined) {
       // A call has at most one task, the first; any further task is cancelled.
       if (!cancelCreatedTask(session, response)) return false;
-      const text = "A call that has become a task is not sent again.";
+      const text = "A call that became a task cannot be sent again.";
       answer.onFailure(new HubError("notSupported", text));
       return true;
     }
@@ -410,7 +410,7 @@ export class PluginCall extends Call implements ToolCallContext {
 
   /** The task's result cannot be requested any more. */
   onTaskDropped(): void {
-    if (!this.isOver) this.cancel("Nobody waits for it.", "disconnect");
+    if (!this.isOver) this.cancel("No client waits for the call any more.", "disconnect");
   }
 
   /** Passes the task's outcome to the plugins, once; a new deadline limits how long they take. */
@@ -431,7 +431,7 @@ export class PluginCall extends Call implements ToolCallContext {
     // If plugins answer without waiting for the task's result, the task is cancelled.
     if (state === "running" && message !== undefined && !task.isOver)
       cancelTask(task.session, task.remoteId);
-    const droppedError = new HubError("cancelled", "The task was forgotten.");
+    const droppedError = new HubError("cancelled", "The task was removed.");
     const answer = message ?? buildError(this.request.id, droppedError.toRpc());
     const response = parseMessage(joinMessage(answer));
     if (response.kind !== "response") return;

@@ -117,7 +117,7 @@ function onlyServer(
   if (more.length === 0) return { server, uri };
   const names = servers.map((name) => `"${name}"`).join(", ");
   const forms = servers.map((name) => encode(name, uri)).join(" or ");
-  const text = `Several servers may have "${uri}": ${names}. Ask for it as ${forms}.`;
+  const text = `Several servers may have the resource "${uri}": ${names}. Use one of these URIs: ${forms}.`;
   throw new HubError("invalidParams", text);
 }
 

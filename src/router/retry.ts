@@ -103,7 +103,7 @@ export class Retry {
   #explainLoss(error: HubError): HubError {
     const { route, method } = this.#options;
     if (method !== Method.toolsCall || this.#lostCount > 0) return error;
-    const text = `The connection to server "${route.server}" broke before tool "${route.remoteName}" answered. It may have run: it was not called again, because it does not say that it only reads, or that repeating it does no harm. Check what took effect before it is repeated.`;
+    const text = `The connection to server "${route.server}" broke before tool "${route.remoteName}" answered. The tool may have run. It was not called again, because it is not marked as read-only or idempotent. Check what it did before you call it again.`;
     return new HubError("answerLost", `${text} (${error.message})`, {
       server: route.server,
       cause: error,

@@ -206,7 +206,7 @@ export class Router {
       : [];
     if (withUi.length === 1) return withUi[0];
     const names = routes.map((route) => `"${route.name}"`).join(", ");
-    const text = `There is no tool "${name}". Several servers have one that they call so: ${names}.`;
+    const text = `There is no tool "${name}". Several servers have a tool of this name: ${names}.`;
     throw new HubError("unknownTool", text);
   }
 

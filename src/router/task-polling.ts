@@ -51,7 +51,7 @@ export class TaskPolling implements OpenTask {
     const task = readTaskReference(result);
     if (task === undefined) {
       this.#request.fail(
-        this.#protocolError("has made a task of the call, but does not say which."),
+        this.#protocolError("created a task for the call but did not give its id."),
       );
       return;
     }
@@ -134,8 +134,8 @@ export class TaskPolling implements OpenTask {
         : responseOfBytes(buildResponse("0", outcome, makeSlice(bytes, member.start, member.end)));
     if (answer !== undefined) return answer;
     throw status === "cancelled"
-      ? new HubError("cancelled", `Server "${this.#session.server}" has cancelled the call.`)
-      : this.#protocolError(`has brought the call to its end, but does not say to which.`);
+      ? new HubError("cancelled", `Server "${this.#session.server}" cancelled the call.`)
+      : this.#protocolError(`has ended the call without a result.`);
   }
 
   /**
@@ -214,7 +214,7 @@ export class TaskPolling implements OpenTask {
   #close(): void {
     this.#isOver = true;
     this.#session.tasks.delete(this);
-    this.#abort.abort(new HubError("cancelled", "The call is over."));
+    this.#abort.abort(new HubError("cancelled", "The call has ended."));
   }
 
   #protocolError(what: string): HubError {

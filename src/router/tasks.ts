@@ -121,7 +121,7 @@ export class ClientTasks {
     }
     const created = this.addIfCreated(session, response, call, connection);
     if (created !== undefined) return created;
-    const text = `Server "${server}" has made a task of the call, but does not say which.`;
+    const text = `Server "${server}" created a task for the call but did not give its id.`;
     throw new HubError("internal", text, { server });
   }
 
@@ -232,7 +232,7 @@ export class ClientTasks {
 }
 
 function unknownTaskError(): HubError {
-  return new HubError("invalidParams", "This client has no task of that id.");
+  return new HubError("invalidParams", "This client has no task with this id.");
 }
 
 /** `tasks/result` is answered when the task has ended: it has no timeout. */
@@ -417,12 +417,12 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
 
   cancel(): void {
     this.#respond(() => undefined);
-    this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
+    this.#abort.abort(new HubError("cancelled", "No client waits for the call any more."));
   }
 
   /** The deadline has passed: answers without the tasks whose server has not answered yet. */
   expire(): void {
-    this.#abort.abort(new HubError("callTimeout", "It took too long."));
+    this.#abort.abort(new HubError("callTimeout", "The call took too long."));
   }
 
   async #fetchStatus(task: Task, signal: AbortSignal): Promise<Uint8Array | undefined> {

@@ -75,7 +75,7 @@ export class UnlistedRequest implements DeadlineTarget {
     this.#stopWaiting();
     const { request, caller, kind, name, timeout } = this.#options;
     const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
-    const text = `${noun} "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
+    const text = `${noun} "${name}" was not called: no server that provides it was ready within ${timeout / 1000} seconds. Try again later.`;
     caller.respond(deadlineAnswer(request, text));
   }
 

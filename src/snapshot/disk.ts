@@ -22,10 +22,12 @@ import {
 import { type Hmac, obtainHmac, readHmac } from "./hmac.ts";
 import {
   type DetectedEra,
+  formatServerIdentity,
   formatSnapshotKey,
   isUsable,
   MAX_SNAPSHOT_BYTES,
   MAX_SNAPSHOTS,
+  type ServerIdentity,
   SnapshotKeeper,
   type SnapshotKey,
   type SnapshotStore,
@@ -53,7 +55,7 @@ import type { ToolFingerprint } from "./tool-fingerprints.ts";
  */
 
 /** Version of the format; part of the file name, so another version uses other files. */
-export const SNAPSHOT_FORMAT = 4;
+export const SNAPSHOT_FORMAT = 5;
 
 const LF = 0x0a;
 const HMAC_LENGTH = 64;
@@ -186,9 +188,10 @@ export function diskSnapshots(options: {
   readonly now: () => number;
   /** Receives each distinct warning once. */
   readonly warn: (text: string) => void;
+  readonly prefersNewest?: boolean | undefined;
 }): Snapshots {
-  const { folder, now, warn } = options;
-  return new SnapshotKeeper({ store: new DiskStore(folder), now, warn });
+  const { folder, ...others } = options;
+  return new SnapshotKeeper({ store: new DiskStore(folder), ...others });
 }
 
 /** A file's modification time is the time when its snapshot was saved. */
@@ -210,6 +213,27 @@ class DiskStore implements SnapshotStore {
     const name = await snapshotFileName(key, hmac);
     const file = await readPrivate(join(this.location, name), MAX_SNAPSHOT_BYTES);
     return file && (await decodeSnapshot(file, name, hmac));
+  }
+
+  async readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined> {
+    const hmac = await this.#loadHmac();
+    if (hmac === undefined) return undefined;
+    const part = await serverFileNamePart(server, hmac);
+    const names = (await readdir(this.location)).filter(
+      (name) => FILE_NAME.test(name) && name.startsWith(part),
+    );
+    const files = await Promise.all(
+      names.map(async (name) => {
+        const stats = await lstat(join(this.location, name)).catch(() => undefined);
+        return { name, savedAt: stats?.mtimeMs ?? 0 };
+      }),
+    );
+    for (const { name } of files.toSorted((a, b) => b.savedAt - a.savedAt)) {
+      const file = await readPrivate(join(this.location, name), MAX_SNAPSHOT_BYTES);
+      const stored = file && (await decodeSnapshot(file, name, hmac).catch(() => undefined));
+      if (stored !== undefined) return stored;
+    }
+    return undefined;
   }
 
   async write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean> {
@@ -257,9 +281,18 @@ class DiskStore implements SnapshotStore {
   }
 }
 
-/** The file name of a snapshot. */
-export function snapshotFileName(key: SnapshotKey, hmac: Hmac): Promise<string> {
-  return hmac(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(key)}`));
+/** Length of each of the two parts of a file name, in hex digits: 128 bits. */
+const NAME_PART_LENGTH = 32;
+
+/** The file name of a snapshot: its first half is the same for all snapshots of a server. */
+export async function snapshotFileName(key: SnapshotKey, hmac: Hmac): Promise<string> {
+  const full = await hmac(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(key)}`));
+  return (await serverFileNamePart(key, hmac)) + full.slice(0, NAME_PART_LENGTH);
+}
+
+async function serverFileNamePart(server: ServerIdentity, hmac: Hmac): Promise<string> {
+  const text = `server ${SNAPSHOT_FORMAT} ${formatServerIdentity(server)}`;
+  return (await hmac(Buffer.from(text))).slice(0, NAME_PART_LENGTH);
 }
 
 /** The state of one snapshot file. */
@@ -275,8 +308,8 @@ export interface SnapshotFile {
 /** All snapshot files. Reading them changes nothing. */
 export interface SnapshotIndex {
   readonly files: readonly SnapshotFile[];
-  /** The first usable snapshot for one of the keys. */
-  find(keys: Iterable<SnapshotKey>): Promise<StoredSnapshot | undefined>;
+  /** The newest usable snapshot of a server. */
+  find(server: ServerIdentity): Promise<StoredSnapshot | undefined>;
 }
 
 const EMPTY_INDEX: SnapshotIndex = { files: [], find: () => Promise.resolve(undefined) };
@@ -301,13 +334,13 @@ export async function readSnapshotIndex(folder: string, now: number): Promise<Sn
   }
   return {
     files,
-    find: async (keys) => {
-      if (hmac === undefined || usable.size === 0) return undefined;
-      for (const key of keys) {
-        const snapshot = usable.get(await snapshotFileName(key, hmac));
-        if (snapshot !== undefined) return snapshot;
-      }
-      return undefined;
+    find: async (server) => {
+      if (hmac === undefined) return undefined;
+      const part = await serverFileNamePart(server, hmac);
+      const own = [...usable].flatMap(([name, snapshot]) =>
+        name.startsWith(part) ? [snapshot] : [],
+      );
+      return own.toSorted((a, b) => b.savedAt - a.savedAt)[0];
     },
   };
 }

@@ -7,16 +7,19 @@ import { compareWithHistory, type ToolFingerprints } from "./tool-fingerprints.t
  * types: `Snapshots`, below; `SnapshotKeeper`, which implements it over a `SnapshotStore` (in memory, or `disk.ts`).
  * Start here.
  *
- * Identifies a snapshot: the server's launch settings, and the clients' era and capabilities that it was listed with.
- * The values are resolved and contain secrets.
+ * Identifies a server by its launch settings. The values are resolved and contain secrets.
  */
-export interface SnapshotKey {
+export interface ServerIdentity {
   readonly command: string;
   readonly args: readonly string[];
   readonly cwd: string | undefined;
   readonly env: Readonly<Record<string, string>>;
   readonly url: string | undefined;
   readonly principal: string | undefined;
+}
+
+/** Identifies a snapshot: the server, and the clients' era and capabilities that it was listed with. */
+export interface SnapshotKey extends ServerIdentity {
   /** The era and the capabilities of the clients that the server was listed for. */
   readonly era: DetectedEra["era"];
   readonly capabilities: string;
@@ -41,7 +44,10 @@ export interface Snapshot {
 
 /** Stores the last listing of each server. */
 export interface Snapshots {
-  /** The listing stored under the key; undefined if there is none, or it is too old. Never rejects. */
+  /**
+   * The listing stored under the key, else the newest of the same server, which may differ a little because it was
+   * listed for other clients; undefined if there is none, or it is too old. Never rejects.
+   */
   load(key: SnapshotKey): Promise<Snapshot | undefined>;
   /**
    * Stores a listing and the era of the server. Never rejects: failures are reported once, as a warning.
@@ -67,6 +73,8 @@ export interface SnapshotStore {
   readonly location: string;
   /** The stored snapshot; undefined if there is none, or it is damaged. */
   read(key: SnapshotKey): Promise<StoredSnapshot | undefined>;
+  /** The newest stored snapshot of a server; undefined as in `read`. */
+  readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined>;
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
   remove(key: SnapshotKey): Promise<void>;
@@ -98,12 +106,17 @@ export function isUsable(savedAt: number, now: number): boolean {
   return Math.abs(now - savedAt) <= MAX_AGE;
 }
 
-/** Serializes a key unambiguously. */
-export function formatSnapshotKey(key: SnapshotKey): string {
-  const { command, args, cwd, env, url, principal, era, capabilities } = key;
+/** Serializes a server's identity unambiguously. */
+export function formatServerIdentity(server: ServerIdentity): string {
+  const { command, args, cwd, env, url, principal } = server;
   const variables = Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1));
   const optional = [cwd ?? null, url ?? null, principal ?? null];
-  return JSON.stringify([command, args, variables, optional, era, capabilities]);
+  return JSON.stringify([command, args, variables, optional]);
+}
+
+/** Serializes a key unambiguously. */
+export function formatSnapshotKey(key: SnapshotKey): string {
+  return JSON.stringify([formatServerIdentity(key), key.era, key.capabilities]);
 }
 
 export interface SnapshotKeeperOptions {
@@ -112,6 +125,8 @@ export interface SnapshotKeeperOptions {
   readonly now: () => number;
   /** Receives each distinct warning once. */
   readonly warn: (text: string) => void;
+  /** Whether `load` takes the newest listing of the server even if there is one for these clients; default false. */
+  readonly prefersNewest?: boolean | undefined;
 }
 
 /** Implements loading and saving for any store. */
@@ -128,9 +143,17 @@ export class SnapshotKeeper implements Snapshots {
   }
 
   async load(key: SnapshotKey): Promise<Snapshot | undefined> {
-    const stored = await this.#read(key);
+    const { store, now, prefersNewest = false } = this.#options;
+    const exact = await this.#read(key);
+    let stored = exact;
+    if (exact === undefined || prefersNewest) {
+      const newest = await store.readNewest(key).catch(() => undefined);
+      if (newest !== undefined && isUsable(newest.savedAt, now())) stored = newest;
+    }
     if (stored === undefined) return undefined;
-    const { listing, savedAt, detectedEra } = stored;
+    const { listing, savedAt } = stored;
+    // What a server speaks with other clients says nothing about these.
+    const detectedEra = exact?.detectedEra;
     const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));
     const maxAge = detectedEra?.isGuess === true ? MAX_GUESS_AGE : MAX_DETECTED_ERA_AGE;
     return { listing, savedAt, detectedEra: age > maxAge ? undefined : detectedEra };
@@ -208,7 +231,7 @@ export class SnapshotKeeper implements Snapshots {
       const reason =
         error instanceof Error && "code" in error ? String(error.code) : "unknown error";
       this.#warn(
-        `What servers list cannot be kept in ${store.location} (${reason}); ${CONSEQUENCE_TEXT}`,
+        `What servers list cannot be saved in ${store.location} (${reason}); ${CONSEQUENCE_TEXT}`,
       );
     }
     return differences;
@@ -216,7 +239,7 @@ export class SnapshotKeeper implements Snapshots {
 
   #warnTooLarge(): readonly ToolDiff[] {
     this.#warn(
-      `What a server lists is not kept if it is longer than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE_TEXT}`,
+      `What a server lists is not saved if it is larger than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE_TEXT}`,
     );
     return [];
   }
@@ -254,6 +277,17 @@ class MemoryStore implements SnapshotStore {
 
   async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
     return this.#snapshots.get(formatSnapshotKey(key));
+  }
+
+  async readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined> {
+    const identity = formatServerIdentity(server);
+    let newest: StoredSnapshot | undefined;
+    for (const [key, snapshot] of this.#snapshots) {
+      const [stored] = JSON.parse(key) as [string];
+      if (stored === identity && !(newest !== undefined && newest.savedAt > snapshot.savedAt))
+        newest = snapshot;
+    }
+    return newest;
   }
 
   async write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean> {

@@ -8,7 +8,7 @@ import type {
   LogLevel,
   StateEvent,
 } from "../base/events.ts";
-import { originalConsole } from "./stderr.ts";
+import { MESSAGE_PREFIX, printToStderr } from "./stderr.ts";
 
 /**
  * terminal/: output for people: log lines, styles and tables, without knowledge of commands. Main type: `LogRecord`,
@@ -247,17 +247,17 @@ const MAX_ITEMS = 100;
 
 /** Prints one line to stderr. */
 export function printStderrLine(text: string): void {
-  originalConsole.warn(prefixLine(text));
+  printToStderr(prefixLine(text));
 }
 
 /** A line for stderr, without the line break. */
 export function prefixLine(text: string): string {
-  return `toolmux: ${sanitizeLine(text)}`;
+  return `${MESSAGE_PREFIX}${sanitizeLine(text)}`;
 }
 
 /** Prints a log record to stderr. */
 export function printLogRecord(record: LogRecord, format: LogFormat): void {
-  originalConsole.warn(formatLogRecord(record, format));
+  printToStderr(formatLogRecord(record, format));
 }
 
 /**
@@ -316,20 +316,16 @@ function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
   return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
 }
 
-/** Prints the error that ends a command to stderr. @param topic the command whose help to suggest */
-export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
-  if (format === "text") originalConsole.warn(describeError(error, topic));
-  else for (const record of recordsOfError(error)) printLogRecord(record, format);
-}
-
 /**
- * An error and its server's last stderr lines. Problems of a manifest are on lines of their own, in the
+ * An error, its server's last stderr lines, and what to do. Problems of a manifest are on lines of their own, in the
  * format that editors parse.
+ * @param topic the command whose help to suggest
  */
-export function describeError({ code, message, stderr }: HubError, topic = ""): string {
+export function describeError({ code, message, stderr, hint }: HubError, topic = ""): string {
   if (code === "manifestInvalid") return sanitizeLines(message);
   const more = stderr.map((line) => `  ${sanitizeLine(line)}`);
-  if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
+  if (hint !== undefined) more.push(sanitizeLines(hint));
+  else if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
   return [`toolmux: ${sanitizeLine(message)}`, ...more].join("\n");
 }
 

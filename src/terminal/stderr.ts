@@ -2,12 +2,30 @@ import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import type { LogLevel } from "../base/events.ts";
 import { ownStderr } from "../base/runtime.ts";
+import { wrapText } from "./columns.ts";
 
 /** The original console methods for the program's own output, unaffected by `redirectConsole`. */
 export const originalConsole = {
   log: console.log.bind(console),
   warn: console.warn.bind(console),
 } as const;
+
+/** What every message of the program on stderr begins with. */
+export const MESSAGE_PREFIX = "toolmux: ";
+
+/** Prints text and a line break to stderr; on a terminal its messages are wrapped at words, below where they began. */
+export function printToStderr(text: string): void {
+  const { isTTY, columns } = process.stderr;
+  originalConsole.warn(isTTY && columns ? wrapMessages(text, columns) : text);
+}
+
+/** Wraps lines that are messages; others, such as JSON and lines in an editor's format, stay as they are. */
+export function wrapMessages(text: string, width: number): string {
+  const indent = " ".repeat(MESSAGE_PREFIX.length);
+  const wrap = (line: string): string =>
+    line.startsWith(MESSAGE_PREFIX) ? wrapText(line, width, indent, "") : line;
+  return text.split("\n").map(wrap).join("\n");
+}
 
 /** Console methods and their log levels. */
 const LEVELS = {
@@ -103,7 +121,7 @@ function openStderr(): WriteText {
     return (text) => stderr.write(utf8(text));
   }
   return (text) => {
-    originalConsole.warn(text.slice(0, -1));
+    printToStderr(text.slice(0, -1));
     return undefined;
   };
 }

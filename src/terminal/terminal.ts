@@ -1,9 +1,13 @@
+import type { Clock } from "../base/clock.ts";
 import { formatDuration } from "../base/format.ts";
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
+import { columnsOf, truncate, wrapText } from "./columns.ts";
 import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
-import { originalConsole } from "./stderr.ts";
+import { MESSAGE_PREFIX, originalConsole, printToStderr } from "./stderr.ts";
+
+export { truncate, wrapText } from "./columns.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
@@ -14,14 +18,39 @@ export interface TerminalStyle {
   readonly colors: Colors;
 }
 
+/** The style of text that is not for a terminal, in 80 columns. */
+export const PLAIN_STYLE: TerminalStyle = {
+  isTerminal: false,
+  width: 80,
+  colors: picocolors.createColors(false),
+};
+
 /** One terminal line that is overwritten, and cleared at the end. */
 export interface StatusLine {
   show(text: string): void;
   clear(): void;
 }
 
-/** Second and further lines of a message begin below its text, after the program's name. */
-const NOTE_INDENT = " ".repeat("toolmux: ".length);
+/** Interval at which a status line with an elapsed time is drawn again, in ms. */
+const REDRAW_INTERVAL = 100;
+
+/**
+ * Shows what the program waits for, and for how long, in a status line: `searching official, 2.3 s`.
+ * @returns a function that stops this and clears the line; any other output must stop it first
+ */
+export function showWaiting(line: StatusLine, text: string, clock: Clock): () => void {
+  const started = clock.now();
+  let cancelTimer = (): void => {};
+  const draw = (): void => {
+    line.show(`${text}, ${formatDuration(clock.now() - started)}`);
+    cancelTimer = clock.after(REDRAW_INTERVAL, draw);
+  };
+  draw();
+  return () => {
+    cancelTimer();
+    line.clear();
+  };
+}
 
 const ERASE = "\r\u001b[K";
 
@@ -32,9 +61,15 @@ const ERASE = "\r\u001b[K";
 export class Terminal {
   readonly #env: Env;
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
+  #hasPrinted = false;
 
   constructor(env: Env) {
     this.#env = env;
+  }
+
+  /** Whether anything was printed to stdout. */
+  get hasPrinted(): boolean {
+    return this.#hasPrinted;
   }
 
   get stdout(): TerminalStyle {
@@ -47,6 +82,7 @@ export class Terminal {
 
   /** Prints text and a line break to stdout. */
   print(text = ""): void {
+    this.#hasPrinted = true;
     originalConsole.log(text);
   }
 
@@ -57,7 +93,7 @@ export class Terminal {
 
   /** Prints indented JSON to stdout; terminal control and invisible characters are escaped. */
   printJson(document: object): void {
-    originalConsole.log(formatJson(document));
+    this.print(formatJson(document));
   }
 
   /** Prints text and a line break to stderr. */
@@ -65,10 +101,20 @@ export class Terminal {
     originalConsole.warn(text);
   }
 
+  /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
+  printStderrWrapped(text: string): void {
+    const { width } = this.stderr;
+    const wrapped = text.split("\n").map((line) => {
+      const indent = /^ */.exec(line)?.[0] ?? "";
+      const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
+      return wrapText(line.trimStart(), width, indent + hanging, indent);
+    });
+    originalConsole.warn(wrapped.join("\n"));
+  }
+
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
   note(text: string): void {
-    const { width } = this.stderr;
-    originalConsole.warn(wrapText(prefixLine(text), width, NOTE_INDENT, ""));
+    printToStderr(prefixLine(text));
   }
 
   /** Opens the status line on stderr; undefined if stderr is not a suitable terminal. */
@@ -93,7 +139,9 @@ export class Terminal {
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
-    const { isTTY: isTerminal, columns } = process[stream];
+    const { columns } = process[stream];
+    // Undefined for a pipe or a file, whatever its type says; picocolors would then decide by variables such as CI.
+    const { isTTY: isTerminal = false } = process[stream] as { readonly isTTY?: boolean };
     const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
       isTerminal,
@@ -129,7 +177,9 @@ export function alignTable(
       const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
       const cell = row[at];
       const color = typeof cell === "object" ? cell.color : String;
-      shown += color(isCut ? truncate(rest, columnsLeft) : text);
+      // The space between columns has no color, so that the last one can be removed.
+      const content = isCut ? truncate(rest, columnsLeft) : text.trimEnd();
+      shown += color(content) + (isCut ? "" : text.slice(content.length));
       if (isCut) break;
       columnsLeft -= columnsOf(text);
     }
@@ -141,56 +191,6 @@ export function alignTable(
 
 function textOfCell(cell: Cell): string {
   return typeof cell === "string" ? cell : cell.text;
-}
-
-/**
- * Breaks text at words so that no line is wider than `width` columns, unless a word alone is. Line breaks in the text
- * stay. @param indent what every line begins with; the first one begins with `first` instead
- */
-export function wrapText(text: string, width: number, indent = "", first = indent): string {
-  const lines: string[] = [];
-  for (const paragraph of text.split("\n")) {
-    let line = lines.length === 0 ? first : indent;
-    let isEmpty = true;
-    for (const word of paragraph.split(" ")) {
-      if (!isEmpty && columnsOf(line) + 1 + columnsOf(word) > width) {
-        lines.push(line);
-        line = indent;
-        isEmpty = true;
-      }
-      line += isEmpty ? word : ` ${word}`;
-      isEmpty = false;
-    }
-    lines.push(line.trimEnd());
-  }
-  return lines.join("\n");
-}
-
-/** The text, truncated with an ellipsis if it is wider than `width` columns. */
-export function truncate(text: string, width: number): string {
-  if (columnsOf(text) <= width) return text;
-  let columnsLeft = width - 1;
-  let shown = "";
-  for (const character of text) {
-    columnsLeft -= columnsOf(character);
-    if (columnsLeft < 0) break;
-    shown += character;
-  }
-  return `${shown}…`;
-}
-
-/** Combining marks have no column of their own. */
-const COMBINING = /\p{Mn}/gu;
-/** Characters that take two terminal columns: East Asian scripts and most emoji. */
-const DOUBLE_WIDTH =
-  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/gu;
-
-/** Width of a text without control characters, in terminal columns. */
-function columnsOf(text: string): number {
-  // oxlint-disable-next-line no-control-regex
-  if (/^[\u0000-\u02ff]*$/.test(text)) return text.length;
-  const visible = text.replace(COMBINING, "");
-  return Array.from(visible).length + (visible.match(DOUBLE_WIDTH)?.length ?? 0);
 }
 
 /** Indented JSON; terminal control and invisible characters are escaped. */

@@ -313,7 +313,7 @@ export class Connection {
     const next = stateAfterStop(state);
     const session = sessionOf(state);
     const since = lateSince(state);
-    const { source, listing } = this.#listingSync;
+    const { source, listing, savedAt } = this.#listingSync;
     const { strayOutput } = this.#options.malformedOutput;
     return {
       client: this.client,
@@ -328,6 +328,7 @@ export class Connection {
       lastError: this.#lastError,
       peer: session?.handshake?.peer ?? this.#past.peer,
       listing: source,
+      ...(savedAt !== undefined && { listedAt: savedAt }),
       tools: listing && countShowable(listing.tools),
       prompts: listing && countShowable(listing.prompts),
       resources: listing && countShowable(listing.resources),

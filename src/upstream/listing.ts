@@ -129,6 +129,7 @@ export class ListingSync {
   readonly #options: ListingSyncOptions;
   #listing: ServerListing | undefined;
   #source: "snapshot" | "server" | undefined;
+  #savedAt: number | undefined;
   /**
    * Whether the listing came from the server, over this connection or from a snapshot, and not from the connection that
    * this one replaces.
@@ -162,6 +163,11 @@ export class ListingSync {
     return this.#source;
   }
 
+  /** When the listing was saved, in ms since the epoch; undefined if it did not come from a snapshot. */
+  get savedAt(): number | undefined {
+    return this.#savedAt;
+  }
+
   get isOwn(): boolean {
     return this.#isOwn;
   }
@@ -192,6 +198,7 @@ export class ListingSync {
     if (saved === undefined || this.#isOwn) return;
     this.#listing = { ...saved.listing, hints: withoutCaching(saved.listing.hints) };
     this.#source = "snapshot";
+    this.#savedAt = saved.savedAt;
     this.#isOwn = true;
     this.#options.changed();
   }
@@ -201,6 +208,7 @@ export class ListingSync {
     const listing: ServerListing = { ...EMPTY_LISTING, ...this.#listing, ...listed };
     const isSame = this.#listing !== undefined && sameListings(this.#listing, listing);
     this.#source = "server";
+    this.#savedAt = undefined;
     this.#isOwn = true;
     if (!isSame) this.#listing = listing;
     this.#options.save({ listing, detectedEra: this.eraMemory.detectedEra });

@@ -1,12 +1,10 @@
 import type { Alerts } from "../base/alerts.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
-import type { SnapshotKey, Snapshots, Snapshot } from "../snapshot/snapshots.ts";
+import type { ServerIdentity, Snapshot, SnapshotKey, Snapshots } from "../snapshot/snapshots.ts";
 import type { ClientProfile } from "./profile.ts";
 
 /** Resolves the identity of a server, with its `${…}` values filled in; undefined if a value is not available. */
-export type ResolveIdentity = (
-  spec: RunnableServer,
-) => Promise<Omit<SnapshotKey, "era" | "capabilities"> | undefined>;
+export type ResolveIdentity = (spec: RunnableServer) => Promise<ServerIdentity | undefined>;
 
 /** Saves servers' listings for the hub's next start, and raises an alert if descriptions of tools have changed. */
 export class SavedListings implements ListingMemory {
@@ -84,4 +82,7 @@ export interface ListingMemory {
 }
 
 /** What was saved of a server: its listing and its era. */
-export type SavedListing = Pick<Snapshot, "listing" | "detectedEra">;
+export type SavedListing = Pick<Snapshot, "listing" | "detectedEra"> & {
+  /** ms since the epoch; absent in what is to be saved. */
+  readonly savedAt?: number;
+};

@@ -333,7 +333,7 @@ class OpenServerRequest implements ServerRequest {
   send(target: ServerRequestTarget): void {
     this.#setDeadlinesPaused(true);
     this.#cancelTimer = this.#options.clock.after(ANSWER_TIMEOUT, () =>
-      this.endWithError(`Nobody answered within ${ANSWER_TIMEOUT / 60_000} minutes.`),
+      this.endWithError(`The client did not answer within ${ANSWER_TIMEOUT / 60_000} minutes.`),
     );
     this.#cancelAtClient = target.sendServerRequest(this);
   }

@@ -44,6 +44,8 @@ export interface ConnectionStatus {
   readonly peer: PeerInfo | undefined;
   /** Whether the listing that is shown was saved or read from the server; undefined: no listing is known. */
   readonly listing: "snapshot" | "server" | undefined;
+  /** When the listing was saved, in ms since the epoch; absent if it was not read from a snapshot. */
+  readonly listedAt?: number;
   /** Number of items that the server lists, before filters; undefined: no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;

@@ -338,13 +338,9 @@ describe("the tool that is called", () => {
           thrown instanceof HubError && thrown.code === "usage" && message.test(thrown.message),
       );
     refuses("lisd", /no tool "lisd"\. Did you mean "list"\?/);
-    refuses("quite different", /There are: write, read, list\./);
-    refuses(
-      undefined,
-      /name one with --tool, and --args\. There are: write, read\./,
-      tools.slice(0, 2),
-    );
-    refuses(undefined, /It has no tools\./, []);
+    refuses("quite different", /write, read, list\./);
+    refuses(undefined, /--tool and --args\. .*write, read\./, tools.slice(0, 2));
+    refuses(undefined, /has no tools/, []);
   });
 });
 
@@ -447,20 +443,20 @@ describe("the command line", () => {
 
   it("is refused with what is wrong with it", () => {
     const wrong: [argv: string[], message: RegExp][] = [
-      [["--concurrency", "0"], /--concurrency is a list such as/],
-      [["--concurrency", "1,,2"], /--concurrency is a list such as/],
-      [["--concurrency", "1.5"], /--concurrency is a list such as/],
-      [["--duration", "10"], /--duration is a time such as 10s or 500ms, not "10"/],
+      [["--concurrency", "0"], /--concurrency must be a list/],
+      [["--concurrency", "1,,2"], /--concurrency must be a list/],
+      [["--concurrency", "1.5"], /--concurrency must be a list/],
+      [["--duration", "10"], /--duration .*10s.*"10"/],
       [["--duration", "1s", "--calls", "5"], /Choose one of --duration and --calls/],
-      [["--calls", "1e400"], /--calls is a number of calls/],
-      [["--rate", "0"], /--rate is a number of calls a second, not "0"/],
-      [["--cancel-rate", "1.1"], /--cancel-rate is a number from 0 to 1/],
-      [["--kill-every", "0s"], /--kill-every is a time/],
-      [["--args", "{"], /--args is no JSON/],
-      [["--args", "[]"], /--args has to be a JSON object/],
-      [["--compare", "hub"], /--compare is one of direct/],
-      [["--era", "old"], /--era is one of legacy, modern/],
-      [["--timeout", "soon"], /--timeout is a time/],
+      [["--calls", "1e400"], /--calls must be a number/],
+      [["--rate", "0"], /--rate must be a number .*"0"/],
+      [["--cancel-rate", "1.1"], /--cancel-rate must be a number from 0 to 1/],
+      [["--kill-every", "0s"], /--kill-every must be a time/],
+      [["--args", "{"], /--args is not valid JSON/],
+      [["--args", "[]"], /--args must be a JSON object/],
+      [["--compare", "hub"], /--compare must be one of direct/],
+      [["--era", "old"], /--era must be one of legacy, modern/],
+      [["--timeout", "soon"], /--timeout must be a time/],
     ];
     for (const [argv, message] of wrong) {
       assert.throws(

@@ -114,9 +114,9 @@ describe("the page of a measurement", () => {
 
   it("runs code that uses nothing but what it is given and what browsers have", () => {
     const charts = drawCharts(comparisonResult());
-    const drawn: { series: { label: string }[] }[] = [];
+    const drawn: { series: { label: string }[]; axes: { label: string }[] }[] = [];
     class Plot {
-      constructor(options: { series: { label: string }[] }) {
+      constructor(options: (typeof drawn)[number]) {
         drawn.push(options);
       }
       static join = (tables: readonly unknown[][]) => [tables[0]?.[0]];
@@ -148,6 +148,12 @@ describe("the page of a measurement", () => {
         series.slice(1).map(({ label }) => label),
       ),
       charts.map(({ curves }) => curves.map(({ name }) => name)),
+    );
+    assert.deepEqual(
+      JSON.parse(JSON.stringify(drawn)).map(({ axes }: (typeof drawn)[number]) =>
+        axes.map(({ label }) => label),
+      ),
+      charts.map(({ x, y }) => [x.label, y.label]),
     );
     assert.equal(save.href, "blob:1");
     for (const [unit, format] of formats) {

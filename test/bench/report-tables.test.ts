@@ -43,7 +43,7 @@ describe("what a measurement found, as text", () => {
     assert.equal(
       print(benchResultOf([subjectResultOf("hub", levels)])),
       `toolmux, 1 server
-tool echo__echo with {"text":"hello"}; closed loop; 10.0 s a level
+tool echo__echo with {"text":"hello"}; closed loop; 10.0 s per level
 toolmux 0.1.0, bun 1.4.5 on linux 6.1 x64, Example 9000 (2 cores), 8.20 GB of memory
 
 Calls
@@ -69,6 +69,41 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
       overhead,
       /^ +1 +58\.0 µs +66\.0 µs +\+8\.00 µs +142 µs +161 µs +\+19\.5 µs +88%$/m,
     );
+  });
+
+  it("marks a difference within noise, and explains the mark only where there is one", () => {
+    const { overhead = [], ...rest } = comparisonResult();
+    const noisy = overhead.map((level, at) =>
+      at === 0 ? { ...level, withinNoise: { p50: true, p99: false, rate: true } } : level,
+    );
+    const costsOf = (result: BenchResult): string[] => {
+      const lines = print(result).split("\n");
+      return lines.slice(lines.indexOf("What the hub costs"));
+    };
+    const text = costsOf({ ...rest, overhead: noisy }).join("\n");
+    assert.match(text, /^\* within noise: /m);
+    assert.match(text, /^ +1 .* \* \+8\.00 µs .* \+19\.5 µs +\* 88%$/m);
+    const marked = costsOf({ ...rest, overhead: noisy }).filter((line) => line.includes("* "));
+    assert.equal(marked.length, 2);
+    assert.ok(!costsOf(comparisonResult()).join("\n").includes("*"));
+  });
+
+  it("has headline figures that name their level, and claims no difference within noise", () => {
+    const { overhead = [], ...rest } = comparisonResult();
+    for (const [noise, claims] of [
+      [false, ["+8.00 µs", "95%"]],
+      [true, ["within noise", "within noise"]],
+    ] as const) {
+      const withinNoise = { p50: noise, p99: noise, rate: noise };
+      const levels = overhead.map((level) => ({ ...level, withinNoise }));
+      const figures = summarize({ ...rest, overhead: levels });
+      for (const { label } of figures) assert.match(label, /, (?:\d+ in flight|all levels)$/);
+      const effects = figures.filter(({ label }) => label.startsWith("The hub "));
+      assert.deepEqual(
+        effects.map(({ value }) => value),
+        claims,
+      );
+    }
   });
 
   it("says what a comparison took away with its sign", () => {
@@ -120,8 +155,8 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
         { load: { ...CLOSED_LOOP, loop: { kind: "open", rate: 1234 }, extent: { calls: 5000 } } },
       ),
     );
-    assert.match(text, /open loop, calls due at 1,234\/s; 5,000 calls a level/);
-    assert.match(text, /counts from when a call was due/);
+    assert.match(text, /open loop, calls due at 1,234\/s; 5,000 calls per level/);
+    assert.match(text, /^Latency counts .*was due/m);
     assert.match(text, /^Service time\n.*\n.*\n +16 +50\.0 µs/m);
   });
 
@@ -138,7 +173,7 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
     );
     assert.match(
       text,
-      /server killed every 5\.00 s; answers held back by 50\.0 ms; 10% of the calls cancelled/,
+      /server killed every 5\.00 s; answers delayed by 50\.0 ms; 10% of the calls cancelled/,
     );
     assert.match(text, /^ +16 +90 +0 +– +– +– +– +2$/m);
     assert.match(text, /^ +16 +3 +31 +1 +2 +120 ms/m);

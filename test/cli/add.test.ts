@@ -81,8 +81,8 @@ describe("what the command line says of a server", () => {
     [["x", "--prefix"], /--prefix needs a value: PREFIX/],
     [["x", "--prefix", "--json"], /--prefix needs a value: PREFIX/],
     [["x", "--url", ""], /--url needs a value: URL/],
-    [["x", "--runner", "zork"], /--runner is one of npx, .*, podman, not "zork"/],
-    [["x", "--transport", "ws"], /--transport is one of auto, http, sse, not "ws"/],
+    [["x", "--runner", "zork"], /--runner must be one of npx, .*, podman, not "zork"/],
+    [["x", "--transport", "ws"], /--transport must be one of auto, http, sse, not "ws"/],
   ] as const) {
     it(`is refused: ${argv.join(" ")}`, () => {
       assert.throws(() => parse(...argv), { code: "usage", message });

@@ -162,25 +162,30 @@ const REFUSED: readonly (readonly [words: readonly string[], message: RegExp])[]
   [['filter={"name":5}'], /"filter\.name": expected a text, found 5/],
   [['filter={"size":5}'], /"filter\.name": expected a text, found nothing/],
   [["filter.name=x", "filter.size=big"], /"filter\.size": expected a whole number, found "big"/],
-  [["filter.name=x", "filter.nmae=y"], /takes no "filter\.nmae"\. Did you mean "filter\.name"\?/],
+  [
+    ["filter.name=x", "filter.nmae=y"],
+    /no argument "filter\.nmae"\. Did you mean "filter\.name"\?/,
+  ],
   [["filter.size=5"], /The tool needs "filter\.name" \(a text\)\./],
-  [["filter.name=x", "filter={}"], /"filter" is given as a whole and by its keys/],
+  [["filter.name=x", "filter={}"], /"filter" .*choose one/],
   [["count.x=5"], /"count": expected a whole number, found the key "count\.x"/],
   [["edits={}"], /"edits\.old": expected anything, found nothing/],
   [["edits.old=1"], /"edits": expected an array.*, found the key "edits\.old"/],
   [["text:=5"], /"text": expected a text, found 5/],
   [["count:=[]"], /"count": expected a whole number, found an array/],
-  [["free:=x"], /What "free:=" gives is no JSON: /],
-  [["text=@missing"], /missing for "text" cannot be read \(ENOENT\).*text=@@missing/],
-  [["word"], /"word" is no argument: they are written KEY=VALUE/],
-  [["=1"], /"=1" is no argument/],
-  [[":=1"], /":=1" is no argument/],
-  [["--json", "[1]"], /--json gives is no JSON object/],
-  [["--json", "null"], /--json gives is no JSON object/],
-  [["--json", "{a:1}"], /--json gives is no JSON: /],
-  [["a=1", "--json", "{}"], /choose one/],
-  [["-", "--json", "{}"], /choose one/],
-  [["a=1", "-"], /choose one/],
+  [["free:=x"], /"free:=" is not valid JSON: /],
+  [["text=@missing"], /missing for "text" \(ENOENT\)/],
+  [["word"], /"word" is not an argument.*word=VALUE/],
+  [['{"a":1}'], /KEY=VALUE.*--json '\{"a":1\}'/],
+  [["[1]"], /KEY=VALUE.*--json/],
+  [["=1"], /"=1" is not an argument/],
+  [[":=1"], /":=1" is not an argument/],
+  [["--json", "[1]"], /--json must be a JSON object/],
+  [["--json", "null"], /--json must be a JSON object/],
+  [["--json", "{a:1}"], /--json is not valid JSON: /],
+  [["a=1", "--json", "{}"], /Choose one/],
+  [["-", "--json", "{}"], /Choose one/],
+  [["a=1", "-"], /Choose one/],
 ];
 
 describe("the arguments of a call", () => {
@@ -196,9 +201,16 @@ describe("the arguments of a call", () => {
   }
 
   it("that the tool does not take are refused if it says so, with the nearest that it takes", async () => {
-    await refuses(["pth=x"], /^The tool takes no "pth"\. Did you mean "path"\?$/, CLOSED);
-    await refuses(["colour=x"], /The tool takes no "colour"\. It takes path, head\.$/, CLOSED);
-    await refuses(["x=1"], /It takes none/, { type: "object", additionalProperties: false });
+    await refuses(["pth=x"], /^The tool has no argument "pth"\. Did you mean "path"\?$/, CLOSED);
+    await refuses(
+      ["colour=x"],
+      /The tool has no argument "colour"\. It takes path, head\.$/,
+      CLOSED,
+    );
+    await refuses(["x=1"], /It takes no arguments/, {
+      type: "object",
+      additionalProperties: false,
+    });
     assert.equal(await write(["path=x"], CLOSED), '{"path":"x"}');
     const patterned = { ...CLOSED, patternProperties: { "^x": {} } };
     assert.equal(await write(["path=a", "x1=1"], patterned), '{"path":"a","x1":1}');
@@ -209,9 +221,29 @@ describe("the arguments of a call", () => {
     const more = { ...CLOSED, required: ["head", "path"] };
     await refuses([], /needs "head" \(a whole number\) and "path" \(a text\)\.$/, more);
     const open = { properties: CLOSED.properties, required: ["path"] };
-    await refuses(["pth=x"], /needs "path" \(a text\)\. Was that meant by "pth"\?$/, open);
+    await refuses(["pth=x"], /needs "path" \(a text\)\. Write "path" instead of "pth"\.$/, open);
     await refuses(["head=1", "other=1"], /needs "path" \(a text\)\.$/, open);
     await refuses([], /needs "x" \(anything\)/, { required: ["x"], properties: {} });
+  });
+
+  it("that do not fit the tool are answered with all that it takes, the required ones first", async () => {
+    const schema = {
+      properties: { level: { enum: ["low"] }, a: { type: "number" } },
+      required: ["a"],
+    };
+    for (const words of [[], ["a=x"]])
+      await assert.rejects(write(words, schema), (error) => {
+        assert.ok(error instanceof HubError);
+        const rows = (error.hint ?? "").split("\n").slice(1);
+        assert.deepEqual(
+          rows.map((row) => row.trim().split(/ {2,}/)),
+          [
+            ["a", "a number"],
+            ["level", '"low" (optional)'],
+          ],
+        );
+        return true;
+      });
   });
 
   it("may be one of several sets: the one is taken that has the keys", async () => {
@@ -271,7 +303,7 @@ describe("the arguments of a call", () => {
         ["count=@text"],
         /"count": expected a whole number, found the content of that file/,
       );
-      await refused(["text=@."], /cannot be read \(EISDIR\)/);
+      await refused(["text=@."], /\(EISDIR\)/);
     } finally {
       await rm(cwd, { recursive: true, force: true });
     }

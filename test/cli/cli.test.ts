@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import { textOf } from "../../src/base/bytes.ts";
+import { COMMAND_GROUPS } from "../../src/cli/command.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { type CallProgress, InProcessClient } from "../../src/frontend/in-process-client.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
@@ -55,7 +56,7 @@ describe("a command line", () => {
   it("has defaults for all that it does not say", () => {
     const { config, logLevel, logFormat, options, args } = invoke("list");
     const all = [config, logLevel, logFormat, options, args];
-    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false }, []]);
+    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false, fresh: false }, []]);
   });
 
   it("leaves the words of a call as they are, numbers too", () => {
@@ -73,20 +74,33 @@ describe("a command line", () => {
     ["lst", /no command "lst". Did you mean "list"\?/],
     ["frobnicate", /no command "frobnicate"\.$/],
     ["servers.toml", /no command "servers.toml".*toolmux --config servers.toml/],
-    ["list --jsn", /no option "--jsn" of command "list". Did you mean "--json"\?/],
+    ["list --jsn", /"list".*"--jsn".*"--json"/],
     ["--confg a.toml", /no option "--confg".* Did you mean "--config"\?/],
-    ["serve --json", /no option "--json" of command "serve"/],
+    ["serve --json", /"serve".*"--json"/],
     ["list -x", /no option "-x"/],
+    ["call x -xy", /no option "-x"/],
+    ["call x --a 1", /no option "--a".* a=1$/],
+    ["call x --a=1", /no option "--a".* a=1$/],
+    ["call x --a", /no option "--a".* a=true$/],
+    ["call x --a --b", /no option "--a".* a=true$/],
+    ["call x --n 007", /no option "--n".* n=007$/],
+    ["call x --it it's", /no option "--it".* 'it=it'\\''s'$/],
+    ["call x --jso {}", /no option "--jso".*"--json".* 'jso=\{\}'$/],
     ["list --no-json", /no option "--no-json"/],
     ["--config", /--config needs a value: FILE/],
     ["--config=", /--config needs a value: FILE/],
     ["call x --json", /--json needs a value/],
-    ["--log-level loud", /--log-level is one of error, warn, info, debug, not "loud"/],
-    ["--log-format xml", /--log-format is one of text, json, not "xml"/],
-    ["list tools servers", /Command "list" does not take "servers"/],
-    ["serve now", /Command "serve" does not take "now"/],
-    ["call", /Command "call" needs more: toolmux call NAME/],
-    ["trust", /needs more: toolmux trust FILE/],
+    ["add foo npx -y bar", / toolmux add foo -- npx -y bar$/],
+    ["add foo --env A=1 npx --yes bar", / toolmux add foo --env A=1 -- npx --yes bar$/],
+    ["bench npx -y bar", / toolmux bench -- npx -y bar$/],
+    ["add --yes foo npx", /"add".*"--yes"/],
+    ["add foo -y", /"add".*"-y"/],
+    ["--log-level loud", /--log-level .*error, warn, info, debug.*"loud"/],
+    ["--log-format xml", /--log-format .*text, json.*"xml"/],
+    ["describe a b", /"describe".*"b"/],
+    ["serve now", /"serve".*"now"/],
+    ["call", /"call".*: toolmux call NAME/],
+    ["trust", /"trust".*: toolmux trust FILE/],
     ["--constructor", /no option "--constructor"/],
     ["list --__proto__=1", /no option "--__proto__"/],
   ] as const) {
@@ -116,23 +130,80 @@ describe("a command line", () => {
       ["-h", "--help", "list --help", "call -h", "--version", "list --version"].map(kinds),
       ["help all", "help all", "help list", "help call", "version", "version"],
     );
+    assert.deepEqual(["-V", "-v", "list -V"].map(kinds), ["version", "version", "version"]);
   });
 });
 
 describe("help", () => {
-  it("names every command, and every option that all have", () => {
+  it("names every command once, and every option that all have", () => {
     const text = formatHelp(COMMANDS, undefined);
     for (const { name, summary } of COMMANDS)
-      assert.match(text, new RegExp(`^  ${name} +${summary.slice(0, 20)}`, "m"));
+      assert.equal(text.match(new RegExp(`^  ${name} +${summary.slice(0, 20)}`, "gm"))?.length, 1);
     for (const { name } of namedOptions(GLOBAL_OPTIONS))
       assert.ok(text.includes(`--${name}`), name);
+  });
+
+  it("has the commands in groups, those of a new user first", () => {
+    const lines = formatHelp(COMMANDS, undefined).split("\n");
+    const headings = COMMAND_GROUPS.map((group) => lines.indexOf(`${group}:`));
+    assert.deepEqual(
+      headings,
+      headings.toSorted((a, b) => a - b),
+    );
+    const start = headings[0] ?? -1;
+    assert.ok(start > 0);
+    assert.deepEqual(
+      lines.slice(start + 1, start + 5).map((line) => line.trim().split(" ")[0]),
+      ["import", "add", "install", "status"],
+    );
+    for (const { group } of COMMANDS) assert.ok(COMMAND_GROUPS.includes(group), group);
+  });
+
+  it("names the options that all commands have in one line of the help of a command", () => {
+    for (const command of COMMANDS) {
+      const lines = formatHelp(COMMANDS, command).split("\n");
+      assert.equal(lines.filter((line) => /--log-level/.test(line)).length, 1, command.name);
+      assert.match(lines.at(-1) ?? "", /--config.*: toolmux help$/);
+    }
+  });
+
+  it("has bold headings and colored names on a terminal, and the same text without", () => {
+    const colors = picocolors.createColors(true);
+    for (const command of [undefined, ...COMMANDS]) {
+      const style = { isTerminal: true, width: 80, colors };
+      const text = formatHelp(COMMANDS, command, style);
+      // oxlint-disable-next-line no-control-regex
+      assert.equal(text.replaceAll(/\u001b\[\d+m/g, ""), formatHelp(COMMANDS, command));
+      const [group] = COMMAND_GROUPS;
+      const heading = command === undefined ? `${group}:` : "Examples:";
+      assert.ok(text.includes(colors.bold(heading)), heading);
+    }
+    const style = { isTerminal: true, width: 80, colors };
+    for (const { name } of COMMANDS)
+      assert.ok(formatHelp(COMMANDS, undefined, style).includes(colors.cyan(name)), name);
+  });
+
+  it("fits a terminal of any usual width, and uses it", () => {
+    const colors = picocolors.createColors(false);
+    for (const width of [40, 60, 100, 200])
+      for (const command of [undefined, ...COMMANDS]) {
+        const examples = command?.examples.map((line) => `  ${line}`) ?? [];
+        const text = formatHelp(COMMANDS, command, { isTerminal: true, width, colors });
+        for (const line of text.split("\n"))
+          // A long word, such as a list of choices, is not broken.
+          if (!examples.includes(line) && line.trim().includes(" "))
+            assert.ok(line.length <= Math.min(width, 100), `${width}: ${line}`);
+        if (width === 100 && command === undefined)
+          assert.ok(text.split("\n").some((line) => line.length > 80));
+      }
   });
 
   for (const command of COMMANDS) {
     it(`of ${command.name} shows its usage, its options and its examples`, () => {
       const text = formatHelp(COMMANDS, command);
-      assert.ok(text.includes(["Usage: toolmux", command.name, command.usage].join(" ").trim()));
-      for (const { name } of namedOptions(command.options, GLOBAL_OPTIONS))
+      const [words = ""] = command.usage.split("[-- ");
+      assert.ok(text.includes(["Usage: toolmux", command.name, words].join(" ").trim()));
+      for (const { name } of namedOptions(command.options))
         assert.ok(text.includes(`--${name}`), name);
       for (const example of command.examples) assert.ok(text.includes(example), example);
     });

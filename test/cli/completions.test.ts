@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -11,12 +11,13 @@ import { formatCompletions } from "../../src/cli/commands/completions.ts";
 import { SHELLS } from "../../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
 import { namedOptions } from "../../src/cli/options.ts";
+import { executable } from "../harness/hub.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 type Shell = (typeof SHELLS)[number];
 
 const COMMAND_NAMES = COMMANDS.map(({ name }) => name).toSorted();
-const FILES = ["a folder", "folder", "one.toml", "two words.json"];
+const FILES = ["a folder", "folder", "memory.json", "one.toml", "two words.json"];
 const FOLDERS = ["a folder", "folder"];
 const LEVELS = ["debug", "error", "info", "warn"];
 
@@ -24,10 +25,20 @@ const LEVELS = ["debug", "error", "info", "warn"];
 const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[] = [
   ["toolmux ", COMMAND_NAMES],
   ["toolmux c", ["call", "check", "completions"]],
-  ["toolmux list ", ["prompts", "resources", "servers", "skills", "tools"]],
+  ["toolmux status ", ["files", "web"]],
+  ["toolmux status files w", ["web"]],
+  ["toolmux --config memory.json status ", ["memory"]],
+  ["toolmux auth login ", ["web"]],
+  ["toolmux call f", ["files__move", "files__read"]],
+  ["toolmux call files__read ", ["head=", "path="]],
+  ["toolmux call files__read path=x ", ["head="]],
+  ["toolmux describe files__m", ["files__move"]],
+  ["toolmux get ", ["files__review"]],
+  ["toolmux get files__review ", ["file="]],
+  ["toolmux list ", ["files", "prompts", "resources", "servers", "skills", "tools", "web"]],
   ["toolmux list t", ["tools"]],
-  ["toolmux list tools ", []],
-  ["toolmux list --json ", ["prompts", "resources", "servers", "skills", "tools"]],
+  ["toolmux list tools ", ["files", "web"]],
+  ["toolmux list --json p", ["prompts"]],
   ["toolmux completions ", ["bash", "fish", "zsh"]],
   ["toolmux help ch", ["check"]],
   ["toolmux --log-level ", LEVELS],
@@ -40,10 +51,55 @@ const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[]
   ["toolmux call x -o fo", ["folder"]],
   ["toolmux call --str", ["--structured"]],
   ["toolmux call --json ", []],
-  ["toolmux call ", []],
+  ["toolmux call ", ["files__move", "files__read"]],
   ["toolmux check --j", ["--json"]],
   ["toolmux --conf", ["--config"]],
 ];
+
+/** A server with two tools and a prompt, as text of a program. */
+const SERVER = `
+const lists = {
+  tools: [
+    { name: "read", inputSchema: { type: "object", properties: { path: {}, head: {} } } },
+    { name: "move", inputSchema: { type: "object" } },
+  ],
+  prompts: [{ name: "review", arguments: [{ name: "file" }] }],
+};
+const initialize = (params) => ({
+  protocolVersion: params.protocolVersion,
+  capabilities: { tools: {}, prompts: {} },
+  serverInfo: { name: "files", version: "1" },
+});
+let text = "";
+process.stdin.on("data", (chunk) => {
+  text += chunk;
+  const lines = text.split("\\n");
+  text = lines.pop();
+  for (const { id, method, params } of lines.map((line) => JSON.parse(line))) {
+    if (id === undefined) continue;
+    const kind = method.replace("/list", "");
+    const result = method === "initialize" ? initialize(params) : { [kind]: lists[kind] ?? [] };
+    process.stdout.write(JSON.stringify({ jsonrpc: "2.0", id, result }) + "\\n");
+  }
+});
+`;
+
+/** Writes a manifest and lists its servers once. @returns the folder to put into PATH */
+async function prepareHome(root: string, cwd: string): Promise<string> {
+  const bin = join(root, "bin");
+  const config = join(root, ".config", "toolmux");
+  for (const folder of [bin, config]) await mkdir(folder, { recursive: true });
+  await symlink(executable(), join(bin, "toolmux"));
+  await writeFile(join(root, "server.mjs"), SERVER);
+  const files = { command: "node", args: [join(root, "server.mjs")] };
+  const web = { url: "http://127.0.0.1:1/mcp" };
+  const manifest = { servers: { files, web } };
+  await writeFile(join(config, "toolmux.json"), JSON.stringify(manifest));
+  await writeFile(join(cwd, "memory.json"), '{ "servers": { "memory": { "command": "memory" } } }');
+  const { PATH = "" } = process.env;
+  await run(join(bin, "toolmux"), ["list", "files"], { cwd, env: { PATH, HOME: root } });
+  return bin;
+}
 
 /** Before what is offered for the next line. */
 const NEXT = "\u0001";
@@ -132,7 +188,7 @@ async function askShell(
     const script = join(root, "script");
     await writeFile(script, `${formatCompletions(shell, COMMANDS)}\n`);
     await writeFile(`${script}.setup`, ZSH_SETUP(script));
-    const { PATH = "" } = process.env;
+    const PATH = `${await prepareHome(root, cwd)}:${process.env["PATH"] ?? ""}`;
     const { stdout, stderr } = await run(shell, [...ASK[shell], script, ...lines], {
       cwd,
       env: { PATH, HOME: root, TERM: "xterm" },

@@ -450,14 +450,8 @@ describe("the verdict", () => {
   for (const [verdict, code, text, ...diagnoses] of [
     ["healthy", 0, "all healthy: 2 servers", healthy(), healthy("b")],
     ["healthy", 0, "all healthy: 1 server; 1 disabled", healthy(), disabled],
-    ["partial", 1, "partial failure: 1 of 2 servers failed", healthy("b"), failed()],
-    [
-      "partial",
-      1,
-      "partial failure: 1 of 2 servers failed",
-      healthy(),
-      failed("web", "unsupported"),
-    ],
+    ["partial", 1, "1 of 2 servers failed", healthy("b"), failed()],
+    ["partial", 1, "1 of 2 servers failed", healthy(), failed("web", "unsupported")],
     ["partial", 1, "not all ready: 1 of 2 servers still starting", healthy("b"), starting()],
     ["partial", 1, "not all ready: 1 of 1 server still starting; 1 disabled", starting(), disabled],
     [
@@ -469,8 +463,8 @@ describe("the verdict", () => {
     ],
     ["failed", 3, "all failed: 2 servers; 1 disabled", failed(), failed("b"), disabled],
     ["failed", 3, "all failed: 1 server", failed("web", "unsupported")],
-    ["none", 2, "no servers to ask"],
-    ["none", 2, "no servers to ask; 1 disabled", disabled],
+    ["none", 2, "no servers in the manifest; add them with toolmux import or toolmux add NAME"],
+    ["none", 2, "no server is enabled; 1 disabled", disabled],
   ] as const) {
     const states = diagnoses.map(({ state }) => state).join(", ") || "no server";
     it(`on ${states} is ${verdict}, exit code ${code}`, () => {
@@ -499,7 +493,7 @@ describe("the report", () => {
         "  |  [31mgiving up",
         "  - Try it by hand: git-mcp",
         "",
-        "partial failure: 1 of 3 servers failed; 1 disabled",
+        "1 of 3 servers failed; 1 disabled",
       ].join("\n"),
     );
   });
@@ -525,13 +519,57 @@ describe("the report", () => {
       describeDiagnoses([healthy()], PAPER),
       /^SERVER [^\n]*\ngit [^\n]*\nall healthy: 1 server$/,
     );
-    assert.equal(describeDiagnoses([], PAPER), "no servers to ask");
+    assert.equal(describeDiagnoses([], PAPER).split("\n").length, 1);
   });
 
   it("has colours only if they are wanted", () => {
     const colored = { ...PAPER, colors: picocolors.createColors(true) };
     assert.ok(describeDiagnoses([failed()], colored).includes("\u001b[31mall failed"));
     assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
+  });
+
+  it("colors the state of each server, without changing the table", () => {
+    const all = [healthy(), starting("b"), failed("c"), failed("d", "unsupported"), disabled];
+    const colors = picocolors.createColors(true);
+    for (const width of [60, 80, 200]) {
+      const text = describeDiagnoses(all, { ...PAPER, width, colors });
+      for (const [color, state] of [
+        ["32", "connected"],
+        ["33", "still starting"],
+        ["31", "failed"],
+        ["31", "unsupported"],
+        ["2", "disabled"],
+      ])
+        assert.match(text, new RegExp(`^\\S+ +\u001b\\[${color}m${state}`, "m"));
+      // oxlint-disable-next-line no-control-regex
+      const plain = text.replaceAll(/\u001b\[\d+m/g, "");
+      assert.equal(plain, describeDiagnoses(all, { ...PAPER, width }));
+    }
+  });
+
+  it("wraps its sentences at words, below where they began", () => {
+    const message = "The program ended before it had answered the first request of toolmux.";
+    const hint = "Look into the log of the server, and try its command by hand in a terminal.";
+    const noise = "writes to stdout what is no message, over and over again, for example this";
+    const failure = {
+      ...failed("a"),
+      cause: new HubError("connectionLost", message, { stderr: [noise] }),
+      hints: [hint],
+    };
+    const noisy = {
+      ...healthy("b"),
+      connection: { ...UP, strayOutput: { lines: 197, example: noise } },
+    };
+    for (const width of [40, 60, 80]) {
+      const text = describeDiagnoses([failure, noisy], { ...PAPER, width });
+      const [, ...blocks] = text.split("\n\n").slice(width < 120 ? 1 : 0);
+      for (const line of blocks.join("\n").split("\n")) assert.ok(line.length <= width, line);
+      const words = text.replaceAll(/\s+(?:\| )?/g, " ");
+      for (const sentence of [message, hint, noise]) assert.ok(words.includes(sentence), text);
+      const lines = text.split("\n");
+      const at = lines.findIndex((line) => line.startsWith("  - "));
+      if (hint.length + 4 > width) assert.match(lines[at + 1] ?? "", /^ {4}\S/);
+    }
   });
 
   it("has for programs all that is known, and nothing in the place of what is not", () => {

@@ -144,7 +144,7 @@ export function withPlugin<T>(
     await waitForOpenCalls(testHub);
     const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
     assert.deepEqual(
-      lines.filter((line) => line.includes("its dispose did not end")),
+      lines.filter((line) => line.includes("its dispose() did not finish")),
       [],
     );
     return value;

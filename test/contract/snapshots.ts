@@ -135,6 +135,29 @@ export function snapshotsContract(
       assert.equal(snapshot?.savedAt, START);
     });
 
+    test("clients that a server was never listed for get its newest listing, but not its era", async (bench) => {
+      const { snapshots } = bench;
+      const detectedEra = { era: "legacy", askedAt: START } as const;
+      const save = (named: string, key: Partial<SnapshotKey>) =>
+        snapshots.save({ ...SNAPSHOT_KEY, ...key }, toolListingOf(tool(named, "d")), detectedEra);
+      await save("first", { capabilities: "" });
+      bench.time += 1000;
+      await save("second", { era: "modern" });
+      bench.time += 1000;
+      await save("of-another", { args: [] });
+      const newest = await snapshots.load(SNAPSHOT_KEY);
+      assert.deepEqual(
+        newest?.listing.tools.map(({ key }) => key),
+        ["second"],
+      );
+      assert.equal(newest?.savedAt, START + 1000);
+      assert.equal(newest.detectedEra, undefined);
+      const exact = await snapshots.load({ ...SNAPSHOT_KEY, capabilities: "" });
+      assert.deepEqual(exact?.detectedEra, detectedEra);
+      bench.time += 31 * DAY;
+      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
+    });
+
     test("a listing without tools is a listing", async ({ snapshots }) => {
       await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
       assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.listing, EMPTY_LISTING);
@@ -194,14 +217,19 @@ export function snapshotsContract(
     });
 
     for (const [member, values] of Object.entries(OTHER_VALUES)) {
-      test(`another ${member} is another snapshot`, async ({ snapshots }) => {
+      test(`another ${member} is another snapshot`, async (bench) => {
+        const { snapshots } = bench;
         const subjects = [
           SNAPSHOT_KEY,
           ...values.map((value) => ({ ...SNAPSHOT_KEY, [member]: value })),
         ];
         for (const [i, subject] of subjects.entries()) {
-          assert.equal(await snapshots.load(subject), undefined, `${i} is not known before`);
+          const before = (await snapshots.load(subject))?.listing.tools[0]?.key;
+          const isOfServer = member === "era" || member === "capabilities";
+          const newest = i === 0 || !isOfServer ? undefined : `t${i - 1}`;
+          assert.equal(before, newest, `${i} is not known before`);
           await snapshots.save(subject, toolListingOf(tool(`t${i}`, "")));
+          bench.time += 1000;
         }
         const loads = subjects.map((subject) => snapshots.load(subject));
         const names = (await Promise.all(loads)).map((found) => found?.listing.tools[0]?.key);

@@ -206,7 +206,7 @@ describe("toolmux add", () => {
       assert.equal(statSync(file).mode & 0o777, 0o600);
       assert.equal(statSync(folder).mode & 0o777, 0o700);
       const { stdout } = await run(setup, ["list", "servers"]);
-      assert.match(stdout, /^new +connected/m);
+      assert.match(stdout, /^new +idle/m);
     }),
   );
 
@@ -263,7 +263,7 @@ describe("toolmux add", () => {
       assert.equal((await run(setup, ["trust", file])).code, 0);
       assert.equal((await run(setup, second ?? [])).code, 0);
       const { stdout, stderr } = await run(setup, ["list", "servers"]);
-      assert.match(stdout, /^two +connected/m, stderr);
+      assert.match(stdout, /^two +idle/m, stderr);
     }),
   );
 
@@ -385,11 +385,11 @@ describe("toolmux add", () => {
             env,
           );
           assert.equal(again.code, 0, again.stderr);
-          const listing = await run(setup, ["--config", config, "list", "servers"], {
+          const listing = await run(setup, ["--config", config, "list", "servers", "--fresh"], {
             ...env,
             [key]: "value-of-key",
           });
-          assert.match(listing.stdout, /^thing +connected/m, listing.stderr);
+          assert.match(listing.stdout, /^thing +idle/m, listing.stderr);
           assert.deepEqual(readFileSync(note, "utf8").split("\n").slice(0, 4), [
             "-y",
             "@example/thing@1.0.0",

@@ -132,7 +132,7 @@ describe("call", () => {
       assert.equal(sent, '{"text":"two\\nlines\\n","list":[1.0],"n":1e2}');
       const missing = await call(setup, "a__echo", "text=@nowhere");
       assert.equal(missing.code, 2);
-      assert.match(missing.stderr, /nowhere for "text" cannot be read \(ENOENT\)/);
+      assert.match(missing.stderr, /nowhere for "text" \(ENOENT\)[^]*text=@@nowhere/);
     }),
   );
 

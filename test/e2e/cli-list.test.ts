@@ -40,7 +40,8 @@ describe("list", () => {
         assert.match(text, /^4 tools of 2 servers; 3 hidden$/m);
         assert.match(text, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
         assert.doesNotMatch(text, /secret_delete|OWN NAME/);
-        assert.match(await list(setup, "servers"), /^3 servers, 2 connected, 1 disabled$/m);
+        const servers = await list(setup, "servers", "--fresh");
+        assert.match(servers, /^3 servers, 2 connected, 1 disabled$/m);
       }),
   );
 
@@ -103,7 +104,7 @@ describe("list of prompts and resources", () => {
         /^toolmux:\/\/b\/demo:\/\/resource\/dynamic\/text\/\{resourceId\} +b /m,
       );
       const parsed = JSON.parse(await list(setup, "resources", "--json")) as object;
-      assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates"]);
+      assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates", "listedAt"]);
     }),
   );
 });

@@ -85,9 +85,53 @@ describe("any command", () => {
     }),
   );
 
+  it("that is wrong is also one JSON document on stdout where JSON is wanted", TEST_OPTIONS, () =>
+    withTestFolder('[servers.a]\ncommand = "x"\n[hub\n', async (setup) => {
+      for (const [expected, ...args] of [
+        ["usage", "list", "--json", "--bogus"],
+        ["usage", "--json", "list", "--log-level", "loud"],
+        ["usage", "status", "--json", "--log-level", "loud"],
+        ["usage", "search", "--json"],
+        ["usage", "bench", "--json", "--calls", "none"],
+        ["usage", "add", "x", "--json", "--url", "http://127.0.0.1:1/", "--command", "x"],
+        ["usage", "auth", "login", "--json"],
+        ["usage", "secret", "--json", "set"],
+        ["usage", "import", "--json", "nobody"],
+        ["usage", "install", "--json", "nobody"],
+        ["manifestInvalid", "list", "--json"],
+        ["manifestInvalid", "status", "--json", "--log-format", "json"],
+      ] as const) {
+        const { code, stdout, stderr } = await use(setup, ...args);
+        assert.equal(code, 2, args.join(" "));
+        const { error } = JSON.parse(stdout) as { error: { code: string; message: string } };
+        assert.equal(error.code, expected, args.join(" "));
+        const [first = ""] = error.message.split("\n");
+        const isText = !args.some((word) => word === "json");
+        if (isText) assert.ok(stderr.includes(first), stderr);
+        else assert.ok(stderr.startsWith("{"), stderr);
+      }
+      for (const args of [
+        ["call", "a__x", "--json", "{"],
+        ["lst", "--json"],
+        ["list", "--bogus", "--", "--json"],
+      ]) {
+        const { code, stdout } = await use(setup, ...args);
+        assert.deepEqual([code, stdout], [2, ""], args.join(" "));
+      }
+    }),
+  );
+
   it("asks for help and version with 0, on stdout alone", TEST_OPTIONS, () =>
     withTestFolder({ servers: {} }, async (setup) => {
-      for (const args of [["help"], ["-h"], ["help", "call"], ["call", "--help"], ["--version"]]) {
+      for (const args of [
+        ["help"],
+        ["-h"],
+        ["help", "call"],
+        ["call", "--help"],
+        ["--version"],
+        ["-V"],
+        ["-v"],
+      ]) {
         const { code, stdout, stderr } = await run(setup, args);
         assert.equal(code, 0, args.join(" "));
         assert.match(stdout, /toolmux/);
@@ -133,12 +177,12 @@ describe("list", () => {
         },
       },
       async (setup) => {
-        const table = await use(setup, "list", "servers");
+        const table = await use(setup, "list", "servers", "--fresh");
         assert.match(
           table.stdout,
           /a +connected +1\nbroken +failed .*cannot open.*\noff +disabled/,
         );
-        const { code, stdout } = await use(setup, "list", "servers", "--json");
+        const { code, stdout } = await use(setup, "list", "servers", "--fresh", "--json");
         assert.equal(code, 0);
         const [a, broken, off] = (JSON.parse(stdout) as { servers: Record<string, unknown>[] })
           .servers;
@@ -410,7 +454,7 @@ describe("serve", () => {
           );
           client.end();
           assert.equal((await finish(client)).code, 0);
-          const { code, stdout } = await use(setup, "list", "servers");
+          const { code, stdout } = await use(setup, "list", "servers", "--fresh");
           assert.equal(code, 3);
           assert.match(stdout, /far +failed/);
         },

@@ -44,7 +44,7 @@ describe("the demo", () => {
       const { code } = await demo.waitForExit(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 1, text);
-      assert.match(text, /WRONG: /);
+      assert.match(text, /FAILED: /);
       assert.ok(!text.includes("mcpServers"));
       assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
     }),

@@ -269,10 +269,8 @@ describe("a server that wants a login", () => {
         assert.equal(await logIn(browser, url, "wrong"), "No.");
         assert.match(await logIn(browser, url), /Thank you/);
         const { code, out, err } = await login;
-        assert.deepEqual(
-          { code, out },
-          { code: 0, out: "logged in to club: authorized, renewed by itself\n" },
-        );
+        assert.equal(code, 0);
+        assert.match(out, /^logged in to club: authorized, renewed.*\n$/);
         assert.ok(err.includes(url));
       });
       const { servers } = JSON.parse((await say(browserSetup, "auth", "status", "--json")).out) as {
@@ -285,7 +283,7 @@ describe("a server that wants a login", () => {
       assert.deepEqual([logout.code, logout.out], [0, "logged out of club\n"]);
       assert.equal(
         (await say(browserSetup, "auth", "logout", "club")).out,
-        "nobody is logged in to club\n",
+        "not logged in to club\n",
       );
       const after = await say(browserSetup, "auth", "status", "club");
       assert.match(after.out, /club +none yet/);

@@ -240,7 +240,7 @@ describe("a recorded hub", () => {
       assert.equal(await leave(first), 0);
       assert.ok(read(setup).length <= 8192);
       assert.match(read(setup), /"event":"full","limit":8192\}\n$/);
-      assert.match(first.stderr, /warn the recording ends here: it is as large as it may be/);
+      assert.match(first.stderr, /warn the recording ends here: it has reached its size limit/);
     }),
   );
 
@@ -253,7 +253,7 @@ describe("a recorded hub", () => {
         [["--record", "s.jsonl", "--record-limit", "5"], /--record-limit is a size/],
         [["--record-limit", "5MB"], /it needs --record/],
         [["replay", "r.jsonl"], /r\.jsonl is no recording of toolmux/],
-        [["replay", "none"], /none cannot be read/],
+        [["replay", "none"], /none: ENOENT/],
       ] as const) {
         const config = args[0] === "replay" ? [] : ["--config", setup.config];
         const client = start(setup, ...args, ...config);

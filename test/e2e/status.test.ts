@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { sendJson, withRegistryServer } from "../fixtures/registry-server.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { faulty } from "../harness/faulty-server.ts";
 import {
@@ -109,11 +110,11 @@ describe("list servers, over HTTP", () => {
     try {
       const servers = { a: scripted("--bare --tool one"), r: { url: upstream.url } };
       await withTestFolder({ servers }, async (setup) => {
-        const { code, stdout } = await run(setup, "list", "servers");
+        const { code, stdout } = await run(setup, "list", "servers", "--fresh");
         assert.equal(code, 0);
         assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
         assert.match(stdout, new RegExp(`^r +connected +\\d+ +http +${upstream.url}$`, "m"));
-        const reported = await run(setup, "list", "servers", "--json");
+        const reported = await run(setup, "list", "servers", "--fresh", "--json");
         const { servers: all } = JSON.parse(reported.stdout) as Document;
         assert.deepEqual(
           all.map(({ name, way, url }) => [name, way, url]),
@@ -242,7 +243,7 @@ describe("status", () => {
         assert.equal(stderr, "");
         const [table = "", ...blocks] = stdout.trimEnd().split("\n\n");
         assert.match(table, /\ngood +connected .*\nmissing +failed +stdio\nhangs +failed +stdio\n/);
-        assert.equal(blocks.at(-1), "partial failure: 6 of 7 servers failed");
+        assert.equal(blocks.at(-1), "6 of 7 servers failed");
         const expected: [head: string, ...RegExp[]][] = [
           [
             "missing: failed at step spawn (commandNotFound)",
@@ -303,10 +304,11 @@ describe("status", () => {
       assert.deepEqual([all.code, all.verdict], [3, "failed"]);
       const none = await status(setup, "off");
       assert.equal(none.code, 2);
-      assert.match(none.stdout, /^off +disabled +stdio\nno servers to ask; 1 disabled\n$/m);
+      assert.match(none.stdout, /^off +disabled +stdio\nno server is enabled; 1 disabled\n$/m);
       writeFileSync(setup.config, "");
       const empty = await status(setup);
-      assert.deepEqual([empty.code, empty.stdout], [2, "no servers to ask\n"]);
+      assert.equal(empty.code, 2);
+      assert.match(empty.stdout, /^no servers .*toolmux import.*\n$/);
       assert.equal((await document(setup)).verdict, "none");
     }),
   );
@@ -466,8 +468,9 @@ describe("progress of a start in a terminal", () => {
   const { command, args = [] } = scripted("--start-delay 700");
   const entry = [command, ...args].map((word) => `'${word}'`).join(" ");
   for (const [what, line, rest] of [
-    ["list", "list servers", /SERVER [^\n]*\nslow +connected/],
+    ["list", "list servers", /SERVER [^\n]*\nslow .*idle/],
     ["call", "call slow__echo text=hello", /hello/],
+    ["doctor", "doctor --connect", /nothing is wrong|\d (error|warning|note)/],
     ["add", `add slow --file added.toml -- ${entry}`, /it is there/],
   ] as const) {
     it(
@@ -480,7 +483,8 @@ describe("progress of a start in a terminal", () => {
             setup,
             what === "add" ? line : `${line} --config '${setup.config}'`,
           );
-          assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0, shownBy(terminal));
+          const { code } = await terminal.waitForExit(EXIT_LIMIT);
+          if (what !== "doctor") assert.equal(code, 0, shownBy(terminal));
           const lines = shownBy(terminal).split(ERASE);
           const last = lines.pop() ?? "";
           assert.ok(
@@ -491,6 +495,73 @@ describe("progress of a start in a terminal", () => {
         }),
     );
   }
+});
+
+describe("progress of a command that asks others, in a terminal", () => {
+  /** What the line showed before it was gone, and the exit code. */
+  const waitedFor = async (terminal: RawClient) => {
+    const { code } = await terminal.waitForExit(EXIT_LIMIT);
+    const shown = shownBy(terminal).split(ERASE);
+    return { code, last: shown.pop() ?? "", shown };
+  };
+
+  it("is shown by search until the directories have answered", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder("", (setup) =>
+      withRegistryServer(
+        (_url, _request, response) => sendJson(response, { servers: [] }),
+        async ({ baseUrl }) => {
+          const { host } = new URL(baseUrl);
+          const search = await waitedFor(typed(setup, `search thing --from ${baseUrl}`));
+          assert.equal(search.code, 1, search.last);
+          assert.ok(
+            search.shown.some((line) => line.includes(host) && /, [\d.]+ m?s$/.test(line)),
+            search.shown.join("|"),
+          );
+          assert.match(search.last, /^toolmux: warn .*"thing"/);
+          const json = await waitedFor(typed(setup, `search thing --json --from ${baseUrl}`));
+          assert.deepEqual(json.shown, []);
+        },
+      ),
+    ),
+  );
+
+  it(
+    "is shown by auth login until the server has answered",
+    { ...TEST_OPTIONS, skip },
+    async () => {
+      const upstream = await startRemote("http");
+      try {
+        await withTestFolder({ servers: { r: { url: upstream.url } } }, async (setup) => {
+          const login = await waitedFor(
+            typed(setup, `auth login r --no-browser --config '${setup.config}'`),
+          );
+          assert.equal(login.code, 2);
+          assert.ok(
+            login.shown.some((line) => /\br, [\d.]+ m?s$/.test(line)),
+            login.shown.join("|"),
+          );
+          assert.match(login.last, /^toolmux: .*auth = "oauth"/);
+        });
+      } finally {
+        await upstream.stop();
+      }
+    },
+  );
+});
+
+describe("an error in a terminal", () => {
+  it("is wrapped at words, below where its text began", { ...TEST_OPTIONS, skip }, () =>
+    withTestFolder({ servers: { alpha: scripted(), beta: scripted() } }, async (setup) => {
+      const terminal = inTerminal(setup, "quite-another-name", { COLUMNS: "40" });
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 2);
+      const lines = shownBy(terminal).replaceAll("\r", "").trimEnd().split("\n");
+      const [first = "", second = ""] = lines;
+      assert.match(first, /^toolmux: \S/);
+      assert.match(second, /^ {9}\S/);
+      for (const line of lines) assert.ok(line.length <= 40, line);
+      assert.match(lines.join(" ").replaceAll(/ +/g, " "), /"quite-another-name".* alpha, beta\./);
+    }),
+  );
 });
 
 describe("status in a terminal", () => {
@@ -518,7 +589,7 @@ describe("status in a terminal", () => {
         assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
         assert.match(
           table,
-          /SERVER [^\n]*\nquick +connected [^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
+          /SERVER [^\n]*\nquick [^\n]*connected[^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
         );
         assert.ok(table.includes("\u001b["), "colours");
       }),

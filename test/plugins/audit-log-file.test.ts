@@ -261,7 +261,7 @@ describe("hubs that log", () => {
     withFolder(async (_, path) => {
       const output = await outputOf(startWriter(path, 1e9, 1, "a", 500, 32));
       const [failed = "", lost = ""] = output.split("\n");
-      assert.match(failed, /^warn: .* cannot be written to: .*too large/);
+      assert.match(failed, /^warn: .* cannot be written: .*too large/);
       const count = Number(/^warn: (\d+) lines could not be written/.exec(lost)?.[1]);
       const file = new LogFile(path, { maxSize: 1e9, keep: 1 });
       await file.append(['{"writer":"b","number":0}']);

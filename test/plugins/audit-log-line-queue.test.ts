@@ -88,7 +88,7 @@ function untilAnotherHasWritten(): Promise<void> {
 }
 
 const FAILED =
-  "warn: /logs/audit.jsonl cannot be written to: ENOSPC; calls go on, and it is tried again";
+  "warn: /logs/audit.jsonl cannot be written: ENOSPC; calls continue, and writing is retried";
 
 describe("a backlog", () => {
   it("writes lines in order, those of one moment together", () =>
@@ -130,7 +130,7 @@ describe("a backlog", () => {
       disk.fault = undefined;
       await disk.until("two lines", () => disk.lines.length === 2);
       assert.deepEqual(disk.lines, ["a", "b"]);
-      assert.deepEqual(logged, [FAILED, "info: /logs/audit.jsonl can be written to again"]);
+      assert.deepEqual(logged, [FAILED, "info: /logs/audit.jsonl is writable again"]);
     }));
 
   it("keeps the order of lines when a write fails while others come", () =>

@@ -265,7 +265,7 @@ describe("an audit log that cannot be written", () => {
       await end("/dev/null");
       assert.ok(performance.now() - started < 1000);
       const [warning = "", lost, ...more] = logged;
-      assert.match(warning, /^warn: \/dev\/full cannot be written to: .*; calls go on/);
+      assert.match(warning, /^warn: \/dev\/full cannot be written: /);
       assert.equal(lost, "warn: 1001 lines could not be written to /dev/full");
       assert.deepEqual(more, []);
     }),

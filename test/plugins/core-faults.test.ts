@@ -218,7 +218,7 @@ describe("a plugin that keeps failing", () => {
     ]);
     wrong.is = false;
     const { error } = await callTool(client, "s__t");
-    assert.match(error?.message ?? "", /boom\. It failed 5 times in a row and is left alone/);
+    assert.match(error?.message ?? "", /boom\. It failed 5 times in a row and /);
     assert.equal(calls, MAX_FAILURES);
     await clock.advanceAsync(OPEN_TIME - 1);
     assert.ok((await callTool(client, "s__t")).error);

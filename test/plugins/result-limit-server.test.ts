@@ -108,7 +108,7 @@ for (const [name, connect] of Object.entries(CLIENTS)) {
         [{ id, page: 0 }, /Give a page/],
         [{ id, page: 1.5 }, /Give a page/],
         [{ id, page: "two" }, /Give a page/],
-        [{ id, page: 4 }, /no page 4: the last one is 3/],
+        [{ id, page: 4 }, /no page 4\b.*\b3\b/],
       ];
       for (const [args, says] of refusals) {
         const result = await client.callTool({ name: "read_more", arguments: args });

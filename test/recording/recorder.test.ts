@@ -302,7 +302,10 @@ describe("reading a recording", () => {
     const again = readManifest(recordableManifest(manifest), []);
     assert.deepEqual(again, manifest);
     assert.ok(!JSON.stringify(recordableManifest(manifest)).includes("baseDir"));
-    assert.throws(() => readManifest({ servers: { a: { url: 5 } } }, []), /recording's manifest/);
+    assert.throws(
+      () => readManifest({ servers: { a: { url: 5 } } }, []),
+      /manifest in the recording/,
+    );
     assert.throws(() => readManifest({ servers: 5 }, []), { code: "usage" });
   });
 });

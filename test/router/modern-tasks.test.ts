@@ -338,7 +338,7 @@ describe("a modern client of modern servers with tasks", () => {
       { name: "s__x" },
       TASKS_DECLARED,
     );
-    assert.match(error?.message ?? "", /does not say which/);
+    assert.match(error?.message ?? "", /Server "s" .*task/);
   });
 
   it("learns of resources from a task's result", async () => {

@@ -310,7 +310,7 @@ describe("a resource", () => {
     assert.equal(error?.code, -32602);
     assert.equal(
       error.message,
-      'Several servers may have "x://5": "a", "b". Ask for it as toolmux://a/x%3A%2F%2F5 or toolmux://b/x%3A%2F%2F5.',
+      'Several servers may have the resource "x://5": "a", "b". Use one of these URIs: toolmux://a/x%3A%2F%2F5 or toolmux://b/x%3A%2F%2F5.',
     );
     await read(client, "toolmux://b/x%3A%2F%2F5");
     await read(client, "toolmux://b/x://6");

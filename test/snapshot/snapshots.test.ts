@@ -548,7 +548,7 @@ describe("the folder of snapshots", () => {
       for (const items of [long, long]) await store.snapshots.save(SNAPSHOT_KEY, items);
       assert.equal(await store.load(), undefined);
       assert.deepEqual(store.warnings, [
-        "What a server lists is not kept if it is longer than 8388608 bytes; the first list after a start is complete only when every server has connected.",
+        "What a server lists is not saved if it is larger than 8388608 bytes; the first list after a start is complete only when every server has connected.",
       ]);
     }));
 });
@@ -582,7 +582,7 @@ describe("a folder that cannot be written", () => {
         const [warning = "", ...more] = store.warnings;
         assert.deepEqual(more, []);
         assert.ok(
-          warning.startsWith(`What servers list cannot be kept in ${store.place} (E`),
+          warning.startsWith(`What servers list cannot be saved in ${store.place} (E`),
           warning,
         );
         assert.ok(!/in-an?-/.test(warning), "no argument, variable or address is in it");

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { wrapMessages } from "../../src/terminal/stderr.ts";
 import { alignTable, Terminal, wrapText } from "../../src/terminal/terminal.ts";
 
 const { colors } = new Terminal({ NO_COLOR: "1" }).stdout;
@@ -26,6 +27,17 @@ describe("wrapped text", () => {
   });
 });
 
+describe("messages on a terminal", () => {
+  it("are wrapped below where they began; JSON and lines for editors are not", () => {
+    const json = '{"level":"warn","message":"one two three four five"}';
+    const place = "toolmux.toml:1:2: one two three four";
+    assert.equal(
+      wrapMessages(`toolmux: warn git: one two three\n${place}\n${json}`, 24),
+      `toolmux: warn git: one\n         two three\n${place}\n${json}`,
+    );
+  });
+});
+
 describe("a table", () => {
   it("colors a cell without changing the alignment", () => {
     const rows = [
@@ -37,7 +49,7 @@ describe("a table", () => {
       width: 80,
       colors,
     });
-    assert.equal(table, "NAME  STATE   WHY\na     <failed  >x\nlong  ok      y");
+    assert.equal(table, "NAME  STATE   WHY\na     <failed>  x\nlong  ok      y");
   });
 
   it("is never wider than the terminal, whichever column is too wide", () => {

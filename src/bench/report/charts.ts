@@ -53,7 +53,7 @@ export function drawCharts(result: BenchResult): Chart[] {
 function drawPercentiles(result: BenchResult): Chart {
   return {
     title: "Latency by percentile",
-    note: "How long the slowest calls take: each mark on the lower axis leaves a tenth of the calls to its right. A curve that stays flat promises the same to all.",
+    note: "How long the slowest calls take: from each mark of the lower axis to the next, the part of slower calls falls to a tenth. A flat curve means that all calls take about the same time.",
     x: { label: "percentile", unit: "nines", scale: "linear" },
     y: { label: "latency", unit: "time", scale: "log10" },
     curves: drawLevels(result, ({ latency }) => ninesCurve(latency)),
@@ -78,7 +78,7 @@ export function ninesCurve({ count: total, curve }: LatencyResult): [number, num
 function drawRates(result: BenchResult): Chart {
   return {
     title: "Throughput",
-    note: "Calls answered in a second, by how many are in flight at once.",
+    note: "Calls answered per second, by the number of calls in flight.",
     x: LEVEL_AXIS,
     y: { label: "calls per second", unit: "rate", scale: "linear" },
     curves: drawRoutes(result, { rate: ({ rate }) => rate }),
@@ -88,7 +88,7 @@ function drawRates(result: BenchResult): Chart {
 function drawLatencies(result: BenchResult): Chart {
   return {
     title: "Latency",
-    note: "What half of the calls stay below, and what all but one of a hundred do (dashed), by how many are in flight.",
+    note: "Half of the calls are faster than p50, 99 of 100 calls are faster than p99 (dashed), by the number of calls in flight.",
     x: LEVEL_AXIS,
     y: { label: "latency", unit: "time", scale: "log10" },
     curves: drawRoutes(result, {
@@ -98,12 +98,16 @@ function drawLatencies(result: BenchResult): Chart {
   };
 }
 
-const TIME_AXIS: Axis = { label: "since the level began", unit: "moment", scale: "linear" };
+const TIME_AXIS: Axis = {
+  label: "time since the start of the level",
+  unit: "moment",
+  scale: "linear",
+};
 
 function drawRatesOverTime(result: BenchResult): Chart {
   return {
     title: "Throughput over time",
-    note: "Each level from its beginning to its end; dips are pauses that all calls share.",
+    note: "Each level from its start to its end. A dip is a pause of all calls.",
     x: TIME_AXIS,
     y: { label: "calls per second", unit: "rate", scale: "linear" },
     curves: drawLevels(result, (level) =>
@@ -115,7 +119,7 @@ function drawRatesOverTime(result: BenchResult): Chart {
 function drawLatenciesOverTime(result: BenchResult): Chart {
   return {
     title: "p99 over time",
-    note: "The slowest call of a hundred, from each level's beginning to its end.",
+    note: "The p99 latency of each level from its start to its end.",
     x: TIME_AXIS,
     y: { label: "p99 latency", unit: "time", scale: "log10" },
     curves: drawLevels(result, (level) =>
@@ -162,7 +166,7 @@ function joinSpans(one: Span, next: Span): Span {
 function drawCpu(result: BenchResult): Chart {
   return {
     title: "CPU per call",
-    note: "CPU time that the hub's process, and the server's, take for one call.",
+    note: "CPU time of the hub's process and of the server's processes for one call.",
     x: LEVEL_AXIS,
     y: { label: "CPU per call", unit: "time", scale: "linear" },
     curves: drawCosts(result, ({ cpuPerCall }) => cpuPerCall),
@@ -172,7 +176,7 @@ function drawCpu(result: BenchResult): Chart {
 function drawMemory(result: BenchResult): Chart {
   return {
     title: "Memory",
-    note: "The most that was resident at once during a level.",
+    note: "Maximum of resident memory during a level.",
     x: LEVEL_AXIS,
     y: { label: "peak memory", unit: "bytes", scale: "linear" },
     curves: drawCosts(result, ({ peak }) => peak),
@@ -230,7 +234,7 @@ function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number
     return [
       { name: "hub", role: "hub" as const, shade: 1, isDashed: false, points: hub },
       {
-        name: isBehind ? "server behind it" : "server direct",
+        name: isBehind ? "server behind the hub" : "server direct",
         role: "server" as const,
         shade: 1,
         isDashed: isBehind,

@@ -54,7 +54,7 @@ ${ownStyle}</style>
 <p class="brand">toolmux bench</p>
 <h1>${escapeText(title)}</h1>
 ${facts.map((fact) => `<p class="quiet">${escapeText(fact)}</p>`).join("\n")}
-<p class="quiet"><time datetime="${escapeText(result.started)}">${escapeText(formatDate(result.started))}</time> · <a id="save" download="toolmux-bench.json" href="#result">all of it as JSON</a></p>
+<p class="quiet"><time datetime="${escapeText(result.started)}">${escapeText(formatDate(result.started))}</time> · <a id="save" download="toolmux-bench.json" href="#result">all data as JSON</a></p>
 </header>
 <dl class="tiles">
 ${summarize(result).map(formatTile).join("\n")}
@@ -64,7 +64,7 @@ ${charts.map(formatChart).join("\n")}
 </div>
 ${tables.map(formatTable).join("\n")}
 <footer class="quiet">
-<p>In a closed loop each caller calls again as soon as it was answered, so a slow server is asked less. In an open loop calls are due at a constant rate, and a call's latency counts from when it was due: what waits behind a slow one counts as long (no coordinated omission).</p>
+<p>In a closed loop each caller makes its next call when it has the last result, so a slow server gets fewer calls. In an open loop calls are due at a constant rate, and the latency of a call counts from the time when it was due: calls that wait behind a slow one count with their wait (no coordinated omission).</p>
 </footer>
 <script type="application/json" id="result">${escapeJson(result)}</script>
 <script type="application/json" id="charts">${escapeJson(charts)}</script>

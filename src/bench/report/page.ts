@@ -52,6 +52,9 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
       gap: 6,
       values: (_, splits) => splits.map((it) => (it === null ? "" : format(it))),
       size: side === "x" ? 32 : measureLabels,
+      label: axis.label,
+      labelSize: 18,
+      labelGap: 2,
       ...(axis.scale === "log2" && { splits: () => [...marks], filter: keepAll }),
       ...(axis.scale === "log10" && { splits: splitLogs, filter: keepAll }),
       ...(axis.unit === "nines" && {

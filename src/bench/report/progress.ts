@@ -1,7 +1,7 @@
+import { truncate } from "../../terminal/terminal.ts";
 import { count, formatDuration } from "../../base/format.ts";
 import type { BenchProgress, LevelResult } from "../result.ts";
 import type { Clock } from "../../base/clock.ts";
-import { truncate } from "../../terminal/terminal.ts";
 import { countErrors, formatRate, formatTime } from "./tables.ts";
 
 type Span = Extract<BenchProgress, { kind: "span" }>;

@@ -1,4 +1,3 @@
-import { count } from "../../base/format.ts";
 import type { BenchResult, LevelResult, OverheadResult } from "../result.ts";
 import {
   countErrors,
@@ -7,6 +6,7 @@ import {
   formatPercentage,
   formatRate,
   formatTime,
+  WITHIN_NOISE,
 } from "./tables.ts";
 
 /** One of the headline figures. */
@@ -27,19 +27,19 @@ export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigu
   const through = subjects.length > 1 ? "through the hub, " : "";
   const figures: SummaryFigure[] = [
     {
-      label: "Best throughput",
+      label: `Best throughput, ${describeLevel(best)}`,
       value: formatRate(best.rate),
-      note: through + describeLevel(best),
+      note: `${through}calls answered per second`,
     },
     {
-      label: "Median latency",
+      label: `p50 latency, ${describeLevel(lowest)}`,
       value: formatTime(lowest.latency.p50),
-      note: through + describeLevel(lowest),
+      note: `${through}half of the calls are faster`,
     },
     {
-      label: "p99 latency",
+      label: `p99 latency, ${describeLevel(highest)}`,
       value: formatTime(highest.latency.p99),
-      note: through + describeLevel(highest),
+      note: `${through}99 of 100 calls are faster`,
     },
     ...summarizeOverhead(overhead),
   ];
@@ -47,9 +47,9 @@ export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigu
   const failed = all.reduce((sum, level) => sum + countErrors(level), 0);
   const answered = all.reduce((sum, { calls }) => sum + calls, 0);
   figures.push({
-    label: "Errors",
+    label: "Errors, all levels",
     value: formatCount(failed),
-    note: `beside ${formatCount(answered)} answered calls`,
+    note: `${formatCount(answered)} calls were answered`,
   });
   return figures;
 }
@@ -60,18 +60,29 @@ function summarizeOverhead(overhead: readonly OverheadResult[]): SummaryFigure[]
   if (!lowest || !highest) return [];
   return [
     {
-      label: "The hub adds",
-      value: formatChange(lowest.p50),
-      note: `p50, ${describeLevel(lowest)}`,
+      label: `The hub adds, ${describeLevel(lowest)}`,
+      ...summarizeEffect(formatChange(lowest.p50), "to p50 latency", lowest.withinNoise?.p50),
     },
     {
-      label: "The hub keeps",
-      value: formatPercentage(highest.rate),
-      note: `of the direct rate, ${describeLevel(highest)}`,
+      label: `The hub keeps, ${describeLevel(highest)}`,
+      ...summarizeEffect(
+        formatPercentage(highest.rate),
+        "of the direct rate",
+        highest.withinNoise?.rate,
+      ),
     },
   ];
 }
 
+function summarizeEffect(
+  measured: string,
+  note: string,
+  isNoise = false,
+): Pick<SummaryFigure, "value" | "note"> {
+  if (!isNoise) return { value: measured, note };
+  return { value: WITHIN_NOISE, note: `measured: ${measured} ${note}` };
+}
+
 function describeLevel({ concurrency }: Pick<LevelResult, "concurrency">): string {
-  return `${count(concurrency, "call")} in flight`;
+  return `${concurrency} in flight`;
 }

@@ -1,6 +1,6 @@
 import { count } from "../../base/format.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
+import { alignTable, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import type {
   BenchResult,
   LevelResult,
@@ -79,6 +79,9 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
+/** What is said of a difference that is noise. */
+export const WITHIN_NOISE = "within noise";
+
 /** Converts a result to texts and tables. Each level has its own figures; there are no sums over levels. */
 export function tabulateResult(result: BenchResult): ReportTables {
   const { load, machine, subjects, overhead = [] } = result;
@@ -107,7 +110,7 @@ function describeSubjects(subjects: readonly SubjectResult[]): string {
   return `${named?.name ?? NO_VALUE}${subjects.length > 1 ? ", with and without the hub" : ""}`;
 }
 
-/** Describes the load: `tool echo, closed loop, 10.0 s a level, server killed every 5.00 s`. */
+/** Describes the load: `tool echo, closed loop, 10.0 s per level, server killed every 5.00 s`. */
 function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettingsResult): string {
   const parts = [`tool ${tool} with ${args}`];
   parts.push(
@@ -115,12 +118,12 @@ function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettin
   );
   parts.push(
     "calls" in extent
-      ? `${formatCount(extent.calls)} calls a level`
-      : `${formatTime(extent.duration * 1000)} a level`,
+      ? `${formatCount(extent.calls)} calls per level`
+      : `${formatTime(extent.duration * 1000)} per level`,
   );
   const { killEvery, delay, cancelRate } = chaos;
   if (killEvery !== null) parts.push(`server killed every ${formatTime(killEvery * 1000)}`);
-  if (delay !== null) parts.push(`answers held back by ${formatTime(delay * 1000)}`);
+  if (delay !== null) parts.push(`answers delayed by ${formatTime(delay * 1000)}`);
   if (cancelRate > 0) parts.push(`${formatPercentage(cancelRate)} of the calls cancelled`);
   return parts.join("; ");
 }
@@ -132,7 +135,7 @@ function describeSubject(subject: SubjectResult, load: LoadSettingsResult): Repo
   const main: ReportTable = {
     title: "Calls",
     notes: isOpen
-      ? [startNote, "Latency counts from when a call was due, so waiting for a turn is part of it."]
+      ? [startNote, "Latency counts from the time when a call was due, so it includes waiting."]
       : [startNote],
     columns: numberColumns(
       "in flight",
@@ -158,7 +161,7 @@ function describeSubject(subject: SubjectResult, load: LoadSettingsResult): Repo
   );
   const service: ReportTable = {
     title: "Service time",
-    notes: ["Latency from when a call was really sent: what the server alone would claim."],
+    notes: ["Latency from the time when a call was sent, without the wait before it."],
     columns: numberColumns("in flight", "p50", "p90", "p99", "p99.9", "max"),
     rows: serviced.map((level) => [String(level.concurrency), ...latencyCells(level)]),
   };
@@ -211,7 +214,7 @@ function describeCosts({ levels }: SubjectResult): ReportTable {
 function describeCancels({ levels }: SubjectResult): ReportTable {
   return {
     title: "Cancelled calls",
-    notes: ["From the client's cancel until the server has it."],
+    notes: ["Time from the client's cancellation until the server gets it."],
     columns: numberColumns(
       "in flight",
       "cancelled",
@@ -243,7 +246,7 @@ function describeCancels({ levels }: SubjectResult): ReportTable {
 function describeKills({ levels }: SubjectResult): ReportTable {
   return {
     title: "Killed servers",
-    notes: ["Recovery lasts from a kill to the next result, if there is one in the same turn."],
+    notes: ["Recovery: time from a kill to the next result in the same turn."],
     columns: numberColumns(
       "in flight",
       "kills",
@@ -276,7 +279,14 @@ function describeOverhead(
       ?.levels.find((level) => level.concurrency === concurrency);
   return {
     title: "What the hub costs",
-    notes: ["The same server with the hub in front of it and without, measured in turns."],
+    notes: [
+      "The same server with and without the hub, measured in turns.",
+      ...(overhead.some(hasNoise)
+        ? [
+            `* ${WITHIN_NOISE}: the difference between hub and server changes more from one half of the level to the other than it is large.`,
+          ]
+        : []),
+    ],
     columns: numberColumns(
       "in flight",
       "p50 direct",
@@ -287,7 +297,8 @@ function describeOverhead(
       "added",
       "rate",
     ),
-    rows: overhead.map(({ concurrency, p50, p99, rate }) => {
+    rows: overhead.map(({ concurrency, p50, p99, rate, withinNoise }) => {
+      const mark = (text: string, isNoise = false): string => (isNoise ? `* ${text}` : text);
       const [direct, hub] = [at("server", concurrency), at("hub", concurrency)].map(
         (level) => level?.latency,
       );
@@ -297,14 +308,18 @@ function describeOverhead(
         String(concurrency),
         time(direct?.p50),
         time(hub?.p50),
-        formatChange(p50),
+        mark(formatChange(p50), withinNoise?.p50),
         time(direct?.p99),
         time(hub?.p99),
-        formatChange(p99),
-        formatPercentage(rate),
+        mark(formatChange(p99), withinNoise?.p99),
+        mark(formatPercentage(rate), withinNoise?.rate),
       ];
     }),
   };
+}
+
+function hasNoise({ withinNoise }: OverheadResult): boolean {
+  return withinNoise !== undefined && Object.values(withinNoise).some(Boolean);
 }
 
 function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
@@ -324,7 +339,7 @@ function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
     ...(subjects.length > 1 ? [text("of")] : []),
     ...numberColumns("in flight", "times"),
     text("error"),
-    text("what the first one said"),
+    text("first message"),
   ];
   return [{ title: "Errors", notes: [], columns, rows }];
 }
@@ -359,9 +374,8 @@ export function formatReportText(
   style: TerminalStyle,
 ): string {
   const { bold, dim } = style.colors;
-  const head = [bold(sanitizeLine(title)), ...facts.map((fact) => dim(sanitizeLine(fact)))].join(
-    "\n",
-  );
+  const wrap = (text: string): string => wrapText(sanitizeLine(text), style.width, "  ", "");
+  const head = [bold(wrap(title)), ...facts.map((fact) => dim(wrap(fact)))].join("\n");
   return [head, ...tables.map((table) => formatTable(table, style))].join("\n\n");
 }
 
@@ -379,7 +393,7 @@ function formatTable({ title, notes, columns, rows }: ReportTable, style: Termin
   const titles = align(columns.map((column) => column.title.toUpperCase()));
   return [
     bold(sanitizeLine(title)),
-    ...notes.map((note) => dim(sanitizeLine(note))),
+    ...notes.map((note) => dim(wrapText(sanitizeLine(note), style.width))),
     alignTable(titles, cells.map(align), style),
   ].join("\n");
 }

@@ -6,6 +6,7 @@ import { HubError } from "../../base/errors.ts";
 import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer } from "../../manifest/manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
+import { showWaiting } from "../../terminal/terminal.ts";
 import type { AuthChallenge } from "../../transport/http/target.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -27,17 +28,17 @@ export function describeAuthStatus(
       return status.by === "header" ? "an Authorization header" : "a key file";
     case "none":
       if (auth === "none") return "none";
-      if (auth === "auto") return "none yet; got when the server asks for it";
+      if (auth === "auto") return "none yet; login starts when the server asks for it";
       return `login needed: toolmux auth login ${quoteArgument(name)}`;
     case "authorized": {
       const { expires, isRefreshable } = status;
-      if (isRefreshable) return "authorized, renewed by itself";
+      if (isRefreshable) return "authorized, renewed automatically";
       return expires === undefined
         ? "authorized"
         : `authorized for ${formatDuration(expires - now)}`;
     }
     case "expired":
-      if (status.isRefreshable) return "expired, renewed when it is needed";
+      if (status.isRefreshable) return "expired, renewed at the next use";
       return `expired; login needed: toolmux auth login ${quoteArgument(name)}`;
   }
 }
@@ -74,7 +75,9 @@ export function pickRemoteServers(
       throw usageError(`There is no server "${name}" in the manifest.${near}`);
     }
     if (found.kind !== "remote") {
-      throw usageError(`Server "${name}" has no url: what it bears is set in its env.`);
+      throw usageError(
+        `Server "${name}" is not reached over HTTP, so it has no login; set its credentials in env.`,
+      );
     }
   }
   return servers.filter(
@@ -110,25 +113,37 @@ export async function runLogin(
   const { json, scope, "no-browser": noBrowser } = invocation.options;
   const log = openLog(invocation);
   const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
-  const challenge = await findChallenge(spec, resolved, context);
+  const line = context.terminal.openStatusLine();
+  const wait = (text: string): (() => void) | undefined =>
+    line && showWaiting(line, `${text} ${name}`, systemClock);
+  let endWaiting = wait("asking");
+  const challenge = await findChallenge(spec, resolved, context).finally(endWaiting);
   if (challenge === undefined) {
     throw usageError(
-      `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
+      `Server "${name}" does not ask for a login. To log in anyway, write auth = "oauth" in its table.`,
     );
   }
   const cancelNotice = systemClock.after(WAIT_NOTICE_DELAY, () => {
+    endWaiting?.();
     context.terminal.note(
-      `still waiting: another toolmux may be logging in to ${name}, or it is slow`,
+      `Still preparing the login to ${name}: it is slow, or another toolmux is logging in to it.`,
     );
+    endWaiting = wait("preparing the login to");
   });
+  endWaiting = wait("preparing the login to");
   const showPage = showPageInTerminal(context, noBrowser);
-  const authorizer = await openUserAuthorizer(context, (url, server) => {
+  const authorizer = await openUserAuthorizer(context, async (url, server) => {
     cancelNotice();
-    return showPage(url, server);
+    endWaiting?.();
+    await showPage(url, server);
+    endWaiting = wait("waiting for the login in the browser to");
   });
   const options = { signal: context.signal, onProgress: () => {} };
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
-  await authorizer.login(spec, resolved, challenge, options, scopes).finally(cancelNotice);
+  await authorizer.login(spec, resolved, challenge, options, scopes).finally(() => {
+    cancelNotice();
+    endWaiting?.();
+  });
   const status = await authorizer.getStatus(spec, resolved);
   if (json) context.terminal.printJson(authStatusToJson(spec, status));
   else
@@ -152,10 +167,11 @@ export async function runLogout(
     context.terminal.printJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked });
     return 0;
   }
-  if (!wasLoggedIn) context.terminal.print(`nobody is logged in to ${sanitizeLine(name)}`);
+  if (!wasLoggedIn) context.terminal.print(`not logged in to ${sanitizeLine(name)}`);
   else if (isRevoked) context.terminal.print(`logged out of ${sanitizeLine(name)}`);
   else {
-    const rest = "its authorization server was not told, and may take the token until it expires";
+    const rest =
+      "the authorization server was not reached and may accept the token until it expires";
     context.terminal.print(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;
@@ -223,7 +239,8 @@ export async function printAuthStatus(
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, context)));
   if (invocation.options.json) context.terminal.printJson({ servers: rows.map(toJson) });
-  else if (rows.length === 0) context.terminal.print("no server is reached over HTTP");
+  else if (rows.length === 0)
+    context.terminal.print("no server in the manifest is reached over HTTP");
   else context.terminal.printTable(["SERVER", "AUTHORIZATION", "ISSUER"], rows.map(toCells));
   return 0;
 }
@@ -267,10 +284,10 @@ export async function runAuth(
     return printAuthStatus(invocation, context, names);
   }
   if (verb !== "login" && verb !== "logout") {
-    throw usageError(`auth is followed by login, logout or status, not by "${verb}".`);
+    throw usageError(`The first argument of auth must be login, logout or status, not "${verb}".`);
   }
   if (name === undefined || names.length > 1) {
-    throw usageError(`auth ${verb} needs the name of one server.`);
+    throw usageError(`toolmux auth ${verb} needs the name of one server.`);
   }
   return verb === "login"
     ? runLogin(invocation, context, name)

@@ -15,10 +15,10 @@ import { openBenchSetup } from "../bench-targets.ts";
 /** @throws {HubError} usage if the file cannot be written, insofar as that can be checked without writing it */
 export async function checkReportFile(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
-  if (stats?.isDirectory()) throw unwritable(path, "it is a folder");
+  if (stats?.isDirectory()) throw unwritable(path, "it is a directory");
   const folder = dirname(resolve(path));
   try {
-    if (!(await stat(folder)).isDirectory()) throw unwritable(path, `${folder} is no folder`);
+    if (!(await stat(folder)).isDirectory()) throw unwritable(path, `${folder} is not a directory`);
     await access(stats ? path : folder, constants.W_OK);
   } catch (error) {
     throw error instanceof HubError ? error : unwritable(path, error);
@@ -42,7 +42,7 @@ export async function writeReportFile(path: string, result: BenchResult): Promis
 
 function unwritable(path: string, reason: unknown): HubError {
   const cause = reason instanceof Error ? reason.message : String(reason);
-  return new HubError("usage", `The page cannot be written to ${path}: ${cause}.`, {
+  return new HubError("usage", `Could not write the report to ${path}: ${cause}.`, {
     cause: reason,
   });
 }
@@ -95,7 +95,7 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
       );
       if (htmlFile === undefined) return;
       await writeReportFile(htmlFile, result);
-      context.terminal.note(`wrote ${htmlFile}`);
+      context.terminal.note(`Wrote the report: ${htmlFile}`);
     },
   };
 }

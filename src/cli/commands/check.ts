@@ -242,11 +242,9 @@ async function findIdleRules(
   context: CommandContext,
 ): Promise<readonly string[]> {
   if (!manifest.servers.some(hasRules)) return [];
-  const { savedListing } = await import("../doctor/listing.ts");
-  const { catalog } = await savedListing(manifest, context, Date.now());
-  return (catalog?.notes ?? []).flatMap((note) =>
-    isIdleRule(note) ? [describeIdleRule(note)] : [],
-  );
+  const { readSavedCatalog } = await import("../saved-catalog.ts");
+  const { catalog } = await readSavedCatalog(manifest, context);
+  return catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
 }
 
 /** References to servers that no plugin provides. */

@@ -49,6 +49,12 @@ function formatBash(commands: readonly Command[]): string[] {
     "  compopt -o filenames 2>/dev/null",
     '  COMPREPLY=($(compgen "$1" -- "$cur"))',
     "}",
+    "# The words $1, and those that depend on the manifest and on what servers list.",
+    "_toolmux_known() {",
+    "  local IFS=$'\\n'",
+    '  COMPREPLY=($(compgen -W "$1$IFS$(toolmux internal complete "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)" -- "$cur"))',
+    "  if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi",
+    "}",
     "_toolmux() {",
     "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= skip= count=0 i",
     "  COMPREPLY=()",
@@ -83,8 +89,14 @@ function formatBash(commands: readonly Command[]): string[] {
     "  case $command:$count in",
     `    :*) ${complete("command")} ;;`,
     ...commands
-      .filter(({ choices }) => choices !== undefined)
+      .filter(({ choices, hasKnownWords }) => choices !== undefined && !hasKnownWords)
       .map(({ name, choices }) => `    ${name}:0) ${complete(choices)} ;;`),
+    ...commands
+      .filter(({ hasKnownWords }) => hasKnownWords)
+      .flatMap((command) => [
+        `    ${command.name}:0) _toolmux_known ${quote(fixedWordsOf(command).join("\n"))} ;;`,
+        `    ${command.name}:*) _toolmux_known '' ;;`,
+      ]),
     "  esac",
     "}",
     "complete -F _toolmux toolmux",
@@ -107,11 +119,28 @@ function formatZsh(commands: readonly Command[]): string[] {
       return quote(`${repeats ? "*" : ""}${words.join("")}${rest}${valuePart}`);
     return `${quote(`(${words.join(" ")})`)}{${words.join(",")}}${quote(rest + valuePart)}`;
   };
+  const argumentsOf = (command: Pick<Command, "words" | "choices" | "hasKnownWords">): string[] => {
+    const { words, choices, hasKnownWords } = command;
+    const [, most] = words;
+    const many = most > 1 ? "*" : "1";
+    if (most === 0) return [];
+    if (!hasKnownWords) return [`${many}:argument:${action(choices)}`];
+    const fixed = fixedWordsOf(command);
+    const first = `1:argument: _toolmux_known ${fixed.join(" ")}`.trimEnd();
+    return most > 1 ? [first, "*:argument: _toolmux_known"] : [first];
+  };
   const list = (lines: readonly string[]) => lines.map((line) => `        ${line}`).join(" \\\n");
   return [
     "#compdef toolmux",
+    "# The words $@, and those that depend on the manifest and on what servers list.",
+    "_toolmux_known() {",
+    '  local -a known=("$@" ${(f)"$(toolmux internal complete $typed 2>/dev/null)"})',
+    "  compadd -- ${known:#*=}",
+    "  compadd -S '' -- ${(M)known:#*=}",
+    "}",
     "_toolmux() {",
     "  local curcontext=$curcontext state line ret=1",
+    "  local -a typed=(${words[2,CURRENT-1]})",
     "  typeset -A opt_args",
     "  local -a commands",
     "  commands=(",
@@ -126,12 +155,12 @@ function formatZsh(commands: readonly Command[]): string[] {
     "    command) _describe -t commands command commands && ret=0 ;;",
     "    argument)",
     "      case $words[1] in",
-    ...commands.flatMap(({ name, options, choices, words: [, most] }) => [
+    ...commands.flatMap(({ name, options, ...command }) => [
       `      ${name})`,
       "        _arguments \\",
       `${list([
         ...namedOptions(options, GLOBAL_OPTIONS).map(argument),
-        ...(most > 0 ? [quote(`${most > 1 ? "*" : "1"}:argument:${action(choices)}`)] : []),
+        ...argumentsOf(command).map(quote),
       ])} && ret=0`,
       "        ;;",
     ]),
@@ -190,9 +219,14 @@ function formatFish(commands: readonly Command[]): string[] {
     "function __toolmux_first",
     "    __toolmux_at $argv; and test (count (__toolmux_words)) -eq 1",
     "end",
+    "# The words that depend on the manifest and on what servers list.",
+    "function __toolmux_known",
+    "    set -l words (commandline -opc)",
+    "    toolmux internal complete $words[2..] 2>/dev/null",
+    "end",
     "complete -c toolmux -f",
     ...namedOptions(GLOBAL_OPTIONS).map((one) => option("", one)),
-    ...commands.flatMap(({ name, summary, options, choices }) => [
+    ...commands.flatMap(({ name, summary, options, choices, hasKnownWords }) => [
       `complete -c toolmux -n 'test (count (__toolmux_words)) -eq 0' -a ${name} -d ${quote(summary)}`,
       ...namedOptions(options).map((one) => option(at(name), one)),
       ...(choices === undefined
@@ -200,8 +234,14 @@ function formatFish(commands: readonly Command[]): string[] {
         : [
             `complete -c toolmux -n ${quote(`__toolmux_first ${name}`)}${completeChoices(choices)}`,
           ]),
+      ...(hasKnownWords ? [`complete -c toolmux${at(name)} -a "(__toolmux_known)"`] : []),
     ]),
   ];
+}
+
+/** The words of a command's first argument that do not depend on the manifest. */
+function fixedWordsOf({ choices }: Pick<Command, "choices">): readonly string[] {
+  return Array.isArray(choices) ? (choices as readonly string[]) : [];
 }
 
 function namesOf(commands: readonly Command[]): readonly string[] {

@@ -1,3 +1,4 @@
+import { wrapText } from "../../terminal/terminal.ts";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,11 +29,17 @@ export async function demo(
       args: [...firstArgs, "serve", "--config", file],
       env: withoutManifest(env),
     };
-    terminal.print(`One client, one hub, and behind it the servers ${DEMO_SERVERS.join(", ")}.\n`);
-    const isGood = await runDemoSteps(program, BROKEN_SERVER_MESSAGE, terminal.stdout, signal);
-    if (!isGood) return 1;
-    terminal.print(
-      "\nAll is as it should be. To use toolmux, put this into your MCP client's configuration:\n",
+    const { width } = terminal.stdout;
+    const print = (text: string): void => terminal.print(wrapText(text, width));
+    const names = `${DEMO_SERVERS.slice(0, -1).join(", ")} and ${DEMO_SERVERS.at(-1)}`;
+    print(`One MCP client uses one hub with four servers: ${names}.\n`);
+    const isGood = await runDemoSteps(program, BROKEN_SERVER_MESSAGE, terminal, signal);
+    if (!isGood) {
+      print("\nSome steps failed. toolmux doctor looks for problems of this machine.");
+      return 1;
+    }
+    print(
+      "\nAll steps succeeded. To use toolmux with your own servers, run toolmux import and then toolmux install CLIENT. Or write this entry into the configuration of your MCP client:\n",
     );
     terminal.print(formatClientEntry(["/path/to/your/toolmux.toml"]));
     return 0;

@@ -9,6 +9,6 @@ export function help(
   { terminal }: CommandContext,
 ): Promise<number> {
   const named = name === undefined ? undefined : commandNamed(name, commands);
-  terminal.print(formatHelp(commands, named));
+  terminal.print(formatHelp(commands, named, terminal.stdout));
   return Promise.resolve(0);
 }

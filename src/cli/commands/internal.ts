@@ -1,23 +1,42 @@
 import process from "node:process";
+import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../args.ts";
+import type { CommandContext } from "../command.ts";
 import { BROKEN_SERVER_MESSAGE, DEMO_SERVERS } from "./demo.ts";
 
 /** The programs that only toolmux itself starts, by name. */
-const PROGRAMS: Readonly<Record<string, (args: readonly string[]) => Promise<number>>> = {
+const PROGRAMS: Readonly<
+  Record<string, (args: readonly string[], context: CommandContext) => Promise<number>>
+> = {
+  complete: printCompletedWords,
   "demo-server": runDemoServer,
   "echo-server": runEchoServer,
   "stdio-proxy": runStdioProxy,
 };
 
 /**
- * `toolmux internal NAME …`: runs a program that only toolmux itself starts: a server of the demo, or a part of a
- * measurement. It is no command for people, so help and completions do not list it.
+ * `toolmux internal NAME …`: runs a program that only toolmux itself starts: a server of the demo, a part of a
+ * measurement, or the completion of a word. It is no command for people, so help and completions do not list it.
  * @throws {HubError} usage
  */
-export function runInternal([name = "", ...args]: readonly string[]): Promise<number> {
+export function runInternal(
+  [name = "", ...args]: readonly string[],
+  context: CommandContext,
+): Promise<number> {
   const program = Object.hasOwn(PROGRAMS, name) ? PROGRAMS[name] : undefined;
   if (program === undefined) throw misuseError();
-  return program(args);
+  return program(args, context);
+}
+
+/** The words that may come next on a command line, one a line; for the scripts of `toolmux completions`. */
+async function printCompletedWords(
+  typed: readonly string[],
+  context: CommandContext,
+): Promise<number> {
+  const { completeWords } = await import("../complete.ts");
+  const words = await completeWords(typed, context);
+  if (words.length > 0) context.terminal.print(words.map(sanitizeLine).join("\n"));
+  return 0;
 }
 
 /** One of the embedded servers of `toolmux demo`. */

@@ -1,4 +1,4 @@
-import { count } from "../../base/format.ts";
+import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/catalog.ts";
@@ -10,7 +10,7 @@ import { describeUrl } from "../server-description.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { openHub, openSnapshots, withoutEarlyStarts } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
 import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";
@@ -30,24 +30,41 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
 /** The options of `list`. */
 interface ListOptions {
   readonly all: boolean;
+  readonly fresh: boolean;
   readonly json: boolean;
 }
 
+/** What to list: entries of one kind, or the servers; of the named servers only, if any are named. */
+interface Request {
+  readonly what: List;
+  readonly servers: readonly string[];
+}
+
 /**
- * `toolmux list`: starts every server, waits until each is connected, has failed or is late, and prints the
- * entries.
+ * `toolmux list`: prints what is known of the servers. Those of which nothing is known, or all with `--fresh`, are
+ * started; it waits until each of these is connected, has failed or is late.
  */
 export async function list(
   invocation: Invocation<ListOptions>,
   context: CommandContext,
 ): Promise<number> {
   const { args, options } = invocation;
-  const what = readList(args[0] ?? "tools");
   const line = options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
-  const { hub, bus, manifest, close } = await openHub(loaded, context, log, { authorizes: false });
-  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
+  let request: Request = { what: "tools", servers: [] };
+  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
+    authorizes: false,
+    snapshots: openSnapshots(context, log, options.fresh ? "nothing" : "newest"),
+    choose(all) {
+      request = readRequest(args, all);
+      const chosen = { ...all, servers: pickServers(all, request.servers) };
+      return options.fresh ? chosen : withoutEarlyStarts(chosen);
+    },
+  });
+  const { what } = request;
+  const started = options.fresh ? startedServersOf(manifest) : undefined;
+  const endProgress = line && openStartProgress(started, bus, line, systemClock);
   try {
     const client = await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
@@ -55,12 +72,13 @@ export async function list(
     const statuses = serverStatesOf(manifest, hub);
     const code = exitCode(statuses);
     if (what === "servers") printServers(manifest, statuses, options, context);
-    else await printEntries(what, client, hub, options, context);
+    else await printEntries(what, { client, hub, statuses }, options, context);
     if (what !== "servers") printFailures(statuses, context);
     if (code === 0 && !options.json) {
       context.terminal.print(
         what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
       );
+      printAge(statuses, context);
     }
     return code;
   } finally {
@@ -69,17 +87,52 @@ export async function list(
   }
 }
 
-function readList(word: string): List {
-  const found = LISTS.find((one) => one === word);
-  if (found !== undefined) return found;
+/** @throws {HubError} usage */
+function readRequest(words: readonly string[], { servers }: Manifest): Request {
+  const [first = "tools", ...rest] = words;
+  const what = LISTS.find((one) => one === first);
+  if (what !== undefined) return { what, servers: rest };
+  const names = servers.map(({ name }) => name);
+  if (names.includes(first)) return { what: "tools", servers: words };
   const known = `${LISTS.slice(0, -1).join(", ")} and ${LISTS.at(-1)}`;
-  throw usageError(`There is no list of "${word}", only of ${known}.${suggestName(word, LISTS)}`);
+  const near = suggestName(first, [...LISTS, ...names]);
+  throw usageError(`"${first}" is neither a server nor a list. The lists are ${known}.${near}`);
+}
+
+/** The named servers, or all. @throws {HubError} usage */
+function pickServers({ servers }: Manifest, names: readonly string[]): Manifest["servers"] {
+  const known = servers.map(({ name }) => name);
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined)
+    throw usageError(`There is no server "${unknown}".${suggestName(unknown, known)}`);
+  return names.length === 0 ? servers : servers.filter(({ name }) => names.includes(name));
+}
+
+/** Says when the servers that were not asked were last listed. */
+function printAge(states: readonly ServerState[], { terminal }: CommandContext): void {
+  const oldest = oldestListing(states);
+  if (oldest === undefined) return;
+  const age = formatAge(Date.now() - oldest);
+  terminal.print(
+    terminal.stdout.colors.dim(`listed ${age}; to ask the servers now: toolmux list --fresh`),
+  );
+}
+
+function oldestListing(states: readonly ServerState[]): number | undefined {
+  const times = states.flatMap((state) => (state.at === "idle" ? (state.listedAt ?? []) : []));
+  return times.length === 0 ? undefined : Math.min(...times);
+}
+
+/** The hub that is listed, over a client of it, and the states of its servers. */
+interface Listed {
+  readonly client: InProcessClient;
+  readonly hub: Hub;
+  readonly statuses: readonly ServerState[];
 }
 
 async function printEntries(
   what: EntryList,
-  client: InProcessClient,
-  hub: Hub,
+  { client, hub, statuses }: Listed,
   { json, all }: ListOptions,
   { terminal }: CommandContext,
 ): Promise<void> {
@@ -97,7 +150,9 @@ async function printEntries(
     });
     const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
     const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
-    terminal.print(`{${members.join(",\n")}${more}}`);
+    const ages = agesToJson(statuses);
+    const listedAt = ages === undefined ? "" : `,\n"listedAt":${formatJson(ages)}`;
+    terminal.print(`{${members.join(",\n")}${more}${listedAt}}`);
     return;
   }
   const rows = lists.flat().map(({ key: name, bytes }) => {
@@ -112,6 +167,16 @@ async function printEntries(
   });
   if (rows.length > 0 && noteRows.length > 0) terminal.print();
   terminal.printTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows);
+}
+
+/** When each server that was not asked was last listed, by its name; undefined if all were asked. */
+function agesToJson(states: readonly ServerState[]): object | undefined {
+  const ages = states.flatMap((state) =>
+    state.at === "idle" && state.listedAt !== undefined
+      ? [[state.server, new Date(state.listedAt).toISOString()] as const]
+      : [],
+  );
+  return ages.length === 0 ? undefined : Object.fromEntries(ages);
 }
 
 /** The skills that modern clients see. */
@@ -156,8 +221,16 @@ function countEntries(what: EntryList, statuses: readonly ServerState[], hub: Hu
   return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }
 
+const STATE_COLORS = {
+  connected: "green",
+  idle: "dim",
+  starting: "yellow",
+  failed: "red",
+  disabled: "dim",
+} as const satisfies Record<ServerState["at"], string>;
+
 function countServers(serverStates: readonly ServerState[]): string {
-  const states = ["connected", "idle", "starting", "failed", "disabled"].map((state) => {
+  const states = (["connected", "idle", "starting", "failed", "disabled"] as const).map((state) => {
     const number = serverStates.filter(({ at }) => at === state).length;
     return number === 0 ? "" : `${number} ${state}`;
   });
@@ -199,7 +272,10 @@ function printServers(
   };
   const rows = statuses.map((state) => [
     state.server,
-    state.at === "starting" ? formatStartingTime(state.elapsed) : state.at,
+    {
+      text: state.at === "starting" ? formatStartingTime(state.elapsed) : state.at,
+      color: terminal.stdout.colors[STATE_COLORS[state.at]],
+    },
     "tools" in state ? String(state.tools) : "",
     ...transportCells(state),
     state.at === "failed" ? formatFailureLine(state.cause) : "",
@@ -221,7 +297,11 @@ function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): ob
     const { era, protocolVersion } = peer ?? {};
     return { name, ...state, tools: serverState.tools, way, era, protocolVersion };
   }
-  if ("tools" in serverState) return { name, ...state, tools: serverState.tools };
+  if (serverState.at === "idle") {
+    const { tools, listedAt } = serverState;
+    const listed = listedAt === undefined ? {} : { listedAt: new Date(listedAt).toISOString() };
+    return { name, ...state, tools, ...listed };
+  }
   if (serverState.at === "disabled") return { name, ...state };
   if (serverState.at === "starting")
     return { name, ...state, elapsed: Math.round(serverState.elapsed) };

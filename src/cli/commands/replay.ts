@@ -45,8 +45,7 @@ export async function replay(
   const speed = readSpeed(options.speed ?? "1");
   const recorded = readRecording(await read(resolve(context.cwd, path), path), path);
   const stderrWriter = new StderrWriter(
-    (missing) =>
-      `${count(missing, "line")} ${missing === 1 ? "is" : "are"} missing here: nobody read`,
+    (missing) => `${count(missing, "line")} omitted here, because stderr was not read in time`,
   );
   const log = (level: "info" | "warn", text: string): void =>
     stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));
@@ -76,7 +75,7 @@ export async function replay(
       await serveReplayHub(manifest, servers, invocation, context);
     } else {
       hasEnded = await serveOneServer(server, servers, context);
-      if (hasEnded) log("info", `${server} ends here, as it was recorded`);
+      if (hasEnded) log("info", `the recording of ${server} ends here with the end of the server`);
     }
   } finally {
     const unplayed = [...servers.values()].reduce(
@@ -129,7 +128,7 @@ async function serveReplayHub(
       openTransport: ({ name }) => {
         const options = servers.get(name);
         if (options === undefined) {
-          const text = `Server "${name}" was never started in this recording.`;
+          const text = `The recording has no start of server "${name}".`;
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
         const [serverEnd, hubEnd] = memoryTransportPair();
@@ -169,7 +168,7 @@ async function read(file: string, name: string): Promise<Buffer> {
     return await readFile(file);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw usageError(`${name} cannot be read: ${reason}`);
+    throw usageError(`Could not read the recording ${name}: ${reason}`);
   }
 }
 
@@ -178,5 +177,5 @@ function readSpeed(text: string): number {
   if (text === "max") return Number.POSITIVE_INFINITY;
   const speed = /^\d+(?:\.\d+)?$/.test(text) ? Number(text) : 0;
   if (speed > 0 && Number.isFinite(speed)) return speed;
-  throw usageError(`--speed is a number, 1 for as fast as it was, or max, not "${text}".`);
+  throw usageError(`--speed must be a number (1 is the recorded speed) or max, not "${text}".`);
 }

@@ -1,9 +1,10 @@
+import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
-import { type TerminalStyle, truncate } from "../../terminal/terminal.ts";
+import { showWaiting, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
 
@@ -22,12 +23,15 @@ export async function search(
   const { args: words, options } = invocation;
   const log = openLog(invocation);
   const registries = await openRegistries(invocation, context);
+  const line = options.json ? undefined : context.terminal.openStatusLine();
+  const names = registries.map(({ name }) => name).join(", ");
+  const endWaiting = line && showWaiting(line, `searching ${names}`, systemClock);
   const { entries, failures } = await searchRegistries(
     registries,
     words,
     options.limit,
     context.signal,
-  );
+  ).finally(endWaiting);
   logRegistryFailures(failures, log);
   const hasAnswer = failures.length < registries.length;
   if (options.json) {
@@ -39,7 +43,7 @@ export async function search(
     context.terminal.printJson({ servers: entries.map(toJson), failures: failed });
   } else if (entries.length > 0)
     context.terminal.print(describeResults(entries, context.terminal.stdout));
-  else if (hasAnswer) log("warn", `nothing was found for ${words.join(" ")}`);
+  else if (hasAnswer) log("warn", `found no server for "${words.join(" ")}"`);
   return entries.length > 0 ? 0 : hasAnswer ? 1 : 3;
 }
 
@@ -58,15 +62,13 @@ function describeResults(
       `${colors.bold(sanitizeLine(first))} ${colors.dim(sanitizeLine(others.join(" ")))}`,
       ...lines
         .filter((line) => line !== "")
-        .map(
-          (line) =>
-            `  ${truncate(sanitizeLine(line).replaceAll("\n", " "), Math.max(20, width - 2))}`,
-        ),
+        .map((line) => wrapText(sanitizeLine(line), width, "  ")),
     ].join("\n");
   });
   const first = listings.find(({ options: offers }) => offers.length > 0);
-  const hint = first === undefined ? "" : `; to have one: toolmux add ${sanitizeLine(first.name)}`;
-  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
+  const hint = first === undefined ? "" : `; to add one: toolmux add ${sanitizeLine(first.name)}`;
+  const summary = wrapText(count(listings.length, "server") + hint, width, "  ", "");
+  return [...blocks, colors.dim(summary)].join("\n");
 }
 
 /** The ways to run or reach a server, or why it cannot be added by name. */

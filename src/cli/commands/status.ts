@@ -11,9 +11,10 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import {
   alignTable,
   formatStartingTime,
-  formatJson,
+  type Cell,
   type StatusLine,
   type TerminalStyle,
+  wrapText,
 } from "../../terminal/terminal.ts";
 import type { ConnectionStatus } from "../../upstream/status.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
@@ -21,7 +22,7 @@ import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { openHub, openSnapshots } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
 
@@ -83,6 +84,14 @@ const COLORS = {
   none: "yellow",
 } as const satisfies Record<StatusVerdict, string>;
 
+const STATE_COLORS = {
+  connected: "green",
+  starting: "yellow",
+  failed: "red",
+  unsupported: "red",
+  disabled: "dim",
+} as const satisfies Record<ServerDiagnosis["state"], string>;
+
 const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".split(" ");
 
 /** @param env the hub's own environment */
@@ -117,7 +126,7 @@ export function diagnose(
       const { connection, tools: shown } = serverState;
       if (connection.responsive !== false)
         return { ...subject, state: "connected", shown, connection, processStats };
-      const text = `Server "${server}" is connected, but does not answer.`;
+      const text = `Server "${server}" is connected, but does not respond.`;
       return fail(new HubError("notResponding", text, { server }));
     }
   }
@@ -138,80 +147,94 @@ export function describeDiagnoses(
   style: TerminalStyle,
 ): string {
   const { colors } = style;
-  const table = drawTable(diagnoses.map(toRow), style);
+  const table = drawTable(
+    diagnoses.map((it) => toRow(it, style)),
+    style,
+  );
   const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, style)] : []));
   const notes = diagnoses.flatMap((it) => describeNotes(it, style));
-  const verdict = colors[COLORS[verdictOf(diagnoses)]](describeVerdict(diagnoses));
+  const verdict = colors[COLORS[verdictOf(diagnoses)]](
+    wrapText(describeVerdict(diagnoses), style.width),
+  );
   const details = [...failures, ...(notes.length > 0 ? [notes.join("\n")] : [])];
   if (details.length > 0) return [table, ...details, verdict].join("\n\n");
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
 }
 
 /** If the table is too wide, it is split into two: what servers offer, and what runs. */
-function drawTable(rows: readonly (readonly string[])[], style: TerminalStyle): string {
+function drawTable(rows: readonly (readonly Cell[])[], style: TerminalStyle): string {
   const wide = alignTable(TITLES, rows, { ...style, width: Number.POSITIVE_INFINITY });
   const fitting = alignTable(TITLES, rows, style);
   if (fitting === wide) return wide;
   const splitAt = TITLES.indexOf("PID");
-  const first = (row: readonly string[]): readonly string[] => row.slice(0, splitAt);
-  const second = (row: readonly string[]): readonly string[] => [
-    row[0] ?? "",
+  const first = <T>(row: readonly T[]): readonly T[] => row.slice(0, splitAt);
+  const second = <T>(row: readonly T[]): readonly T[] => [
+    ...row.slice(0, 1),
     ...row.slice(splitAt),
   ];
-  const parts = [first, second].map((pick) => alignTable(pick(TITLES), rows.map(pick), style));
-  return parts.join("\n\n");
+  return [
+    alignTable(first(TITLES), rows.map(first), style),
+    alignTable(second(TITLES), rows.map(second), style),
+  ].join("\n\n");
 }
 
 /** "-" means that the server has none; an empty cell means that the number is unknown. */
-function toRow(diagnosis: ServerDiagnosis): readonly string[] {
+function toRow(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly Cell[] {
   const { server, state, transport = "" } = diagnosis;
+  const color = colors[STATE_COLORS[state]];
   if (diagnosis.state !== "connected") {
-    const stateText =
-      diagnosis.state === "starting" ? formatStartingTime(diagnosis.elapsed) : state;
-    return [server, stateText, "", "", "", "", "", "", transport];
+    const text = diagnosis.state === "starting" ? formatStartingTime(diagnosis.elapsed) : state;
+    return [server, { text, color }, "", "", "", "", "", "", transport];
   }
   const { shown, connection, processStats } = diagnosis;
   const { tools = 0, prompts, resources, startDuration, peer, way: transportKind } = connection;
-  const stateText = transportKind ?? transport;
+  const way = transportKind ?? transport;
   return [
     server,
-    state,
+    { text: state, color },
     shown === tools ? String(tools) : `${shown} of ${tools}`,
     prompts === 0 ? "-" : String(prompts ?? ""),
     resources === 0 ? "-" : String(resources ?? ""),
     startDuration === undefined ? "" : formatDuration(startDuration),
     String(processStats?.pid ?? ""),
     processStats === undefined ? "" : formatSize(processStats.memory),
-    peer === undefined ? stateText : `${stateText}, ${peer.era} ${peer.protocolVersion}`,
+    peer === undefined ? way : `${way}, ${peer.era} ${peer.protocolVersion}`,
   ];
 }
 
 function describeFailure(
   { server, start, cause, hints }: FailedServer,
-  { colors }: TerminalStyle,
+  { colors, width }: TerminalStyle,
 ): string {
   const { message, code, step, stderr } = cause;
   const where = step === undefined ? "" : ` at step ${step}`;
+  const wrap = (text: string, first: string, indent = first): string =>
+    wrapText(sanitizeLine(text), width, indent, first);
   return [
-    colors.bold(sanitizeLine(`${server}: failed${where} (${code})`)),
-    ...(start === undefined ? [] : [`  ${sanitizeLine(start)}`]),
-    `  ${sanitizeLine(message)}`,
-    ...stderr.map((line) => `  | ${sanitizeLine(line)}`),
-    ...hints.map((line) => `  - ${sanitizeLine(line)}`),
+    colors.bold(wrap(`${server}: failed${where} (${code})`, "", "  ")),
+    ...(start === undefined ? [] : [wrap(start, "  ", "    ")]),
+    wrap(message, "  "),
+    ...stderr.map((line) => colors.dim(wrap(line, "  | "))),
+    ...hints.map((line) => wrap(line, "  - ", "    ")),
   ].join("\n");
 }
 
 /** Notes about a server that is available. */
-function describeNotes(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly string[] {
+function describeNotes(
+  diagnosis: ServerDiagnosis,
+  { colors, width }: TerminalStyle,
+): readonly string[] {
   if (diagnosis.state !== "connected") return [];
   const { strayOutput } = diagnosis.connection;
+  const server = sanitizeLine(diagnosis.server);
   const texts = [
     ...(strayOutput === undefined ? [] : [describeStrayOutput(strayOutput)]),
     ...(diagnosis.unusedRules ?? []),
   ];
-  return texts.map(
-    (text) => `${colors.bold(sanitizeLine(diagnosis.server))}: ${sanitizeLine(text)}`,
-  );
+  return texts.map((text) => {
+    const line = wrapText(`${server}: ${sanitizeLine(text)}`, width, "  ", "");
+    return colors.bold(server) + line.slice(server.length);
+  });
 }
 
 function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
@@ -225,14 +248,16 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
       return `all healthy: ${servers}${more}`;
     case "partial": {
       const [failed, starting] = [counted("failed", "unsupported"), counted("starting")];
-      if (starting === 0) return `partial failure: ${failed} of ${servers} failed${more}`;
+      if (starting === 0) return `${failed} of ${servers} failed${more}`;
       const also = failed === 0 ? "" : `, ${failed} failed`;
       return `not all ready: ${starting} of ${servers} still starting${also}${more}`;
     }
     case "failed":
       return `all failed: ${servers}${more}`;
     case "none":
-      return `no servers to ask${more}`;
+      return disabled > 0
+        ? `no server is enabled${more}`
+        : "no servers in the manifest; add them with toolmux import or toolmux add NAME";
   }
 }
 
@@ -294,27 +319,28 @@ export interface StartProgress {
 }
 
 /**
- * Shows the progress of starting these servers in a status line, until stopped.
+ * Shows the progress of starting servers in a status line, until stopped. @param servers undefined: those that start
  * @returns a function that stops this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
-  servers: readonly string[],
+  servers: readonly string[] | undefined,
   bus: EventBus,
   line: StatusLine,
   clock: Clock,
 ): () => void {
   const progress = new Map<string, StartProgress>(
-    servers.map((server) => [server, { server, state: "idle", since: clock.now() }]),
+    (servers ?? []).map((server) => [server, { server, state: "idle", since: clock.now() }]),
   );
   let cancelTimer = (): void => {};
   const draw = (): void => {
     cancelTimer();
-    line.show(describeStartProgress([...progress.values()], clock.now()));
+    if (progress.size > 0) line.show(describeStartProgress([...progress.values()], clock.now()));
     cancelTimer = clock.after(REDRAW_INTERVAL, draw);
   };
   const unsubscribe = bus.subscribe(
     (event) => {
-      if (event.kind !== "state" || !progress.has(event.server)) return;
+      if (event.kind !== "state") return;
+      if (servers !== undefined && !progress.has(event.server)) return;
       const { server, to: state } = event;
       progress.set(server, { server, state, since: clock.now() });
       draw();
@@ -371,16 +397,14 @@ export async function status(
     choose: (all) => pickServers(all, invocation.args),
     // Checking the status must not open login pages.
     authorizes: false,
+    snapshots: openSnapshots(context, log, "nothing"),
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     const diagnoses = await abortable(diagnoseServers(manifest, hub, context), context.signal);
     endProgress?.();
-    context.terminal.print(
-      isForPeople
-        ? describeDiagnoses(diagnoses, context.terminal.stdout)
-        : formatJson(statusToJson(diagnoses)),
-    );
+    if (isForPeople) context.terminal.print(describeDiagnoses(diagnoses, context.terminal.stdout));
+    else context.terminal.printJson(statusToJson(diagnoses));
     return EXIT_CODES[verdictOf(diagnoses)];
   } finally {
     endProgress?.();
@@ -425,7 +449,8 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   const known = manifest.servers.map(({ name }) => name);
   const unknown = names.find((name) => !known.includes(name));
   if (unknown !== undefined) {
-    const near = suggestName(unknown, known) || " toolmux check shows what there is.";
+    const available = known.length === 0 ? "It has no servers." : `It has ${known.join(", ")}.`;
+    const near = suggestName(unknown, known) || ` ${available}`;
     throw usageError(`There is no server "${unknown}" in the manifest.${near}`);
   }
   const servers = manifest.servers.filter(({ name }) => names.length === 0 || names.includes(name));

@@ -9,7 +9,7 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadOptions, openLog } from "../load-manifest.ts";
+import { loadOptions, openLogBeside } from "../load-manifest.ts";
 import { manifestToEdit } from "../manifest-file.ts";
 import { checkClients } from "./clients.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
@@ -157,7 +157,8 @@ export async function collectFindings(
   // Reading toolmux's own files restricts their permissions, so those are checked first.
   const disk = await checkDisk(manifest, context, now);
   const isThere = await exists(await manifestToEdit(invocation.config.at(-1), context));
-  const log = openLog(invocation);
+  const line = invocation.options.json ? undefined : context.terminal.openStatusLine();
+  const log = openLogBeside(line, invocation);
   /**
    * Values redacted in all findings: plaintext secrets in the manifest, and resolved values. Both may recur
    * in servers' texts and in advice.
@@ -172,7 +173,7 @@ export async function collectFindings(
   ]);
   const saved = await savedListing(manifest, context, now);
   const isLive = manifest !== undefined && invocation.options.connect;
-  const listing = isLive ? await connectAndList(manifest, context, log) : saved;
+  const listing = isLive ? await connectAndList(manifest, context, log, line) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [

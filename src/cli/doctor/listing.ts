@@ -1,37 +1,24 @@
 import { count } from "../../base/format.ts";
-import process from "node:process";
 import { textOf } from "../../base/bytes.ts";
-import { abortable } from "../../base/clock.ts";
+import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
-import {
-  buildCatalog,
-  type CatalogSource,
-  type Catalog,
-  type ExposureNote,
-} from "../../catalog/catalog.ts";
+import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { InProcessClient } from "../../frontend/in-process-client.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { nameRulesOf } from "../../hub/options.ts";
-import {
-  type ExternalServer,
-  isRunnable,
-  type Manifest,
-  type ServerSpec,
-} from "../../manifest/manifest.ts";
+import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { isTable } from "../../manifest/table.ts";
-import { capabilityClassOf, readCapabilities } from "../../protocol/capabilities.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
-import type { SnapshotKey } from "../../snapshot/snapshots.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
-import { formatStartingTime } from "../../terminal/terminal.ts";
+import { formatStartingTime, type StatusLine } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
+import { openStartProgress, startedServersOf } from "../commands/status.ts";
 import { hintsFor } from "../hints.ts";
 import type { CommandLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
+import { readSavedCatalog } from "../saved-catalog.ts";
 import { serverStatesOf } from "../server-state.ts";
-import { openTransportFactory } from "../transport-factory.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";
 import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";
@@ -56,14 +43,7 @@ export async function savedListing(
   const index = await readSnapshotIndex(stateFolder(context.env, context.platform), now);
   const findings = [...checkSnapshotFiles(index)];
   if (manifest === undefined) return { catalog: undefined, findings };
-  const sources: CatalogSource[] = [];
-  const unknown: string[] = [];
-  for (const spec of manifest.servers) {
-    if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
-    const source = isResolvable(spec) ? await sourceFromSnapshot(spec, index, context) : undefined;
-    if (source !== undefined) sources.push(source);
-    else unknown.push(spec.name);
-  }
+  const { catalog, unknown } = await readSavedCatalog(manifest, context, index, isResolvable);
   if (unknown.length > 0) {
     const names = unknown.slice(0, MAX_SERVER_NAMES).join(", ");
     const more =
@@ -72,7 +52,7 @@ export async function savedListing(
     const advice = "toolmux doctor --connect starts the servers and looks.";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
-  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), findings };
+  return { catalog, findings };
 }
 
 function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
@@ -107,66 +87,6 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
   ];
 }
 
-async function sourceFromSnapshot(
-  spec: ExternalServer,
-  index: SnapshotIndex,
-  context: CommandContext,
-): Promise<CatalogSource | undefined> {
-  const { resolveIdentity: identify } = openTransportFactory(context, () =>
-    Promise.reject(new Error("Nobody logs in here.")),
-  );
-  const identity = await identify(spec, new Map());
-  const snapshot = identity && (await index.find(possibleSnapshotKeys(identity)));
-  if (snapshot === undefined) return undefined;
-  const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
-  return {
-    server,
-    listing: snapshot.listing,
-    rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
-    skills,
-    limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
-  };
-}
-
-const DECLARED = {};
-const ROOTS_CAPABILITIES = [undefined, { listChanged: true }, DECLARED];
-const SAMPLING_CAPABILITIES = [
-  undefined,
-  DECLARED,
-  { tools: DECLARED },
-  { context: DECLARED, tools: DECLARED },
-  { context: DECLARED },
-];
-const ELICITATION_CAPABILITIES = [
-  undefined,
-  { form: DECLARED },
-  { form: DECLARED, url: DECLARED },
-  { url: DECLARED },
-];
-/** The sets of extensions that clients are known to declare. */
-const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
-
-/**
- * The snapshot keys of a server for every combination of client capabilities. All are tried: a snapshot is found by a
- * hash of its key, so stored keys cannot be listed.
- */
-function* possibleSnapshotKeys(
-  identity: Omit<SnapshotKey, "era" | "capabilities">,
-): Iterable<SnapshotKey> {
-  for (const roots of ROOTS_CAPABILITIES) {
-    for (const sampling of SAMPLING_CAPABILITIES) {
-      for (const elicitation of ELICITATION_CAPABILITIES) {
-        const all = readCapabilities({ roots, sampling, elicitation });
-        for (const names of EXTENSIONS) {
-          const capabilities = capabilityClassOf(all, names);
-          yield { ...identity, era: "legacy", capabilities };
-          yield { ...identity, era: "modern", capabilities };
-        }
-      }
-    }
-  }
-}
-
 /**
  * Starts every server and lists what clients would see now. @throws {HubError} manifestInvalid if a plugin
  * cannot be set up
@@ -175,14 +95,17 @@ export async function connectAndList(
   loaded: Manifest,
   context: CommandContext,
   log: CommandLog,
+  line: StatusLine | undefined,
 ): Promise<VisibleListing> {
-  const { hub, manifest, redact, close } = await openHub(loaded, context, log, {
+  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
+  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
     await InProcessClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
+    endProgress?.();
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === state.server);
       if (state.at === "starting") {
@@ -203,6 +126,7 @@ export async function connectAndList(
     });
     return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };
   } finally {
+    endProgress?.();
     await close();
   }
 }
@@ -231,11 +155,6 @@ function isAuthenticating(hub: Hub, server: string): boolean {
 function withoutRetries(spec: ServerSpec): ServerSpec {
   if (!isRunnable(spec)) return spec;
   return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
-}
-
-/** Hash for truncated names; loaded only if one is needed. */
-function sha256(text: string): Uint8Array {
-  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }
 
 /**

@@ -97,7 +97,10 @@ function checkEqual(header: string, actual: string | null | undefined, expected:
 }
 
 function headerMismatch(header: string): HubError {
-  return new HubError("headerMismatch", `The header ${header} does not say what the request says.`);
+  return new HubError(
+    "headerMismatch",
+    `The header ${header} does not match the body of the request.`,
+  );
 }
 
 /** Maximum number of modern HTTP requests in flight, of all clients. */

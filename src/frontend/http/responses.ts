@@ -55,7 +55,7 @@ interface ErrorResponseOptions {
 export function bodyErrorResponse(error: BodyError, limit: number): Response {
   switch (error) {
     case "tooLarge": {
-      const text = `A message has at most ${limit} bytes here.`;
+      const text = `The message is larger than the limit of ${limit} bytes.`;
       return errorResponse(413, text, { code: "messageTooLarge" });
     }
     case "tooMany":

@@ -168,14 +168,14 @@ export class SessionTransport implements Transport, PostReceiver {
       return this.#paused.promise.then(() => this.receive(message, accepts));
     if (this.#isClosed) return errorResponse(404, "The session has ended.");
     if (message.kind === "batch" && !allowsBatches(this.#version)) {
-      return errorResponse(400, "This protocol revision has no batches.");
+      return errorResponse(400, "This protocol revision does not support batches.");
     }
     if (!needsAnswer(message)) {
       this.#events?.frame(message);
       return acceptedResponse();
     }
     if (this.queued > SESSION_LIMITS.maxBytes) {
-      const text = "Too much of what this session was sent is unread.";
+      const text = "The client of this session has too many unread messages.";
       return errorResponse(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
     }
     const response = new PostResponse(this, accepts);
@@ -335,7 +335,7 @@ export class HttpSessions {
     subset: ServerSubset,
   ): Promise<Response> {
     if (this.isFull) {
-      const text = "There are as many sessions as there can be.";
+      const text = "The limit of sessions is reached. Close a session, or try again later.";
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }

@@ -50,7 +50,7 @@ function missingCapabilityErrorOf(
   if (!isError && body.value("isError") !== true) return undefined;
   const serverText = isError ? body.value("message") : firstText(body.value("content"));
   const names = Object.keys(required).join(" and ");
-  const text = `Server "${server}" needs a client that can be asked for ${names}.`;
+  const text = `Server "${server}" needs a client that supports ${names}.`;
   const data = { requiredCapabilities: required };
   return new HubError(
     "missingCapability",
@@ -167,7 +167,7 @@ export class ModernCall implements Caller, AwaitingCall {
 
   sendServerRequest(request: ServerRequest): () => void {
     if (this.#state === "over") {
-      request.fail(new HubError("notAsked", "The request that it was for is over."));
+      request.fail(new HubError("notAsked", "The request that the server asked for has ended."));
       return () => {};
     }
     const key = `input-${++this.#count}`;
@@ -335,7 +335,7 @@ export class ModernCall implements Caller, AwaitingCall {
   #finish(): void {
     if (this.#state === "over") return;
     this.#state = "over";
-    this.#failServerRequests("The request that it was for is over.");
+    this.#failServerRequests("The request that the server asked for has ended.");
     this.#client.onCallEnd(this);
   }
 }

@@ -168,8 +168,8 @@ export class ModernClient implements ClientChannel {
     if (call !== undefined && others.length === 0) return call.sendServerRequest(request);
     const text =
       call === undefined
-        ? `There is no request running for which server "${server}" could ask.`
-        : `Server "${server}" runs several requests of that client, and does not say for which one it asks: they have to be made one after another.`;
+        ? `Server "${server}" asked the client while no request of the client was running.`
+        : `Server "${server}" runs several requests of this client and does not say which one it asks for. Send these requests one after another.`;
     request.fail(new HubError("notAsked", text, { server }));
     return () => {};
   }

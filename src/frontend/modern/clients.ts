@@ -123,7 +123,7 @@ export class ModernClients {
     const idle = [...this.#clients].filter(([, client]) => !client.isBusy);
     const [oldest] = idle.sort(([, a], [, b]) => a.lastUse - b.lastUse);
     if (oldest === undefined) {
-      throw new HubError("invalidRequest", "Too many different clients are at work here.");
+      throw new HubError("invalidRequest", "Too many clients are connected.");
     }
     this.#closeClient(oldest);
   }
@@ -150,6 +150,9 @@ export class ModernClients {
     let count = 0;
     for (const { subscriptions } of this.#clients.values()) count += subscriptions;
     if (count < LIMITS.subscriptions) return;
-    throw new HubError("invalidRequest", `At most ${LIMITS.subscriptions} requests may listen.`);
+    throw new HubError(
+      "invalidRequest",
+      `At most ${LIMITS.subscriptions} subscriptions may be open.`,
+    );
   }
 }

@@ -154,7 +154,10 @@ function readInputResponses({ params }: ModernRequest): readonly JsonMember[] {
   const { bytes } = params;
   const { members } = JsonObject.at(bytes, member);
   if ([member, ...members].every(({ start }) => bytes[start] === OPEN_BRACE)) return members;
-  throw new HubError("invalidParams", "inputResponses must be an object with a result for each.");
+  throw new HubError(
+    "invalidParams",
+    "inputResponses must be an object with one result for each input request.",
+  );
 }
 const OPEN_BRACE = 0x7b;
 
@@ -211,7 +214,7 @@ const CANCEL_RESULT = utf8('{"action":"cancel"}');
 export function cancelServerRequest(serverRequest: ServerRequest): void {
   if (serverRequest.method === Method.elicitationCreate)
     serverRequest.answer("result", CANCEL_RESULT);
-  else serverRequest.fail(new HubError("notAsked", "The client has not come back with an answer."));
+  else serverRequest.fail(new HubError("notAsked", "The client did not answer."));
 }
 
 /** A progress notification with another token; undefined if it has no token, or is no notification. */
@@ -244,7 +247,7 @@ export function buildUrlElicitation(
   if (elicitations === undefined) return undefined;
   if (parseCapabilityClass(modernRequest.capabilityClass).elicitation?.url === undefined) {
     const data = { requiredCapabilities: { elicitation: { url: {} } } };
-    const text = `Server "${server}" wants a page to be visited, which the client cannot be asked for.`;
+    const text = `Server "${server}" asks the user to open a page, which this client does not support.`;
     return buildError(id, new HubError("missingCapability", text, { server, data }).toRpc());
   }
   const state = client.awaitedInputs.add({

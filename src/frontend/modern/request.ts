@@ -139,7 +139,7 @@ function identify(envelope: Envelope): SenderIdentity {
   if (typeof version !== "string") throw missingMemberError(MetaKey.version);
   if (!isModernVersion(version)) {
     const data = { supported: MODERN_VERSIONS, requested: version };
-    throw new HubError("unsupportedVersion", "This protocol version is not spoken here.", { data });
+    throw new HubError("unsupportedVersion", "This protocol version is not supported.", { data });
   }
   if (!isObject(declared) || capabilities === undefined)
     throw missingMemberError(MetaKey.capabilities);
@@ -191,7 +191,7 @@ function isObject(value: unknown): value is object {
 }
 
 function missingMemberError(key: string): HubError {
-  return new HubError("invalidEnvelope", `A request needs ${key} in the _meta of its params.`);
+  return new HubError("invalidEnvelope", `The request lacks ${key} in the _meta of its params.`);
 }
 
 /** The responder of one request of the modern era. */

@@ -246,7 +246,7 @@ function isStringArray(value: unknown): value is readonly string[] {
 }
 
 function invalidFilterError(): HubError {
-  const text = `subscriptions/listen needs notifications: what to tell of, with at most ${MAX_NAMES} URIs and ids.`;
+  const text = `subscriptions/listen needs the member notifications, with at most ${MAX_NAMES} URIs and ids.`;
   return new HubError("invalidParams", text);
 }
 
@@ -261,7 +261,7 @@ function buildSubscribe(uri: string): Request {
 type Failable = { fail(error: HubError): void };
 
 function refuseServerRequest(request: Failable): () => void {
-  request.fail(new HubError("notAsked", "A subscription is asked nothing."));
+  request.fail(new HubError("notAsked", "A subscription cannot answer the request of a server."));
   return () => {};
 }
 

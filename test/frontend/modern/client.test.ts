@@ -345,7 +345,7 @@ describe("a modern client", () => {
       const answer = await git.newestPeer?.find((message) => message.id === id && !message.method);
       return answer?.error?.message;
     };
-    assert.match((await pose("a")) ?? "", /no request running/);
+    assert.match((await pose("a")) ?? "", /no request/);
     await clock.advanceAsync(7 * 60_000);
     assert.match((await pose("b")) ?? "", /no client/);
     const { result } = await sendModernRequest(

@@ -257,7 +257,7 @@ describe("a legacy server that asks a modern client", () => {
   it("is refused if it works for nobody", async () => {
     const { git } = await setAsking();
     git.pose();
-    assert.match((await git.received("q")).error?.message ?? "", /no request running/);
+    assert.match((await git.received("q")).error?.message ?? "", /no request/);
   });
 
   it("that asks for one call while another waits for its client asks for the one that it is at work for", async () => {

@@ -1,0 +1,208 @@
+import { formatAge } from "../../base/format.ts";
+import { textOf } from "../../base/bytes.ts";
+import { HubError } from "../../base/errors.ts";
+import { isTable, type Table } from "../../manifest/table.ts";
+import { sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
+import { type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { type FoundItem, withItem } from "../item-lookup.ts";
+import { describeForms, formsOfSchema, type JsonSchema, type ValueForm } from "../json-schema.ts";
+
+/** The options of `describe`. */
+interface DescribeOptions {
+  readonly fresh: boolean;
+  readonly json: boolean;
+}
+
+/** A tool as clients get it (schema, Tool). Not validated: a server may send anything. */
+interface Tool {
+  readonly title?: unknown;
+  readonly description?: unknown;
+  readonly inputSchema?: unknown;
+  readonly outputSchema?: unknown;
+  readonly annotations?: unknown;
+}
+
+/**
+ * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts its server only if nothing is
+ * known of it, or with `--fresh`.
+ */
+export function describe(
+  invocation: Invocation<DescribeOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const { fresh, json } = invocation.options;
+  const [name = ""] = invocation.args;
+  const use = async ({ client, server = "", listedAt }: FoundItem): Promise<number> => {
+    const item = (await client.listTools()).find((one) => one.key === name);
+    if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
+    const text = textOf(item.bytes);
+    if (json) {
+      terminal.print(text);
+      return 0;
+    }
+    const style = terminal.stdout;
+    terminal.print(formatTool(name, server, JSON.parse(text) as Tool, style));
+    if (listedAt !== undefined) {
+      const age = formatAge(Date.now() - listedAt);
+      const hint = `listed ${age}; --fresh asks the server now`;
+      terminal.print(`\n${style.colors.dim(hint)}`);
+    }
+    return 0;
+  };
+  return withItem({ kind: "tools", name, startsServer: fresh, use }, invocation, context);
+}
+
+/** Descriptions of tools are indented by this, and wrapped. */
+const INDENT = "  ";
+/** Longest line of prose on wide terminals, in columns. */
+const MAX_PROSE = 100;
+
+/** What people read about a tool, without the last line break. */
+export function formatTool(
+  name: string,
+  server: string,
+  { title, description, inputSchema, outputSchema, annotations }: Tool,
+  { width, colors }: TerminalStyle,
+): string {
+  const prose = (text: string, indent = ""): string =>
+    wrapText(sanitizeLines(text.trim()), Math.min(width, MAX_PROSE), indent);
+  const hints = isTable(annotations) ? describeAnnotations(annotations) : [];
+  const titleText = [title, isTable(annotations) ? annotations["title"] : undefined].find(
+    (text) => typeof text === "string",
+  );
+  const args = argumentsOf(inputSchema);
+  const results = argumentsOf(outputSchema);
+  const section = (heading: string, lines: readonly string[]): string[] =>
+    lines.length === 0 ? [] : ["", colors.bold(heading), ...lines];
+  return [
+    `${colors.bold(sanitizeLine(name))}  ${colors.dim(`of server ${sanitizeLine(server)}`)}`,
+    ...(titleText === undefined ? [] : [prose(titleText)]),
+    ...(typeof description === "string" && description.trim() !== ""
+      ? ["", prose(description)]
+      : []),
+    ...section("Arguments:", args.length === 0 ? [`${INDENT}none`] : formatArguments(args, prose)),
+    ...section("Structured result:", formatArguments(results, prose)),
+    ...section(
+      "The server says:",
+      hints.map((hint) => INDENT + hint),
+    ),
+    ...section("Example:", [INDENT + formatExample(name, args)]),
+  ].join("\n");
+}
+
+/** One argument of a tool, or one member of its result. */
+interface Argument {
+  readonly name: string;
+  readonly schema: JsonSchema;
+  readonly forms: readonly ValueForm[];
+  readonly isRequired: boolean;
+}
+
+function argumentsOf(schema: unknown): readonly Argument[] {
+  if (schema === undefined) return [];
+  const form = formsOfSchema({ schema, root: schema }).find(({ kind }) => kind === "object");
+  if (form?.kind !== "object") return [];
+  const all = [...form.properties].map(([name, inner]) => ({
+    name,
+    schema: inner,
+    forms: formsOfSchema(inner),
+    isRequired: form.required.includes(name),
+  }));
+  return [...all.filter((one) => one.isRequired), ...all.filter((one) => !one.isRequired)];
+}
+
+function formatArguments(
+  args: readonly Argument[],
+  prose: (text: string, indent: string) => string,
+): readonly string[] {
+  const width = Math.max(0, ...args.map(({ name }) => name.length));
+  return args.flatMap(({ name, schema: { schema }, forms, isRequired }) => {
+    const details = isTable(schema) ? schema : {};
+    const fallback = details["default"];
+    const parts = [
+      describeForms(forms),
+      ...(isRequired ? ["required"] : []),
+      ...(fallback === undefined ? [] : [`default ${JSON.stringify(fallback)}`]),
+    ];
+    const head = `${INDENT}${sanitizeLine(name).padEnd(width)}  ${sanitizeLine(parts.join(", "))}`;
+    const { description } = details;
+    if (typeof description !== "string" || description.trim() === "") return [head];
+    return [head, prose(description, " ".repeat(width + 2 * INDENT.length))];
+  });
+}
+
+/** The annotations of a tool that say something (schema, ToolAnnotations). */
+function describeAnnotations(annotations: Table): readonly string[] {
+  const {
+    readOnlyHint: isReadOnly,
+    destructiveHint: isDestructive,
+    idempotentHint: isIdempotent,
+    openWorldHint: isOpenWorld,
+  } = annotations;
+  return [
+    ...(isReadOnly === true ? ["the tool only reads"] : []),
+    ...(isReadOnly !== true && isDestructive === true ? ["the tool may delete or overwrite"] : []),
+    ...(isReadOnly !== true && isDestructive === false ? ["the tool only adds"] : []),
+    ...(isReadOnly !== true && isIdempotent === true
+      ? ["calling it again with the same arguments changes nothing more"]
+      : []),
+    ...(isOpenWorld === true ? ["the tool reaches the outside world, such as the web"] : []),
+  ];
+}
+
+/** A command line that calls the tool with its required arguments, or with its first one. */
+function formatExample(name: string, args: readonly Argument[]): string {
+  const required = args.filter((one) => one.isRequired);
+  const shown = required.length > 0 ? required : args.slice(0, 1);
+  return ["toolmux call", name, ...shown.map((one) => quoteWord(formatPair(one)))].join(" ");
+}
+
+function formatPair({ name, schema, forms }: Argument): string {
+  const value = exampleOf(schema, forms, 0);
+  const isPlain = typeof value === "string" && value !== "" && !value.startsWith("@");
+  if (isPlain || typeof value === "number" || typeof value === "boolean") return `${name}=${value}`;
+  return `${name}:=${JSON.stringify(value)}`;
+}
+
+/** Deepest level of objects and arrays in an example. */
+const MAX_EXAMPLE_DEPTH = 3;
+
+/** A JSON value that the schema allows: its own example or default, or the simplest one. */
+function exampleOf({ schema }: JsonSchema, forms: readonly ValueForm[], depth: number): unknown {
+  const { examples, default: fallback } = isTable(schema) ? schema : {};
+  const own: unknown = Array.isArray(examples) ? examples[0] : fallback;
+  if (own !== undefined && own !== null && own !== "") return own;
+  const [form] = forms;
+  switch (form?.kind) {
+    case "integer":
+    case "number":
+      return 1;
+    case "boolean":
+      return true;
+    case "null":
+      return null;
+    case "choice":
+      return form.values[0];
+    case "array":
+      if (depth >= MAX_EXAMPLE_DEPTH) return [];
+      return [exampleOf(form.items, formsOfSchema(form.items), depth + 1)];
+    case "object": {
+      if (depth >= MAX_EXAMPLE_DEPTH) return {};
+      const members = form.required.flatMap((key) => {
+        const inner = form.properties.get(key);
+        if (inner === undefined) return [];
+        return [[key, exampleOf(inner, formsOfSchema(inner), depth + 1)] as const];
+      });
+      return Object.fromEntries(members);
+    }
+    default:
+      return "TEXT";
+  }
+}
+
+/** A word as POSIX shells take it. */
+function quoteWord(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,26 @@
+import { describeContents } from "../call-result.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { type FoundItem, withItem } from "../item-lookup.ts";
+import { makeOutputFolder, printReport, showProgressOn } from "./call.ts";
+
+/** The options of `read`. */
+interface ReadOptions {
+  readonly raw: boolean;
+  readonly output: string | undefined;
+}
+
+/** `toolmux read`: reads one resource and prints its contents. Starts only the resource's server, if it is known. */
+export function read(
+  invocation: Invocation<ReadOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [uri = ""] = invocation.args;
+  const { raw, output } = invocation.options;
+  const use = async ({ client, line }: FoundItem): Promise<number> => {
+    const folder = await makeOutputFolder(output, context);
+    const response = await client.readResource(uri, showProgressOn(line));
+    line?.clear();
+    return printReport(describeContents(response, raw), folder, context);
+  };
+  return withItem({ kind: "resources", name: uri, startsServer: true, use }, invocation, context);
+}

@@ -1,0 +1,89 @@
+import { textOf } from "../base/bytes.ts";
+import { loadManifest } from "../manifest/load.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { isTable } from "../manifest/table.ts";
+import type { CommandContext } from "./command.ts";
+import { readSavedCatalog } from "./saved-catalog.ts";
+
+/** What a word of a command line may be, where that depends on the manifest or on what servers list. */
+type KnownWords = "servers" | "tools" | "prompts" | "resources";
+
+/** What the words of a command may be, by position; the last kind holds for all further words. */
+const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments")[]>> = {
+  status: ["servers"],
+  list: ["lists", "servers"],
+  call: ["tools", "arguments"],
+  describe: ["tools"],
+  get: ["prompts", "arguments"],
+  read: ["resources"],
+  remove: ["servers"],
+  auth: ["verbs", "servers"],
+};
+
+/**
+ * The words that may come next on a command line, for the completion scripts of shells. Reads the manifest and what
+ * servers listed last, and starts nothing.
+ * @param typed the words after `toolmux`, without the one that is being completed
+ */
+export async function completeWords(
+  typed: readonly string[],
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const { files, words } = readTyped(typed);
+  const [command = "", ...args] = words;
+  const kinds = Object.hasOwn(WORDS, command) ? (WORDS[command] ?? []) : [];
+  const kind = kinds[Math.min(args.length, kinds.length - 1)];
+  if (kind === undefined || kind === "verbs") return [];
+  const { env, cwd, platform } = context;
+  const loaded = await loadManifest({ files, env, cwd, platform });
+  if (!loaded.ok) return [];
+  const { manifest } = loaded;
+  if (kind === "servers" || kind === "lists")
+    return serverNames(manifest, command).filter((name) => !args.includes(name));
+  const { catalog } = await readSavedCatalog(manifest, context);
+  if (kind !== "arguments") return catalog[kind].entries.map(({ name }) => name);
+  const [name = "", ...given] = args;
+  const item = catalog[command === "get" ? "prompts" : "tools"].find(name)?.item;
+  if (item === undefined) return [];
+  // Readline parts a word at its =.
+  const isOpen = (key: string): boolean =>
+    !given.some((word) => word === key || word.startsWith(`${key}=`));
+  return argumentNames(JSON.parse(textOf(item.bytes)))
+    .filter(isOpen)
+    .map((key) => `${key}=`);
+}
+
+/** The values of `--config`, and the words that are neither options nor their values. */
+function readTyped(typed: readonly string[]): {
+  readonly files: readonly string[];
+  readonly words: readonly string[];
+} {
+  const files: string[] = [];
+  const words: string[] = [];
+  for (const [at, word] of typed.entries()) {
+    const before = typed[at - 1] ?? "";
+    if (before === "--config") files.push(word);
+    else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
+    else if (!word.startsWith("-") && !/^--(?:log-level|log-format)$/.test(before))
+      words.push(word);
+  }
+  return { files, words };
+}
+
+/** The servers that a command may name: `auth` is about those over HTTP. */
+function serverNames({ servers }: Manifest, command: string): readonly string[] {
+  const named = command === "auth" ? servers.filter(({ kind }) => kind === "remote") : servers;
+  return named.map(({ name }) => name);
+}
+
+/** The names of the arguments of a tool (`inputSchema`) or of a prompt (`arguments`). */
+function argumentNames(item: unknown): readonly string[] {
+  if (!isTable(item)) return [];
+  const { inputSchema, arguments: declared } = item;
+  const properties = isTable(inputSchema) ? inputSchema["properties"] : undefined;
+  if (isTable(properties)) return Object.keys(properties);
+  if (!Array.isArray(declared)) return [];
+  return declared.flatMap((one: unknown) =>
+    isTable(one) && typeof one["name"] === "string" ? [one["name"]] : [],
+  );
+}

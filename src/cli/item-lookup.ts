@@ -1,0 +1,144 @@
+import { abortable, systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Kind } from "../catalog/listing.ts";
+import { InProcessClient } from "../frontend/in-process-client.ts";
+import type { Hub } from "../hub/hub.ts";
+import { invalidError } from "../manifest/problems.ts";
+import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
+import type { StatusLine } from "../terminal/terminal.ts";
+import { suggestName } from "./args.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { openStartProgress } from "./commands/status.ts";
+import { loadManifestOnly, openLogBeside } from "./load-manifest.ts";
+import { openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
+import { readSavedCatalog } from "./saved-catalog.ts";
+import { serverStatesOf, type ServerState } from "./server-state.ts";
+
+/** The items that a command uses by their names, and the noun for messages. */
+const NOUNS = {
+  tools: { noun: "tool", listing: "toolmux list", code: "unknownTool" },
+  prompts: { noun: "prompt", listing: "toolmux list prompts", code: "unknownPrompt" },
+  resources: { noun: "resource", listing: "toolmux list resources", code: "unknownResource" },
+} as const;
+
+/** An item of the catalog, in a hub that has started as few servers as possible. */
+export interface FoundItem {
+  readonly hub: Hub;
+  readonly client: InProcessClient;
+  /** The server of the item; undefined for a URI that only a server itself can tell to be one of its resources. */
+  readonly server: string | undefined;
+  /** When the server was last listed, in ms since the epoch; undefined: it has been started and asked. */
+  readonly listedAt: number | undefined;
+  readonly line: StatusLine | undefined;
+}
+
+interface LookupOptions<T> {
+  readonly kind: keyof typeof NOUNS;
+  /** The exposed name, or the URI. */
+  readonly name: string;
+  /** Whether the item's server is started, so that what it lists now is known. */
+  readonly startsServer: boolean;
+  readonly use: (item: FoundItem) => Promise<T>;
+}
+
+/**
+ * Finds an item by its exposed name and passes it to `use`. What servers listed last is believed, so only the item's own
+ * server is started; if nobody is known to have the item, those servers that may have it are started.
+ * @throws {HubError} unknownTool, unknownPrompt or unknownResource if there is no such item; the cause if its server cannot be started
+ */
+export async function withItem<T>(
+  { kind, name, startsServer, use }: LookupOptions<T>,
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<T> {
+  const { signal } = context;
+  const line = context.terminal.openStatusLine();
+  const log = openLogBeside(line, invocation);
+  const loaded = await loadManifestOnly(invocation, context, log);
+  throwIfNoneUsable(loaded);
+  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
+    kinds: ["log", "alert"],
+    snapshots: openSnapshots(context, log, "newest"),
+    choose(all) {
+      const servers = all.servers.filter(({ prefix }) => mayHave(kind, prefix, name, all.hub));
+      return withoutEarlyStarts({ ...all, servers });
+    },
+  });
+  const endProgress = line && openStartProgress(undefined, bus, line, systemClock);
+  try {
+    const client = await InProcessClient.connect(hub, signal);
+    await abortable(hub.settled(), signal);
+    const findServer = () => hub.catalog[kind].find(name)?.server;
+    const known = findServer();
+    // A late server is awaited, too: this process makes only one request, so no later one could find it ready.
+    if (known === undefined) hub.startAll();
+    else if (startsServer) hub.start(known);
+    if (known === undefined || startsServer) await abortable(hub.settled("untilStarted"), signal);
+    endProgress?.();
+    const server = findServer();
+    const states = serverStatesOf(manifest, hub);
+    const isTemplated = kind === "resources" && hub.catalog.resourceTemplates.routes.length > 0;
+    if (server === undefined && !isTemplated)
+      throw await unknownItemError(kind, name, states, loaded, context);
+    const state = states.find((one) => one.server === server);
+    const listedAt = state?.at === "idle" ? state.listedAt : undefined;
+    return await use({ hub, client, server, listedAt, line });
+  } finally {
+    endProgress?.();
+    line?.clear();
+    await close();
+  }
+}
+
+/** @throws {HubError} serverInvalid if no server of the manifest is usable and one has an invalid entry */
+function throwIfNoneUsable({ servers, plugins }: Manifest): void {
+  const invalid = servers.find((spec) => spec.enabled && spec.kind === "invalid");
+  const hasUsable = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
+  if (invalid?.kind === "invalid" && !hasUsable) throw invalidError(invalid);
+}
+
+/** A truncated name ends with this many characters of a hash. */
+const HASH_LENGTH = 7;
+
+/**
+ * Whether a tool or prompt may be of the server with this prefix: its name starts with the prefix, or with as much of
+ * the prefix as a truncated name keeps. A resource may be of any server.
+ */
+function mayHave(kind: Kind, prefix: string, name: string, hub: HubSettings): boolean {
+  if (kind === "resources") return true;
+  const maxPrefixLength = hub.nameLimit - hub.clientPrefix.length - HASH_LENGTH;
+  return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, maxPrefixLength));
+}
+
+/** The error for an unknown item: why its server is unavailable, or that no server has it. */
+async function unknownItemError(
+  kind: keyof typeof NOUNS,
+  name: string,
+  states: readonly ServerState[],
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<HubError> {
+  const failed = states.find((state) => state.at === "failed");
+  if (failed !== undefined) return failed.cause;
+  const disabled = states.find((state) => state.at === "disabled");
+  if (disabled !== undefined && !states.some((state) => "tools" in state)) {
+    const text = `Server "${disabled.server}" is switched off in the manifest (enabled = false).`;
+    return new HubError("serverStopped", text, { server: disabled.server });
+  }
+  const { noun, listing, code } = NOUNS[kind];
+  const { catalog } = await readSavedCatalog(manifest, context);
+  const { entries } = catalog[kind];
+  const own = entries.find((entry) => isOwnName(entry.remoteName, name));
+  const names = entries.map((entry) => entry.name);
+  const near = own === undefined ? suggestName(name, names) : ` Did you mean "${own.name}"?`;
+  const text = `There is no ${noun} "${name}".${near || ` To see all: ${listing}`}`;
+  return new HubError(code, text);
+}
+
+/** Whether a word is the server's own name of a tool, alone or after some prefix: `get-sum`, `ev_get-sum`. */
+function isOwnName(remoteName: string, word: string): boolean {
+  return (
+    word === remoteName ||
+    (word.endsWith(remoteName) && /[_.:/-]$/.test(word.slice(0, -remoteName.length)))
+  );
+}

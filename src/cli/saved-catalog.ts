@@ -1,0 +1,63 @@
+import process from "node:process";
+import { stateFolder } from "../base/paths.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
+import { nameRulesOf } from "../hub/options.ts";
+import type { ExternalServer, Manifest } from "../manifest/manifest.ts";
+import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
+import type { CommandContext } from "./command.ts";
+import { openTransportFactory } from "./transport-factory.ts";
+
+/** The catalog made of what servers listed last, without starting any. */
+export interface SavedCatalog {
+  readonly catalog: Catalog;
+  /** Names of the enabled servers of which no listing is known. */
+  readonly unknown: readonly string[];
+}
+
+/**
+ * Builds the catalog that clients would see from the newest snapshot of each server. Starts nothing.
+ * @param isUsable whether a server's placeholders can be filled in; by default all can
+ */
+export async function readSavedCatalog(
+  manifest: Manifest,
+  context: CommandContext,
+  index?: SnapshotIndex,
+  isUsable: (spec: ExternalServer) => boolean = () => true,
+): Promise<SavedCatalog> {
+  const snapshots =
+    index ?? (await readSnapshotIndex(stateFolder(context.env, context.platform), Date.now()));
+  const sources: CatalogSource[] = [];
+  const unknown: string[] = [];
+  for (const spec of manifest.servers) {
+    if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
+    const source = isUsable(spec) ? await sourceOf(spec, snapshots, context) : undefined;
+    if (source !== undefined) sources.push(source);
+    else unknown.push(spec.name);
+  }
+  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), unknown };
+}
+
+async function sourceOf(
+  spec: ExternalServer,
+  index: SnapshotIndex,
+  context: CommandContext,
+): Promise<CatalogSource | undefined> {
+  const { resolveIdentity } = openTransportFactory(context, () =>
+    Promise.reject(new Error("Nobody logs in here.")),
+  );
+  const identity = await resolveIdentity(spec, new Map());
+  const snapshot = identity && (await index.find(identity));
+  if (snapshot === undefined) return undefined;
+  const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
+  return {
+    server,
+    listing: snapshot.listing,
+    rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
+    skills,
+    limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
+  };
+}
+
+function sha256(text: string): Uint8Array {
+  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
+}
