@@ -389,7 +389,7 @@ describe("toolmux add", () => {
             ...env,
             [key]: "value-of-key",
           });
-          assert.match(listing.stdout, /^thing +idle/m, listing.stderr);
+          assert.match(listing.stdout, /^thing +connected/m, listing.stderr);
           assert.deepEqual(readFileSync(note, "utf8").split("\n").slice(0, 4), [
             "-y",
             "@example/thing@1.0.0",
