@@ -109,6 +109,31 @@ export function ownCommand(): readonly [string, ...string[]] {
 }
 
 /**
+ * The command that starts this program again, for files that outlive an upgrade: the path of `toolmux` in PATH if it
+ * leads to this program, because a package manager moves that link; else as `ownCommand`.
+ */
+export function installedCommand(
+  env: Readonly<Record<string, string | undefined>>,
+): readonly [string, ...string[]] {
+  const { realpathSync, statSync } = process.getBuiltinModule("node:fs");
+  const own = ownCommand();
+  const realPathOf = (path: string): string | undefined => {
+    try {
+      return statSync(path).isFile() ? realpathSync(path) : undefined;
+    } catch {
+      return undefined;
+    }
+  };
+  const program = realPathOf(own.at(-1) ?? "");
+  const folders = (env["PATH"] ?? "").split(":").filter((folder) => folder.startsWith("/"));
+  const first = folders
+    .map((folder) => `${folder}/toolmux`)
+    .find((path) => realPathOf(path) !== undefined);
+  const isOwn = first !== undefined && program !== undefined && realPathOf(first) === program;
+  return isOwn ? [first] : own;
+}
+
+/**
  * Resolves a package from a folder to a file, and throws if it is not found; undefined if the runtime has no such API.
  */
 export const resolvePackage =

@@ -1,6 +1,6 @@
-import { once } from "node:events";
 import process from "node:process";
 import { abortable } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import { usageError } from "./args.ts";
@@ -79,26 +79,52 @@ function readLine(
   });
 }
 
+/** Asks a question on the terminal. @returns the line that was typed; empty at the end of input */
+export type AskLine = (question: string) => Promise<string>;
+
 /**
- * Asks a yes/no question on the terminal; undefined if there is none. Anything but "y" or "yes" is no.
+ * Asks questions on the terminal, one after the other; undefined if there is none.
  * @throws the signal's reason
  */
-export async function askConsent(
-  question: string,
+export async function withPrompt<T>(
   signal: AbortSignal,
-): Promise<boolean | undefined> {
+  use: (ask: AskLine) => Promise<T>,
+): Promise<T | undefined> {
   const { stdin, stderr } = process;
   if (!stdin.isTTY || !stderr.isTTY) return undefined;
-  const { createInterface } = await import("node:readline/promises");
+  const { createInterface } = await import("node:readline");
   // No raw mode, so that Ctrl-C sends SIGINT to the process as usual.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });
+  // Lines that were typed before their question are kept for it.
+  const typed: string[] = [];
+  let isEnded = false;
+  let changed = deferred();
+  const notify = (): void => {
+    changed.resolve();
+    changed = deferred();
+  };
+  lines.on("line", (line) => {
+    typed.push(line);
+    notify();
+  });
+  lines.once("close", () => {
+    isEnded = true;
+    notify();
+  });
   try {
-    const end = once(lines, "close").then(() => "\n");
-    const asked = lines.question(`${sanitizeLine(question)} [y/N] `);
-    const answer = await abortable(Promise.race([asked, end]), signal);
-    if (answer === "\n") stderr.write(answer);
-    return /^y(?:es)?$/i.test(answer.trim());
+    return await use(async (question) => {
+      stderr.write(`${sanitizeLine(question)} `);
+      while (typed.length === 0 && !isEnded) await abortable(changed.promise, signal);
+      const answer = typed.shift();
+      if (answer === undefined) stderr.write("\n");
+      return answer?.trim() ?? "";
+    });
   } finally {
     lines.close();
   }
+}
+
+/** Whether an answer is "y" or "yes". Anything else is no. */
+export function isYes(answer: string): boolean {
+  return /^y(?:es)?$/i.test(answer);
 }

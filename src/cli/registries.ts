@@ -1,3 +1,4 @@
+import { HubError } from "../base/errors.ts";
 import {
   DEFAULT_REGISTRIES,
   openRegistry,
@@ -58,6 +59,21 @@ async function findApiKey(context: CommandContext): Promise<string | undefined> 
   return secret?.value;
 }
 
+/**
+ * The error if no registry answered: one message for all of them. @param advice what to do without registries
+ * @returns the only registry's own error if that says more than that it is unreachable
+ */
+export function unreachableRegistriesError(
+  failures: readonly RegistryFailure[],
+  advice: string,
+): HubError {
+  const other = failures.find(({ cause }) => cause.code !== "unreachable");
+  if (other !== undefined) return other.cause;
+  const names = failures.map(({ directory }) => directory).join(" and ");
+  const text = `Could not reach the directories of MCP servers (${names}). Is this machine online? ${advice}`;
+  return new HubError("unreachable", text);
+}
+
 /** Logs which registries failed, and what may help. */
 export function logRegistryFailures(failures: readonly RegistryFailure[], log: CommandLog): void {
   for (const { directory, cause } of failures) {
@@ -65,6 +81,6 @@ export function logRegistryFailures(failures: readonly RegistryFailure[], log: C
       cause.code === "unauthorized" && directory === "smithery"
         ? " Set one: toolmux secret set smithery"
         : "";
-    log("warn", `${directory} was left out: ${cause.message}${help}`);
+    log("warn", `The directory "${directory}" was not searched: ${cause.message}${help}`);
   }
 }

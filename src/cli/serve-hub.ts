@@ -1,3 +1,4 @@
+import type { Env } from "../base/paths.ts";
 import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
@@ -102,7 +103,7 @@ export async function serveHub({
       runningPrefixes: () => hub.prefixes,
     };
     watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
-    await printStartNotes(loaded.manifest, isOnStdio, invocation, output);
+    await printStartNotes(loaded.manifest, isOnStdio, invocation, output, context.env);
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
   let httpServer: RunningHttpServer | undefined;
@@ -205,19 +206,20 @@ async function printStartNotes(
   isOnStdio: boolean,
   { logFormat }: Invocation,
   { log, print }: Pick<HostOutput, "log" | "print">,
+  env: Env,
 ): Promise<void> {
   const { isatty } = await import("node:tty");
-  if (isOnStdio && logFormat === "text" && isatty(0)) print(await usageNote(manifest));
+  if (isOnStdio && logFormat === "text" && isatty(0)) print(await usageNote(manifest, env));
   warnUnsupported(manifest, log);
 }
 
-async function usageNote(manifest: Manifest): Promise<string> {
+async function usageNote(manifest: Manifest, env: Env): Promise<string> {
   const { formatClientEntry } = await import("./server-description.ts");
   return [
     `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
     "It is not meant to be typed to: let a client start it, with this in its configuration:",
     "",
-    formatClientEntry(manifest.sources),
+    formatClientEntry(manifest.sources, env),
     "",
     "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
   ].join("\n");

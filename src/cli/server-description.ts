@@ -1,4 +1,5 @@
-import { ownCommand } from "../base/runtime.ts";
+import type { Env } from "../base/paths.ts";
+import { installedCommand } from "../base/runtime.ts";
 import { alternativeCommands } from "../manifest/package.ts";
 import { maskArguments, maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
 import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
@@ -104,8 +105,8 @@ export async function withInstalledRunner<Spec extends RunnableServer>(
 }
 
 /** The entry for an MCP client's configuration that starts this program with these manifests, as JSON text. */
-export function formatClientEntry(manifests: readonly string[]): string {
-  const [command, ...firstArgs] = ownCommand();
+export function formatClientEntry(manifests: readonly string[], env: Env): string {
+  const [command, ...firstArgs] = installedCommand(env);
   const args = [...firstArgs, "serve", ...manifests.flatMap((file) => ["--config", file])];
   return JSON.stringify({ mcpServers: { toolmux: { command, args } } }, null, 2);
 }

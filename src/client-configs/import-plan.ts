@@ -155,11 +155,15 @@ export interface TakenNames {
   readonly separator: string;
 }
 
-/** Plans the import of servers from clients' files into a manifest. */
+/**
+ * Plans the import of servers from clients' files into a manifest.
+ * @param addsAll also plans servers that the manifest has in another version, and those of a single project
+ */
 export async function planImport(
   files: readonly ClientFile[],
   { servers, separator }: TakenNames,
   home: ClientFolders,
+  addsAll = false,
 ): Promise<ImportPlan> {
   const planned: PlannedServer[] = [];
   const skipped: SkippedServer[] = [];
@@ -185,6 +189,11 @@ export async function planImport(
       skipped.push({ source, reason: SELF_REASON, identicalServer: undefined });
       return;
     }
+    if (clientServer.project !== undefined && !addsAll) {
+      const reason = `it is only for the project ${clientServer.project}; --all adds it for all`;
+      skipped.push({ source, reason, identicalServer: undefined });
+      return;
+    }
     const translated = await translateEntry(clientServer.entry, place);
     if (!translated.ok) {
       skipped.push({ source, reason: translated.reason, identicalServer: undefined });
@@ -200,10 +209,19 @@ export async function planImport(
       skipped.push({ source, reason: `it is the same as "${identicalServer}"`, identicalServer });
       return;
     }
+    const otherVersion = addsAll ? undefined : findOtherVersion(identity, namesByIdentity);
+    if (otherVersion !== undefined) {
+      const reason = `it looks like "${otherVersion}" in another version; --all adds it`;
+      skipped.push({ source, reason, identicalServer: undefined });
+      return;
+    }
     namesByIdentity.set(identity, name);
     names.add(name);
-    const allNotes =
-      name === clientServer.name ? notes : [`called "${clientServer.name}" there`, ...notes];
+    const allNotes = [
+      ...(name === clientServer.name ? [] : [`its name in the client is "${clientServer.name}"`]),
+      ...notes,
+      ...(JSON.stringify(entry).includes(WORKSPACE_PLACEHOLDER) ? [WORKSPACE_NOTE] : []),
+    ];
     planned.push({
       name,
       entry,
@@ -245,6 +263,29 @@ function findWithStoredSecrets(
 /** The identity of a server as text: its command and arguments, or its URL. */
 export function identifyEntry({ command, args = [], url }: ServerEntry): string {
   return JSON.stringify([command ?? null, args, url ?? null]);
+}
+
+const WORKSPACE_NOTE =
+  "uses ${workspaceFolder}, the folder in which a client starts toolmux: that is your project only in editors";
+
+/** A package with a version: `name@1.2.3`, `@scope/name@latest`, `name==1.2`, `image:1.2`. */
+const PACKAGE_VERSION =
+  /^((?:@[\w.-]+\/)?[\w./-]+)(?:(?:@|==|:)[~^]?v?\d[\w.+-]*|[@:](?:latest|next|beta|canary|stable))$/;
+
+/** The name of a server that differs only in the versions of packages among its arguments. */
+function findOtherVersion(
+  identity: string,
+  namesByIdentity: ReadonlyMap<string, string>,
+): string | undefined {
+  const plain = withoutVersions(identity);
+  return [...namesByIdentity].find(([other]) => withoutVersions(other) === plain)?.[1];
+}
+
+function withoutVersions(identity: string): string {
+  const [command, args, url] = JSON.parse(identity) as [unknown, unknown, unknown];
+  const plain = (arg: unknown): unknown =>
+    typeof arg === "string" ? arg.replace(PACKAGE_VERSION, "$1") : arg;
+  return JSON.stringify([command, Array.isArray(args) ? args.map(plain) : args, url]);
 }
 
 /** The identity with `.` for the workspace, as in manifests written before there was `${workspaceFolder}`. */

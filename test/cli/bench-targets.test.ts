@@ -60,7 +60,7 @@ describe("the server that a bench names", () => {
       [["--url", "ftp://a/b"], /--url .*http:/],
       [["--url", "http://a/", "--", "x"], /--url and a command/],
       [["--header", "Key: one"], /--header .*--url/],
-      [["--url", "http://a/", "--header", "secret"], /^--header is written NAME: VALUE\.$/],
+      [["--url", "http://a/", "--header", "secret"], /--header .*NAME: VALUE/],
     ];
     for (const [argv, message] of wrong) {
       assert.throws(

@@ -198,7 +198,7 @@ async function place(folder: ManifestFolder, client: ClientApp) {
 }
 
 const planOf = async (folder: ManifestFolder, client: ClientApp, taken = NOTHING) =>
-  planImport(await readClientFiles(client, homeOf(folder), undefined), taken, homeOf(folder));
+  planImport(await readClientFiles(client, homeOf(folder), undefined), taken, homeOf(folder), true);
 
 describe("the table of clients", () => {
   it("has every name that a command line knows, in the same order, and a fixture for each", async () => {

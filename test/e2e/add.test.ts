@@ -78,7 +78,7 @@ describe("toolmux add", () => {
           ...START,
         ]);
         assert.equal(added.code, 0, added.stderr);
-        assert.match(added.stdout, /^it is there: scripted 1\.0\.0, \d+ tools$/m);
+        assert.match(added.stdout, /^new works: scripted 1\.0\.0, \d+ tools$/m);
         assert.match(added.stdout, new RegExp(`^added to ${config}$`, "m"));
         const text = readFileSync(config, "utf8");
         const entry = `[servers.new]\ncommand = ${JSON.stringify(RUNTIME)}\nargs = [${JSON.stringify(SCRIPTED)}]\nenv = { MODE = "fast" }\nprefix = "n"\n`;
@@ -220,7 +220,7 @@ describe("toolmux add", () => {
         const failed = await run(setup, [...bad, ...START, "--exit-at-once"]);
         assert.deepEqual([failed.code, readFileSync(config, "utf8")], [3, BEFORE]);
         assert.match(failed.stderr, /error Server "bad" exited with code 3/);
-        assert.match(failed.stderr, /error nothing was written; --force/);
+        assert.match(failed.stderr, /--force/);
         assert.match(failed.stderr, /env\.API_KEY looks like a secret.*\$\{secret:bad\/API_KEY\}/);
         assert.ok(!`${failed.stdout}${failed.stderr}`.includes("sk-very-secret"));
         const json = await run(setup, [...bad, "--json", ...START, "--exit-at-once"]);
@@ -284,21 +284,21 @@ describe("toolmux add", () => {
       ]);
       server.close();
       assert.equal(code, 0, stderr);
-      assert.match(stdout, /^it wants an authorization: toolmux auth login closed$/m);
+      assert.match(stdout, /toolmux auth login closed$/m);
       assert.match(readFileSync(setup.config, "utf8"), /\[servers\.closed\]\nurl = "http:/);
     }),
   );
 
   for (const [args, message] of [
-    [["x", "--url", "http://x", "--package", "npm:x"], /--url and --package say different things/],
-    [["x", "--url", "http://x", "--", "y"], /--url and a command say different things/],
-    [["x", "--url", "http://x", "--env", "A=b"], /--env is for what is started/],
-    [["x", "--header", "A: b", "--", "y"], /--header means something only beside --url/],
-    [["x", "--runner", "npx", "--", "y"], /--runner means something only beside --package/],
-    [["x", "--url", "http://x", "--header", "secret"], /--header is written NAME: VALUE/],
-    [["x", "--env", "secret", "--", "y"], /--env is written KEY=VALUE/],
-    [["x", "--package", "npm:-x"], /"npm:-x" is no package/],
-    [["x", "--command", "a 'b"], /--command has a quote that does not end/],
+    [["x", "--url", "http://x", "--package", "npm:x"], /--url and --package/],
+    [["x", "--url", "http://x", "--", "y"], /--url and a command/],
+    [["x", "--url", "http://x", "--env", "A=b"], /--env .*--url/],
+    [["x", "--header", "A: b", "--", "y"], /--header needs --url/],
+    [["x", "--runner", "npx", "--", "y"], /--runner needs --package/],
+    [["x", "--url", "http://x", "--header", "secret"], /--header .*NAME: VALUE/],
+    [["x", "--env", "secret", "--", "y"], /--env .*KEY=VALUE/],
+    [["x", "--package", "npm:-x"], /"npm:-x" is not a package/],
+    [["x", "--command", "a 'b"], /--command .*quote/],
     [["x", "--from", "nonsense"], /"nonsense" is no directory of servers/],
     [["x", "--no-try", "--", "${HOME}"], /write \$\{env:HOME\}/],
   ] as const) {
@@ -326,7 +326,7 @@ describe("toolmux add", () => {
           "--no-try",
         ]);
         assert.equal(code, 2);
-        assert.match(stderr, /is the file of another client/);
+        assert.match(stderr, /claude\.json .*--file/);
         assert.equal(readFileSync(setup.config, "utf8"), '{"mcpServers": {}}');
       },
       "claude.json",
@@ -373,10 +373,7 @@ describe("toolmux add", () => {
           );
           const added = await run(setup, ["add", "io.example/thing", "--file", config], env);
           assert.equal(added.code, 0, added.stderr);
-          assert.match(
-            added.stdout,
-            /^to be set before it can start: toolmux secret set thing\/API_KEY +# from the site$/m,
-          );
+          assert.match(added.stdout, /toolmux secret set thing\/API_KEY +# from the site$/m);
           assert.ok(!existsSync(note), "it was not started without its key");
           const key = "TOOLMUX_SECRET_THING_API_KEY";
           const again = await run(
@@ -398,7 +395,7 @@ describe("toolmux add", () => {
           ]);
           const none = await run(setup, ["add", "io.example/none", "--file", config], env);
           assert.equal(none.code, 2);
-          assert.match(none.stderr, /No directory has "io\.example\/none"/);
+          assert.match(none.stderr, /No directory .*"io\.example\/none"/);
         });
       }),
   );
@@ -456,10 +453,7 @@ describe("toolmux search", () => {
             ];
             const without = await run(setup, args);
             assert.equal(without.code, 0);
-            assert.match(
-              without.stderr,
-              /warn smithery was left out: .*wants a key.* Set one: toolmux secret set smithery/,
-            );
+            assert.match(without.stderr, /warn .*"smithery".*toolmux secret set smithery/);
             const wrong = await run(setup, args, { SMITHERY_API_KEY: "sk-wrong-key" });
             assert.ok(!`${wrong.stdout}${wrong.stderr}`.includes("sk-wrong-key"));
             const withKey = await run(setup, args, { SMITHERY_API_KEY: "the-key" });
@@ -516,7 +510,7 @@ describe("toolmux remove", () => {
         const text = readFileSync(setup.config, "utf8");
         assert.equal(text, '[servers.b]\ncommand = "y"\nenv.A = "${secret:shared}"\n');
         assert.deepEqual(stdout.split("\n").slice(1), [
-          "its secret remains: toolmux secret remove a/key",
+          "its secret is still stored: toolmux secret remove a/key",
           "",
         ]);
       },

@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
@@ -93,6 +101,60 @@ describe("toolmux import", () => {
           join(home.dir, ".cursor/mcp.json"),
         );
       }),
+  );
+
+  it(
+    "leaves out a server that the manifest has in another version, and one of a single project",
+    TEST_OPTIONS,
+    () =>
+      withHome(async (home) => {
+        const memory = (version: string) => ({ command: "npx", args: ["-y", `memory${version}`] });
+        home.write(".config/toolmux/toolmux.json", { servers: { memory: memory("@1.2.3") } });
+        home.write(".claude.json", {
+          mcpServers: { memory: memory(""), other: memory("-other@1.2.3") },
+          projects: { "/work/p": { mcpServers: { pg: { command: "pg" } } } },
+        });
+        const names = async (...options: string[]) => {
+          const line = ["import", "claude-code", "--json", "--dry-run", ...options];
+          const { stdout } = await home.run(...line);
+          const { additions } = JSON.parse(stdout) as { additions: { name: string }[] };
+          return additions.map(({ name }) => name);
+        };
+        assert.deepEqual(await names(), ["other"]);
+        assert.deepEqual(await names("--all"), ["memory-2", "other", "pg"]);
+      }),
+  );
+
+  it("adds only the servers of --only, or all but those of --except", TEST_OPTIONS, () =>
+    withHome(async (home) => {
+      const servers = { one: { command: "a" }, two: { command: "b" }, three: { command: "c" } };
+      home.write(".cursor/mcp.json", { mcpServers: servers });
+      const unknown = await home.run("import", "--only", "tow", "--yes");
+      assert.equal(unknown.code, 2);
+      assert.match(unknown.stderr, /"two"/);
+      const first = await home.run("import", "--only", "two", "--yes");
+      assert.equal(first.code, 0, first.stderr);
+      const second = await home.run("import", "--except", "one", "--yes");
+      assert.equal(second.code, 0, second.stderr);
+      const text = readFileSync(home.manifest, "utf8");
+      assert.deepEqual(text.match(/^\[servers\.\w+\]$/gm), ["[servers.two]", "[servers.three]"]);
+    }),
+  );
+
+  it("ends with the command that makes the client use toolmux instead", TEST_OPTIONS, () =>
+    withHome(async (home) => {
+      home.write(".cursor/mcp.json", CURSOR({}));
+      const { stdout } = await home.run("import", "--yes");
+      assert.match(stdout, /^ +toolmux install cursor --replace/m);
+    }),
+  );
+
+  it("says where ${workspaceFolder} leads", TEST_OPTIONS, () =>
+    withHome(async (home) => {
+      home.write(".cursor/mcp.json", CURSOR({ args: ["${workspaceFolder}"] }));
+      const { stdout } = await home.run("import", "--dry-run");
+      assert.match(stdout, /^ {2}one: .*\$\{workspaceFolder\}.*project/m);
+    }),
   );
 
   it("is readable for programs, without a secret", TEST_OPTIONS, () =>
@@ -212,6 +274,51 @@ describe("toolmux install", () => {
       }),
   );
 
+  it(
+    "writes the path in PATH, which outlives an upgrade, and not what the link leads to",
+    TEST_OPTIONS,
+    () =>
+      withHome(async (home) => {
+        const bin = join(home.dir, "bin");
+        mkdirSync(bin, { recursive: true });
+        symlinkSync(executable(), join(bin, "toolmux"));
+        const PATH = `${bin}:${home.env["PATH"] ?? ""}`;
+        const shown = spawnSync("toolmux", ["install", "cursor", "--json"], {
+          env: { ...home.env, PATH },
+          encoding: "utf8",
+        });
+        assert.equal(shown.status, 0, shown.stderr);
+        const text = readFileSync(join(home.dir, ".cursor/mcp.json"), "utf8");
+        const { mcpServers } = JSON.parse(text) as { mcpServers: { toolmux: { command: string } } };
+        assert.equal(mcpServers.toolmux.command, join(bin, "toolmux"));
+      }),
+  );
+
+  it("--undo names what to do then, and no line of the file", TEST_OPTIONS, () =>
+    withHome(async (home) => {
+      const file = home.write(".vscode/mcp.json", { servers: { a: { command: "x" } } });
+      const user = home.write(".config/Code/User/mcp.json", { servers: { a: { command: "x" } } });
+      assert.ok(existsSync(file));
+      const installed = await home.run("install", "vscode");
+      assert.match(installed.stdout, /^Next, in VS Code: /m);
+      writeFileSync(user, `${readFileSync(user, "utf8")}\n// changed since\n`);
+      const { code, stdout } = await home.run("install", "vscode", "--undo");
+      assert.equal(code, 0);
+      assert.match(stdout, /^Next: restart VS Code/m);
+      assert.doesNotMatch(stdout, /start toolmux|mcp\.json:\d/);
+    }),
+  );
+
+  it("shows its entry with the indent that it gets", TEST_OPTIONS, () =>
+    withHome(async (home) => {
+      home.write(".cursor/mcp.json", CURSOR({}));
+      const { stdout } = await home.run("install", "cursor", "--dry-run");
+      const [, indent = "", , inner = ""] =
+        /^\+ ( *)"toolmux": \{(.*)\n\+ ( *)"command"/m.exec(stdout) ?? [];
+      assert.ok(indent.length > 0 && inner.length > indent.length, stdout);
+    }),
+  );
+
   it("shows the lines of its entry, and nothing of what stands beside it", TEST_OPTIONS, () =>
     withHome(async (home) => {
       home.write(
@@ -263,7 +370,7 @@ describe("toolmux install", () => {
         "http://127.0.0.1:1/mcp",
       );
       assert.equal(code, 2);
-      assert.match(stderr, /Claude Desktop only starts programs/);
+      assert.match(stderr, /Claude Desktop .*--http/);
     }),
   );
 });

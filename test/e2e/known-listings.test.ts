@@ -79,6 +79,17 @@ describe("what servers listed", () => {
     );
   }
 
+  it("during toolmux add is listed again without starting it", TEST_OPTIONS, () =>
+    withTestFolder("", async (setup) => {
+      const { command, args = [] } = scripted("--bare --tool one");
+      const log = `SCRIPTED_LOG=${setup.dir}/a.log`;
+      await run(setup, "add", "a", "--env", log, "--command", [command, ...args].join(" "));
+      assert.equal(startsOf(setup, "a"), 1);
+      assert.match((await run(setup, "list")).stdout, /^a__one /m);
+      assert.equal(startsOf(setup, "a"), 1);
+    }),
+  );
+
   it("is asked for anew by --fresh, which starts all servers", TEST_OPTIONS, () =>
     withTestFolder(MANIFEST, async (setup) => {
       await run(setup, "list");

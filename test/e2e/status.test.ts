@@ -471,7 +471,7 @@ describe("progress of a start in a terminal", () => {
     ["list", "list servers", /SERVER [^\n]*\nslow .*idle/],
     ["call", "call slow__echo text=hello", /hello/],
     ["doctor", "doctor --connect", /nothing is wrong|\d (error|warning|note)/],
-    ["add", `add slow --file added.toml -- ${entry}`, /it is there/],
+    ["add", `add slow --file added.toml -- ${entry}`, /slow works/],
   ] as const) {
     it(
       `is shown by ${what} in one line, which is gone when there is an answer`,

@@ -109,6 +109,24 @@ describe("a value that is typed", { skip }, () => {
   }
 });
 
+describe("the choice of servers to import", { skip }, () => {
+  it("adds those that are chosen one by one", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const folder = join(setup.dir, ".cursor");
+      mkdirSync(folder);
+      const servers = { one: { command: "x" }, two: { command: "y" }, three: { command: "z" } };
+      writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
+      const manifest = join(setup.dir, "new.toml");
+      const command = `import cursor --project --config '${manifest}'`;
+      const keys = ["c\r", "y\r", "n\r", "y\r"];
+      const { output, code } = await typeAt(setup, command, "[y/N", keys);
+      assert.equal(code, 0, output);
+      const names = readFileSync(manifest, "utf8").match(/^\[servers\.\w+\]$/gm);
+      assert.deepEqual(names, ["[servers.one]", "[servers.three]"]);
+    }),
+  );
+});
+
 describe("a question", { skip }, () => {
   for (const [what, keys, exit] of [
     ["Ctrl-C", ["\u0003"], 130],

@@ -33,8 +33,8 @@ import {
   type ExistingServers,
   readExistingServers,
 } from "../manifest-file.ts";
-import { openHub } from "../open-hub.ts";
-import { logRegistryFailures, openRegistries } from "../registries.ts";
+import { openHub, openSnapshots } from "../open-hub.ts";
+import { logRegistryFailures, openRegistries, unreachableRegistriesError } from "../registries.ts";
 import { describeServer, findInstalledRunner, withInstalledRunner } from "../server-description.ts";
 import { serverStateOf } from "../server-state.ts";
 import { openStartProgress } from "./status.ts";
@@ -77,29 +77,29 @@ export function readServerArguments({
     (name) => `--${name}`,
   );
   const sources = rest.length > 0 && named === undefined ? [...given, "a command"] : given;
-  if (sources.length > 1)
-    throw usageError(`${sources.join(" and ")} say different things: choose one.`);
+  if (sources.length > 1) throw usageError(`Choose one of ${sources.join(" and ")}.`);
   if (url === undefined && header.length > 0) throw orphanError("header", "url");
   if (url === undefined && transport !== undefined) throw orphanError("transport", "url");
   if (named === undefined && runner !== undefined) throw orphanError("runner", "package");
   if (url !== undefined) {
     if (options.env.length > 0)
-      throw usageError("--env is for what is started; with --url there is --header.");
+      throw usageError(
+        "--env is for servers that are started as a process. With --url, use --header.",
+      );
     return { kind: "entry", entry: withoutEmpty({ url, transport, headers: readHeaders(header) }) };
   }
   const env = readEnv(options.env);
   if (named !== undefined) {
     if (parsePackage(named) === undefined) {
       throw usageError(
-        `"${named}" is no package; they are named npm:@scope/name@1.2.3, pypi:name==1.2 or docker:image:tag.`,
+        `"${named}" is not a package. Write npm:@scope/name@1.2.3, pypi:name==1.2 or docker:image:tag.`,
       );
     }
     return { kind: "entry", entry: withoutEmpty({ package: named, runner, args: rest, env }) };
   }
   const [command, ...args] = line === undefined ? rest : (splitCommand(line) ?? []);
   if (command !== undefined) return { kind: "entry", entry: withoutEmpty({ command, args, env }) };
-  if (line !== undefined)
-    throw usageError("--command has a quote that does not end, or no word in it.");
+  if (line !== undefined) throw usageError("--command is empty, or has a quote without an end.");
   return { kind: "name" };
 }
 
@@ -119,7 +119,7 @@ function mergeTables(before: unknown, more: Table): Table {
 }
 
 function orphanError(option: string, main: string): HubError {
-  return usageError(`--${option} means something only beside --${main}.`);
+  return usageError(`--${option} needs --${main}.`);
 }
 
 function readEnv(given: readonly string[]): Table {
@@ -141,7 +141,7 @@ function readPairs(
   const pairs = createTable<string>();
   for (const text of texts) {
     const [, key, value = ""] = pattern.exec(text) ?? [];
-    if (key === undefined) throw usageError(`${option} is written ${format}.`);
+    if (key === undefined) throw usageError(`Write ${option} as ${format}.`);
     pairs[key] = value;
   }
   return pairs;
@@ -192,7 +192,8 @@ export async function tryServer(
     plugins: [],
     sources: [],
   };
-  const options = { kinds: [], authorizes: false };
+  const snapshots = openSnapshots(context, log, "nothing");
+  const options = { kinds: [], authorizes: false, snapshots };
   const { hub, bus, close } = await openHub(manifest, context, log, options);
   const endProgress = line && openStartProgress([singleStart.name], bus, line, systemClock);
   try {
@@ -255,7 +256,7 @@ export async function add(
   const { server } = await prepareEdit(file, change);
   if (server === undefined || !isRunnable(server)) {
     throw usageError(
-      `${file} is the file of another client: name one of toolmux's own with --file.`,
+      `${file} is the configuration file of an MCP client. Name a manifest of toolmux with --file.`,
     );
   }
   print(`${key}: ${describeServer(await withInstalledRunner(server, context))}`);
@@ -269,12 +270,16 @@ export async function add(
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
   if (edit === undefined) {
-    log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
+    log(
+      "error",
+      "Nothing was written. --force adds the server anyway, --no-try adds it without a start.",
+    );
     return result?.kind === "failed" ? result.cause.properties.exit : 3;
   }
-  print(`${edit.before === undefined ? "made" : "added to"} ${file}`);
+  print(`${edit.before === undefined ? "created" : "added to"} ${file}`);
   for (const need of needs) print(describeRequiredValue(need));
-  if (toAdd.optional.length > 0) print(`may be given as well: ${toAdd.optional.join(", ")}`);
+  if (toAdd.optional.length > 0) print(`optional settings: ${toAdd.optional.join(", ")}`);
+  if (edit.before === undefined) print("Next, connect an MCP client: toolmux install CLIENT");
   return 0;
 }
 
@@ -290,7 +295,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
   if (!isAllowed(prefix)) {
     const separatorList = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
     throw usageError(
-      `"${prefix}" cannot be a prefix beside the separator ${separatorList}: use --prefix.`,
+      `"${prefix}" cannot be a prefix with the separator ${separatorList}: choose another one with --prefix.`,
     );
   }
   // Prefixes of servers from other clients' files do not count: such a server gets another prefix if its own is taken.
@@ -304,7 +309,7 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
   );
   if (owner !== undefined) {
     throw usageError(
-      `The server "${owner.name}" has the prefix "${prefix}" already: use --prefix.`,
+      `The server "${owner.name}" already has the prefix "${prefix}": choose another one with --prefix.`,
     );
   }
   return prefix === key || given !== undefined ? entry : { ...entry, prefix };
@@ -324,12 +329,15 @@ async function readServerToAdd(
   }
   const directories = await openRegistries(invocation, context);
   const { entry: registryEntry, failures } = await findServer(directories, name, context.signal);
+  if (registryEntry === undefined && failures.length === directories.length)
+    throw unreachableRegistriesError(
+      failures,
+      `To add a server without them: toolmux add ${name} -- COMMAND`,
+    );
   logRegistryFailures(failures, log);
   if (registryEntry === undefined) {
-    if (failures.length === directories.length && failures[0] !== undefined)
-      throw failures[0].cause;
-    const hint = `say what it is (--url, --package, or -- and its command), or look for it: toolmux search ${name}`;
-    throw usageError(`No directory has "${name}"; ${hint}`);
+    const hint = `To add it by its command: toolmux add ${name} -- COMMAND. To search: toolmux search ${name}`;
+    throw usageError(`No directory has a server "${name}". ${hint}`);
   }
   const key = ownKey ?? serverKeyOf(registryEntry.name, separators[0]);
   const manifestEntry = await chooseOption(registryEntry, key, context);
@@ -356,8 +364,7 @@ async function chooseOption(
     const manifestEntry = makeManifestEntry(option, key);
     if (manifestEntry !== undefined) return manifestEntry;
   }
-  const reason =
-    registryEntry.omissions.join(" ") || "Its directory does not say how it is started.";
+  const reason = registryEntry.omissions.join(" ") || "Its directory does not say how to start it.";
   throw new HubError(
     "notSupported",
     `${registryEntry.name} cannot be added by its name. ${reason}`,
@@ -377,11 +384,11 @@ function describeTrialResult(result: TrialResult | undefined, key: string): read
         .filter((part) => part !== undefined)
         .join(" ");
       return [
-        `it is there: ${implementation === "" ? "" : `${implementation}, `}${count(result.tools, "tool")}`,
+        `${key} works: ${implementation === "" ? "" : `${implementation}, `}${count(result.tools, "tool")}`,
       ];
     }
     case "unauthorized":
-      return [`it wants an authorization: toolmux auth login ${key}`];
+      return [`${key} needs a login: toolmux auth login ${key}`];
     default:
       return [];
   }
@@ -398,7 +405,7 @@ function logTrialFailure(
 function describeRequiredValue({ kind, name, description }: RequiredValue): string {
   const about = description === undefined ? "" : `   # ${description}`;
   const what = kind === "secret" ? `toolmux secret set ${name}` : `export ${name}=…`;
-  return `to be set before it can start: ${what}${about}`;
+  return `Set this before the server can start: ${what}${about}`;
 }
 
 function warnPlaintextSecrets(entry: Table, key: string, log: CommandLog): void {
@@ -406,7 +413,7 @@ function warnPlaintextSecrets(entry: Table, key: string, log: CommandLog): void 
     const form = `\${secret:${secret}}`;
     log(
       "warn",
-      `${label} looks like a secret, and stands in the file as it is: write ${form} and run toolmux secret set ${secret}, or \${env:NAME}`,
+      `${label} looks like a secret, and anyone who can read the file can read it. Write ${form} instead and run toolmux secret set ${secret}, or write \${env:NAME}.`,
     );
   }
 }

@@ -41,7 +41,7 @@ export async function demo(
     print(
       "\nAll steps succeeded. To use toolmux with your own servers, run toolmux import and then toolmux install CLIENT. Or write this entry into the configuration of your MCP client:\n",
     );
-    terminal.print(formatClientEntry(["/path/to/your/toolmux.toml"]));
+    terminal.print(formatClientEntry(["/path/to/your/toolmux.toml"], env));
     return 0;
   } finally {
     await rm(folder, { recursive: true, force: true });

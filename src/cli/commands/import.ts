@@ -30,7 +30,7 @@ import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadOptions } from "../load-manifest.ts";
 import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
-import { askConsent } from "../prompt.ts";
+import { isYes, withPrompt } from "../prompt.ts";
 import { describeCommand, describeUrl } from "../server-description.ts";
 
 /** The secret store that receives values which look like secrets. */
@@ -82,7 +82,7 @@ async function rejectClientFile(file: string): Promise<void> {
   const isClientFile =
     content.kind === "read" && ["mcpServers", "inputs"].some((key) => key in content.root);
   if (!isClientFile && !/^\.?mcp\.json$/.test(basename(file))) return;
-  const text = `${file} is the file of another client; name a manifest of toolmux with --config.`;
+  const text = `${file} is the configuration file of an MCP client. Name a manifest of toolmux with --config.`;
   throw new HubError("usage", text);
 }
 
@@ -116,7 +116,7 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
 /** Reads the files of those clients and plans the import of their servers. @throws {HubError} manifestInvalid */
 export async function readImportSources(
   clients: readonly ClientApp[],
-  invocation: Invocation<{ readonly project: boolean }>,
+  invocation: Invocation<{ readonly project: boolean; readonly all?: boolean }>,
   context: CommandContext,
 ): Promise<ImportSources> {
   const { env, cwd, platform } = context;
@@ -124,7 +124,8 @@ export async function readImportSources(
   const project = invocation.options.project ? cwd : undefined;
   const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
   const files = read.flat();
-  const plan = await planImport(files, await readTakenNames(invocation, context), home);
+  const taken = await readTakenNames(invocation, context);
+  const plan = await planImport(files, taken, home, invocation.options.all);
   return { files, ...plan, manifest: await manifestToEdit(invocation.config.at(-1), context) };
 }
 
@@ -156,6 +157,9 @@ export async function applyImport(
 
 /** The options of `import`. */
 interface ImportOptions {
+  readonly only: readonly string[];
+  readonly except: readonly string[];
+  readonly all: boolean;
   readonly project: boolean;
   readonly secrets: boolean;
   readonly yes: boolean;
@@ -172,42 +176,96 @@ export async function importServers(
   context: CommandContext,
 ): Promise<number> {
   const { args: words, options } = invocation;
-  const sources = await readImportSources(pickClients(words), invocation, context);
-  const { planned, manifest } = sources;
+  const found = await readImportSources(pickClients(words), invocation, context);
+  const sources = { ...found, planned: pickServers(found.planned, options) };
   const isForPeople = !options.json;
   const movesSecrets = options.secrets;
   if (isForPeople)
     context.terminal.print(describeImport(sources, movesSecrets, context.terminal.stdout));
-  const shouldAdd = planned.length > 0 && !options["dry-run"];
-  const isConfirmed =
-    shouldAdd && (options.yes || (isForPeople && (await confirmImport(sources, context))));
-  if (isConfirmed === true) {
+  const shouldAdd = sources.planned.length > 0 && !options["dry-run"];
+  const confirmed = !shouldAdd
+    ? []
+    : options.yes
+      ? sources.planned
+      : isForPeople
+        ? await confirmImport(sources, context)
+        : [];
+  const isDone = confirmed !== undefined && confirmed.length > 0;
+  if (isDone) {
     const store = movesSecrets ? openSecretStore(context) : undefined;
-    await applyImport(sources, store, context);
-    for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets))) {
-      context.terminal.note(`a value is needed: toolmux secret set ${name}`);
-    }
-    if (isForPeople)
-      context.terminal.print(`added to ${manifest}: ${count(planned.length, "server")}`);
+    await applyImport({ ...sources, planned: confirmed }, store, context);
+    if (isForPeople) printImported({ ...sources, planned: confirmed }, movesSecrets, context);
   }
-  if (!isForPeople) context.terminal.printJson(toJson(sources, isConfirmed === true, movesSecrets));
+  if (!isForPeople) context.terminal.printJson(toJson(sources, isDone, movesSecrets));
   // A malformed file makes the exit code 2 only if its client was named.
   const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
-  if (!shouldAdd || isConfirmed === true) return isBroken ? 2 : 0;
-  if (isConfirmed === undefined) {
+  if (!shouldAdd || isDone) return isBroken ? 2 : 0;
+  if (confirmed === undefined) {
     throw usageError(
-      "Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.",
+      "Nothing was added: to confirm, add --yes; to see what would be added, add --dry-run.",
     );
   }
-  context.terminal.note("nothing was added");
+  context.terminal.note("Nothing was added.");
   return 2;
 }
 
+/** The servers of `--only`, or all but those of `--except`. @throws {HubError} usage */
+function pickServers(
+  planned: readonly PlannedServer[],
+  { only, except }: Pick<ImportOptions, "only" | "except">,
+): readonly PlannedServer[] {
+  const names = planned.map(({ name }) => name);
+  const unknown = [...only, ...except].find((name) => !names.includes(name));
+  if (unknown !== undefined) {
+    const near = suggestName(unknown, names) || ` These can be: ${names.join(", ") || "none"}.`;
+    throw usageError(`No server named "${unknown}" can be added.${near}`);
+  }
+  return planned.filter(
+    ({ name }) => (only.length === 0 || only.includes(name)) && !except.includes(name),
+  );
+}
+
+/** Asks which servers to add, together or one by one; undefined if there is no terminal. */
 function confirmImport(
   { planned, manifest }: ImportSources,
   { signal }: CommandContext,
-): Promise<boolean | undefined> {
-  return askConsent(`Add ${count(planned.length, "server")} to ${manifest}?`, signal);
+): Promise<readonly PlannedServer[] | undefined> {
+  return withPrompt(signal, async (ask) => {
+    const isOne = planned.length === 1;
+    const question = `Add ${count(planned.length, "server")} to ${manifest}?`;
+    const answer = await ask(`${question} ${isOne ? "[y/N]" : "[y/N/c]  (c: choose one by one)"}`);
+    if (isYes(answer)) return planned;
+    if (isOne || !/^c(?:hoose)?$/i.test(answer)) return [];
+    const chosen: PlannedServer[] = [];
+    for (const server of planned) {
+      if (isYes(await ask(`Add ${server.name}, ${describeEntryStart(server.entry)}? [y/N]`)))
+        chosen.push(server);
+    }
+    return chosen;
+  });
+}
+
+/** Prints what was added, and what to do next. */
+function printImported(
+  { planned, manifest }: ImportSources,
+  movesSecrets: boolean,
+  { terminal }: CommandContext,
+): void {
+  const secrets = planned.flatMap(({ plaintextSecrets }) => plaintextSecrets);
+  terminal.print(`added ${count(planned.length, "server")} to ${manifest}`);
+  if (movesSecrets && secrets.length > 0)
+    terminal.print(`moved ${count(secrets.length, "secret")} into the secret store`);
+  for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets)))
+    terminal.note(`Set this value before the server can start: toolmux secret set ${name}`);
+  const clients = new Set(planned.map(({ source }) => source.client));
+  terminal.print("Next:");
+  terminal.print("  toolmux status    checks that every server starts");
+  for (const title of clients) {
+    const client = CLIENTS.find((one) => one.name === title || one.title === title);
+    if (client === undefined) continue;
+    const command = `toolmux install ${client.name} --replace`;
+    terminal.print(`  ${command}    makes ${client.title} use toolmux instead of its own servers`);
+  }
 }
 
 /** For people: the files found, servers to be added and skipped, and secrets in plain text. */
@@ -224,10 +282,10 @@ export function describeImport(
       describeEntryStart(entry),
     ]);
     parts.push(
-      sanitizeLine(`would be added to ${manifest}:`),
+      sanitizeLine(`can be added to ${manifest}:`),
       alignTable(["CLIENT", "SERVER", "STARTS"], rows, style),
     );
-  } else parts.push("nothing to add");
+  } else parts.push("There is nothing to add.");
   const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
   if (notes.length > 0) parts.push(notes.join("\n"));
   if (skipped.length > 0) {
@@ -238,7 +296,7 @@ export function describeImport(
 }
 
 function describeFiles(files: readonly ClientFile[], style: TerminalStyle): string {
-  if (files.length === 0) return "no file of an MCP client was found";
+  if (files.length === 0) return "No configuration file of an MCP client was found.";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
     const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
@@ -253,12 +311,12 @@ function describeNotes(
 ): readonly string[] {
   const labels = plaintextSecrets.map(({ label }) => label).join(", ");
   const action = movesSecrets
-    ? "moved into the secret store"
-    : "stands there in the clear, and would in the manifest: --secrets moves it into the secret store";
+    ? "will move into the secret store"
+    : "would be readable in the manifest; --secrets moves it into the secret store";
   const lines = [
     ...notes,
     ...(plaintextSecrets.length === 0 ? [] : [`${labels} ${action}`]),
-    ...wanted.map((secret) => `needs a value: toolmux secret set ${secret}`),
+    ...wanted.map((secret) => `needs a value before it can start: toolmux secret set ${secret}`),
   ];
   // Names and keys come from the client's file, so control characters are removed.
   return lines.map((text) => sanitizeLine(`  ${name}: ${text}`));

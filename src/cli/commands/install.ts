@@ -11,7 +11,7 @@ import type { PlannedServer } from "../../client-configs/import-plan.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
-import { ownCommand } from "../../base/runtime.ts";
+import { installedCommand } from "../../base/runtime.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
@@ -51,7 +51,7 @@ export async function install(
 ): Promise<number> {
   const { args, options } = invocation;
   const [client] = pickClients(args);
-  if (client === undefined) throw usageError("Which client?");
+  if (client === undefined) throw usageError("Name a client: toolmux install CLIENT");
   const table = await findServerTable(client, options.project, context);
   const print = (text: string): void => {
     if (!options.json) context.terminal.print(text);
@@ -60,9 +60,11 @@ export async function install(
     ? await undo(client, table, options["dry-run"], context, print)
     : await write(client, table, invocation, context, print);
   const written = outcome.action !== "none" && !options["dry-run"];
-  if (written) print(`${client.title}: ${client.restartHint}`);
   if (written && outcome.action === "install") {
-    print(`To take it out again: toolmux install ${client.name} --undo`);
+    print(`Next, in ${client.title}: ${client.restartHint}`);
+    print(`To undo this: toolmux install ${client.name} --undo`);
+  } else if (written) {
+    print(`Next: restart ${client.title}. toolmux is no longer one of its servers.`);
   }
   if (options.json) {
     context.terminal.printJson({ client: client.name, file: table.file, ...outcome, written });
@@ -89,7 +91,7 @@ async function write(
     case "refused":
       throw installError(table.file, prepared.problem);
     case "same":
-      print(`${table.file} has it already`);
+      print(`${table.file} already has this entry of toolmux: nothing was changed`);
       return { action: "none", backup: undefined };
     case "ready": {
       const { before, after } = prepared;
@@ -101,7 +103,7 @@ async function write(
         await applyImport(sources, movesSecrets ? openSecretStore(context) : undefined, context);
       const backup = await prepared.apply(Date.now());
       print(`written: ${table.file}`);
-      if (backup !== undefined) print(`as it was: ${backup}`);
+      if (backup !== undefined) print(`backup of the original file: ${backup}`);
       return { action: "install", backup };
     }
   }
@@ -120,17 +122,17 @@ async function undo(
     case "refused":
       throw installError(file, prepared.problem);
     case "absent":
-      print(`${file} does not have it`);
+      print(`${file} has no entry of toolmux: nothing was changed`);
       return { action: "none", backup: undefined };
     case "restore":
-      print(`${file}: as it was before, from ${prepared.backup}`);
+      print(`${isDryRun ? "would restore" : "restored"} ${file} from ${prepared.backup}`);
       break;
     case "remove":
-      print(`${file}: goes, as it was not there before`);
+      print(`${isDryRun ? "would delete" : "deleted"} ${file}: it did not exist before`);
       break;
     case "edit":
-      print(`${file} has been changed since: only the entry of toolmux goes`);
-      print(formatDifference(file, prepared.before, prepared.after, [], terminal.stdout));
+      print(`${file} was changed since: only the entry of toolmux is removed`);
+      print(terminal.stdout.colors.red(`- "${TOOLMUX_KEY}"`));
   }
   if (!isDryRun) await prepared.apply();
   return {
@@ -156,7 +158,7 @@ async function findServerTable(
     if (content.kind !== "absent") return table;
   }
   if (first !== undefined) return first;
-  throw usageError(`${client.title} has no file for the folder of a project.`);
+  throw usageError(`${client.title} has no configuration file for a project: leave out --project.`);
 }
 
 /**
@@ -170,22 +172,22 @@ function makeEntry(
 ): Table {
   const { http, "http-token-env": httpTokenEnv } = options;
   if (http === undefined) {
-    const [command, ...firstArgs] = ownCommand();
+    const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
     const args = [...firstArgs, "serve", ...files.flatMap((file) => ["--config", file])];
     return client.command(command, args);
   }
   if (!URL.canParse(http) || !/^https?:/.test(http)) {
     throw usageError(
-      `--http wants the URL of a hub, such as http://127.0.0.1:8700/mcp, not "${http}".`,
+      `--http needs the URL of a hub, such as http://127.0.0.1:8700/mcp, not "${http}".`,
     );
   }
   const entry = client.remote(http, httpTokenEnv);
   if (entry !== undefined) return entry;
   throw usageError(
     client.remote(http, undefined) === undefined
-      ? `${client.title} only starts programs by its file; leave out --http.`
-      : `${client.title} takes no token from a variable by its file; leave out --http-token-env.`,
+      ? `${client.title} cannot connect to a URL, it only starts programs: leave out --http.`
+      : `${client.title} cannot read a token from an environment variable: leave out --http-token-env.`,
   );
 }
 
@@ -233,6 +235,9 @@ function formatDifference(
   while (start < maxCommon && before[start] === after[start]) start++;
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
+  // The indent of the first line is part of what both texts have in common.
+  const lineStart = after.lastIndexOf("\n", start - 1) + 1;
+  if (after.slice(lineStart, start).trim() === "") start = lineStart;
   const line = before.slice(0, start).split("\n").length;
   // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);

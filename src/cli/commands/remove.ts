@@ -25,12 +25,12 @@ export async function remove(
           .file.list()
           .catch(() => []);
   for (const secret of unshared.filter((one) => stored.includes(one))) {
-    context.terminal.print(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
+    context.terminal.print(
+      sanitizeLine(`its secret is still stored: toolmux secret remove ${secret}`),
+    );
   }
   if (server.kind === "remote" && server.auth !== "none") {
-    context.terminal.print(
-      sanitizeLine(`if you were logged in there, its tokens remain: toolmux auth status`),
-    );
+    context.terminal.print(sanitizeLine(`its login may still be stored: toolmux auth status`));
   }
   return 0;
 }

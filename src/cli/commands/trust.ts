@@ -23,7 +23,7 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
   );
   context.terminal.print(`trusted: ${sanitizeLine(real)}`);
   context.terminal.print(
-    `As long as it stays as it is, toolmux runs from it in ${sanitizeLine(dirname(real))}:`,
+    `Until its content changes, toolmux starts these servers in ${sanitizeLine(dirname(real))}:`,
   );
   for (const spec of manifest.servers) {
     if (spec.kind === "invalid") continue;
@@ -34,11 +34,11 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
   }
   const commands = [...new Set(manifest.servers.flatMap(listCommands))];
   if (commands.length > 0)
-    context.terminal.print("and these commands for the values that they print:");
+    context.terminal.print("and runs these commands, to use what they print as values:");
   for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
   const { plugins } = manifest;
   if (plugins.length > 0)
-    context.terminal.print("and uses these plugins, whatever is in their files by then:");
+    context.terminal.print("and loads these plugins, also if their files change:");
   for (const plugin of plugins) context.terminal.print(`  ${sanitizeLine(describePlugin(plugin))}`);
   return 0;
 }
