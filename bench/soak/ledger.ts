@@ -146,6 +146,10 @@ export class Ledger {
       this.tally.late++;
       if (isCalm) this.#blame(call, "late", message);
       else if (took < LIMITS.call.least - TICK) this.#blame(call, `late after ${took} ms`, message);
+    } else if (
+      this.#parts.allowed(server, sentAt).includes(String(result?._meta?.[ERROR_KEY] ?? ""))
+    ) {
+      this.tally.failed++;
     } else if (result !== undefined) {
       this.tally.answered++;
       const isRight = typeof errand.right === "function" && errand.right(result);

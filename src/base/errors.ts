@@ -80,6 +80,8 @@ export interface ErrorDetails {
   readonly uri?: string | undefined;
   /** Further members for the JSON-RPC error's `data`, as MCP defines them for some errors. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;
+  /** What the user of a command can do, instead of reading the command's help; a full sentence. */
+  readonly hint?: string | undefined;
   readonly cause?: unknown;
 }
 
@@ -95,6 +97,7 @@ export class HubError extends Error {
   readonly stderr: readonly string[];
   readonly uri: string | undefined;
   readonly data: Readonly<Record<string, unknown>> | undefined;
+  readonly hint: string | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
@@ -104,6 +107,7 @@ export class HubError extends Error {
     this.stderr = details.stderr ?? [];
     this.uri = details.uri;
     this.data = details.data;
+    this.hint = details.hint;
   }
 
   /** The same error with changed texts, such as redacted ones. A changed error loses its `cause`. */
@@ -113,7 +117,8 @@ export class HubError extends Error {
     const isSame = message === this.message && stderr.every((line, at) => line === this.stderr[at]);
     if (isSame) return this;
     const { server, step, uri, data } = this;
-    return new HubError(this.code, message, { server, step, stderr, uri, data });
+    const hint = this.hint && change(this.hint);
+    return new HubError(this.code, message, { server, step, stderr, uri, data, hint });
   }
 
   get properties(): ErrorCodeProperties {

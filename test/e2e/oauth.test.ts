@@ -271,7 +271,7 @@ describe("a server that wants a login", () => {
         const { code, out, err } = await login;
         assert.deepEqual(
           { code, out },
-          { code: 0, out: "logged in to club: authorized, renewed by itself\n" },
+          { code: 0, out: "logged in to club: authorized, renewed automatically\n" },
         );
         assert.ok(err.includes(url));
       });
@@ -285,7 +285,7 @@ describe("a server that wants a login", () => {
       assert.deepEqual([logout.code, logout.out], [0, "logged out of club\n"]);
       assert.equal(
         (await say(browserSetup, "auth", "logout", "club")).out,
-        "nobody is logged in to club\n",
+        "not logged in to club\n",
       );
       const after = await say(browserSetup, "auth", "status", "club");
       assert.match(after.out, /club +none yet/);

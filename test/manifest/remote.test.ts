@@ -243,15 +243,12 @@ describe("a server over HTTP, right before it is reached,", () => {
   });
 
   for (const [lines, message] of [
-    [`url = "example.com/mcp"`, "its url is none that begins with http:// or https://"],
-    [`url = "file:///etc/passwd"`, "its url is none that begins with http:// or https://"],
-    [`url = "wss://example.com"`, "its url is none that begins with http:// or https://"],
-    [`url = "https://"`, "its url is none that begins with http:// or https://"],
-    [
-      `url = "https://me:pw-secret@example.com"`,
-      "its url holds a password; write headers.Authorization",
-    ],
-    [`url = "https://me@example.com"`, "its url holds a password; write headers.Authorization"],
+    [`url = "example.com/mcp"`, "its url is not valid"],
+    [`url = "file:///etc/passwd"`, 'its url starts with "file://"'],
+    [`url = "wss://example.com"`, 'its url starts with "wss://"'],
+    [`url = "https://"`, "its url is not valid"],
+    [`url = "https://me:pw-secret@example.com"`, "its url contains a password"],
+    [`url = "https://me@example.com"`, "its url contains a password"],
     [`${URL_LINE}\nheaders = { "X: y" = "a" }`, "headers.X: y cannot be a header of HTTP"],
     [`${URL_LINE}\nheaders = { A = "\${env:TWO_LINES}" }`, "headers.A cannot be a header of HTTP"],
     [`${URL_LINE}\nheaders = { A = "\\u20ac" }`, "headers.A cannot be a header of HTTP"],
@@ -261,7 +258,7 @@ describe("a server over HTTP, right before it is reached,", () => {
         code: "notSupported",
         server: "s",
         step: "resolve",
-        message: `server "s" cannot be reached: ${message}`,
+        message: new RegExp(`^server "s" cannot be reached: ${message}[^:@]*(?:https?:[^:@]*)*$`),
       });
     });
   }

@@ -27,17 +27,17 @@ export function describeAuthStatus(
       return status.by === "header" ? "an Authorization header" : "a key file";
     case "none":
       if (auth === "none") return "none";
-      if (auth === "auto") return "none yet; got when the server asks for it";
+      if (auth === "auto") return "none yet; toolmux logs in when the server asks for it";
       return `login needed: toolmux auth login ${quoteArgument(name)}`;
     case "authorized": {
       const { expires, isRefreshable } = status;
-      if (isRefreshable) return "authorized, renewed by itself";
+      if (isRefreshable) return "authorized, renewed automatically";
       return expires === undefined
         ? "authorized"
         : `authorized for ${formatDuration(expires - now)}`;
     }
     case "expired":
-      if (status.isRefreshable) return "expired, renewed when it is needed";
+      if (status.isRefreshable) return "expired, renewed automatically";
       return `expired; login needed: toolmux auth login ${quoteArgument(name)}`;
   }
 }
@@ -70,11 +70,13 @@ export function pickRemoteServers(
     const found = servers.find((spec) => spec.name === name);
     if (found === undefined) {
       const known = servers.map((spec) => spec.name);
-      const near = suggestName(name, known) || " toolmux check shows what there is.";
+      const near = suggestName(name, known) || " To see all: toolmux list servers";
       throw usageError(`There is no server "${name}" in the manifest.${near}`);
     }
     if (found.kind !== "remote") {
-      throw usageError(`Server "${name}" has no url: what it bears is set in its env.`);
+      throw usageError(
+        `Server "${name}" has no url, so it needs no login here. Set its credentials in env.`,
+      );
     }
   }
   return servers.filter(
@@ -113,13 +115,11 @@ export async function runLogin(
   const challenge = await findChallenge(spec, resolved, context);
   if (challenge === undefined) {
     throw usageError(
-      `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
+      `Server "${name}" needs no authorization. To log in anyway, set auth = "oauth" for it in the config.`,
     );
   }
   const cancelNotice = systemClock.after(WAIT_NOTICE_DELAY, () => {
-    context.terminal.note(
-      `still waiting: another toolmux may be logging in to ${name}, or it is slow`,
-    );
+    context.terminal.note(`still waiting: ${name} is slow, or another toolmux is logging in to it`);
   });
   const showPage = showPageInTerminal(context, noBrowser);
   const authorizer = await openUserAuthorizer(context, (url, server) => {
@@ -152,10 +152,11 @@ export async function runLogout(
     context.terminal.printJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked });
     return 0;
   }
-  if (!wasLoggedIn) context.terminal.print(`nobody is logged in to ${sanitizeLine(name)}`);
+  if (!wasLoggedIn) context.terminal.print(`not logged in to ${sanitizeLine(name)}`);
   else if (isRevoked) context.terminal.print(`logged out of ${sanitizeLine(name)}`);
   else {
-    const rest = "its authorization server was not told, and may take the token until it expires";
+    const rest =
+      "its authorization server could not revoke the token, and may accept it until it expires";
     context.terminal.print(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;
@@ -199,7 +200,7 @@ function showPageInTerminal(context: CommandContext, noBrowser: boolean): ShowLo
     if (noBrowser) return;
     const { openBrowser } = await import("../../auth/browser.ts");
     if (!(await openBrowser(url, context)))
-      context.terminal.note("No browser could be opened here.");
+      context.terminal.note("toolmux could not open a browser.");
   };
 }
 
@@ -223,7 +224,7 @@ export async function printAuthStatus(
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => statusRowOf(spec, authorizer, context)));
   if (invocation.options.json) context.terminal.printJson({ servers: rows.map(toJson) });
-  else if (rows.length === 0) context.terminal.print("no server is reached over HTTP");
+  else if (rows.length === 0) context.terminal.print("no server in the config has a url");
   else context.terminal.printTable(["SERVER", "AUTHORIZATION", "ISSUER"], rows.map(toCells));
   return 0;
 }
@@ -267,7 +268,7 @@ export async function runAuth(
     return printAuthStatus(invocation, context, names);
   }
   if (verb !== "login" && verb !== "logout") {
-    throw usageError(`auth is followed by login, logout or status, not by "${verb}".`);
+    throw usageError(`"toolmux auth" needs one of: login, logout, status; "${verb}" is not valid.`);
   }
   if (name === undefined || names.length > 1) {
     throw usageError(`auth ${verb} needs the name of one server.`);
