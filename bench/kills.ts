@@ -17,7 +17,10 @@ interface Lane {
 interface Answer {
   readonly id?: unknown;
   readonly method?: string;
-  readonly result?: { readonly content?: readonly { readonly text?: string }[] };
+  readonly result?: {
+    readonly content?: readonly { readonly text?: string }[];
+    readonly _meta?: { readonly "toolmux/error"?: string };
+  };
   readonly error?: { readonly data?: { readonly code?: string; readonly server?: string } };
 }
 
@@ -129,7 +132,7 @@ class Siege {
     const [key, pid] = result?.content?.[0]?.text?.split(" ") ?? [];
     if (key === String(id) && Number(pid) > 0) {
       if (Number(pid) !== lane.killed) lane.pid = Number(pid);
-    } else if (isClear(error?.data, lane)) {
+    } else if (isClear(error?.data, lane) || isLostCall(result, lane)) {
       this.#result.errors++;
     } else {
       this.#blame(`no clear answer to call ${id} of ${lane.server}: ${text}`);
@@ -145,6 +148,12 @@ class Siege {
 
 function isClear(data: { code?: string; server?: string } | undefined, { server }: Lane): boolean {
   return data?.server === server && CLEAR.includes(data.code ?? "");
+}
+
+/** A call whose server has died is answered with a result that names the server. */
+function isLostCall(result: Answer["result"], { server }: Lane): boolean {
+  const text = result?.content?.[0]?.text ?? "";
+  return CLEAR.includes(result?._meta?.["toolmux/error"] ?? "") && text.includes(`"${server}"`);
 }
 
 function toolOf(server: string): string {

@@ -186,6 +186,8 @@ class Bazaar {
       const { code = "", server: named } = answer.error.data ?? {};
       if (named === server && CLEAR.includes(code)) this.#errors++;
       else this.#blame(`${what} got ${all}`);
+    } else if (isLostCall(answer.result, server)) {
+      this.#errors++;
     } else if (errand === "list") {
       if (!this.#namesAll(answer)) this.#blame(`${what} got ${all}`);
     } else this.#check(errand, server, key, answer, what);
@@ -234,4 +236,10 @@ async function soon<T>(answer: Promise<T>): Promise<T> {
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** A call whose server has died is answered with a result that names the server. */
+function isLostCall(result: Message["result"], server: string): boolean {
+  const { "toolmux/error": code = "" } = (result?.["_meta"] ?? {}) as Record<string, string>;
+  return CLEAR.includes(code) && JSON.stringify(result?.["content"]).includes(server);
 }

@@ -119,7 +119,7 @@ export class HubError extends Error {
     const isSame = isTextSame && stderr.every((line, at) => line === this.stderr[at]);
     if (isSame) return this;
     const { server, step, uri, data } = this;
-    return new HubError(this.code, message, { server, step, stderr, uri, hint, data });
+    return new HubError(this.code, message, { server, step, stderr, uri, data, hint });
   }
 
   get properties(): ErrorCodeProperties {

@@ -24,55 +24,53 @@ export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly st
   switch (error.code) {
     case "unreachable":
       return [
-        "Make sure that the server runs and that its url is right (host and port).",
-        "If this machine reaches the network through a proxy, set HTTPS_PROXY where toolmux is started (NO_PROXY: hosts that are reached without).",
+        "Check that the server is running, and that host and port of its url are correct.",
+        "If this network needs a proxy, set HTTPS_PROXY in the environment of toolmux (NO_PROXY lists the hosts that need none).",
       ];
     case "tlsFailed":
       return [
-        "If its certificate is of an authority of your own, name that one's file in the manifest (ca), or in NODE_EXTRA_CA_CERTS.",
-        "If the certificate has expired, or is for another host, only those who run the server can put that right.",
+        "If a private authority signed its certificate, set ca in the manifest, or NODE_EXTRA_CA_CERTS, to the file of that authority.",
+        "If the certificate has expired, or is for another host, the operator of the server must replace it.",
       ];
     case "serverRefused":
       if (error.step === "authorize") {
         return [
-          "Compare oauth.clientId, and oauth.clientSecret or oauth.privateKey, with what its authorization server has of them.",
+          "Check oauth.clientId, and oauth.clientSecret or oauth.privateKey: its authorization server does not accept them.",
         ];
       }
       return [
-        "Compare its url with the server's documentation: it ends in a path, often /mcp or /sse.",
+        "Compare its url with the documentation of the server: the path is often /mcp or /sse.",
         transport === "auto"
-          ? "If it says that something is missing from the request, set that in headers."
-          : `It is spoken to with transport = "${transport}" only: leave that out, and it is found out.`,
+          ? "If the message says that the request lacks something, set it in headers."
+          : `The manifest sets transport = "${transport}": remove that line, and toolmux detects the transport.`,
       ];
     case "serverFailed":
     case "answerLost":
     case "notDelivered":
     case "connectionLost":
       return [
-        "The server, or something in front of it, is in trouble: its own log says more. It is tried again by itself.",
+        "The server, or a proxy in front of it, has a problem: look at its own log. toolmux tries again automatically.",
       ];
     case "unauthorized":
       return authorizationHintsFor(spec);
     case "handshakeFailed":
       return error.step === "list"
-        ? ["Its list is malformed or cannot be had: look for a newer version of the server."]
+        ? ["The server sends an invalid list, or none: look for a newer version of it."]
         : [
-            "It may be something else than an MCP server, or one of a revision that toolmux does not speak: compare its url with its documentation.",
+            "It may not be an MCP server, or use an MCP version that toolmux does not support: compare its url with its documentation.",
           ];
     case "connectTimeout":
       return [
         raiseLimitHint(spec),
-        `It may be behind a firewall that answers nothing, or at another port: toolmux check shows its url.`,
+        "A firewall may block it, or the port may be wrong. To see its url: toolmux check",
       ];
     case "notReading":
     case "notResponding":
-      return [
-        `It is connected but does not answer: start it anew, or have ${name} looked at by whoever runs it.`,
-      ];
+      return [`It is connected but does not answer: restart it, or ask the operator of ${name}.`];
     case "messageTooLarge":
       return [`Raise maxMessage for it in the manifest (now ${formatSize(spec.maxMessage)}).`];
     case "internal":
-      return ["This is a mistake in toolmux. More of it: toolmux status --log-level debug"];
+      return ["This is a bug in toolmux. Details: toolmux status --log-level debug"];
     default:
       return [];
   }
@@ -81,22 +79,20 @@ export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly st
 function authorizationHintsFor({ name, auth, headers, keyFile }: RemoteServer): readonly string[] {
   const own = Object.keys(headers).find((key) => key.toLowerCase() === "authorization");
   if (own !== undefined) {
-    return [
-      `It does not accept what the manifest says in headers.${own}: put in one that is good.`,
-    ];
+    return [`The server does not accept headers.${own}: correct its value in the config.`];
   }
   const byKey =
-    keyFile === undefined ? [] : ["If its key is good no longer, put another into the keyFile."];
+    keyFile === undefined ? [] : ["If its key is no longer valid, put a new one into keyFile."];
   return auth === "none"
-    ? [...byKey, `Authorization is switched off for it: take out auth = "none", or set headers.`]
-    : [...byKey, `Authorize it: toolmux auth login ${name}`];
+    ? [...byKey, `Authorization is disabled for it: remove auth = "none", or set headers.`]
+    : [...byKey, `Log in: toolmux auth login ${name}`];
 }
 
 /** The hint to raise the limit of a server that needs more time to start. */
 export function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): string {
   return startLimit === undefined
     ? `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(connectTimeout)}).`
-    : `Give it more time: set connectTimeout for it in the manifest (without it a start is ended after ${formatDuration(startLimit)}).`;
+    : `Give it more time: set connectTimeout for it in the manifest (by default a start ends after ${formatDuration(startLimit)}).`;
 }
 
 /** Products that provide the commands which servers are often started with. */
@@ -128,20 +124,22 @@ const DOWNLOADERS = new Set("npx npm pnpm yarn bunx deno uv uvx pipx docker podm
  */
 export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly string[] {
   if (spec.kind === "unsupported") {
-    return ['Remove its entry, or switch it off there with "disabled": true.'];
+    return ['Remove it from the manifest, or disable it there: "disabled": true'];
   }
   if (spec.kind === "invalid") {
-    return ["Correct its table in the manifest: toolmux check shows the lines."];
+    return ["Correct it in the config. To see the lines: toolmux check"];
   }
   if (spec.kind === "plugin") {
-    return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
+    return [
+      `It belongs to the plugin "${spec.plugin}". The log may have details: --log-level debug`,
+    ];
   }
   if (error.code === "valueMissing") return missingValueHints(error, spec, env);
   if (spec.kind === "remote") return remoteHintsFor(error, spec);
   switch (error.code) {
     case "notSupported":
       return [
-        `What can stand in a manifest is ${supportedPlaceholders(spec).join(", ")}.`,
+        `The placeholders in a manifest are: ${supportedPlaceholders(spec).join(", ")}.`,
         ...missingPluginHints(spec),
       ];
     case "commandNotFound":
@@ -152,35 +150,54 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
       return [
         ...(spec.cwd === undefined
           ? []
-          : [
-              `Make sure that its working directory is there (${absolutePathOf(spec.cwd, spec, env)}).`,
-            ]),
-        "If the system has no room for more processes, end some or raise its limits (ulimit -a).",
+          : [`Check that its working directory exists: ${absolutePathOf(spec.cwd, spec, env)}`]),
+        "If there are too many processes, end some, or raise the limit (ulimit -u).",
       ];
     case "connectTimeout":
       return timeoutHints(error, spec, env);
     case "handshakeFailed":
       return error.step === "list"
-        ? ["Its list is malformed or cannot be had: look for a newer version of the server."]
+        ? ["The server sends an invalid list, or none: look for a newer version of it."]
         : [
-            "It may be another program than an MCP server over stdio, or one of a revision that toolmux does not speak: compare the command with its documentation, or look for a newer version.",
+            "It may not be an MCP server over stdio, or use an MCP version that toolmux does not support: compare the command with its documentation, or look for a newer version.",
             manualTestHint(spec, env),
           ];
-    case "connectionLost":
+    case "connectionLost": {
+      const missing = missingPackageOf(error);
+      if (missing !== undefined) {
+        return [`npm has no package ${missing}: correct the name in args, or in package.`];
+      }
       return [
         manualTestHint(spec, env),
-        "If it runs there and not here, it may want a variable: of your environment it gets only a few; name others in inheritEnv.",
+        "If it works in your terminal, it may need an environment variable: a server gets only a few of yours. Add the others to inheritEnv.",
       ];
+    }
     case "notReading":
     case "notResponding":
-      return ["It runs but is stuck: look at what it waits for.", manualTestHint(spec, env)];
+      return ["The server is running, but it is stuck.", manualTestHint(spec, env)];
     case "messageTooLarge":
       return [`Raise maxMessage for it in the manifest (now ${formatSize(spec.maxMessage)}).`];
     case "internal":
-      return ["This is a mistake in toolmux. More of it: toolmux status --log-level debug"];
+      return ["This is a bug in toolmux. Details: toolmux status --log-level debug"];
     default:
       return [];
   }
+}
+
+/** The package that npm did not find in its registry (E404), from the stderr of the server; undefined: it is something else. */
+export function missingPackageOf({ stderr }: Pick<HubError, "stderr">): string | undefined {
+  const isNotFound = stderr.some((line) => /\bnpm (?:error|ERR!) code E404\b/.test(line));
+  if (!isNotFound) return undefined;
+  for (const line of stderr) {
+    const [, name] =
+      /\b404\s+'?((?:@[\w.~-]+\/)?[\w.~-]+)@[^\s']*'? (?:is not in|could not be found)/.exec(
+        line,
+      ) ??
+      /\bGET \S+\/((?:@[\w.~-]+(?:%2[Ff]|\/))?[\w.~-]+) - Not found/i.exec(line) ??
+      [];
+    if (name !== undefined) return name.replace(/%2f/i, "/");
+  }
+  return undefined;
 }
 
 function missingValueHints(error: HubError, spec: ExternalServer, env: Env): string[] {
@@ -194,20 +211,22 @@ function missingValueHints(error: HubError, spec: ExternalServer, env: Env): str
   );
   const variables = [...names].map((name) => {
     const fallback = spec.syntax === "client" ? `\${${name}:-…}` : `\${env:${name}:-…}`;
-    return `Set ${name} where toolmux is started: export ${name}=… in your shell, or "env" in the entry of the client that starts toolmux. Or give it a default in the manifest: ${fallback}`;
+    return `Set ${name} in the environment of toolmux: export ${name}=… in your shell, or "env" in the config of the client that starts toolmux. Or set a default in the manifest: ${fallback}`;
   });
   const files = parts.flatMap((part) =>
     part.kind === "file" ? [absolutePathOf(part.path, spec, env)] : [],
   );
   const list = [...new Set(files)].join(", ");
   const secrets = missingSecretsOf(error).map(
-    (name) => `Give it the secret ${name}: toolmux secret set ${name}`,
+    (name) => `Set the secret: toolmux secret set ${name}`,
   );
   return [
     ...secrets,
     ...variables,
-    ...(list === "" ? [] : [`Make sure that you can read: ${list}`]),
-    ...listSchemes(spec).map((scheme) => `Make sure that the plugin for \${${scheme}:…} has it.`),
+    ...(list === "" ? [] : [`Check that these files exist and that you can read them: ${list}`]),
+    ...listSchemes(spec).map(
+      (scheme) => `Check that the plugin for \${${scheme}:…} has the value.`,
+    ),
   ];
 }
 
@@ -219,16 +238,16 @@ function missingCommandHints({ command, baseDir, package: packaged }: StdioServe
     return [
       command.startsWith("/") || command.startsWith("~") || command.startsWith("$")
         ? "Correct the path (command)."
-        : `Correct the path (command); it is looked for from ${baseDir}.`,
+        : `Correct the path (command); it is relative to ${baseDir}.`,
     ];
   }
   const origin = Object.hasOwn(PRODUCT_OF_COMMAND, command)
     ? PRODUCT_OF_COMMAND[command]
     : undefined;
-  const source = origin === undefined || origin === command ? "" : ` (it comes with ${origin})`;
+  const source = origin === undefined || origin === command ? "" : ` (part of ${origin})`;
   return [
-    `Install ${command}${source}, or check how it is spelled.`,
-    `If your terminal finds it (command -v ${quoteForShell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
+    `Install ${command}${source}, or correct its name (command).`,
+    `If your terminal finds it, use its full path as command. To see the path: command -v ${quoteForShell(command)}. A client can start toolmux with a different PATH than your shell.`,
   ];
 }
 
@@ -244,8 +263,8 @@ function missingRunnerHints(
   );
   const list = new Intl.ListFormat("en", { type: "disjunction" }).format(runners);
   return [
-    `Install ${list}: ${runners.length > 1 ? "any of them" : "it"} can run ${name}.`,
-    `If your terminal finds one (command -v ${command}), a client may start toolmux with another PATH than your shell's.`,
+    `Install ${list}, which can run ${name}.`,
+    `If your terminal finds it (command -v ${command}), the client starts toolmux with a different PATH than your shell: set PATH in "env" in the config of the client.`,
   ];
 }
 
@@ -255,8 +274,8 @@ function notExecutableHints(spec: StdioServer, env: Env): string[] {
     ? quoteForShell(absolutePathOf(command, spec, env))
     : `"$(command -v ${quoteForShell(command)})"`;
   return [
-    `You must be allowed to run it: chmod +x ${file}`,
-    "If it is a script, the program that its first line names must be there, too; if it is none, it must be built for this system.",
+    `Make it executable: chmod +x ${file}`,
+    "If it is a script, the program in its first line must exist; if it is a binary, it must be built for this system.",
   ];
 }
 
@@ -267,22 +286,22 @@ function timeoutHints({ step }: HubError, spec: StdioServer, env: Env): string[]
     case "resolve":
       return [
         listSchemes(spec).length === 0
-          ? "Look at the files that its ${file:…} name: one of them does not end."
-          : "Look at the files and plugins that its ${…} name: one of them does not end.",
+          ? "Check the files in its ${file:…}: toolmux cannot finish reading one of them."
+          : "Check the files and plugins in its ${…}: one of them gives no value.",
         raiseHint,
       ];
     case "list":
-      return [raiseHint, "If that does not help, it is stuck at its list of tools."];
+      return [
+        raiseHint,
+        "If that does not help, the server does not answer when toolmux asks for its tools.",
+      ];
     default:
       return DOWNLOADERS.has(program)
         ? [
-            `${program} may still be downloading: have that done once before. ${manualTestHint(spec, env)}`,
+            `${program} may still be downloading the package: run it once by hand. ${manualTestHint(spec, env)}`,
             raiseHint,
           ]
-        : [
-            raiseHint,
-            `It may be no MCP server over stdio, or wait for something else. ${manualTestHint(spec, env)}`,
-          ];
+        : [raiseHint, `It may not be an MCP server over stdio. ${manualTestHint(spec, env)}`];
   }
 }
 
@@ -295,14 +314,14 @@ function manualTestHint(spec: StdioServer, env: Env): string {
     spec.cwd === undefined ? "" : `cd ${quoteForShell(absolutePathOf(spec.cwd, spec, env))} && `;
   const line = folder + describeCommand(spec);
   const advice = /[…•]|\$\{/.test(line)
-    ? "Try it by hand, with its values put in"
-    : "Try it by hand";
+    ? "Run it by hand (replace the placeholders)"
+    : "Run it by hand";
   return `${advice}: ${line}`;
 }
 
 function missingPluginHints(spec: StdioServer): string[] {
   return listSchemes(spec).map(
-    (scheme) => `\${${scheme}:…} wants a plugin that has it ([[plugins]]).`,
+    (scheme) => `\${${scheme}:…} needs a plugin that provides it ([[plugins]]).`,
   );
 }
 

@@ -42,15 +42,15 @@ export function readHttpAddress(
   if (http === undefined) {
     if (httpTokenEnv === undefined && !isAuto) return undefined;
     const option = isAuto ? "--token" : "--http-token-env";
-    throw usageError(`${option} says who may come over HTTP: it needs --http.`);
+    throw usageError(`${option} sets the token for HTTP clients: it needs --http.`);
   }
   if (isAuto && tokenOption !== "auto") {
-    throw usageError("--token is auto: a token itself does not belong on the command line.");
+    throw usageError(
+      "--token accepts only auto: other processes can read a token on the command line. Use --http-token-env NAME.",
+    );
   }
   if (isAuto && httpTokenEnv !== undefined) {
-    throw usageError(
-      "--token and --http-token-env both say which token clients bear: leave out one.",
-    );
+    throw usageError("--token and --http-token-env both set the token: use only one of them.");
   }
   const [, host = DEFAULT_HOST, digits = ""] = /^(?:(.+):)?(\d{1,5})$/.exec(http) ?? [];
   const port = Number(digits);
@@ -58,11 +58,13 @@ export function readHttpAddress(
   const hostname =
     /^[\w.-]+$|^\[[\da-f:.]+\]$/i.test(host) && URL.canParse(url) && new URL(url).hostname;
   if (digits === "" || port > 65_535 || !hostname) {
-    throw usageError(`--http is HOST:PORT, as in 127.0.0.1:8700, not "${http}".`);
+    throw usageError(`--http needs HOST:PORT, such as 127.0.0.1:8700; "${http}" is not valid.`);
   }
   const token = httpTokenEnv === undefined ? undefined : env[httpTokenEnv];
   if (httpTokenEnv !== undefined && !token) {
-    throw usageError(`The variable ${httpTokenEnv} that --http-token-env names is empty.`);
+    throw usageError(
+      `--http-token-env: the environment variable ${httpTokenEnv} is ${token === undefined ? "not set" : "empty"}.`,
+    );
   }
   return { hostname, port, token, ...(isAuto && { isAuto }) };
 }
@@ -80,7 +82,7 @@ export async function withManifestToken(
     const { token, tokenPlace } = await obtainToken({ env, platform });
     if (VALID_TOKEN.test(token)) return { hostname, port, token, tokenPlace };
     throw usageError(
-      `The secret ${TOKEN_NAME} cannot be borne by clients: remove it (toolmux secret remove ${TOKEN_NAME}), and another is made.`,
+      `The secret ${TOKEN_NAME} is not a valid token. Remove it, and the next start creates a new one: toolmux secret remove ${TOKEN_NAME}`,
     );
   }
   const schemes: SchemeResolvers = new Map([
@@ -93,13 +95,13 @@ export async function withManifestToken(
   const token = ownToken ?? (httpToken && (await resolveHttpToken(httpToken, env, schemes)));
   if (token === undefined && !isLoopback(hostname)) {
     throw usageError(
-      `Other machines can reach ${hostname}: have a token made (--token auto), name a variable with one (--http-token-env NAME, or hub.httpToken = "\${env:NAME}"), or listen on ${DEFAULT_HOST}.`,
+      `Other machines can reach ${hostname}, so a token is required. Add --token auto to create one, or --http-token-env NAME (in the manifest: hub.httpToken = "\${env:NAME}") to use your own. Without a token, listen on ${DEFAULT_HOST}.`,
     );
   }
   if (token !== undefined && !VALID_TOKEN.test(token)) {
     const place = ownToken === undefined ? "hub.httpToken" : "--http-token-env";
     throw usageError(
-      `The token of ${place} cannot be borne: it is empty, or has spaces, line ends or characters that are not ASCII.`,
+      `The token of ${place} is not valid: it must be printable ASCII text without spaces or line breaks, and not empty.`,
     );
   }
   return { hostname, port, token };

@@ -27,7 +27,7 @@ const BACKGROUND_DELAY = 100;
 const PARENT_CHECK_MS = 2000;
 
 const NO_TOKEN_WARNING =
-  "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
+  "no token is required: every user of this machine can call every tool; --token auto creates a token";
 
 /** Outputs for people: log records and plain text. */
 export interface HostOutput {
@@ -109,7 +109,11 @@ export async function serveHub({
   let httpServer: RunningHttpServer | undefined;
   try {
     if (address !== undefined) {
-      httpServer = await startHttp(recording?.recordHttp(hub) ?? hub, address, limit);
+      const servedHub = recording?.recordHttp(hub) ?? hub;
+      httpServer = await startHttp(servedHub, address, limit).catch(async (error: unknown) => {
+        const { listenErrorOf } = await import("./listen-error.ts");
+        throw await listenErrorOf(address, error, context);
+      });
     }
     if (httpServer !== undefined) {
       printAddress(httpServer, loaded.manifest, invocation, output);
@@ -136,7 +140,7 @@ async function openRequestedRecording(
 ): Promise<HubRecording | undefined> {
   if (path === undefined) {
     if (limit === undefined) return undefined;
-    throw usageError("--record-limit says how much a recording holds: it needs --record.");
+    throw usageError("--record-limit is the size limit of a recording: it needs --record.");
   }
   const { openHubRecording: open } = await import("./hub-recording.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
@@ -160,7 +164,7 @@ function printAddress(
   { logFormat }: Invocation,
   { print }: Pick<HostOutput, "print">,
 ): void {
-  const text = `${countServers(manifest)} served as one at ${url}`;
+  const text = `serving ${countServers(manifest)} at ${url} (servers start when the first client connects)`;
   print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
@@ -172,13 +176,13 @@ async function printTokenPlace(
   { print }: Pick<HostOutput, "print">,
 ): Promise<void> {
   if (tokenPlace === undefined || token === undefined) return;
-  const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${tokenPlace}`;
+  const place = `clients need the token ${TOKEN_NAME} from ${tokenPlace}`;
   const { isatty } = await import("node:tty");
   if (logFormat === "text" && isatty(2)) {
     const { formatRemoteClientEntry } = await import("./server-description.ts");
     print(`${place}:\n\n${formatRemoteClientEntry(url, token)}\n`);
   } else {
-    const text = `${place}; another toolmux refers to it as \${secret:${TOKEN_NAME}}, and at a terminal the same command shows what other clients need`;
+    const text = `${place}; in a toolmux config it is \${secret:${TOKEN_NAME}}; run the same command in a terminal to see the settings for other clients`;
     print(formatLogRecord(makeLogRecord("info", text, { secret: TOKEN_NAME }), logFormat));
   }
 }
@@ -216,12 +220,12 @@ async function printStartNotes(
 async function usageNote(manifest: Manifest, env: Env): Promise<string> {
   const { formatClientEntry } = await import("./server-description.ts");
   return [
-    `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
-    "It is not meant to be typed to: let a client start it, with this in its configuration:",
+    `toolmux serves ${countServers(manifest)} on stdin and stdout, and waits for an MCP client.`,
+    "An MCP client starts this command. Put this into the config of the client:",
     "",
     formatClientEntry(manifest.sources, env),
     "",
-    "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
+    "To try the servers here: toolmux list, toolmux call TOOL. To stop: Ctrl-C.",
   ].join("\n");
 }
 

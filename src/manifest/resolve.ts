@@ -315,7 +315,7 @@ export async function resolveRemote(
     if (typeof oauth[name] === "string") registerSecret(oauth[name], scope);
   }
   if (bearerToken !== undefined) registerSecret(bearerToken, scope);
-  const parsed = parseUrl(url, scope);
+  const parsed = parseUrl(url, server.url, scope);
   for (const [name, value] of parsed.searchParams) {
     if (isSecretName(name) || looksRandom(value)) registerSecret(value, scope);
   }
@@ -343,13 +343,21 @@ function sortSecrets({ secrets }: TemplateScope): readonly string[] {
   return [...secrets].toSorted((a, b) => b.length - a.length);
 }
 
-function parseUrl(text: string, scope: TemplateScope): URL {
+function parseUrl(text: string, template: string, scope: TemplateScope): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
-    throw scope.fail("notSupported", "url must start with http:// or https://");
+    // Only the scheme is quoted: the rest of a url may contain secrets.
+    const [scheme] = /^[a-z][a-z\d+.-]*:(?:\/\/)?/i.exec(template) ?? [];
+    const isOther = scheme !== undefined && !/^https?:/i.test(scheme);
+    const problem = isOther ? `starts with "${scheme}"` : "is not valid";
+    const rule = "it must start with http:// or https:// and name a host";
+    throw scope.fail("notSupported", `its url ${problem}; ${rule}`);
   }
   if (url.username !== "" || url.password !== "") {
-    throw scope.fail("notSupported", "url contains a password; set headers.Authorization instead");
+    throw scope.fail(
+      "notSupported",
+      "its url contains a password; use headers.Authorization instead",
+    );
   }
   url.hash = "";
   return url;

@@ -39,7 +39,7 @@ const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
 
 /**
  * Resolves a command as a shell does, but never in the working directory unless it contains a slash.
- * @throws {HubError} commandNotFound (with the searched PATH) or notExecutable (with the file)
+ * @throws {HubError} commandNotFound (its `searchedPathOf` is the PATH) or notExecutable (with the file)
  */
 export async function resolveCommand(query: CommandQuery): Promise<ResolvedCommand> {
   const { server, command, cwd } = query;
@@ -52,7 +52,7 @@ export async function resolveCommand(query: CommandQuery): Promise<ResolvedComma
     throw status === "missing"
       ? notFoundError(
           query,
-          `Command "${maskCommandLine(command)}" of server "${server}" does not exist (${maskCommandLine(file)}).`,
+          `The command of server "${server}" does not exist: ${maskCommandLine(file)}.`,
         )
       : notExecutableError(query, file);
   }
@@ -63,8 +63,8 @@ export async function resolveCommand(query: CommandQuery): Promise<ResolvedComma
   const second = extra === undefined ? undefined : await searchPath(query, extendedPath);
   if (second !== undefined) return { file: second, path: extendedPath };
   await rejectCommandLine(query);
-  const text = `Command "${command}" of server "${server}" was not found in PATH (${extendedPath}).`;
-  throw notFoundError(query, text);
+  const text = `"${command}" is not installed, or not in PATH (--log-level debug shows PATH).`;
+  throw notFoundError(query, text, extendedPath);
 }
 
 /** @throws {HubError} commandNotFound if the command was written together with its arguments */
@@ -105,12 +105,23 @@ async function checkFile(file: string): Promise<"runs" | "missing" | "forbidden"
 }
 
 function notExecutableError(query: CommandQuery, file: string): HubError {
-  const text = `Command "${query.command}" of server "${query.server}" is there (${file}), but may not be executed: permission denied.`;
+  const text = `The command of server "${query.server}" is not executable: ${file}.`;
   return new HubError("notExecutable", text, { server: query.server, step: "spawn" });
 }
 
-function notFoundError({ server }: CommandQuery, text: string): HubError {
-  return new HubError("commandNotFound", text, { server, step: "spawn" });
+function notFoundError({ server }: CommandQuery, text: string, path?: string): HubError {
+  return new HubError("commandNotFound", text, {
+    server,
+    step: "spawn",
+    ...(path !== undefined && { cause: { searchedPath: path } }),
+  });
+}
+
+/** The PATH that was searched in vain: it is not in the message, which would be too long with it. */
+export function searchedPathOf(error: unknown): string | undefined {
+  const cause: unknown = error instanceof HubError ? error.cause : undefined;
+  const hasPath = typeof cause === "object" && cause !== null && "searchedPath" in cause;
+  return hasPath && typeof cause.searchedPath === "string" ? cause.searchedPath : undefined;
 }
 
 function mergePaths(path: string, extra: string): string {

@@ -185,7 +185,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { request } = this;
     const end: CallEnd = error.code === "serverStopped" ? ENDED_BY_SHUTDOWN : { cause: error };
     const message =
-      error.code === "answerLost"
+      error.code === "answerLost" || error.code === "connectionLost"
         ? lostAnswer(request, error)
         : buildError(request.id, error.toRpc());
     this.finish(message, end);

@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
 import { KIND_NOUNS, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
@@ -38,13 +39,25 @@ export function timeoutMessage(
   return `${text} ${effect} Try smaller steps, ${remedy}`;
 }
 
+/** How much of a server's stderr a result contains at most, in bytes of UTF-8. */
+const MAX_STDERR_BYTES = 500;
+
+/** The end of a text, of at most `size` bytes of UTF-8, without a broken character at its start. */
+function lastBytesOf(text: string, size: number): string {
+  const bytes = Buffer.from(text);
+  if (bytes.length <= size) return text;
+  let start = bytes.length - size;
+  while (((bytes[start] ?? 0) & 0b1100_0000) === 0b1000_0000) start++;
+  return bytes.toString("utf8", start);
+}
+
 export function notReadyReason(seconds: number, { state }: Pick<Connection, "state">): string {
   if (state.at !== "authenticating") {
     return `was not called: the server was not ready within ${seconds} seconds.`;
   }
   const { progress } = state;
   const page = progress.step === "openingBrowser" ? `: open ${progress.url}` : ".";
-  return `was not called: the server wants an authorization, which nobody has given within ${seconds} seconds${page}`;
+  return `was not called: the server needs an authorization, and nobody authorized it within ${seconds} seconds${page}`;
 }
 
 /** The error for a request about a task that the server has not answered in time. */
@@ -73,10 +86,15 @@ export function deadlineAnswer(request: Request, text: string): EncodedMessage {
   return lostAnswer(request, new HubError(TIMEOUT, text));
 }
 
-/** The response to a request whose own response was lost. */
+/**
+ * The response to a request whose own response was lost. For a tool call it is a result with the reason and the
+ * server's last stderr lines, because clients do not show the data of an error to the model.
+ */
 export function lostAnswer({ id, method }: Request, error: HubError): EncodedMessage {
   if (method !== Method.toolsCall) return buildError(id, error.toRpc());
-  const content = [{ type: "text", text: error.message }];
+  const stderr = lastBytesOf(error.stderr.join("\n"), MAX_STDERR_BYTES);
+  const text = stderr === "" ? error.message : `${error.message} Its last stderr lines:\n${stderr}`;
+  const content = [{ type: "text", text }];
   const result = { content, isError: true, _meta: { [ERROR_META_KEY]: error.code } };
   return buildResult(id, utf8(JSON.stringify(result)));
 }

@@ -104,7 +104,7 @@ async function startCommand(text: string, cwd: string, env: Env): Promise<ChildP
     const code =
       error instanceof HubError ? error.code : String((error as { code?: unknown }).code);
     if (code === "commandNotFound") throw new Error("was not found", { cause: error });
-    if (code === "notExecutable") throw new Error("may not be executed", { cause: error });
+    if (code === "notExecutable") throw new Error("is not executable", { cause: error });
     throw new Error(`could not be started (${code})`, { cause: error });
   }
 }
@@ -135,7 +135,7 @@ function findProblem(
   if ("signal" in exit) return `was killed by signal ${exit.signal}`;
   if (exit.code !== 0) return `exited with code ${exit.code}`;
   const text = decodeUtf8(output);
-  if (text === undefined) return "printed what is not UTF-8 text";
+  if (text === undefined) return "printed something other than UTF-8 text";
   return text.trim() === "" ? "printed nothing" : undefined;
 }
 

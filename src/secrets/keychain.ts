@@ -78,7 +78,7 @@ export function openKeychain(
 }
 
 const DISABLED_KEYCHAIN: Keychain = {
-  fault: "it is switched off (TOOLMUX_KEYCHAIN)",
+  fault: "it is disabled (TOOLMUX_KEYCHAIN=off)",
   get: () => Promise.resolve(undefined),
   set: () => Promise.reject(unusableError(DISABLED_KEYCHAIN.fault)),
 };
@@ -151,7 +151,7 @@ class SystemKeychain implements Keychain {
 function describeError(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isMissing = /@napi-rs\/keyring/.test(text);
-  if (isMissing) return "on this runtime it needs the package @napi-rs/keyring";
+  if (isMissing) return "this runtime needs the package @napi-rs/keyring for it";
   return text.split("\n", 1)[0]?.slice(0, 200) ?? "";
 }
 

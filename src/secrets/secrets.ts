@@ -18,7 +18,7 @@ export function readSecretVariable(env: Env, name: string): string | undefined {
 /** Stores values in a vault. */
 export function fileStore(vault: Vault): SecretStore {
   return {
-    location: "the file of secrets",
+    location: "the secret store",
     get: async (name) => (await vault.read()).get(name),
     async set(name, value) {
       await vault.change((values) => {
@@ -34,7 +34,7 @@ export function fileStore(vault: Vault): SecretStore {
 
 /** Stores values by name. Every implementation passes `storeContract` (test/contract/secret-store.ts). */
 export interface SecretStore {
-  /** Name of the store in messages: `the file of secrets`. */
+  /** Name of the store in messages: `the secret store`. */
   readonly location: string;
   /** @returns undefined if there is no such value @throws {HubError} if the store is not readable */
   get(name: string): Promise<string | undefined>;
@@ -99,7 +99,7 @@ export interface Secrets {
 
 const SOURCE_LABELS: Readonly<Record<SecretSource, string>> = {
   environment: "the environment",
-  file: "the file of secrets",
+  file: "the secret store",
 };
 
 /** Opens the secrets of the user without any file access. */
@@ -142,9 +142,9 @@ export function openSecrets(
 
 function missingSecretError(name: string, sources: readonly SecretSource[]): HubError {
   if (isReservedName(name))
-    return new HubError("valueMissing", "it is toolmux's own: no server is given it");
-  const sourceLabels = sources.map((source) => SOURCE_LABELS[source]).join(", nor in ");
-  const text = `it is not in ${sourceLabels}; run: ${commandToProvide(name, sources)}`;
+    return new HubError("valueMissing", "it belongs to toolmux itself: servers cannot use it");
+  const sourceLabels = sources.map((source) => SOURCE_LABELS[source]).join(" or ");
+  const text = `it is not set in ${sourceLabels}; run: ${commandToProvide(name, sources)}`;
   return new HubError("valueMissing", text, { data: { secrets: [name] } });
 }
 

@@ -168,7 +168,7 @@ export class Vault {
     if (header.kind === "unrecognized")
       throw this.#brokenError(`it is damaged. ${this.#restoreAdvice}`);
     if (header.kind === "newer") {
-      throw this.#brokenError("a newer toolmux has written it: use that one");
+      throw this.#brokenError("a newer version of toolmux wrote it; use that version");
     }
     const key = await this.#findKey(header.keyId);
     const bytes = await unseal(file.bytes, key);
@@ -186,8 +186,8 @@ export class Vault {
         ? keyInFile
         : parseVaultKey((await this.#keychain.get(keychainEntryOf(id))) ?? "");
     if (key?.id !== id) {
-      const { fault = "it may be locked, or another user's" } = this.#keychain;
-      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain, or put the key back; if it is lost, ${this.#startOverAdvice}`;
+      const { fault = "the keychain may be locked, or belong to another user" } = this.#keychain;
+      const text = `its key is missing. There is no file ${this.#keyPath}, and the keychain does not have the key: ${fault}. Unlock the keychain, or restore the key file. If the key is lost, ${this.#startOverAdvice}`;
       throw this.#brokenError(text);
     }
     this.#keys.set(id, key);
@@ -221,15 +221,15 @@ export class Vault {
   }
 
   get #restoreAdvice(): string {
-    return `Put back a copy of it, or ${this.#startOverAdvice}`;
+    return `Restore a backup of it, or ${this.#startOverAdvice}`;
   }
 
   get #startOverAdvice(): string {
-    return `move the file away (mv ${this.path} ${this.path}.old) and set its secrets again (toolmux secret set NAME)`;
+    return `move the store away (mv ${this.path} ${this.path}.old) and set the secrets again (toolmux secret set NAME)`;
   }
 
   #brokenError(reason: string): HubError {
-    return new HubError("storeBroken", `The secrets in ${this.path} cannot be used: ${reason}.`);
+    return new HubError("storeBroken", `The secret store ${this.path} cannot be used: ${reason}.`);
   }
 }
 

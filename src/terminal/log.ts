@@ -138,10 +138,10 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
       const { outcome } = event;
       if (outcome === "reloaded") {
         const { servers } = event;
-        const text = `the manifest was read again: ${count(servers, "server")}`;
+        const text = `config reloaded: ${count(servers, "server")}`;
         return makeLogRecord("info", text, { time, outcome, servers });
       }
-      const text = "the manifest was changed, but is not taken: the hub goes on with the old one";
+      const text = "the changed config has errors: the hub keeps the old one";
       return makeLogRecord("error", text, { time, outcome, problems: event.problems.split("\n") });
     }
   }
@@ -149,7 +149,7 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
 
 const SERVER_CHANGES = {
   added: "added",
-  changed: "its specification was changed",
+  changed: "its settings changed",
   removed: "removed",
 } as const;
 
@@ -177,17 +177,17 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
       // when the state is `failed`.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
       if (cause === undefined || isFinal) return record("debug", "stopping");
-      return errorRecord("warn", cause, retryAt === undefined ? "" : ` It is tried again ${wait}.`);
+      return errorRecord("warn", cause, retryAt === undefined ? "" : ` Next attempt ${wait}.`);
     }
     case "reconnecting":
-      return record("debug", `the next attempt comes ${wait}`);
+      return record("debug", `next attempt ${wait}`);
     case "failed":
       return cause === undefined ? record("error", "failed") : errorRecord("error", cause);
     case "authenticating":
       // The alert that comes with this event tells the user what to do.
-      return record("debug", "authorization is wanted");
+      return record("debug", "authorization is needed");
     case "idle":
-      return record("info", "stopped until it is called");
+      return record("info", "stopped while idle; the next call starts it");
     case "disconnected":
       return record("info", "stopped");
   }
@@ -219,14 +219,16 @@ function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord |
   const { kind, server, text } = alert;
   if (kind === "connectionFailed" || kind === "disconnected") return undefined;
   const base = { server, time, alert: kind, raised };
-  return raised ? makeLogRecord("warn", text, base) : makeLogRecord("info", `over: ${text}`, base);
+  return raised
+    ? makeLogRecord("warn", text, base)
+    : makeLogRecord("info", `resolved: ${text}`, base);
 }
 
 function describeTools(event: Extract<HubEvent, { kind: "catalog" }>): string {
   const parts = (["added", "removed", "altered"] as const)
     .filter((change) => event[change].length > 0)
     .map((change) => `${event[change].length} ${change} (${describeNames(event[change])})`);
-  return `the list of tools has changed: ${parts.join(", ")}`;
+  return `the list of tools changed: ${parts.join(", ")}`;
 }
 
 function describeNames(names: readonly string[]): string {
@@ -335,7 +337,7 @@ export function formatFailureLine({ message, stderr }: HubError): string {
 }
 
 function describeStderr(stderr: readonly string[] = []): string {
-  return stderr.length === 0 ? "" : ` Its last words: ${stderr.join(" | ")}`;
+  return stderr.length === 0 ? "" : ` Its last stderr lines: ${stderr.join(" | ")}`;
 }
 
 /**

@@ -21,6 +21,7 @@ import {
   loginShellPath,
   resolveCommand,
   type ResolvedCommand,
+  searchedPathOf,
 } from "../process/path-lookup.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
 import { Redactor } from "./redact.ts";
@@ -62,6 +63,7 @@ export async function startServerProcess(
   target: StdioTarget,
   redactor: Redactor,
   signal: AbortSignal,
+  onSearchedPath: (path: string) => void = () => {},
 ): Promise<ChildProcess> {
   try {
     signal.throwIfAborted();
@@ -70,6 +72,8 @@ export async function startServerProcess(
     child.killNow();
     await child.terminate();
   } catch (error) {
+    const path = searchedPathOf(error);
+    if (path !== undefined) onSearchedPath(path);
     if (!signal.aborted) throw spawnErrorOf(error, target, redactor);
   }
   const reason: unknown = signal.reason;
@@ -112,6 +116,7 @@ export async function resolveFirstCommand(
   query: Omit<CommandQuery, "command">,
 ): Promise<ResolvedCommand & Pick<StdioTarget, "args">> {
   const choices = [{ command, args }, ...alternatives];
+  let cause: unknown;
   for (const choice of choices) {
     try {
       return {
@@ -121,11 +126,14 @@ export async function resolveFirstCommand(
     } catch (error) {
       const isNotFound = error instanceof HubError && error.code === "commandNotFound";
       if (!isNotFound || alternatives.length === 0) throw error;
+      cause = error.cause;
     }
   }
-  const names = new Intl.ListFormat("en").format(choices.map((choice) => choice.command));
-  const text = `None of ${names} was found in PATH (${query.path ?? ""}); server "${server}" needs one of them.`;
-  throw new HubError("commandNotFound", text, { server, step: "spawn" });
+  const names = new Intl.ListFormat("en", { type: "disjunction" }).format(
+    choices.map((choice) => choice.command),
+  );
+  const text = `Server "${server}" needs ${names}: none of them is installed, or in PATH (--log-level debug shows PATH).`;
+  throw new HubError("commandNotFound", text, { server, step: "spawn", cause });
 }
 
 /** Rejects a missing working directory before the spawn, which would report ENOENT, as for a missing command. */
@@ -135,7 +143,7 @@ async function checkWorkingDirectory(server: string, cwd: string): Promise<void>
     () => undefined,
   );
   if (isDirectory === true) return;
-  const problem = isDirectory === undefined ? "does not exist" : "is not a folder";
+  const problem = isDirectory === undefined ? "does not exist" : "is not a directory";
   throw new HubError(
     "spawnFailed",
     `The working directory of server "${server}" ${problem}: ${cwd}`,
@@ -163,9 +171,9 @@ function describeSystemError(
   const subject = `Command "${command}" of server "${server}" cannot be run:`;
   switch (code) {
     case "ENOENT":
-      return ["notExecutable", `${subject} the interpreter that its first line names is missing.`];
+      return ["notExecutable", `${subject} the interpreter in its first line does not exist.`];
     case "ENOEXEC":
-      return ["notExecutable", `${subject} it is no program for this system (ENOEXEC).`];
+      return ["notExecutable", `${subject} it is not a program for this system (ENOEXEC).`];
     case "EACCES":
       return ["notExecutable", `${subject} permission denied (EACCES).`];
     case "E2BIG":
@@ -202,14 +210,17 @@ class StdioTransport implements Transport {
   }
 
   async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
-    if (this.#opening !== undefined) throw new HubError("internal", "A link is opened only once.");
+    if (this.#opening !== undefined)
+      throw new HubError("internal", "A transport is opened only once.");
     this.#opening = this.#start(events, AbortSignal.any([signal, this.#openAborted.signal]));
     this.#channel = await this.#opening;
   }
 
   async #start(events: TransportEvents, signal: AbortSignal): Promise<StdioChannel> {
     const redactor = this.#redactor;
-    const child = await startServerProcess(this.#target, redactor, signal);
+    const child = await startServerProcess(this.#target, redactor, signal, (path) =>
+      events.log("debug", "hub", redactor.apply(`PATH is ${path}`)),
+    );
     return new StdioChannel(this.#target, redactor, child, events);
   }
 
@@ -345,7 +356,7 @@ class StdioChannel {
     if (this.#phase !== "open") return;
     const { exit } = this.#child;
     if (exit === undefined) {
-      this.#setClosed(`closed its ${first}, but went on running`);
+      this.#setClosed(`closed its ${first === "input" ? "stdin" : "stdout"} but did not exit`);
       await this.#child.stop();
       return;
     }

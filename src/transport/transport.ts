@@ -66,8 +66,8 @@ export interface TransportEvents {
    * the response channel of a request or batch, if the transport has one per request.
    */
   frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
-  /** A line for the peer's log: from its stderr, stray output on its stdout, or about a dropped message. */
-  log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
+  /** A line for the peer's log: from its stderr, stray output on its stdout, or of the transport itself (`hub`). */
+  log(level: LogLevel, source: "stderr" | "stdout" | "hub", text: string): void;
   /** Called for each piece of malformed output; the owner counts them. */
   flaw?(output: MalformedOutput): void;
   /**

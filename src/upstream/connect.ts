@@ -217,7 +217,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
     cancelTimer = clock.after(startLimit - connectTimeout, end);
     // The attempt goes on, but from now on other servers can use its slot, and calls no longer wait for this server.
     attempt.releaseSlot();
-    const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It goes on starting, and is there when it is ready.`;
+    const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It is still starting, and is used when it is ready.`;
     attempt.events.late(began, failure(attempt, "connectTimeout", text));
   });
   return () => cancelTimer();
@@ -233,7 +233,8 @@ async function openAnySession(attempt: Attempt): Promise<Session> {
   if (first !== undefined) return first;
   eraMemory.onProbeExit();
   const second = await openSession(attempt);
-  if (second === undefined) throw failure(attempt, "connectionLost", "It ended when it was met.");
+  if (second === undefined)
+    throw failure(attempt, "connectionLost", "It exited during the MCP handshake.");
   return second;
 }
 

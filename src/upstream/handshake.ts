@@ -4,7 +4,7 @@ import type { Kind, ServerCapabilities } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import { readExtensionSettings } from "../protocol/capabilities.ts";
-import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
+import { isLegacyVersion, type LegacyVersion, Method } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
 import { declaresTasks } from "../protocol/tasks.ts";
 import type { PeerInfo } from "./status.ts";
@@ -140,7 +140,10 @@ export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
 /** Maximum length of a server's text in an error message, in UTF-16 units. */
 const MAX_QUOTED_LENGTH = 2000;
 
-/** The parsed result of the answer to a request of the hub's own. @throws {HubError} handshakeFailed, hubLoop */
+/**
+ * The parsed result of the answer to a request of the hub's own. A program that echoes its input, such as `cat`, sends
+ * back the hub's `initialize`, then the hub's rejection of that as the answer.
+ * @throws {HubError} handshakeFailed, hubLoop */
 export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
   let value: unknown;
   try {
@@ -150,6 +153,9 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   }
   if (response.outcome === "result") return value;
   const { message, data } = membersOf(value);
+  if (message === unknownMethodText(Method.initialize)) {
+    throw unexpectedAnswerError(server, step, "echoes what it is sent: it is not an MCP server");
+  }
   const answerText =
     typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
   // A toolmux that detects a hub loop answers with this code: another attempt would fail the same way.
@@ -168,5 +174,11 @@ export function unexpectedAnswerError(
   step: ConnectPhase,
   predicate: string,
 ): HubError {
-  return new HubError("handshakeFailed", `Server "${server}" ${predicate}.`, { server, step });
+  const text = `Server "${server}" ${predicate.replace(/\.+$/, "")}.`;
+  return new HubError("handshakeFailed", text, { server, step });
+}
+
+/** The message of the error with which the hub rejects a server's request of an unknown method. */
+export function unknownMethodText(method: string): string {
+  return `toolmux cannot answer "${method}".`;
 }

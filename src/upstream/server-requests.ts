@@ -26,6 +26,7 @@ import { type CancelReason, readCancelled, readProgressTokens } from "../protoco
 import { readRelatedTaskReference, removeTaskParam } from "../protocol/tasks.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { MessageAttribution, MessageOrigin } from "./attribution.ts";
+import { unknownMethodText } from "./handshake.ts";
 import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type {
   ClientChannel,
@@ -57,7 +58,7 @@ export function readServerRequest(
 ): ServerRequestContent {
   const { method, bytes, params } = request;
   if (!isServerRequestMethod(method)) {
-    throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
+    throw new HubError("methodNotFound", unknownMethodText(method));
   }
   const object = JsonObject.at(bytes, params);
   const error = missingCapabilityError(method, object, capabilities);

@@ -36,22 +36,19 @@ export class MalformedOutputReporter {
     if (output.kind === "invalidText") {
       if (this.#hasInvalidText) return;
       this.#hasInvalidText = true;
-      log(
-        "warn",
-        "It sends text that is not valid UTF-8: the invalid bytes are replaced by U+FFFD.",
-      );
+      log("warn", "Its output is not valid UTF-8: toolmux replaces the invalid bytes by U+FFFD.");
       return;
     }
     this.#lines++;
     this.#example ??= output.text?.slice(0, MAX_EXAMPLE_LENGTH);
     if (this.#lines < this.#nextReportAt) return;
     this.#nextReportAt *= REPORT_GROWTH_FACTOR;
-    log("warn", `It ${describeStrayOutput({ lines: this.#lines, example: this.#example })}`);
+    log("warn", `it ${describeStrayOutput({ lines: this.#lines, example: this.#example })}`);
   }
 }
 
 /** Describes stray output in a text that follows a subject, such as "Server … writes to stdout what is not MCP". */
 export function describeStrayOutput({ lines, example }: StrayOutput): string {
   const exampleText = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;
-  return `writes to stdout what is not MCP (${count(lines, "line")} so far${exampleText}). That is ignored; its logging should go to stderr.`;
+  return `writes lines to stdout that are not MCP messages (${count(lines, "line")} so far${exampleText}). toolmux ignores them. The server should log to stderr.`;
 }

@@ -327,7 +327,10 @@ describe("what is printed", () => {
       stderr: ["one", "t\u001bwo"],
     });
     assert.equal(describeError(error), 'toolmux: Server "a" exited.\n  one\n  t wo');
-    assert.equal(formatFailureLine(error), 'Server "a" exited. Its last words: one | t\u001bwo');
+    assert.equal(
+      formatFailureLine(error),
+      'Server "a" exited. Its last stderr lines: one | t\u001bwo',
+    );
   });
 
   it("of a manifest's problems is one line each, as editors read them", () => {

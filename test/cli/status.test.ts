@@ -189,26 +189,26 @@ const REMEDIES: readonly (readonly [
   server: ServerSpec,
   ...expected: readonly RegExp[],
 ])[] = [
-  ["notSupported", undefined, REMOTE, /switch it off there with "disabled": true/],
+  ["notSupported", undefined, REMOTE, /"disabled": true$/],
   [
     "notSupported",
     "resolve",
     spec({ args: ["${x:y}"] }),
     /\$\{env:NAME\}, \$\{env:NAME:-default\}, \$\{file:PATH\}/,
-    /^\$\{x:…\} wants a plugin that has it/,
+    /^\$\{x:…\} needs a plugin/,
   ],
   [
     "valueMissing",
     "resolve",
     spec({ args: ["${x:y}", "${x:z}"], env: { B: "${env:HOME}" } }),
-    /^Make sure that the plugin for \$\{x:…\} has it\.$/,
+    /plugin for \$\{x:…\}/,
   ],
   ["connectTimeout", "resolve", spec({ args: ["${x:y}"] }), /files and plugins/, /connectTimeout/],
   [
     "valueMissing",
     "resolve",
     spec({ env: { A: "${env:MISSING}", B: "${env:HOME}", C: "${env:ELSE:-x}" } }),
-    /^Set MISSING where toolmux is started: export MISSING=….*\$\{env:MISSING:-…\}$/,
+    /^Set MISSING .*: export MISSING=….*\$\{env:MISSING:-…\}$/,
   ],
   [
     "valueMissing",
@@ -221,16 +221,16 @@ const REMEDIES: readonly (readonly [
     "valueMissing",
     "resolve",
     spec({ env: { A: "${file:~/token}", B: "${file:other}" } }),
-    /^Make sure that you can read: \/home\/bob\/token, \/home\/ann\/other$/,
+    /: \/home\/bob\/token, \/home\/ann\/other$/,
   ],
   [
     "commandNotFound",
     "spawn",
     spec({ command: "npx" }),
-    /^Install npx \(it comes with Node\.js\), or check how it is spelled\.$/,
-    /command -v npx\), write the path that it prints as command/,
+    /^Install npx \(part of Node\.js\)/,
+    /full path.*command -v npx\./,
   ],
-  ["commandNotFound", "spawn", spec({ command: "uv" }), /^Install uv, or check/, /command -v uv/],
+  ["commandNotFound", "spawn", spec({ command: "uv" }), /^Install uv, or/, /command -v uv/],
   [
     "commandNotFound",
     "spawn",
@@ -238,25 +238,20 @@ const REMEDIES: readonly (readonly [
     /^Install constructor, or/,
     /constructor/,
   ],
-  [
-    "commandNotFound",
-    "spawn",
-    spec({ command: "./bin/it's" }),
-    /it is looked for from \/home\/ann\.$/,
-  ],
+  ["commandNotFound", "spawn", spec({ command: "./bin/it's" }), /relative to \/home\/ann\.$/],
   [
     "notExecutable",
     "spawn",
     spec({ command: "./bin/it's" }),
-    /allowed to run it: chmod \+x '\/home\/ann\/bin\/it'\\''s'$/,
-    /first line names/,
+    /: chmod \+x '\/home\/ann\/bin\/it'\\''s'$/,
+    /first line/,
   ],
   [
     "notExecutable",
     "spawn",
     spec({ command: "tool" }),
     /chmod \+x "\$\(command -v tool\)"$/,
-    /first line names/,
+    /first line/,
   ],
   ["commandNotFound", "spawn", spec({ command: "~/bin/x" }), /^Correct the path \(command\)\.$/],
   [
@@ -279,38 +274,38 @@ const REMEDIES: readonly (readonly [
     /chmod \+x '\$\{env:BIN\}\/x'$/,
     /first line/,
   ],
-  ["spawnFailed", "spawn", spec({ cwd: "gone" }), /\(\/home\/ann\/gone\)/, /ulimit/],
+  ["spawnFailed", "spawn", spec({ cwd: "gone" }), /: \/home\/ann\/gone$/, /ulimit/],
   ["spawnFailed", "spawn", spec(), /ulimit/],
   [
     "connectTimeout",
     "handshake",
     spec({ command: "/usr/bin/npx", args: ["-y", "pkg"], connectTimeout: 5000 }),
-    /^npx may still be downloading: .*: \/usr\/bin\/npx -y pkg$/,
-    /raise connectTimeout for it in the manifest \(now 5 s\)/,
+    /^npx may still be downloading.*: \/usr\/bin\/npx -y pkg$/,
+    /raise connectTimeout .*\(now 5 s\)/,
   ],
   [
     "connectTimeout",
     "spawn",
     spec(),
     /raise connectTimeout .*\(now 30 s\)/,
-    /wait for something else.*: git-mcp$/,
+    /stdio\. .*: git-mcp$/,
   ],
-  ["connectTimeout", "list", spec({ command: "npx" }), /raise connectTimeout/, /list of tools/],
+  ["connectTimeout", "list", spec({ command: "npx" }), /raise connectTimeout/, /its tools/],
   ["connectTimeout", "resolve", spec(), /\$\{file:…\}/, /raise connectTimeout/],
-  ["handshakeFailed", "handshake", spec(), /revision that toolmux does not speak/, /by hand/],
-  ["handshakeFailed", "list", spec(), /list is malformed .* newer version/],
+  ["handshakeFailed", "handshake", spec(), /not be an MCP server over stdio/, /by hand/],
+  ["handshakeFailed", "list", spec(), /invalid list.*newer version/],
   [
     "connectionLost",
     "handshake",
     spec({ cwd: "my work", args: ["--dir", "${env:HOME}"] }),
-    /^Try it by hand, with its values put in: cd '\/home\/ann\/my work' && git-mcp --dir \$\{env:HOME\}$/,
+    /^Run it by hand \(replace the placeholders\): cd '\/home\/ann\/my work' && git-mcp --dir \$\{env:HOME\}$/,
     /inheritEnv/,
   ],
-  ["connectionLost", undefined, spec(), /^Try it by hand: git-mcp$/, /inheritEnv/],
+  ["connectionLost", undefined, spec(), /^Run it by hand: git-mcp$/, /inheritEnv/],
   ["notResponding", undefined, spec(), /stuck/, /by hand/],
   ["notReading", undefined, spec(), /stuck/, /by hand/],
   ["messageTooLarge", "list", spec({ maxMessage: 2_000_000 }), /Raise maxMessage .*\(now 2 MB\)/],
-  ["internal", "list", spec(), /mistake in toolmux/],
+  ["internal", "list", spec(), /bug in toolmux/],
   ["serverStopped", undefined, spec()],
 ];
 
@@ -711,12 +706,12 @@ describe("what can be done about a server over HTTP", () => {
     hintsFor(new HubError(code, "whatever"), { ...remote, ...more }, {}).join("\n");
 
   const ADVICE: readonly (readonly [ErrorCode, RegExp])[] = [
-    ["unreachable", /url is right/],
-    ["tlsFailed", /\(ca\)/],
+    ["unreachable", /url are correct/],
+    ["tlsFailed", /set ca /],
     ["serverRefused", /\/mcp or \/sse/],
     ["serverFailed", /its own log/],
     ["unauthorized", /toolmux auth login web/],
-    ["handshakeFailed", /something else than an MCP server/],
+    ["handshakeFailed", /not be an MCP server/],
     ["connectTimeout", /connectTimeout/],
     ["messageTooLarge", /maxMessage/],
   ];
@@ -729,7 +724,7 @@ describe("what can be done about a server over HTTP", () => {
 
   it("is to change what the manifest says if that is what it does not accept", () => {
     assert.match(about("unauthorized", { headers: { authorization: "x" } }), /headers\.authoriz/);
-    assert.match(about("unauthorized", { auth: "none" }), /switched off/);
+    assert.match(about("unauthorized", { auth: "none" }), /auth = "none"/);
     assert.match(about("unauthorized", { keyFile: "k" }), /keyFile/);
     const slip = new HubError("serverRefused", "whatever", { step: "authorize" });
     assert.match(hintsFor(slip, remote, {}).join("\n"), /oauth\.clientSecret/);

@@ -114,7 +114,7 @@ describe("serve --http --token auto", () => {
         for (const line of again.hub.stderr.trimEnd().split("\n")) JSON.parse(line);
         for (const { stderr, lines } of [first.hub, again.hub]) {
           assert.ok(!stderr.includes(token));
-          assert.ok(!/no token is asked for/.test(stderr));
+          assert.ok(!/no token is required/.test(stderr));
           assert.deepEqual(lines, []);
         }
         assert.ok(!contents(setup.dir).includes(token));

@@ -59,10 +59,10 @@ describe("the keychain of this system", () => {
         `$T secret remove a/token || echo "again: $?"`,
         `$T check --config ${setup.config}`,
       );
-      assert.match(stdout, /a\/token is kept in the file of secrets/);
+      assert.match(stdout, /stored a\/token in /);
       assert.match(stdout, /"places": \[\s*"file"\s*\]/);
       assert.match(stdout, /"key": "keychain"/);
-      assert.match(stdout, /a\/token is removed from the file of secrets/);
+      assert.match(stdout, /removed a\/token from /);
       assert.match(stdout, /again: 1/);
       assert.match(stdout, /a\/token +nowhere +s/);
       assert.ok(existsSync(join(setup.dir, "was-there")), stderr);
@@ -113,8 +113,8 @@ describe("the keychain of this system", () => {
       for (const keychain of ["locked", "none"] as const) {
         await withTestFolder({ servers: {} }, (setup) => {
           const { stdout, stderr } = runSession(setup, keychain, "echo a-value | $T secret set x");
-          assert.match(stdout, /x is kept in the file of secrets/);
-          assert.match(stderr, /the key lies beside the file/);
+          assert.match(stdout, /stored x in /);
+          assert.match(stderr, /in the same directory/);
           return Promise.resolve();
         });
       }

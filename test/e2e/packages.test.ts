@@ -47,7 +47,7 @@ describe("a server that comes as a package", () => {
           "\n",
         );
         assert.equal(code, 0, client.stderr);
-        assert.match(text, /^s +connected/m);
+        assert.match(text, /^s +idle/m);
       },
     ),
   );

@@ -301,7 +301,9 @@ describe("a call", () => {
     client.send(callRequest(1, "a__x"));
     await a.newestPeer?.find((message) => message.method === "tools/call");
     await a.newestPeer?.transport.close();
-    assert.equal((await client.find(byId(1))).error?.code, -31002);
+    const { result: lost } = await client.find(byId(1));
+    assert.equal(lost?.["isError"], true);
+    assert.deepEqual(lost["_meta"], { "toolmux/error": "connectionLost" });
     client.send(callRequest(2, "b__y"));
     assert.ok((await client.find(byId(2))).result);
   });

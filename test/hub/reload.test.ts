@@ -313,7 +313,7 @@ describe("a server whose process is to be another", () => {
     await turn();
     hub.reload(manifestOf({ a: { args: ["other"] } }));
     a.disconnect();
-    assert.equal((await running).error?.data?.["code"], "connectionLost");
+    assert.deepEqual((await running).result?.["_meta"], { "toolmux/error": "connectionLost" });
     await clock.advanceAsync(HOUR);
     assert.deepEqual(
       [a.transportCount, a.maxOpenCount, connectionStatusOf(hub, "a").state],

@@ -233,13 +233,13 @@ describe("the runner of a package", () => {
   for (const [lines, message, remedy] of [
     [
       'package = "npm:n"',
-      /^None of npx, bunx, and deno was found in PATH \(.*\/none\); server "s" needs one of them\.$/,
-      "Install Node.js (npx), Bun (bunx), or Deno: any of them can run npm:n.",
+      /^Server "s" needs npx, bunx, or deno: none of them is installed/,
+      "Install Node.js (npx), Bun (bunx), or Deno, which can run npm:n.",
     ],
     [
       'package = "pypi:n"\nrunner = "pipx"',
-      /^Command "pipx" of server "s" was not found in PATH/,
-      "Install pipx: it can run pypi:n.",
+      /^"pipx" is not installed/,
+      "Install pipx, which can run pypi:n.",
     ],
   ] as const) {
     it(`that is missing is told with what to install: ${lines.replaceAll("\n", " ")}`, () =>

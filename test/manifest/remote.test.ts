@@ -239,18 +239,12 @@ describe("a server over HTTP, right before it is reached,", () => {
   });
 
   for (const [lines, message] of [
-    [`url = "example.com/mcp"`, "url must start with http:// or https://"],
-    [`url = "file:///etc/passwd"`, "url must start with http:// or https://"],
-    [`url = "wss://example.com"`, "url must start with http:// or https://"],
-    [`url = "https://"`, "url must start with http:// or https://"],
-    [
-      `url = "https://me:pw-secret@example.com"`,
-      "url contains a password; set headers.Authorization instead",
-    ],
-    [
-      `url = "https://me@example.com"`,
-      "url contains a password; set headers.Authorization instead",
-    ],
+    [`url = "example.com/mcp"`, "its url is not valid"],
+    [`url = "file:///etc/passwd"`, 'its url starts with "file://"'],
+    [`url = "wss://example.com"`, 'its url starts with "wss://"'],
+    [`url = "https://"`, "its url is not valid"],
+    [`url = "https://me:pw-secret@example.com"`, "its url contains a password"],
+    [`url = "https://me@example.com"`, "its url contains a password"],
     [`${URL_LINE}\nheaders = { "X: y" = "a" }`, "headers.X: y is not a valid HTTP header"],
     [`${URL_LINE}\nheaders = { A = "\${env:TWO_LINES}" }`, "headers.A is not a valid HTTP header"],
     [`${URL_LINE}\nheaders = { A = "\\u20ac" }`, "headers.A is not a valid HTTP header"],
@@ -260,7 +254,7 @@ describe("a server over HTTP, right before it is reached,", () => {
         code: "notSupported",
         server: "s",
         step: "resolve",
-        message: `server "s" cannot be reached: ${message}`,
+        message: new RegExp(`^server "s" cannot be reached: ${message}[^:@]*(?:https?:[^:@]*)*$`),
       });
     });
   }

@@ -75,7 +75,7 @@ describe("a command that gives a value", () => {
     [
       "prints bytes that are no text",
       'printf "\\377\\376"',
-      `the command "sh" printed what is not UTF-8 text`,
+      `the command "sh" printed something other than UTF-8 text`,
     ],
     [
       "prints much to stderr",
@@ -99,7 +99,7 @@ describe("a command that gives a value", () => {
       message: 'the command "no-such-program" was not found',
     });
     await assert.rejects(read("/etc/passwd canary"), {
-      message: 'the command "/etc/passwd" may not be executed',
+      message: 'the command "/etc/passwd" is not executable',
     });
   });
 

@@ -29,7 +29,7 @@ const LOST_JSON = {
   step: "handshake",
   stderr: ["no disk", "bye"],
 };
-const LOST_TEXT = 'Server "files" exited. Its last words: no disk | bye';
+const LOST_TEXT = 'Server "files" exited. Its last stderr lines: no disk | bye';
 const LATER = NOW + 2500;
 const LATER_ISO = "2030-01-02T03:04:08.178Z";
 
@@ -64,7 +64,7 @@ const ROWS: readonly Row[] = [
   {
     what: "a server that was changed",
     event: { kind: "server", server: "files", change: "changed" },
-    text: "info files: its specification was changed",
+    text: "info files: its settings changed",
     json: { category: FILES, change: "changed" },
   },
   {
@@ -94,13 +94,13 @@ const ROWS: readonly Row[] = [
   {
     what: "a wish for authorization",
     event: move("connecting", "authenticating", { attempt: 1 }),
-    text: "debug files: authorization is wanted",
+    text: "debug files: authorization is needed",
     json: { category: FILES, from: "connecting", to: "authenticating", attempt: 1 },
   },
   {
     what: "a loss that will be retried",
     event: move("connected", "stopping", RETRYING),
-    text: `warn files: ${LOST_TEXT.replace(" Its", " It is tried again in 2.5 s. Its")}`,
+    text: `warn files: ${LOST_TEXT.replace(" Its", " Next attempt in 2.5 s. Its")}`,
     json: {
       category: FILES,
       from: "connected",
@@ -131,7 +131,7 @@ const ROWS: readonly Row[] = [
   {
     what: "a wait for the next attempt",
     event: move("stopping", "reconnecting", RETRYING),
-    text: "debug files: the next attempt comes in 2.5 s",
+    text: "debug files: next attempt in 2.5 s",
     json: {
       category: FILES,
       from: "stopping",
@@ -149,7 +149,7 @@ const ROWS: readonly Row[] = [
   {
     what: "a rest",
     event: move("stopping", "idle"),
-    text: "info files: stopped until it is called",
+    text: "info files: stopped while idle; the next call starts it",
     json: { category: FILES, from: "stopping", to: "idle" },
   },
   {
@@ -202,7 +202,7 @@ const ROWS: readonly Row[] = [
       removed: ["x"],
       altered: [],
     },
-    text: "info the list of tools has changed: 7 added (a, b, c, d, e, 2 more), 1 removed (x)",
+    text: "info the list of tools changed: 7 added (a, b, c, d, e, 2 more), 1 removed (x)",
     json: {
       category: ["toolmux"],
       added: ["a", "b", "c", "d", "e", "f", "g"],
@@ -225,20 +225,20 @@ const ROWS: readonly Row[] = [
         raised,
         alert: { kind: alert, server: "files", text: "Look here." },
       } as const,
-      text: raised ? "warn files: Look here." : "info files: over: Look here.",
+      text: raised ? "warn files: Look here." : "info files: resolved: Look here.",
       json: { category: FILES, alert, raised },
     })),
   ),
   {
     what: "a manifest that was taken",
     event: { kind: "manifest", outcome: "reloaded", servers: 1 },
-    text: "info the manifest was read again: 1 server",
+    text: "info config reloaded: 1 server",
     json: { category: ["toolmux"], outcome: "reloaded", servers: 1 },
   },
   {
     what: "a manifest that was refused",
     event: { kind: "manifest", outcome: "refused", problems: "/a.toml:1:2: x\n/b.toml: y" },
-    text: "error the manifest was changed, but is not taken: the hub goes on with the old one\n/a.toml:1:2: x\n/b.toml: y",
+    text: "error the changed config has errors: the hub keeps the old one\n/a.toml:1:2: x\n/b.toml: y",
     json: {
       category: ["toolmux"],
       outcome: "refused",

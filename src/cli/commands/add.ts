@@ -399,7 +399,7 @@ function logTrialFailure(
   log: CommandLog,
 ): void {
   log("error", formatFailureLine(cause));
-  for (const hint of hints) log("error", hint);
+  for (const hint of hints) log("warn", hint);
 }
 
 function describeRequiredValue({ kind, name, description }: RequiredValue): string {

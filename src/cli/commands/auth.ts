@@ -71,7 +71,7 @@ export function pickRemoteServers(
     const found = servers.find((spec) => spec.name === name);
     if (found === undefined) {
       const known = servers.map((spec) => spec.name);
-      const near = suggestName(name, known) || " toolmux check shows what there is.";
+      const near = suggestName(name, known) || " To see all: toolmux list servers";
       throw usageError(`There is no server "${name}" in the manifest.${near}`);
     }
     if (found.kind !== "remote") {
@@ -215,7 +215,7 @@ function showPageInTerminal(context: CommandContext, noBrowser: boolean): ShowLo
     if (noBrowser) return;
     const { openBrowser } = await import("../../auth/browser.ts");
     if (!(await openBrowser(url, context)))
-      context.terminal.note("No browser could be opened here.");
+      context.terminal.note("toolmux could not open a browser.");
   };
 }
 

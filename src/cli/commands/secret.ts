@@ -40,7 +40,9 @@ export async function secret(
     case "remove":
       return removeSecret(rest, secrets, context);
     case undefined:
-      throw usageError(`toolmux secret can ${VERBS.join(", ")}.${suggestName(word, VERBS)}`);
+      throw usageError(
+        `"toolmux secret" needs one of: ${VERBS.join(", ")}.${suggestName(word, VERBS)}`,
+      );
   }
 }
 
@@ -50,12 +52,12 @@ function readName(words: readonly string[], verb: string): string {
   if (name === undefined) throw usageError(`Which secret? toolmux secret ${verb} NAME`);
   if (more.length > 0 && verb === "set") {
     throw usageError(
-      "A value is not taken from the command line, where other programs and the shell's history see it: pipe it in, or type it when you are asked.",
+      "The command line takes no value, because other programs and the shell history can see it. Pipe the value in, or type it when toolmux asks for it.",
     );
   }
   if (more.length > 0) throw usageError(`toolmux secret ${verb} takes one name.`);
   if (!SECRET_NAME.test(name)) {
-    throw usageError("The name of a secret has letters, digits, _ - . and /, and nothing else.");
+    throw usageError("The name of a secret can contain only letters, digits, _ - . and /.");
   }
   return name;
 }
@@ -67,19 +69,23 @@ async function setSecret(
 ): Promise<number> {
   const name = readName(words, "set");
   if (isReservedName(name))
-    throw usageError(`${name} is a name that toolmux keeps for tokens: choose another.`);
+    throw usageError(`${name} is reserved for the tokens of toolmux: choose another name.`);
+  // A store that cannot be used is reported before the user types a value.
+  await secrets.file.list();
   const value = canAsk()
-    ? await askHidden(`Value of ${name} (it is not shown): `, signal)
+    ? await askHidden(`Value of ${name} (hidden): `, signal)
     : await abortable(readValue(), signal);
-  if (value === "") throw usageError("An empty value is none: nothing was changed.");
+  if (value === "") throw usageError("The value is empty: nothing was changed.");
   if (value.includes("\0"))
-    throw usageError("The value holds a NUL character: nothing was changed.");
+    throw usageError("The value contains a NUL character: nothing was changed.");
   await secrets.file.set(name, value);
-  terminal.print(`${name} is kept in ${secrets.file.location}`);
+  terminal.print(`stored ${name} in ${secrets.file.location}`);
   await warnProtection(secrets, terminal);
   if (readSecretVariable(env, name) !== undefined) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
-    terminal.note(`the environment has it as well (${variables}), where it is looked for first`);
+    terminal.note(
+      `the environment variable (${variables}) has the same secret and takes precedence`,
+    );
   }
   return 0;
 }
@@ -93,7 +99,8 @@ async function readValue(): Promise<string> {
     for await (const chunk of process.stdin) {
       size += (chunk as Uint8Array).length;
       value += decoder.decode(chunk as Uint8Array, { stream: true });
-      if (size > MAX_VALUE_SIZE) throw usageError(`A value has ${MAX_VALUE_SIZE} bytes at most.`);
+      if (size > MAX_VALUE_SIZE)
+        throw usageError(`A value can have at most ${MAX_VALUE_SIZE} bytes.`);
     }
     value += decoder.decode();
   } catch (error) {
@@ -108,7 +115,7 @@ async function warnProtection(secrets: Secrets, terminal: Terminal): Promise<voi
   if ((await secrets.protection()) !== "beside") return;
   const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
   terminal.note(
-    `there was no keychain${reason}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
+    `there is no usable keychain${reason}, so the key of the store is in the same directory: ${secrets.folder}. Everyone who can read that directory can read the secrets.`,
   );
 }
 
@@ -120,12 +127,12 @@ async function removeSecret(
   const name = readName(words, "remove");
   const isListed = (await secrets.file.list()).includes(name);
   const isRemoved = isListed && (await secrets.file.remove(name));
-  if (isRemoved) terminal.print(`${name} is removed from ${secrets.file.location}`);
+  if (isRemoved) terminal.print(`removed ${name} from ${secrets.file.location}`);
   if (readSecretVariable(env, name) !== undefined) {
-    terminal.note(`the environment still has it (${name}, or ${secretVariableOf(name)})`);
+    terminal.note(`the environment still has it (variable ${name} or ${secretVariableOf(name)})`);
   }
   if (isRemoved) return 0;
-  terminal.note(`there is no secret ${name}; toolmux secret list shows those that there are`);
+  terminal.note(`there is no secret ${name}; to see all: toolmux secret list`);
   return 1;
 }
 
@@ -153,7 +160,7 @@ async function printSecrets(
     context.terminal.print(
       uses === undefined
         ? "There are no secrets."
-        : "There are no secrets, and no server wants one.",
+        : "There are no secrets, and no server needs one.",
     );
   } else {
     const table = rows.map(({ name, places, servers }) => [
@@ -194,7 +201,7 @@ async function usersBySecret(
   if (!loaded.ok) {
     if (!invocation.options.json) {
       context.terminal.note(
-        "the manifest cannot be used, so it is not said who wants what; see toolmux check",
+        "the manifest has errors, so the servers that use a secret are not shown; to see the errors: toolmux check",
       );
     }
     return undefined;

@@ -23,7 +23,7 @@ export async function serve(
 ): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
-    const text = `${count(missing, "line")} ${missing === 1 ? "is" : "are"} missing here: nobody read`;
+    const text = `${count(missing, "line")} of the log ${missing === 1 ? "is" : "are"} missing: stderr was not read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
   const log = openLog(invocation, (record) =>

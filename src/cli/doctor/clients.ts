@@ -35,8 +35,8 @@ export async function checkClients(
         : [],
     );
     if (names.length === 0) continue;
-    const text = `${file.client.title} starts ${names.join(", ")} by itself, as toolmux does.`;
-    const advice = `To have it start toolmux alone: toolmux install ${file.client.name} --replace`;
+    const text = `${file.client.title} starts ${names.join(", ")} itself; toolmux starts the same servers.`;
+    const advice = `To make it start only toolmux: toolmux install ${file.client.name} --replace`;
     findings.push({ code: "TM951", subject: file.file, text, advice });
   }
   return findings;
@@ -63,8 +63,15 @@ async function findMissingExecutables({
         () => false,
       );
       if (isThere) return [];
-      const text = `${client.title} starts ${path}, which is not there.`;
-      return [{ code: "TM953", subject: file, text, advice: `toolmux install ${client.name}` }];
+      const text = `${client.title} starts ${path}, but that file does not exist.`;
+      return [
+        {
+          code: "TM953",
+          subject: file,
+          text,
+          advice: `To correct it: toolmux install ${client.name}`,
+        },
+      ];
     }),
   );
   return found.flat();
@@ -82,9 +89,17 @@ async function findTempFiles(file: string, now: number): Promise<readonly Findin
       const path = join(folder, name);
       const { mtimeMs } = await lstat(path).catch(() => ({ mtimeMs: now }));
       if (now - mtimeMs <= MAX_TEMP_FILE_AGE) return [];
-      const text = "Whoever wrote this did not live to finish it.";
+      const text = "This temporary file was left by a program that ended before it finished.";
       const fixes = [{ kind: "remove", path }] as const;
-      return [{ code: "TM602", subject: path, text, advice: "toolmux doctor --fix", fixes }];
+      return [
+        {
+          code: "TM602",
+          subject: path,
+          text,
+          advice: "To correct it: toolmux doctor --fix",
+          fixes,
+        },
+      ];
     }),
   );
   return found.flat();

@@ -44,16 +44,18 @@ async function checkToken(
   );
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
   const status = await authorizer.getStatus(spec, resolved);
-  const advice = `toolmux auth login ${subject}`;
+  const advice = `Log in: toolmux auth login ${subject}`;
   if (status.kind === "none") {
     if (auth !== "oauth" || oauth.grant === "clientCredentials") return [];
-    return [{ code: "TM401", subject, text: "Nobody has logged in to it yet.", advice }];
+    return [{ code: "TM401", subject, text: "It needs a login.", advice }];
   }
   if (status.kind !== "expired") return [];
   if (status.isRefreshable) {
-    return [{ code: "TM403", subject, text: "Its token has expired; it is renewed by itself." }];
+    return [
+      { code: "TM403", subject, text: "Its token has expired. toolmux renews it automatically." },
+    ];
   }
-  const text = "Its token has expired, and there is nothing to renew it with.";
+  const text = "Its token has expired and cannot be renewed: log in again.";
   return [{ code: "TM402", subject, text, advice }];
 }
 
@@ -72,16 +74,16 @@ export async function checkSecrets(
     const findings: Finding[] = [];
     if ((await secrets.protection()) === "beside") {
       const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
-      const text = `The key of the secret store lies beside it, so that it keeps nothing from whoever can read the folder; there is no keychain that could have it${reason}.`;
-      const advice = "Where the system has a keychain, it is used for new stores by itself.";
+      const text = `The key of the secret store is in the same directory, because there is no usable keychain${reason}. Everyone who can read the directory can read the secrets.`;
+      const advice = "If the system has a keychain, toolmux uses it for new stores automatically.";
       findings.push({ code: "TM303", subject: secrets.folder, text, advice });
     }
     if (manifest === undefined) return findings;
     const used = secretsUsedBy(manifest);
     for (const name of await secrets.file.list()) {
       if (used.has(name) || OWN_SECRET.test(name)) continue;
-      const text = `The secret "${name}" is kept, and nothing in this manifest uses it.`;
-      const advice = `If nothing else does: toolmux secret remove ${name}`;
+      const text = `Nothing in this manifest uses the secret "${name}".`;
+      const advice = `If no other config uses it: toolmux secret remove ${name}`;
       findings.push({ code: "TM302", subject: "secrets", text, advice });
     }
     return findings;

@@ -74,8 +74,9 @@ async function checkManifestPermissions(
         httpToken?.file === path &&
         parseTemplate(httpToken.text, "toolmux").every(({ kind }) => kind === "text");
       if (!isToken && own.every((spec) => plaintextSecretsOf(spec).length === 0)) return [];
-      const text = "What looks like secrets stands in it as it is, and others can read the file.";
-      const advice = `Keep it to yourself: chmod 600 ${path}`;
+      const text =
+        "It contains what looks like secrets in plain text, and other users can read the file.";
+      const advice = `Make it private: chmod 600 ${path}`;
       const mode = stats.mode & 0o700;
       return [
         { code: "TM701", subject: path, text, advice, fixes: [{ kind: "permit", path, mode }] },
@@ -96,10 +97,18 @@ function checkOwnPermissions(entries: readonly FileEntry[]): readonly Finding[] 
   }));
   const more =
     accessible.length > 1
-      ? `, and so can ${count(accessible.length - 1, "other entry", "other entries")}`
+      ? `, and ${count(accessible.length - 1, "other entry", "other entries")}`
       : "";
-  const text = `Others can get at what toolmux keeps for itself${more}.`;
-  return [{ code: "TM702", subject: first.path, text, advice: "toolmux doctor --fix", fixes }];
+  const text = `Other users can access this private file of toolmux${more}.`;
+  return [
+    {
+      code: "TM702",
+      subject: first.path,
+      text,
+      advice: "To correct it: toolmux doctor --fix",
+      fixes,
+    },
+  ];
 }
 
 function findTempFiles(entries: readonly FileEntry[], now: number): readonly Finding[] {
@@ -110,9 +119,15 @@ function findTempFiles(entries: readonly FileEntry[], now: number): readonly Fin
   const [first] = stale;
   if (first === undefined) return [];
   const fixes = stale.map(({ path }): Fix => ({ kind: "remove", path }));
-  const text = `Whoever wrote ${count(stale.length, "file")} there did not live to finish it.`;
+  const text = `${count(stale.length, "temporary file")} of a program that ended before it finished.`;
   return [
-    { code: "TM602", subject: dirname(first.path), text, advice: "toolmux doctor --fix", fixes },
+    {
+      code: "TM602",
+      subject: dirname(first.path),
+      text,
+      advice: "To correct it: toolmux doctor --fix",
+      fixes,
+    },
   ];
 }
 
@@ -126,9 +141,17 @@ async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly F
       const owner = await readFile(path, "utf8").catch(() => "");
       if (isTempFile(path) || parseOwnerTag(owner) === undefined || !(await isOrphanTag(owner)))
         return [];
-      const text = "The process that held this lock is dead.";
+      const text = "The process that held this lock has ended.";
       const fixes: readonly Fix[] = [{ kind: "remove", path }];
-      return [{ code: "TM603", subject: path, text, advice: "toolmux doctor --fix", fixes }];
+      return [
+        {
+          code: "TM603",
+          subject: path,
+          text,
+          advice: "To correct it: toolmux doctor --fix",
+          fixes,
+        },
+      ];
     }),
   );
   return found.flat();
@@ -138,7 +161,7 @@ async function findOrphans(): Promise<readonly Finding[]> {
   const orphans = await countOrphans().catch(() => 0);
   if (orphans === 0) return [];
   const verb = orphans === 1 ? "runs" : "run";
-  const text = `${count(orphans, "process", "processes")} of a hub that was killed still ${verb}.`;
-  const advice = "The next start of toolmux ends them, or toolmux doctor --fix does.";
+  const text = `${count(orphans, "process", "processes")} of a killed toolmux still ${verb}.`;
+  const advice = "The next start of toolmux ends them; to end them now: toolmux doctor --fix";
   return [{ code: "TM601", subject: "processes", text, advice, fixes: [{ kind: "sweep" }] }];
 }

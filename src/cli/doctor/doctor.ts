@@ -6,6 +6,7 @@ import { loadManifest } from "../../manifest/load.ts";
 import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
+import type { Problem } from "../../manifest/problems.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -44,13 +45,15 @@ async function applyFix(fix: Fix): Promise<string | undefined> {
   switch (fix.kind) {
     case "permit":
       await chmod(fix.path, fix.mode);
-      return `Only you can get at ${fix.path} now.`;
+      return `Only you can access ${fix.path} now.`;
     case "remove":
       await rm(fix.path);
       return `Removed ${fix.path}.`;
     case "sweep": {
       const ended = await sweepOrphans();
-      return ended === 0 ? undefined : `Ended ${ended} of the processes that were left.`;
+      return ended === 0
+        ? undefined
+        : `Ended ${count(ended, "leftover process", "leftover processes")}.`;
     }
   }
 }
@@ -93,7 +96,7 @@ function summarizeFindings(findings: readonly Finding[]): string {
     const number = findings.filter((it) => severityOf(it) === severity).length;
     return number === 0 ? [] : [count(number, noun)];
   });
-  return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
+  return counts.length === 0 ? "no problems found" : counts.join(", ");
 }
 
 /** For programs: `{ok, findings: [{code, severity, subject, text, advice?, fixable}], fixed: […]}`. */
@@ -156,7 +159,8 @@ export async function collectFindings(
   const secrets = openSecrets(context);
   // Reading toolmux's own files restricts their permissions, so those are checked first.
   const disk = await checkDisk(manifest, context, now);
-  const isThere = await exists(await manifestToEdit(invocation.config.at(-1), context));
+  const isNamed = invocation.config.length > 0;
+  const missing = await findMissingFiles(loaded.problems, isNamed, context);
   const line = invocation.options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   /**
@@ -178,16 +182,21 @@ export async function collectFindings(
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [
     { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
-    ...checkManifest(loaded, isThere || invocation.config.length > 0),
+    ...checkManifest(loaded, isNamed, missing),
     ...started,
-    ...secretFindings,
+    ...secretFindings.filter(
+      ({ code }) => !started.some((it) => it.code === "TM304" && code === "TM304"),
+    ),
     ...(isLive ? tokens.filter(({ code }) => code !== "TM401") : tokens),
     ...ports,
     ...disk,
     ...snapshotFindings,
     // If `checkServers` has reported why a server cannot be started, its failed start is not reported again.
     ...(isLive ? listing.findings : []).filter(
-      ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
+      ({ subject }) =>
+        !started.some(
+          (it) => (it.servers ?? [it.subject]).includes(subject) && severityOf(it) === "error",
+        ),
     ),
     ...(listing.catalog === undefined ? [] : checkListing(listing.catalog, isRepaired)),
     ...clients,
@@ -206,6 +215,22 @@ function redactFinding(finding: Finding, redact: (text: string) => string): Find
     text: redact(text),
     advice: advice && redact(advice),
   };
+}
+
+/**
+ * The files with problems that do not exist. If no file is named and none was found, the problem is about the file that
+ * `toolmux add` would create.
+ */
+async function findMissingFiles(
+  problems: readonly Problem[],
+  isNamed: boolean,
+  context: CommandContext,
+): Promise<ReadonlySet<string>> {
+  const files = [...new Set(problems.map(({ file }) => file))];
+  if (!isNamed)
+    return new Set((await exists(await manifestToEdit(undefined, context))) ? [] : files);
+  const existing = await Promise.all(files.map(exists));
+  return new Set(files.filter((_, at) => existing[at] !== true));
 }
 
 function exists(file: string): Promise<boolean> {

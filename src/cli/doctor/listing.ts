@@ -48,8 +48,8 @@ export async function savedListing(
     const names = unknown.slice(0, MAX_SERVER_NAMES).join(", ");
     const more =
       unknown.length > MAX_SERVER_NAMES ? ` and ${unknown.length - MAX_SERVER_NAMES} more` : "";
-    const text = `Nothing is known of what these list, so their tools were not looked at: ${names}${more}.`;
-    const advice = "toolmux doctor --connect starts the servers and looks.";
+    const text = `The tools of these servers are not known yet, so they were not checked: ${names}${more}.`;
+    const advice = "To start the servers and check their tools: toolmux doctor --connect";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
   return { catalog, findings };
@@ -59,7 +59,8 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
   const group = (state: "old" | "broken"): readonly Fix[] =>
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
-  const advice = "toolmux doctor --fix removes them; servers list again when they are started.";
+  const advice =
+    "To remove them: toolmux doctor --fix. The next start of a server writes a new one.";
   const of = (fixes: readonly Fix[]): string => count(fixes.length, "snapshot");
   return [
     ...(broken.length === 0
@@ -79,7 +80,7 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
           {
             code: "TM802",
             subject: "snapshots",
-            text: `${of(old)} of more than 30 days ago, or of another version of toolmux.`,
+            text: `${of(old)} older than 30 days, or from another version of toolmux.`,
             advice,
             fixes: old,
           } as const,
@@ -110,18 +111,18 @@ export async function connectAndList(
       const spec = manifest.servers.find(({ name }) => name === state.server);
       if (state.at === "starting") {
         const text = `It is ${formatStartingTime(state.elapsed)}.`;
-        const advice = "Look again later: its first start may have to download what it needs.";
+        const advice = "Try again later: the first start may have to download packages.";
         return [{ code: "TM961", subject: state.server, text, advice }];
       }
       if (state.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
       const { cause } = state;
       const text = toSentence(formatFailureLine(cause));
       if (cause.code === "unauthorized" || isAuthenticating(hub, spec.name)) {
-        const loginText = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
-        const login = `toolmux auth login ${spec.name}`;
+        const loginText = cause.code === "unauthorized" ? text : "It needs a login.";
+        const login = `Log in: toolmux auth login ${spec.name}`;
         return [{ code: "TM401", subject: spec.name, text: loginText, advice: login }];
       }
-      const [advice = "toolmux status says more."] = hintsFor(cause, spec, context.env);
+      const [advice = "Details: toolmux status"] = hintsFor(cause, spec, context.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };
@@ -139,8 +140,7 @@ function checkStrayOutput(hub: Hub): readonly Finding[] {
     )?.strayOutput;
     if (strayOutput === undefined) return [];
     const text = `It ${describeStrayOutput(strayOutput)}`;
-    const advice =
-      "Look for a setting of the server that sends its logging to stderr or turns it off.";
+    const advice = "Change the server's settings so that it logs to stderr, or not at all.";
     return [{ code: "TM964", subject, text, advice }];
   });
 }
@@ -193,15 +193,16 @@ const NOTE_CODES: Readonly<Partial<Record<ExposureNote["kind"], FindingCode>>> =
 };
 
 const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
-  TM901: "Give the server a shorter prefix, or tools.rename; models see the name that is listed.",
-  TM902: "Give one of the servers a prefix, or rename one of the tools (tools.rename).",
-  TM906: "Correct the name in the manifest, or remove the setting. toolmux list --all shows more.",
+  TM901: "Set a shorter prefix for the server, or rename the tools (tools.rename).",
+  TM902: "Set a prefix for one of the servers, or rename one of the tools (tools.rename).",
+  TM906:
+    "Correct the names under tools.describe, tools.meta and tools.annotations, or remove them.",
   TM908:
     "Correct the pattern in the manifest, or remove it. Patterns match the server's own names.",
-  TM907: "Clients see what the manifest says; take it out if the server is right.",
-  TM903: "Look for a newer version of the server: only the first of them can be called.",
-  TM904: "Look for a newer version of the server; toolmux list --all says what was changed.",
-  TM905: "Look for a newer version of the server; toolmux list --all says why.",
+  TM907: "Clients see the values from the manifest; remove them there if the server is right.",
+  TM903: "Look for a newer version of the server: only the first of these tools can be called.",
+  TM904: "Look for a newer version of the server; toolmux list --all shows the changes.",
+  TM905: "Look for a newer version of the server; toolmux list --all shows why.",
 };
 
 /** Kinds of notes that are reported for every list; other kinds are reported for tools and prompts only. */
@@ -226,7 +227,7 @@ function checkExposureNotes(notes: readonly ExposureNote[]): readonly Finding[] 
   );
 }
 
-const REPAIR_ADVICE = 'The plugin schema-repair puts it right: [[plugins]] use = "schema-repair".';
+const REPAIR_ADVICE = 'The plugin schema-repair corrects it: [[plugins]] use = "schema-repair"';
 
 function checkToolSchemas({ tools }: Catalog): readonly Finding[] {
   const found = tools.routes.flatMap(({ server, remoteName, item }) => {
@@ -253,9 +254,9 @@ function checkToolCount(tools: number): readonly Finding[] {
   const exceeded = CLIENT_TOOL_LIMITS.filter(({ max }) => tools > max);
   if (exceeded.length === 0) return [];
   const list = exceeded.map(({ client, max }) => `${client} (${max})`).join(", ");
-  const text = `Clients would see ${tools} tools, more than these take: ${list}.`;
+  const text = `Clients see ${tools} tools, which is more than these accept: ${list}.`;
   const advice =
-    "Show fewer (tools.allow, tools.deny), or give such a client a part: over HTTP, /mcp?servers=a,b.";
+    "Show fewer tools (tools.allow, tools.deny), or connect such a client to some of the servers over HTTP: /mcp?servers=a,b";
   return [{ code: "TM921", subject: "tools", text, advice }];
 }
 

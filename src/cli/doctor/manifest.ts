@@ -4,25 +4,33 @@ import { formatPath, type Problem } from "../../manifest/problems.ts";
 import type { ServerSpec } from "../../manifest/manifest.ts";
 import type { Finding } from "./findings.ts";
 
-/** Checks the manifest as loaded. @param isThere whether a manifest exists */
-export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonly Finding[] {
+/**
+ * Checks the manifest as loaded.
+ * @param isNamed whether the command line names its files; else they were searched for
+ * @param missing the files with problems that do not exist
+ */
+export function checkManifest(
+  loaded: LoadedManifest,
+  isNamed: boolean,
+  missing: ReadonlySet<string>,
+): readonly Finding[] {
   const untrusted = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
     subject: file,
-    text: "The file is ignored: you have not trusted its present content.",
-    advice: `If you want its commands run: toolmux trust ${file}`,
+    text: "This file is ignored: it is not trusted, or it changed since it was.",
+    advice: `If you trust the commands in it: toolmux trust ${file}`,
   }));
   const notes = loaded.notes
     .filter((note) => !loaded.untrusted.some((file) => note.startsWith(`${file} is ignored`)))
     .map((text): Finding => ({ code: "TM103", subject: "manifest", text: `${text}.` }));
-  const problems = loaded.problems.map((it) => describeProblem(it, isThere));
+  const problems = loaded.problems.map((it) => describeProblem(it, isNamed, missing));
   if (!loaded.ok) return [...untrusted, ...notes, ...problems];
   const { servers, sources } = loaded.manifest;
   return [
     {
       code: "TM002",
       subject: "manifest",
-      text: `It is made of ${sources.join(", ") || "nothing"}.`,
+      text: `The manifest comes from: ${sources.join(", ") || "no file"}.`,
     },
     ...untrusted,
     ...notes,
@@ -33,25 +41,46 @@ export function checkManifest(loaded: LoadedManifest, isThere: boolean): readonl
   ];
 }
 
-function describeProblem({ file, position, path, message }: Problem, isThere: boolean): Finding {
-  if (!isThere) {
-    const text = "There is no manifest yet, and none was found elsewhere.";
-    const advice =
-      "Take over the servers of other clients: toolmux import. Or add one: toolmux add.";
-    return { code: "TM104", subject: file, text, advice };
+function describeProblem(
+  { file, position, path, message }: Problem,
+  isNamed: boolean,
+  missing: ReadonlySet<string>,
+): Finding {
+  if (missing.has(file)) {
+    return isNamed
+      ? {
+          code: "TM104",
+          subject: file,
+          text: "This file does not exist.",
+          advice: "Correct the path after --config.",
+        }
+      : {
+          code: "TM104",
+          subject: file,
+          text: "There is no manifest yet.",
+          advice:
+            "Import the servers of your MCP clients (toolmux import), or add one (toolmux add).",
+        };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   const whole = [formatPath(path), message].filter((part) => part !== "").join(": ");
   // The sentence may begin with a key (`path`), so its first letter is not capitalized.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
-  return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
+  return { code: "TM101", subject: place, text, advice: "To see the line: toolmux check" };
 }
 
 function findUnsupported(servers: readonly ServerSpec[]): readonly Finding[] {
   return servers.flatMap((spec): readonly Finding[] => {
     if (spec.kind !== "unsupported" || !spec.enabled) return [];
-    const advice = 'Remove its entry, or switch it off there with "disabled": true.';
-    return [{ code: "TM105", subject: spec.name, text: `It is left out: ${spec.reason}.`, advice }];
+    const advice = 'Remove it from the manifest, or disable it there: "disabled": true';
+    return [
+      {
+        code: "TM105",
+        subject: spec.name,
+        text: `This server is not used: ${spec.reason}.`,
+        advice,
+      },
+    ];
   });
 }
 
@@ -66,7 +95,7 @@ function findDuplicates(servers: readonly ServerSpec[]): readonly Finding[] {
       // Two servers with the same command or URL are meant to be separate if their environment or other settings
       // differ.
       if (other === undefined || hasOtherSettings(servers, other, spec)) return [];
-      const text = `It is started just as "${other}" is: models see all of its tools twice.`;
+      const text = `It is the same server as "${other}": models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];
     });
 }
@@ -86,8 +115,8 @@ export function findSecrets(spec: ServerSpec): readonly Finding[] {
   const [first] = plaintextSecrets;
   if (first === undefined) return [];
   const labels = plaintextSecrets.map(({ label }) => label);
-  const text = `What looks like a secret stands in the manifest as it is: ${labels.join(", ")}.`;
-  const advice = `Keep it elsewhere: toolmux secret set ${first.secretName}, and \${secret:${first.secretName}} in its place.`;
+  const text = `The manifest contains what looks like a secret in plain text: ${labels.join(", ")}.`;
+  const advice = `Store it: toolmux secret set ${first.secretName}, and write \${secret:${first.secretName}} in the config.`;
   return [{ code: "TM107", subject: spec.name, text, advice }];
 }
 

@@ -2,6 +2,7 @@ import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/manifest.ts";
 import { type HttpOptions, readHttpAddress } from "../http-address.ts";
+import { explainListenError } from "../listen-error.ts";
 import type { CommandContext } from "../command.ts";
 
 /** Checks that the ports for HTTP and for OAuth callbacks are free. @throws {HubError} usage */
@@ -14,38 +15,30 @@ export async function checkPorts(
   const address = readHttpAddress(options, context);
   if (address !== undefined && address.port !== 0) {
     const { hostname, port } = address;
-    const reason = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);
-    if (reason !== undefined) {
-      const text = `Nobody can serve at ${hostname}:${port} now: ${reason}.`;
-      const advice =
-        "If a hub runs there already, that is as it should be; else take another port.";
+    const code = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);
+    if (code !== undefined) {
+      const { text, advice } = await explainListenError(address, code, context);
       findings.push({ code: "TM501", subject: `${hostname}:${port}`, text, advice });
     }
   }
   for (const spec of servers) {
     const port = spec.enabled && spec.kind === "remote" ? spec.oauth.callbackPort : undefined;
-    const reason = port === undefined ? undefined : await tryPort("127.0.0.1", port);
-    if (port === undefined || reason === undefined) continue;
-    const text = `Its oauth.callbackPort, ${port}, cannot be used now: ${reason}.`;
-    const advice = "End what listens there before you log in, or leave out oauth.callbackPort.";
+    const code = port === undefined ? undefined : await tryPort("127.0.0.1", port);
+    if (port === undefined || code === undefined) continue;
+    const problem = await explainListenError({ hostname: "127.0.0.1", port }, code, context);
+    const text = `Its oauth.callbackPort (${port}) cannot be used: ${problem.text}`;
+    const advice =
+      "Stop the process that listens there before you log in, or remove oauth.callbackPort.";
     findings.push({ code: "TM502", subject: spec.name, text, advice });
   }
   return findings;
 }
 
-const LISTEN_ERRORS: Readonly<Record<string, string>> = {
-  EADDRINUSE: "another process listens there",
-  EACCES: "this user may not listen there",
-  EADDRNOTAVAIL: "this machine has no such address",
-};
-
-/** @returns why listening fails; undefined if it works */
+/** @returns the system's error code if listening fails; undefined if it works */
 function tryPort(host: string, port: number): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();
-    server.once("error", (error: NodeJS.ErrnoException) =>
-      resolve(LISTEN_ERRORS[error.code ?? ""] ?? error.code ?? "unknown error"),
-    );
+    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? "unknown error"));
     server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
   });
 }

@@ -43,6 +43,9 @@ export async function checkServers(
   hidden: Set<string>,
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();
+  const storeFault = await findStoreFault(secrets);
+  /** Servers that need a secret from a store that cannot be used: one finding names them all. */
+  const blocked: string[] = [];
   const found = await Promise.all(
     servers.map(async (spec): Promise<readonly Finding[]> => {
       if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return [];
@@ -58,6 +61,10 @@ export async function checkServers(
         return [];
       } catch (error) {
         if (!(error instanceof HubError)) throw error;
+        if (storeFault !== undefined && error.message.includes(storeFault.message)) {
+          blocked.push(spec.name);
+          return [];
+        }
         const code = FINDING_CODE_OF_ERROR[error.code] ?? "TM205";
         const [advice] = hintsFor(error, spec, context.env);
         return [{ code, subject: spec.name, text: toSentence(error.message), advice }];
@@ -67,7 +74,32 @@ export async function checkServers(
   const versionFindings = await Promise.all(
     [...programs].map(([file, server]) => checkVersion(file, server)),
   );
-  return [...found.flat(), ...versionFindings.flat()];
+  const storeFindings =
+    storeFault === undefined || blocked.length === 0
+      ? []
+      : [describeStoreFault(secrets.folder, storeFault, blocked.toSorted())];
+  return [...storeFindings, ...found.flat(), ...versionFindings.flat()];
+}
+
+/** @returns undefined if the secret store can be read, or does not exist */
+async function findStoreFault(secrets: Secrets): Promise<HubError | undefined> {
+  try {
+    await secrets.file.list();
+    return undefined;
+  } catch (error) {
+    if (error instanceof HubError) return error;
+    throw error;
+  }
+}
+
+function describeStoreFault(
+  subject: string,
+  { message }: HubError,
+  servers: readonly string[],
+): Finding {
+  const names = servers.map((name) => `"${name}"`).join(", ");
+  const text = `${toSentence(message)} These servers need secrets from it: ${names}.`;
+  return { code: "TM304", subject, servers, text };
 }
 
 const FINDING_CODE_OF_ERROR: Readonly<Record<string, FindingCode>> = {
@@ -96,7 +128,7 @@ export async function resolvePrograms(
     () => false,
   );
   if (!isFolder) {
-    const text = `The working directory of server "${server}" is not there: ${folder}`;
+    const text = `Its working directory does not exist: ${folder}`;
     throw new HubError("spawnFailed", text, { server, step: "spawn" });
   }
   const { PATH: path } = childEnvironment(env, resolved.env, {});
@@ -132,8 +164,10 @@ async function checkVersion(file: string, server: string): Promise<readonly Find
   const isOld = Number(major) < first || (Number(major) === first && Number(minor ?? 0) < second);
   if (!isOld) return [];
   const minText = second === 0 ? `${first}` : `${first}.${second}`;
-  const text = `It runs on ${rule.name} ${major}.${minor ?? 0} (${file}); servers mostly want ${minText} or later.`;
-  return [{ code: "TM203", subject: server, text, advice: `Install a newer ${rule.name}.` }];
+  const text = `It runs on ${rule.name} ${major}.${minor ?? 0} (${file}). Most servers need ${minText} or later.`;
+  return [
+    { code: "TM203", subject: server, text, advice: `Install ${rule.name} ${minText} or later.` },
+  ];
 }
 
 export function toSentence(text: string): string {

@@ -17,13 +17,13 @@ export interface AccessRules {
 export function checkOrigin(headers: Headers, { hostname }: AccessRules): Response | undefined {
   const host = hostnameOf(`http://${headers.get("Host") ?? ""}`);
   if (host === "" || (isLoopback(hostname) && !isLoopback(host))) {
-    return errorResponse(403, "This host name is not served here.");
+    return errorResponse(403, "This Host is not allowed.");
   }
   const origin = headers.get("Origin");
   if (origin === null) return undefined;
   const originHost = hostnameOf(origin);
   const isAllowed = isLoopback(hostname) ? isLoopback(originHost) : originHost === host;
-  return isAllowed ? undefined : errorResponse(403, "Pages of other origins are not served here.");
+  return isAllowed ? undefined : errorResponse(403, "This Origin is not allowed.");
 }
 
 /** Checks the bearer token. @returns the response that refuses the request; undefined if it is allowed */
@@ -32,7 +32,7 @@ export function checkToken(headers: Headers, { token }: AccessRules): Response |
   const given = /^Bearer +(\S+) *$/i.exec(headers.get("Authorization") ?? "")?.[1];
   if (given !== undefined && isEqualConstantTime(given, token)) return undefined;
   const error = given === undefined ? "" : ', error="invalid_token"';
-  return errorResponse(401, "This needs a bearer token.", {
+  return errorResponse(401, "A bearer token is required: Authorization: Bearer TOKEN.", {
     headers: { "WWW-Authenticate": `Bearer realm="toolmux"${error}` },
   });
 }

@@ -3,11 +3,11 @@
  * type: `HttpServer`, which turns each HTTP request into an answer: `session.ts` handles POSTs of legacy sessions,
  * `modern.ts` those of the modern era. Start here.
  */
+import { HubError } from "../../base/errors.ts";
 import { isUtf8 } from "node:buffer";
 import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
 import type { Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
@@ -252,10 +252,10 @@ export class HttpServer {
     if (session instanceof Response) return session;
     const accepts = parseAccept(headers.get("Accept"));
     if (accepts === undefined) {
-      return errorResponse(406, "Answers are application/json or text/event-stream.");
+      return errorResponse(406, "Accept must allow application/json or text/event-stream.");
     }
     if (!isJson(headers.get("Content-Type"))) {
-      return errorResponse(415, "Messages are application/json.");
+      return errorResponse(415, "Content-Type must be application/json.");
     }
     // Without a session only `initialize` is accepted, which is short; so is the limit.
     const limit =
@@ -304,7 +304,7 @@ export class HttpServer {
     if (method !== "GET") return methodNotAllowedResponse();
     const accepts = parseAccept(headers.get("Accept"));
     if (accepts !== "events" && accepts !== "either") {
-      return errorResponse(406, "What is here to GET is text/event-stream.");
+      return errorResponse(406, "A GET answers with text/event-stream only: Accept must allow it.");
     }
     if (this.#isClosing) return shuttingDownResponse();
     const session = this.#findSession(request);
@@ -322,7 +322,7 @@ export class HttpServer {
   /** A plugin's web application gets paths relative to its own root. */
   async #servePlugin(request: Request, plugin: string, info: RequestInfo): Promise<Response> {
     const { method, headers, signal } = request;
-    if (!WEB_METHODS.has(method)) return errorResponse(501, "This method is not served here.");
+    if (!WEB_METHODS.has(method)) return errorResponse(501, "This HTTP method is not supported.");
     const url = new URL(request.url);
     const [, , , ...path] = url.pathname.split("/");
     url.pathname = `/${path.join("/")}`;
@@ -349,13 +349,15 @@ export class HttpServer {
     const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
-    return errorResponse(404, `There is no server "${missing}". There are: ${names}.`);
+    return errorResponse(404, `There is no server "${missing}". The servers are: ${names}.`);
   }
 
   #findSession(request: McpRequest): SessionTransport | Response {
     const { headers } = request.raw;
-    const subset = readSubset(requestedServersOf(request));
-    return this.#sessionOf(headers.get(SESSION_HEADER), headers.get(VERSION_HEADER), subset);
+    const servers = requestedServersOf(request);
+    const id = headers.get(SESSION_HEADER);
+    const refusal = id === null ? this.#refuseUnknownServers(servers) : undefined;
+    return refusal ?? this.#sessionOf(id, headers.get(VERSION_HEADER), readSubset(servers));
   }
 
   /**
@@ -368,13 +370,13 @@ export class HttpServer {
     subset: ServerSubset,
   ): SessionTransport | Response {
     if (version !== null && !isLegacyVersion(version)) {
-      return errorResponse(400, `This protocol version is not spoken here: ${version}.`);
+      return errorResponse(400, `This protocol version is not supported: ${version}.`);
     }
     if (id === null) return missingSessionResponse();
     const session = this.#sessions.find(id);
     return session?.subset.key === subset.key
       ? session
-      : errorResponse(404, "There is no such session.");
+      : errorResponse(404, "This session does not exist, or has ended: send initialize.");
   }
 
   #answerReadiness(c: Context<RouteEnv>): Response {
@@ -484,7 +486,7 @@ export interface RunningHttpServer {
 
 /**
  * Serves a hub over HTTP.
- * @throws {HubError} usage if the address cannot be listened on
+ * @throws {HubError} usage if the address cannot be listened on; its cause is the system's error
  */
 export async function startHttpServer(
   hub: ServedHub,
@@ -497,7 +499,8 @@ export async function startHttpServer(
     .catch((error: unknown) => {
       void server.close();
       const reason = error instanceof Error ? error.message : String(error);
-      throw new HubError("usage", `Nothing can listen on ${hostname}:${port}: ${reason}`);
+      const text = `toolmux cannot listen on ${hostname}:${port}: ${reason}`;
+      throw new HubError("usage", text, { cause: error });
     });
   return {
     url: `http://${hostname}:${listener.port}/mcp`,

@@ -335,7 +335,7 @@ export class HttpSessions {
     subset: ServerSubset,
   ): Promise<Response> {
     if (this.isFull) {
-      const text = "The limit of sessions is reached. Close a session, or try again later.";
+      const text = `The limit of ${this.#options.maxSessions} sessions is reached: try again later.`;
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }

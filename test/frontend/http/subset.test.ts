@@ -288,8 +288,11 @@ describe("an address", () => {
       const response = await newClient(path).post(INITIALIZE_REQUEST);
       assert.equal(response.status, 404, path);
       const { error } = (await response.json()) as Json;
-      assert.equal(error?.message, 'There is no server "x". There are: "a", "b", "c".');
+      assert.match(error?.message ?? "", /"x".*"a", "b", "c"\.$/);
     }
+    for (const method of ["GET", "DELETE"] as const)
+      assert.equal((await newClient("/mcp/x").request(method, undefined)).status, 404, method);
+    assert.equal((await newClient("/mcp/a").request("GET", undefined)).status, 400);
     assert.equal((await newClient("/mcp?servers=").post(INITIALIZE_REQUEST)).status, 404);
     assert.equal((await newClient("/mcp/a/b").post(INITIALIZE_REQUEST)).status, 404);
     assert.equal(face.sessions, 0);

@@ -171,12 +171,12 @@ describe("who serves over HTTP", () => {
     for (const text of ["${env:EMPTY}", "${env:LINES}", "s3cr3t with spaces", "s3cr3t-ü"])
       await assert.rejects(
         withManifestToken(here, saying(text), { env: ENV, platform: "linux" }),
-        misuse(/token of hub\.httpToken cannot be borne/),
+        misuse(/token of hub\.httpToken is not valid/),
       );
     const named = { ...here, token: "s3cr3t named" };
     await assert.rejects(
       withManifestToken(named, undefined, { env: ENV, platform: "linux" }),
-      misuse(/token of --http-token-env cannot be borne/),
+      misuse(/token of --http-token-env is not valid/),
     );
   });
 });

@@ -1,0 +1,274 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/raw-client.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  TEST_OPTIONS,
+  type TestFolder,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+import { poll } from "../harness/wait.ts";
+
+interface Output {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a command without stdin. */
+async function run(setup: TestFolder, ...args: readonly string[]): Promise<Output> {
+  const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
+  const client = new RawClient(executable(), args, setup.dir, env);
+  client.end();
+  const { code } = await client.waitForExit(EXIT_LIMIT);
+  return {
+    code,
+    stdout: client.lines.map(({ text }) => text).join("\n"),
+    stderr: client.stderr,
+  };
+}
+
+interface FindingJson {
+  readonly code: string;
+  readonly subject: string;
+  readonly text: string;
+  readonly advice?: string;
+}
+
+function findingsOf({ stdout }: Output): readonly FindingJson[] {
+  return (JSON.parse(stdout) as { findings: readonly FindingJson[] }).findings;
+}
+
+const MODERN_META = {
+  "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+  "io.modelcontextprotocol/clientInfo": { name: "c", version: "1" },
+  "io.modelcontextprotocol/clientCapabilities": {},
+};
+
+describe("a call whose server exits", () => {
+  it("is answered with a result that has the reason and the last stderr lines", TEST_OPTIONS, () =>
+    withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
+      await client.initializeAndList();
+      const { message } = await client.call("mortal__die", { code: 7 });
+      assert.equal(message.result?.isError, true);
+      const text = message.result?.content?.[0]?.text ?? "";
+      assert.match(text, /mortal[^]*\b7\b[^]*last words of mortal/);
+    }),
+  );
+
+  it("is answered in the same way to a modern client", TEST_OPTIONS, () =>
+    withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
+      const params = { name: "mortal__die", arguments: { code: 7 }, _meta: MODERN_META };
+      const { message } = await client.request("tools/call", params);
+      assert.equal(message.result?.isError, true, JSON.stringify(message));
+      assert.match(message.result.content?.[0]?.text ?? "", /last words of mortal/);
+    }),
+  );
+
+  it("has at most 500 bytes of stderr in its answer", TEST_OPTIONS, () => {
+    const { command, args = [] } = scripted("--name mortal");
+    const script =
+      'i=0; while [ $i -lt 30 ]; do echo "äöü line $i of much noise" >&2; i=$((i+1)); done; exec "$0" "$@"';
+    const noisy = { command: "sh", args: ["-c", script, command, ...args] };
+    return withHub({ servers: { mortal: noisy } }, async ({ client }) => {
+      await client.initializeAndList();
+      const { message } = await client.call("mortal__die");
+      const [reason = "", ...lines] = (message.result?.content?.[0]?.text ?? "").split("\n");
+      assert.match(reason, /mortal/);
+      const stderr = lines.join("\n");
+      assert.ok(Buffer.byteLength(stderr) <= 500, stderr);
+      assert.match(stderr, /last words of mortal$/);
+    });
+  });
+
+  it("ends `toolmux call` with 3, and the reason on stderr", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { mortal: scripted("--name mortal") } }, async (setup) => {
+      const output = await run(setup, "call", "mortal__die", "--config", setup.config);
+      assert.deepEqual([output.code, output.stdout], [3, ""]);
+      assert.match(output.stderr, /mortal[^]*last words of mortal/);
+    }),
+  );
+});
+
+describe("a program that is not an MCP server", () => {
+  it("and echoes its input is reported as such, in one sentence", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: { command: "cat" } } }, async (setup) => {
+      const { stdout, stderr, code } = await run(setup, "status", "--config", setup.config);
+      assert.equal(code, 3);
+      assert.match(stdout, /"a" echoes what it is sent/);
+      assert.doesNotMatch(stdout + stderr, /\.\.(?:\s|$)/m);
+    }),
+  );
+
+  it(
+    "and is not installed is named without PATH, which --log-level debug shows",
+    TEST_OPTIONS,
+    () =>
+      withTestFolder({ servers: { a: { command: "no-such-command" } } }, async (setup) => {
+        const path = setup.env["PATH"] ?? "";
+        const args = ["status", "--config", setup.config];
+        const plain = await run(setup, ...args);
+        assert.match(plain.stdout, /"no-such-command" is not installed, or not in PATH/);
+        assert.ok(!(plain.stdout + plain.stderr).includes(path));
+        const detailed = await run(setup, ...args, "--log-level", "debug");
+        assert.ok(detailed.stderr.includes(`PATH is ${path}`), detailed.stderr);
+      }),
+  );
+
+  it("because npm has no such package is reported with the package's name", TEST_OPTIONS, () => {
+    const script =
+      "echo 'npm error code E404' >&2; echo \"npm error 404  '@nosuch/thing@1.0.0' is not in this registry.\" >&2; exit 1";
+    const servers = { a: { command: "sh", args: ["-c", script] } };
+    return withTestFolder({ servers }, async (setup) => {
+      const { stdout } = await run(setup, "status", "--json", "--config", setup.config);
+      const [a] = (JSON.parse(stdout) as { servers: { remedies: string[] }[] }).servers;
+      assert.equal(a?.remedies.length, 1);
+      assert.match(a.remedies[0] ?? "", /^npm has no package @nosuch\/thing\b/);
+    });
+  });
+
+  it("and whose url has another scheme is reported with that scheme", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: { url: "htp://x.example/mcp" } } }, async (setup) => {
+      const { stdout, stderr } = await run(setup, "status", "--config", setup.config);
+      assert.match(stdout + stderr, /"htp:\/\/"[^]*must start with http:\/\/ or\s+https:\/\//);
+    }),
+  );
+});
+
+describe("a server that writes much noise to stdout", () => {
+  const { command, args = [] } = scripted("--bare --tool one");
+  const script =
+    'i=0; while [ $i -lt 250 ]; do echo "DEBUG noise"; i=$((i+1)); done; exec "$0" "$@"';
+  const noisy = { command: "sh", args: ["-c", script, command, ...args] };
+
+  it("costs the log of a hub a few lines, and `status` one note", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { noisy } }, async (setup) => {
+      const { stdout, stderr, code } = await run(setup, "status", "--config", setup.config);
+      assert.equal(code, 0);
+      assert.equal(stdout.match(/250 lines/g)?.length, 1, stdout);
+      assert.ok((stderr.match(/DEBUG noise/g) ?? []).length <= 4, stderr);
+    }),
+  );
+
+  it("is a finding of `doctor --connect`", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { noisy } }, async (setup) => {
+      const output = await run(setup, "doctor", "--connect", "--json", "--config", setup.config);
+      const codes = findingsOf(output).filter(({ subject }) => subject === "noisy");
+      assert.ok(
+        codes.some(({ code }) => code === "TM964"),
+        output.stdout,
+      );
+    }),
+  );
+});
+
+describe("`toolmux doctor`", () => {
+  it("reports a config that does not exist as missing, with exit code 2", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const file = join(setup.dir, "nosuch.toml");
+      const output = await run(setup, "doctor", "--json", "--config", file);
+      assert.equal(output.code, 2);
+      const found = findingsOf(output).filter(({ code }) => code.startsWith("TM10"));
+      assert.deepEqual(
+        found.map(({ code, subject }) => [code, subject]),
+        [["TM104", file]],
+      );
+      assert.doesNotMatch(JSON.stringify(found), /toolmux check/);
+    }),
+  );
+
+  it(
+    "reports a lost key of the secret store once, with all servers that need it",
+    TEST_OPTIONS,
+    () =>
+      withLostKey(async (setup) => {
+        const output = await run(setup, "doctor", "--connect", "--json", "--config", setup.config);
+        const found = findingsOf(output).filter(({ text }) => /secret store/.test(text));
+        assert.deepEqual(
+          found.map(({ code }) => code),
+          ["TM304"],
+          output.stdout,
+        );
+        assert.match(found[0]?.text ?? "", /"a", "b"/);
+      }),
+  );
+});
+
+describe("`toolmux secret set`", () => {
+  it("fails before it reads the value if the store cannot be used", TEST_OPTIONS, () =>
+    withLostKey(async (setup) => {
+      const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
+      const client = new RawClient(executable(), ["secret", "set", "other"], setup.dir, env);
+      // Its stdin stays open: a command that waits for the value would not end.
+      const { code } = await client.waitForExit(EXIT_LIMIT);
+      assert.equal(code, 3);
+      assert.match(client.stderr, /its key is missing/);
+    }),
+  );
+});
+
+/** A folder with two servers that need a secret, and a secret store whose key is lost. */
+function withLostKey(use: (setup: TestFolder) => Promise<void>): Promise<void> {
+  const server = { ...scripted("--bare"), env: { TOKEN: "${secret:token}" } };
+  return withTestFolder({ servers: { a: server, b: server } }, async (setup) => {
+    const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
+    const client = new RawClient(executable(), ["secret", "set", "token"], setup.dir, env);
+    client.write("canary-value\n");
+    client.end();
+    assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 0, client.stderr);
+    rmSync(join(setup.dir, "config/toolmux/secrets/key"));
+    await use(setup);
+  });
+}
+
+describe("a port that is taken", () => {
+  const serveAt = (setup: TestFolder, port: number): Promise<Output> =>
+    run(setup, "serve", "--http", String(port), "--config", setup.config);
+
+  it("by another toolmux is reported with its pid, its config and its address", TEST_OPTIONS, () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const all = ["serve", "--http", "127.0.0.1:0", "--config", setup.config];
+      const hub = new RawClient(executable(), all, setup.dir, setup.env);
+      const url = await hub.until(
+        10_000,
+        "the address",
+        () => /http:[^\s"]+/.exec(hub.stderr)?.[0],
+      );
+      const { code, stderr } = await serveAt(setup, Number(new URL(url).port));
+      assert.equal(code, 2);
+      assert.match(stderr, /another toolmux/);
+      assert.ok(stderr.includes(url), stderr);
+      if (process.platform === "linux") assert.ok(stderr.includes(setup.config), stderr);
+      assert.doesNotMatch(stderr, /Try: /);
+      hub.signal("SIGTERM");
+      await hub.waitForExit(EXIT_LIMIT);
+    }),
+  );
+
+  it("by another program is reported with that process", TEST_OPTIONS, () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const server = createServer();
+      server.listen(0, "127.0.0.1");
+      const address = await poll(
+        5000,
+        () => "its port",
+        () => server.address() ?? undefined,
+      );
+      assert.ok(typeof address === "object");
+      const { code, stderr } = await serveAt(setup, address.port);
+      assert.equal(code, 2);
+      assert.match(stderr, new RegExp(`^toolmux: .*Port ${address.port} is taken by`, "m"));
+      if (process.platform === "linux") assert.ok(stderr.includes(`pid ${process.pid}`), stderr);
+      assert.doesNotMatch(stderr, /Try: /);
+      server.close();
+    }),
+  );
+});
