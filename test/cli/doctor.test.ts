@@ -853,3 +853,20 @@ describe("a tool", () => {
     lintTool({ inputSchema: { type: "object", properties: { a: schema } } });
   });
 });
+
+describe("findings on a narrow terminal", () => {
+  it("wrap at words, below their own text", () => {
+    const style = { ...new Terminal({ NO_COLOR: "1" }).stdout, width: 40 };
+    const finding: Finding = {
+      code: "TM201",
+      subject: "notes",
+      text: "The program of this server is not installed here.",
+      advice: "Install it, or correct its name in the manifest.",
+    };
+    const [head = "", ...rest] = describeFindings([finding], true, style).split("\n").slice(0, -1);
+    assert.match(head, /^error {3}TM201 {2}notes: The program/);
+    assert.ok(rest.length >= 3);
+    for (const line of [head, ...rest]) assert.ok(line.length <= 40, line);
+    for (const line of rest) assert.match(line, /^ {15}\S/);
+  });
+});

@@ -7,6 +7,7 @@ import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Problem } from "../../manifest/problems.ts";
+import { wrapText } from "../../terminal/columns.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -66,6 +67,9 @@ const COLORS = {
 } as const satisfies Record<FindingSeverity, string>;
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
+/** The column in which the text of a finding begins, after its severity and its code. */
+const FINDING_INDENT = 15;
+
 /**
  * For people: findings by severity with code and advice, then a summary. @param all whether confirmations (severity
  * "ok") are shown, too
@@ -75,18 +79,21 @@ export function describeFindings(
   all: boolean,
   style: TerminalStyle,
 ): string {
-  const { colors } = style;
+  const { colors, width } = style;
+  const indent = " ".repeat(FINDING_INDENT);
   const shown = sortFindings(findings).filter((it) => all || severityOf(it) !== "ok");
   const lines = shown.flatMap((finding) => {
     const { code, subject, text, advice } = finding;
     const severity = severityOf(finding);
     const label = colors[COLORS[severity]](`${severity.padEnd(7)} ${code}`);
-    const about = subject === "" ? "" : `${colors.bold(sanitizeLine(subject))}: `;
+    const name = subject === "" ? "" : `${sanitizeLine(subject)}:`;
     const fix = (finding.fixes ?? []).length > 0 ? " (fixable)" : "";
-    return [
-      `${label}  ${about}${sanitizeLine(text)}${fix}`,
-      ...(advice === undefined ? [] : [`               ${colors.dim(sanitizeLine(advice))}`]),
-    ];
+    const line = `${name} ${sanitizeLine(text)}${fix}`.trimStart();
+    const wrapped = wrapText(line, width, indent, indent).slice(FINDING_INDENT);
+    // Wrapping counts columns, so the name gets its weight afterwards.
+    const shownText = colors.bold(name) + wrapped.slice(name.length);
+    const more = advice && colors.dim(wrapText(sanitizeLine(advice), width, indent));
+    return [`${label}  ${shownText}`, ...(more === undefined ? [] : [more])];
   });
   return [...lines, summarizeFindings(findings)].join("\n");
 }
