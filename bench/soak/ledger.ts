@@ -147,7 +147,7 @@ export class Ledger {
       if (isCalm) this.#blame(call, "late", message);
       else if (took < LIMITS.call.least - TICK) this.#blame(call, `late after ${took} ms`, message);
     } else if (
-      this.#parts.allowed(server, sentAt).includes(String(result?._meta?.[ERROR_KEY] ?? ""))
+      this.#parts.allowed(server, sentAt).some((code) => code === result?._meta?.[ERROR_KEY])
     ) {
       this.tally.failed++;
     } else if (result !== undefined) {

@@ -247,7 +247,7 @@ describe("status", () => {
           [
             "missing: failed at step spawn (commandNotFound)",
             /is not installed, or not in PATH/,
-            /\n  - Install no-such-mcp-server, or check/,
+            /\n  - Install no-such-mcp-server, or /,
           ],
           [
             "hangs: failed at step handshake (connectTimeout)",
@@ -256,16 +256,16 @@ describe("status", () => {
           ],
           [
             "dies: failed at step handshake (connectionLost)",
-            /exited with code 3\.\n  \| .+\n  \| .+\n  - Try it by hand/,
+            /exited with code 3\.\n  \| .+\n  \| .+\n  - Run it by hand/,
           ],
           [
             "unset: failed at step resolve (valueMissing)",
-            /\n  - Set NOWHERE_SET where toolmux is started/,
+            /\n  - Set NOWHERE_SET in the environment of toolmux/,
           ],
           ["odd: failed at step handshake (handshakeFailed)", /1999-01-01/, /\n  - It may be/],
           [
             "denied: failed at step spawn (notExecutable)",
-            /permission denied/,
+            /is not executable/,
             new RegExp(`\\n  - .*chmod \\+x ${setup.config}`),
           ],
         ];
@@ -340,7 +340,7 @@ describe("status", () => {
           assert.equal(there?.state, "connected");
           assert.deepEqual([there.url, there.way, there.era], [remote.url, "sse", "legacy"]);
           assert.equal(missing?.error?.code, "unreachable");
-          assert.match(missing.remedies?.[0] ?? "", /url is right/);
+          assert.match(missing.remedies?.[0] ?? "", /url are correct/);
           assert.ok(!JSON.stringify(said.servers).includes(SECRET));
         });
       } finally {

@@ -650,7 +650,7 @@ describe("a server over HTTP that wants an authorization", () => {
     authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
     await clock.advanceAsync(60_000);
     const text = textOfResult(await client.find(isResponseTo(1)));
-    assert.match(text, /wants an authorization.*: open https:\/\/a\.example\/ Try again later/);
+    assert.match(text, /needs an authorization.*: open https:\/\/a\.example\/ Try again later/);
   });
 
   it("has the client whose call waits asked to open the page, and told when it is over", async () => {

@@ -402,14 +402,14 @@ describe("a legacy server that asks a modern client", () => {
     git.disconnect();
     await turn();
     await turn();
-    const { error, id } = await sendModernWithId(
+    const { result, id } = await sendModernWithId(
       client,
       2,
       "tools/call",
       bring(first),
       ALL_MODERN_CAPABILITIES,
     );
-    assert.equal(error?.code, -31002);
+    assert.equal(result?.["isError"], true);
     assert.equal(id, 2);
   });
 
