@@ -387,7 +387,7 @@ describe("a server that writes to stdout what is not MCP", () => {
   const LATIN = fileURLToPath(new URL("../fixtures/servers/invalid-utf8.mjs", import.meta.url));
   const noisy: ServerEntry = { command: process.execPath, args: [LATIN, "stray"] };
   const warnings = (client: RawClient): string[] =>
-    client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: It writes"));
+    client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: it writes"));
 
   it(
     "is explained once, counted, and told of again each time there is ten times as much",

@@ -262,7 +262,7 @@ describe("status", () => {
             "unset: failed at step resolve (valueMissing)",
             /\n  - Set NOWHERE_SET in the environment of toolmux/,
           ],
-          ["odd: failed at step handshake (handshakeFailed)", /1999-01-01/, /\n  - It may be/],
+          ["odd: failed at step handshake (handshakeFailed)", /1999-01-01/, /\n  - It may not be/],
           [
             "denied: failed at step spawn (notExecutable)",
             /is not executable/,
