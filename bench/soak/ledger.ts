@@ -1,4 +1,4 @@
-import type { Errand, Result } from "./errand.ts";
+import type { Errand } from "./errand.ts";
 import type { Faults } from "./faults.ts";
 import { LIMITS } from "./roster.ts";
 import type { Message } from "./wire.ts";
@@ -40,12 +40,6 @@ export interface LedgerParts {
 
 /** What a busy machine may add to every deadline, in ms. */
 const GRACE = 5000;
-/** The code of the hub's own error in a result; empty: the result is the server's. */
-function ownErrorOf(result: Result): string {
-  const code = result._meta?.[ERROR_KEY];
-  return typeof code === "string" ? code : "";
-}
-
 /** `_meta` key of an answer that the hub made because the server's did not come in time. */
 const ERROR_KEY = "toolmux/error";
 
@@ -153,7 +147,7 @@ export class Ledger {
       if (isCalm) this.#blame(call, "late", message);
       else if (took < LIMITS.call.least - TICK) this.#blame(call, `late after ${took} ms`, message);
     } else if (
-      this.#parts.allowed(server, sentAt).includes(result === undefined ? "" : ownErrorOf(result))
+      this.#parts.allowed(server, sentAt).some((code) => code === result?._meta?.[ERROR_KEY])
     ) {
       this.tally.failed++;
     } else if (result !== undefined) {

@@ -89,6 +89,6 @@ function describeHub(owner: PortOwner | undefined): string {
     if (word === "--config" || word === "-c") return owner.command.slice(at + 1, at + 2);
     return word.startsWith("--config=") ? [word.slice("--config=".length)] : [];
   });
-  const manifest = files.length === 0 ? "" : `, config ${files.join(", ")}`;
+  const manifest = files.length === 0 ? "" : `, manifest ${files.join(", ")}`;
   return ` (pid ${owner.pid}${manifest})`;
 }

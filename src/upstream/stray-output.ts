@@ -36,7 +36,7 @@ export class MalformedOutputReporter {
     if (output.kind === "invalidText") {
       if (this.#hasInvalidText) return;
       this.#hasInvalidText = true;
-      log("warn", "Its output is not valid UTF-8: toolmux replaces the invalid bytes by U+FFFD.");
+      log("warn", "its output is not valid UTF-8: toolmux replaces the invalid bytes by U+FFFD.");
       return;
     }
     this.#lines++;

@@ -482,7 +482,7 @@ describe("the report", () => {
         "slow    connected  3 of 14  2        -          1.8 s                stdio, legacy 2025-11-25",
         "off     disabled                                                     stdio",
         "",
-        "git: failed at step handshake (connectionLost)",
+        "git: failed to initialize (connectionLost)",
         '  Server "git" exited with code 3.',
         "  | no such repository",
         "  |  [31mgiving up",

@@ -193,7 +193,7 @@ describe("in a terminal", () => {
           () => shownBy(terminal).includes("Ctrl-C") || undefined,
         );
         const shown = shownBy(terminal).replaceAll("\r", "");
-        assert.match(shown, /^toolmux serves 2 servers as one on stdin and stdout/);
+        assert.match(shown, /^toolmux serves 2 servers on stdin and stdout/);
         const entry = JSON.parse(/^\{\n[^]*?\n\}$/m.exec(shown)?.[0] ?? "") as {
           mcpServers: { toolmux: { command: string; args: string[] } };
         };

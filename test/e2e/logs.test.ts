@@ -212,7 +212,7 @@ describe("the log of serve", () => {
             (resolve) => {
               reader.stdout.setEncoding("utf8").on("data", (more: string) => {
                 text += more;
-                if (/\d+ lines are missing here: nobody read.*\n/.test(text)) resolve();
+                if (/\d+ lines of the log are missing.*\n/.test(text)) resolve();
               });
             },
           );
@@ -296,10 +296,7 @@ describe("the log of serve", () => {
             words.filter((text) => text.startsWith("connecting")),
             ["connecting", "connecting (attempt 2)", "connecting (attempt 3)"],
           );
-          assert.equal(
-            words.filter((text) => /^the next attempt comes in \d+ ms$/.test(text)).length,
-            2,
-          );
+          assert.equal(words.filter((text) => /^next attempt in \d+ ms$/.test(text)).length, 2);
         },
       ),
   );
@@ -390,7 +387,7 @@ describe("a server that writes to stdout what is not MCP", () => {
   const LATIN = fileURLToPath(new URL("../fixtures/servers/invalid-utf8.mjs", import.meta.url));
   const noisy: ServerEntry = { command: process.execPath, args: [LATIN, "stray"] };
   const warnings = (client: RawClient): string[] =>
-    client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: It writes"));
+    client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: it writes"));
 
   it(
     "is explained once, counted, and told of again each time there is ten times as much",
@@ -421,9 +418,11 @@ describe("a server that writes to stdout what is not MCP", () => {
       await client.call("noisy__stray", { lines: 1 });
       for (const pid of descendants(client.pid)) process.kill(pid, "SIGKILL");
       // The first may come too early for the next process.
-      const again = async (): Promise<unknown> =>
-        (await client.call("noisy__stray", { lines: 20 })).message.result;
-      assert.ok((await again()) ?? (await again()));
+      const again = async (): Promise<boolean> => {
+        const { result } = (await client.call("noisy__stray", { lines: 20 })).message;
+        return result !== undefined && result.isError !== true;
+      };
+      assert.ok((await again()) || (await again()));
       client.end();
       await client.waitForExit(EXIT_LIMIT);
       assert.equal(warnings(client).length, 2, client.stderr);

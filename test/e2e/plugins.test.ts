@@ -142,7 +142,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         const left = await run(place, async (client) => {
           await client.initializeAndList();
           writeFileSync(file, "export default {\n  name: }");
-          await waitForStderr(client, /the manifest was changed, but is not taken/);
+          await waitForStderr(client, /the changed config has errors/);
           await waitForStderr(client, /mine\.ts:2:/);
           await callPid(client, "a");
           await waitForStderr(client, /good saw pid/);

@@ -23,7 +23,7 @@ import {
 
 const EDITS: readonly EditMethod[] = ["in place", "by rename"];
 
-const REFUSED = /the manifest was changed, but is not taken/;
+const REFUSED = /the changed config has errors/;
 
 /** A manifest of these servers, by name. */
 function of(servers: Readonly<Record<string, ServerEntry>>): Manifest {
@@ -145,7 +145,7 @@ describe("an edit of the manifest of a running hub", () => {
             harness.setRules("b", { stubborn: true, tools: ["new"] });
             harness.editManifest(of({ a: controlled(), b: version("2") }));
             // It waits for the new process, and is told of there: the old one gets no call any more.
-            await waitForStderr(client, /toolmux: info b: its specification was changed/);
+            await waitForStderr(client, /toolmux: info b: its settings changed/);
             const later = client.sendCall("b__pid");
             for (const call of calls) await call.release();
             const { message } = await client.response(later);

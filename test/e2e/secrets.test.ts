@@ -238,7 +238,7 @@ describe("toolmux secret", () => {
       const common = ["--config", setup.config];
       const before = await run(setup, ["status", ...common]);
       assert.equal(before.code, 3);
-      assert.match(before.stdout, /Give it the secret a\/token: toolmux secret set a\/token/);
+      assert.match(before.stdout, /Set the secret: toolmux secret set a\/token/);
       const lacking = await run(setup, ["check", ...common]);
       assert.match(lacking.stdout, /a\/token +nowhere +a/);
       assert.match(lacking.stdout, /\n {2}a: .*a\/token/);

@@ -204,7 +204,7 @@ describe("a server that does not read", () => {
 
 describe("a server that leaves", () => {
   const LEAVING: [how: string, tool: string, args: object, says: RegExp][] = [
-    ["closing its stdout and living on", "close", { fd: 1 }, /closed its output/],
+    ["closing its stdout and living on", "close", { fd: 1 }, /closed its stdout/],
     ["exiting in the middle of a line", "torn", {}, /exited with code 0/],
     ["exiting with 0", "exit", { code: 0 }, /exited with code 0/],
     ["exiting with its stdout in the hands of a child", "fork", { code: 3 }, /exited with code 3/],
@@ -237,7 +237,7 @@ describe("a server that leaves", () => {
       );
       calls.push(client.sendCall("bad__fine"));
       for (const id of calls) {
-        assert.match(failureText((await client.response(id)).message), /closed its input/);
+        assert.match(failureText((await client.response(id)).message), /closed its stdin/);
       }
       await assertServes(client, "bad__fine");
     }),

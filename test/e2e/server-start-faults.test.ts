@@ -45,7 +45,7 @@ describe("a server that does not get up", () => {
     ["has a number for a version", version("5"), /protocol version 5/],
     ["has no version", version("null"), /protocol version null/],
     ["exits with 0 at once", ["--fault", "exit"], /exited with code 0/],
-    ["closes its stdout at once", ["--fault", "mute"], /closed its output/],
+    ["closes its stdout at once", ["--fault", "mute"], /closed its stdout/],
     ["is slower than connectTimeout", slow(60_000), /"handshake" within 1 s \(connectTimeout\)/],
   ];
   for (const [what, options, says] of BROKEN) {

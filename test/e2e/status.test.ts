@@ -246,27 +246,27 @@ describe("status", () => {
         assert.equal(blocks.at(-1), "6 of 7 servers failed");
         const expected: [head: string, ...RegExp[]][] = [
           [
-            "missing: failed at step spawn (commandNotFound)",
+            "missing: failed to start (commandNotFound)",
             /is not installed, or not in PATH/,
-            /\n  - Install no-such-mcp-server, or check/,
+            /\n  - Install no-such-mcp-server, or /,
           ],
           [
-            "hangs: failed at step handshake (connectTimeout)",
+            "hangs: failed to initialize (connectTimeout)",
             /within 300 ms/,
             /\n  - Give it more time: raise connectTimeout .*now 300 ms/,
           ],
           [
-            "dies: failed at step handshake (connectionLost)",
-            /exited with code 3\.\n  \| .+\n  \| .+\n  - Try it by hand/,
+            "dies: failed to initialize (connectionLost)",
+            /exited with code 3\.\n  \| .+\n  \| .+\n  - Run it by hand/,
           ],
           [
-            "unset: failed at step resolve (valueMissing)",
-            /\n  - Set NOWHERE_SET where toolmux is started/,
+            "unset: failed to fill in its settings (valueMissing)",
+            /\n  - Set NOWHERE_SET in the environment of toolmux/,
           ],
-          ["odd: failed at step handshake (handshakeFailed)", /1999-01-01/, /\n  - It may be/],
+          ["odd: failed to initialize (handshakeFailed)", /1999-01-01/, /\n  - It may not be/],
           [
-            "denied: failed at step spawn (notExecutable)",
-            /permission denied/,
+            "denied: failed to start (notExecutable)",
+            /is not executable/,
             new RegExp(`\\n  - .*chmod \\+x ${setup.config}`),
           ],
         ];
@@ -342,7 +342,7 @@ describe("status", () => {
           assert.equal(there?.state, "connected");
           assert.deepEqual([there.url, there.way, there.era], [remote.url, "sse", "legacy"]);
           assert.equal(missing?.error?.code, "unreachable");
-          assert.match(missing.remedies?.[0] ?? "", /url is right/);
+          assert.match(missing.remedies?.[0] ?? "", /url are correct/);
           assert.ok(!JSON.stringify(said.servers).includes(SECRET));
         });
       } finally {

@@ -1,6 +1,6 @@
 import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { type Clock, systemClock, abortable } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { type ConnectPhase, HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
@@ -65,6 +65,16 @@ interface FailedServer extends ServerSubject {
 interface DisabledServer extends ServerSubject {
   readonly state: "disabled";
 }
+
+/** What a server failed to do, by the step of connecting to it. */
+const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
+  resolve: "fill in its settings",
+  spawn: "start",
+  dial: "connect",
+  authorize: "authorize",
+  handshake: "initialize",
+  list: "list its tools",
+};
 
 /** The overall result for all enabled servers. */
 export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
@@ -207,7 +217,7 @@ function describeFailure(
   { colors, width }: TerminalStyle,
 ): string {
   const { message, code, step, stderr } = cause;
-  const where = step === undefined ? "" : ` at step ${step}`;
+  const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
   const wrap = (text: string, first: string, indent = first): string =>
     wrapText(sanitizeLine(text), width, indent, first);
   return [
