@@ -470,7 +470,7 @@ describe("progress of a start in a terminal", () => {
   for (const [what, line, rest] of [
     ["list", "list servers", /SERVER [^\n]*\nslow .*idle/],
     ["call", "call slow__echo text=hello", /hello/],
-    ["doctor", "doctor --connect", /nothing is wrong|\d (error|warning|note)/],
+    ["doctor", "doctor --connect", /no problems found|\d (error|warning|note)/],
     ["add", `add slow --file added.toml -- ${entry}`, /slow works/],
   ] as const) {
     it(
