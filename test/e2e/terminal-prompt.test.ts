@@ -19,7 +19,7 @@ const isThere = process.platform === "linux" && existsSync(SCRIPT);
 const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCRIPT} of util-linux`;
 
 const type = (setup: TestFolder, ...keys: readonly string[]) =>
-  typeAt(setup, "secret set x", "it is not shown", keys);
+  typeAt(setup, "secret set x", "(hidden)", keys);
 
 /** Runs a command at a terminal, says after it how the terminal is, and types when it asks. What it writes into `notes` counts as shown. */
 async function typeAt(setup: TestFolder, command: string, prompt: string, keys: readonly string[]) {
@@ -82,7 +82,7 @@ describe("a value that is typed", { skip }, () => {
   it("is hidden also where the question goes elsewhere", TEST_OPTIONS, () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const where = `2>'${join(setup.dir, "notes")}'`;
-      const { output, code } = await typeAt(setup, `secret set x ${where}`, "it is not shown", [
+      const { output, code } = await typeAt(setup, `secret set x ${where}`, "(hidden)", [
         "hunter2-typed\r",
       ]);
       assert.equal(code, 0, output);
