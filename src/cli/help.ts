@@ -12,6 +12,7 @@ const MIN_EXPLANATION_WIDTH = 24;
 /** First steps of a new user. */
 const QUICK_START = [
   ["toolmux import", "add the servers of your MCP clients"],
+  ["toolmux add NAME -- COMMAND", "add one server by its command"],
   ["toolmux status", "check that every server starts"],
   ["toolmux install cursor", "connect a client: cursor, claude-code, vscode, …"],
 ] as const;

@@ -130,9 +130,22 @@ async function unknownItemError(
   const { entries } = catalog[kind];
   const own = entries.find((entry) => isOwnName(entry.remoteName, name));
   const names = entries.map((entry) => entry.name);
-  const near = own === undefined ? suggestName(name, names) : ` Did you mean "${own.name}"?`;
+  const near =
+    own === undefined
+      ? suggestName(name, names) || suggestLonger(name, names)
+      : ` Did you mean "${own.name}"?`;
   const text = `There is no ${noun} "${name}".${near || ` To see all: ${listing}`}`;
   return new HubError(code, text);
+}
+
+/** Most names that are suggested for a part of a name. */
+const MAX_SUGGESTIONS = 3;
+
+/** A "did you mean" sentence with the names that contain the word; empty if there is none. */
+function suggestLonger(word: string, names: readonly string[]): string {
+  const found = names.filter((name) => name.includes(word)).slice(0, MAX_SUGGESTIONS);
+  if (found.length === 0) return "";
+  return ` Did you mean ${found.map((name) => `"${name}"`).join(" or ")}?`;
 }
 
 /** Whether a word is the server's own name of a tool, alone or after some prefix: `get-sum`, `ev_get-sum`. */

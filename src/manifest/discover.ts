@@ -66,10 +66,10 @@ export function describeNoManifest({ env, cwd, platform }: SystemEnvironment): P
   const folders = configFolders(env, platform);
   const [first = cwd] = folders;
   const message = [
-    "found no manifest; toolmux looks for",
+    "there is no manifest yet, so there are no servers; toolmux looks for",
     ...folders.map((folder) => `  ${join(folder, "toolmux.{toml,json,jsonc}")}`),
     `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, PROJECT_FILE)}, if trusted`,
-    "To create one, run one of these:",
+    "To begin, run one of these:",
     "  toolmux import                                 copies the servers of your other MCP clients",
     "  toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~",
     "  toolmux --config path/to/mcp.json              uses the config of an MCP client directly",

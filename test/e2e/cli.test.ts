@@ -152,7 +152,7 @@ describe("list", () => {
         assert.ok(!stdout.includes("broken") && !stdout.includes("\u001b"));
         assert.match(
           stderr,
-          /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n$/,
+          /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n.*toolmux status\n$/,
         );
       },
     ),
@@ -430,7 +430,7 @@ describe("serve", () => {
           client.end();
           return (await finish(client)).stderr;
         };
-        const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n$/m;
+        const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n.*toolmux status\n$/m;
         assert.match(await reported("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
         assert.match(
           await reported("info", failure),

@@ -389,7 +389,7 @@ describe("several sources", () => {
       const { manifest } = await folder.loadValid({ env });
       assert.equal(getServer(manifest, "servers").command, "x");
       const [problem] = await folder.loadProblems({ env: { TOOLMUX_SERVERS: " " } });
-      assert.match(problem ?? "", /found no manifest/);
+      assert.match(problem ?? "", /there is no manifest yet/);
     }));
 });
 

@@ -272,7 +272,7 @@ describe("without a named file", () => {
       const [problem = "", ...others] = await manifestFolder.loadProblems();
       assert.deepEqual(others, []);
       for (const part of [
-        "home/.config/toolmux/toolmux.toml: found no manifest",
+        "home/.config/toolmux/toolmux.toml: there is no manifest yet",
         "home/.config/toolmux/toolmux.{toml,json,jsonc}\n",
         "work/toolmux.{toml,json,jsonc} and work/.mcp.json, if trusted",
         "toolmux import ",

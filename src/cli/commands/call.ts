@@ -116,7 +116,9 @@ export async function printReport(
         terminal.note(`not saved: ${(error as Error).message}`);
       }
     }
-    const shown = isTerminal ? sanitizeLines(text + note) : text + note;
+    // Printing adds a line break: a text that ends in one is printed unchanged.
+    const whole = `${text}${note}`.replace(/\n$/, "");
+    const shown = isTerminal ? sanitizeLines(whole) : whole;
     if (stream === "stdout") terminal.print(shown);
     else terminal.printStderr(shown);
   }

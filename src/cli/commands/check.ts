@@ -109,6 +109,8 @@ export async function check(
       ? "; servers with a problem do not start"
       : "; no server starts until this is corrected";
     context.terminal.note(`${count(problems.length, "problem")}${rest}`);
+    printServers(servers, context);
+    printReasons(broken, context);
     return 2;
   }
   for (const file of files) context.terminal.print(`manifest: ${file}`);
@@ -121,19 +123,11 @@ export async function check(
     terminal.print(`${describeServers(servers, plugins)}${more}`);
     return 0;
   }
-  const { width, colors } = terminal.stdout;
+  const { colors } = terminal.stdout;
   const number = broken.length === servers.length ? "" : `${broken.length} of `;
   const headline = `${number}${count(servers.length, "server")} cannot start`;
   terminal.print(`${colors.red(headline)}; the manifest itself is well-formed${more}`);
-  for (const { name, text, hint } of broken) {
-    for (const [at, line] of [
-      `${name}: ${text}`,
-      ...(hint === undefined ? [] : [hint]),
-    ].entries()) {
-      const indent = " ".repeat(at === 0 ? 2 : 4);
-      terminal.print(wrapText(sanitizeLine(line), width, "    ", indent));
-    }
-  }
+  printReasons(broken, context);
   return successCode;
 }
 
@@ -146,7 +140,21 @@ function describeServers(servers: readonly Row[], plugins: readonly PluginSpec[]
     return `the manifest is well-formed, but ${reason}: nothing would start`;
   }
   const more = disabled === 0 ? "" : `, ${disabled} disabled`;
-  return `no problems; ${count(servers.length, "server")}${more}`;
+  return `no problems; ${count(servers.length, "server")}${more}; to start them: toolmux status`;
+}
+
+/** Prints why servers cannot start, and what to do. */
+function printReasons(broken: readonly Row[], { terminal }: CommandContext): void {
+  const { width } = terminal.stdout;
+  for (const { name, text, hint } of broken) {
+    for (const [at, line] of [
+      `${name}: ${text}`,
+      ...(hint === undefined ? [] : [hint]),
+    ].entries()) {
+      const indent = " ".repeat(at === 0 ? 2 : 4);
+      terminal.print(wrapText(sanitizeLine(line), width, "    ", indent));
+    }
+  }
 }
 
 function printServers(servers: readonly Row[], { terminal }: CommandContext): void {
@@ -161,7 +169,7 @@ function printServers(servers: readonly Row[], { terminal }: CommandContext): vo
 }
 
 interface CheckResult {
-  /** If there are any, all other lists are empty. */
+  /** If there are any, all other lists but that of the valid servers are empty. */
   readonly problems: readonly Problem[];
   /** Whether the problems are limited to single servers, so that the others would be started. */
   readonly starts: boolean;
@@ -178,7 +186,8 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
     const starts =
       loaded.ok &&
       loaded.manifest.servers.some(({ kind, enabled }) => enabled && kind !== "invalid");
-    return { ...nothing, problems: loaded.problems, starts };
+    const rows = starts ? await checkValidServers(loaded.manifest, context) : [];
+    return { ...nothing, problems: loaded.problems, starts, servers: rows };
   }
   const { servers, plugins, sources: files } = loaded.manifest;
   const pluginProblems = await findPluginProblems(plugins);
@@ -186,11 +195,20 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
     return { ...nothing, problems: await addPositionsLater(pluginProblems), starts: false };
   const unknownServers = await addPositionsLater(findUnknownPluginServers(loaded.manifest));
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
-  const schemesFor = openSchemeResolvers(context);
-  const rows = await Promise.all(servers.map((spec) => checkServer(spec, context, schemesFor)));
+  const rows = await checkValidServers(loaded.manifest, context);
   const secrets = await findSecrets(servers, context);
   const warnings = await findIdleRules(loaded.manifest, context);
   return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
+}
+
+/** Checks the servers whose tables in the manifest are valid. */
+function checkValidServers(
+  { servers }: Manifest,
+  context: CommandContext,
+): Promise<readonly Row[]> {
+  const schemesFor = openSchemeResolvers(context);
+  const valid = servers.filter(({ kind }) => kind !== "invalid");
+  return Promise.all(valid.map((spec) => checkServer(spec, context, schemesFor)));
 }
 
 async function findSecrets(

@@ -323,6 +323,7 @@ function printFailures(standings: readonly ServerState[], { terminal }: CommandC
       terminal.note(`${state.server}: ${formatFailureLine(state.cause)}`);
     }
   }
+  if (standings.some(({ at }) => at === "failed")) terminal.note("What to do: toolmux status");
 }
 
 /** Exit code 3 if servers are enabled and none is available. */

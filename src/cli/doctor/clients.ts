@@ -1,11 +1,13 @@
 import { access, lstat, readdir } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, isAbsolute, join } from "node:path";
 import { clientFoldersOf, CLIENTS } from "../../client-configs/clients.ts";
 import { findOwnExecutable } from "../../manifest/client-entry.ts";
 import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import type { Finding } from "./findings.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
+import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
+import { isTable } from "../../manifest/table.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import type { CommandContext } from "../command.ts";
 
@@ -55,8 +57,10 @@ async function findMissingExecutables({
   servers,
 }: ClientFile): Promise<readonly Finding[]> {
   const found = await Promise.all(
-    servers.map(async ({ entry }): Promise<readonly Finding[]> => {
-      const path = findOwnExecutable(entry);
+    servers.map(async ({ name, entry }): Promise<readonly Finding[]> => {
+      const named = name === TOOLMUX_KEY && isTable(entry) ? entry["command"] : undefined;
+      const isPath = typeof named === "string" && isAbsolute(named);
+      const path = findOwnExecutable(entry) ?? (isPath ? named : undefined);
       if (path === undefined) return [];
       const isThere = await access(path).then(
         () => true,

@@ -227,7 +227,7 @@ function checkExposureNotes(notes: readonly ExposureNote[]): readonly Finding[] 
   );
 }
 
-const REPAIR_ADVICE = 'The plugin schema-repair corrects it: [[plugins]] use = "schema-repair"';
+const REPAIR_ADVICE = 'add a table [[plugins]] with use = "schema-repair" to the manifest.';
 
 function checkToolSchemas({ tools }: Catalog): readonly Finding[] {
   const found = tools.routes.flatMap(({ server, remoteName, item }) => {
@@ -235,11 +235,25 @@ function checkToolSchemas({ tools }: Catalog): readonly Finding[] {
     const flaws = isTable(tool) ? [...lintTool(tool)] : [];
     return flaws.map((code) => ({ server, code, tool: remoteName }));
   });
-  return groupFindings(found, (code) =>
-    code === "TM917"
-      ? "Hide the tool (tools.deny), or look for a newer version of the server."
-      : REPAIR_ADVICE,
-  );
+  const older = found.filter(({ code }) => code === "TM911");
+  const others = found.filter(({ code }) => code !== "TM911");
+  return [
+    ...describeOlderDrafts(older),
+    ...groupFindings(others, (code) =>
+      code === "TM917"
+        ? "Hide the tool (tools.deny), or look for a newer version of the server."
+        : `To correct it, ${REPAIR_ADVICE}`,
+    ),
+  ];
+}
+
+/** One finding for all servers: most servers have it, and most clients do not mind. */
+function describeOlderDrafts(found: readonly ToolFinding[]): readonly Finding[] {
+  if (found.length === 0) return [];
+  const servers = [...new Set(found.map(({ server }) => server))].join(", ");
+  const text = `${count(found.length, "tool")} of ${servers} have schemas with keywords of older JSON Schema drafts. Most clients accept them.`;
+  const advice = `If a client refuses them: ${REPAIR_ADVICE}`;
+  return [{ code: "TM911", subject: "tools", text, advice }];
 }
 
 function parseJson(bytes: Uint8Array): unknown {
