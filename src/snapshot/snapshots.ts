@@ -151,7 +151,10 @@ export class SnapshotKeeper implements Snapshots {
       if (newest !== undefined && isUsable(newest.savedAt, now())) stored = newest;
     }
     if (stored === undefined) return undefined;
-    const { listing, savedAt } = stored;
+    const { savedAt } = stored;
+    // Servers may give other clients other instructions, and a client cannot be told later that they have changed.
+    const listing =
+      stored === exact ? stored.listing : { ...stored.listing, instructions: undefined };
     // What a server speaks with other clients says nothing about these.
     const detectedEra = exact?.detectedEra;
     const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));

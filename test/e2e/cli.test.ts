@@ -430,7 +430,8 @@ describe("serve", () => {
           client.end();
           return (await finish(client)).stderr;
         };
-        const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n.*toolmux status\n$/m;
+        const failure =
+          /^toolmux: warn broken: .*code 3.*cannot open the database.*\n.*toolmux status\n$/m;
         assert.match(await reported("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
         assert.match(
           await reported("info", failure),

@@ -28,10 +28,16 @@ function start(setup: TestFolder, ...options: readonly string[]): RawClient {
 }
 
 /** Starts a hub, initializes it as a client with those capabilities, waits for the first list, and ends it. */
-async function serveOnce(setup: TestFolder, capabilities: object = {}): Promise<InitializeResult> {
+/** @param tool is called, so that its server is up and listed when the client leaves */
+async function serveOnce(
+  setup: TestFolder,
+  capabilities: object = {},
+  tool?: string,
+): Promise<InitializeResult> {
   const client = start(setup);
   const result = await client.initialize(LATEST, capabilities);
   await client.request("tools/list");
+  if (tool !== undefined) await client.call(tool);
   await closeClient(client);
   return result as unknown as InitializeResult;
 }
@@ -140,9 +146,9 @@ describe("the first client of a process", () => {
 
   it("gets the instructions that servers give to clients with its capabilities", TEST_OPTIONS, () =>
     withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
-      await serveOnce(setup, { sampling: {} });
-      await serveOnce(setup, {});
-      await serveOnce(setup, { sampling: {} });
+      await serveOnce(setup, { sampling: {} }, "a__pid");
+      await serveOnce(setup, {}, "a__pid");
+      await serveOnce(setup, { sampling: {} }, "a__pid");
       for (const capabilities of [{}, { sampling: {} }]) {
         const { instructions } = await serveOnce(setup, capabilities);
         assert.equal(instructions, `# a\n\nFor ${JSON.stringify(capabilities)}.`);

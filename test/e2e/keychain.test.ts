@@ -47,7 +47,7 @@ describe("the keychain of this system", () => {
     withTestFolder({ servers: {} }, (setup) => {
       writeFileSync(
         setup.config,
-        `[servers.s]\ncommand = "sh"\nargs = ["-c", "[ \\"$TOKEN\\" = canary-value ] && touch was-there; exit 1"]\nenv.TOKEN = "\${secret:a/token}"\n`,
+        `[servers.s]\ncommand = "sh"\nargs = ["-c", "[ \\"$TOKEN\\" = can''ary-value ] && touch was-there; exit 1"]\nenv.TOKEN = "\${secret:a/token}"\n`,
       );
       const { stdout, stderr } = runSession(
         setup,

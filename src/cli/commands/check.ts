@@ -140,7 +140,8 @@ function describeServers(servers: readonly Row[], plugins: readonly PluginSpec[]
     return `the manifest is well-formed, but ${reason}: nothing would start`;
   }
   const more = disabled === 0 ? "" : `, ${disabled} disabled`;
-  return `no problems; ${count(servers.length, "server")}${more}; to start them: toolmux status`;
+  const next = servers.length === 0 ? "" : "; to start them: toolmux status";
+  return `no problems; ${count(servers.length, "server")}${more}${next}`;
 }
 
 /** Prints why servers cannot start, and what to do. */
