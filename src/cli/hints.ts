@@ -190,7 +190,7 @@ export function missingPackageOf({ stderr }: Pick<HubError, "stderr">): string |
   if (!isNotFound) return undefined;
   for (const line of stderr) {
     const [, name] =
-      /\b404\s+'?((?:@[\w.~-]+\/)?[\w.~-]+)@[^\s']*'? (?:is not in|could not be found)/.exec(
+      /\b404\s+(?:The requested resource )?'?((?:@[\w.~-]+\/)?[\w.~-]+)@[^\s']*'? (?:is not in|could not be found)/.exec(
         line,
       ) ??
       /\bGET \S+\/((?:@[\w.~-]+(?:%2[Ff]|\/))?[\w.~-]+) - Not found/i.exec(line) ??

@@ -123,17 +123,21 @@ describe("a program that is not an MCP server", () => {
       }),
   );
 
-  it("because npm has no such package is reported with the package's name", TEST_OPTIONS, () => {
-    const script =
-      "echo 'npm error code E404' >&2; echo \"npm error 404  '@nosuch/thing@1.0.0' is not in this registry.\" >&2; exit 1";
-    const servers = { a: { command: "sh", args: ["-c", script] } };
-    return withTestFolder({ servers }, async (setup) => {
-      const { stdout } = await run(setup, "status", "--json", "--config", setup.config);
-      const [a] = (JSON.parse(stdout) as { servers: { remedies: string[] }[] }).servers;
-      assert.equal(a?.remedies.length, 1);
-      assert.match(a.remedies[0] ?? "", /^npm has no package @nosuch\/thing\b/);
+  for (const text of [
+    "'@nosuch/thing@1.0.0' is not in this registry.",
+    "The requested resource '@nosuch/thing@*' could not be found or you do not have permission to access it.",
+  ]) {
+    it(`because npm has no such package is reported with its name: ${text}`, TEST_OPTIONS, () => {
+      const script = `echo 'npm error code E404' >&2; echo "npm error 404  ${text}" >&2; exit 1`;
+      const servers = { a: { command: "sh", args: ["-c", script] } };
+      return withTestFolder({ servers }, async (setup) => {
+        const { stdout } = await run(setup, "status", "--json", "--config", setup.config);
+        const [a] = (JSON.parse(stdout) as { servers: { remedies: string[] }[] }).servers;
+        assert.equal(a?.remedies.length, 1);
+        assert.match(a.remedies[0] ?? "", /^npm has no package @nosuch\/thing\b/);
+      });
     });
-  });
+  }
 
   it("and whose url has another scheme is reported with that scheme", TEST_OPTIONS, () =>
     withTestFolder({ servers: { a: { url: "htp://x.example/mcp" } } }, async (setup) => {
