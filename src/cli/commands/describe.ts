@@ -128,9 +128,30 @@ function formatArguments(
     ];
     const head = `${INDENT}${sanitizeLine(name).padEnd(width)}  ${sanitizeLine(parts.join(", "))}`;
     const { description } = details;
-    if (typeof description !== "string" || description.trim() === "") return [head];
-    return [head, prose(description, " ".repeat(width + 2 * INDENT.length))];
+    const indent = " ".repeat(width + 2 * INDENT.length);
+    const members = describeMembers(forms);
+    return [
+      head,
+      ...(members === undefined ? [] : [prose(members, indent)]),
+      ...(typeof description === "string" && description.trim() !== ""
+        ? [prose(description, indent)]
+        : []),
+    ];
   });
+}
+
+/** The members of an object, or of the objects in an array: `members: path (a text, required), depth (a number)`. */
+function describeMembers(forms: readonly ValueForm[]): string | undefined {
+  for (const form of forms) {
+    if (form.kind === "array") return describeMembers(formsOfSchema(form.items));
+    if (form.kind !== "object" || form.properties.size === 0) continue;
+    const members = [...form.properties].map(([name, schema]) => {
+      const required = form.required.includes(name) ? ", required" : "";
+      return `${name} (${describeForms(formsOfSchema(schema))}${required})`;
+    });
+    return `members: ${members.join(", ")}`;
+  }
+  return undefined;
 }
 
 /** The annotations of a tool that say something (schema, ToolAnnotations). */
