@@ -430,8 +430,7 @@ describe("serve", () => {
           client.end();
           return (await finish(client)).stderr;
         };
-        const failure =
-          /^toolmux: warn broken: .*code 3.*cannot open the database.*\n/m;
+        const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n/m;
         assert.match(await reported("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
         assert.match(
           await reported("info", failure),
