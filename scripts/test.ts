@@ -1,10 +1,11 @@
 /**
- * Runs the checks of the project and then the tests on both runtimes; run by bun.
+ * Runs the checks of the project and its tests: all on Bun, and those that depend on the runtime on Deno and Node, too. Run
+ * by bun.
  *
  *   bun scripts/test.ts [--tests FOLDER] [--output FOLDER] [NAME …]
  *
  * With names, runs only the test files whose paths contain one of them, and no checks; with another folder of tests than
- * `test`, no checks either. `--output` is where reports and logs go. The last line is the sum over both runtimes; a check
+ * `test`, no checks either. `--output` is where reports and logs go. The last line is the sum over all runtimes; a check
  * that fails counts as one failure. The lines before it say what the machine lacks, and what is not tested for that.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -13,6 +14,7 @@ import { performance } from "node:perf_hooks";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs, stripVTControlCharacters } from "node:util";
+import { findNode } from "../test/harness/node.ts";
 import { NOT_TESTED } from "../test/harness/requirements.ts";
 import { readReport, type Totals } from "./junit.ts";
 import { runStep, type Step } from "./step.ts";
@@ -32,6 +34,8 @@ interface Verdict extends Totals {
 }
 
 const MINUTE = 60_000;
+
+const NO_NODE = `${NOT_TESTED}the sources under Node: there is no Node 22.18 or later (npm ci in test/node)`;
 
 const { values, positionals: names } = parseArgs({
   options: {
@@ -58,38 +62,61 @@ const CONFORMANCE: Step = logged({
   limit: 4 * MINUTE,
 });
 
-/** What the hub may cost, measured: nothing runs beside it. */
-const BUDGET: Step = logged({
-  name: "budget",
-  command: "bun",
-  args: ["bench/main.ts", "--check"],
-  limit: 5 * MINUTE,
-});
-
 function logged(step: Omit<Step, "log">): Step {
   return { ...step, log: `${OUTPUT}/${step.name}.log` };
 }
 
-/** They look at what hubs that were killed have left, which any other hub that starts on this machine ends. */
-const LONELY = ["test/e2e/shutdown.test.ts", "test/e2e/orphans.test.ts"];
+/** These tests look at processes that killed hubs have left, which any other hub that starts on this machine would end. */
+const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 
 /**
- * What is to be done, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
- * executable: they run once, under bun, and mostly wait, so two of their files run at once.
+ * Tests whose outcome depends on the runtime (files, processes, sockets, HTTP, bytes, modules that are loaded while running)
+ * run on Bun, Deno and Node; all others on Bun alone. Beginnings of paths below the folder of tests.
+ */
+const ON_EVERY_RUNTIME = [
+  "auth/race.test.ts",
+  "auth/safe-fetch.test.ts",
+  "base/",
+  "frontend/http/",
+  "hub/hub.test.ts",
+  "jsonrpc/pipe.test.ts",
+  "jsonrpc/utf8.test.ts",
+  "manifest/edit.test.ts",
+  "plugins/contract.test.ts",
+  "plugins/core-reload.test.ts",
+  "process/",
+  "secrets/",
+  "snapshot/",
+  "transport/",
+];
+
+/** How many files of test/e2e run at once: they mostly wait. */
+const PARALLEL = 3;
+
+/**
+ * The steps, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
+ * executable, and run under bun.
  */
 function planSteps(files: readonly string[]): (readonly Lane[])[] {
-  const isEndToEnd = (file: string): boolean => file.startsWith(`${TESTS}/e2e/`);
+  const below = (file: string): string => file.slice(TESTS.length + 1);
+  const isEndToEnd = (file: string): boolean => below(file).startsWith("e2e/");
+  const alone = files.filter((file) => ALONE.includes(below(file)));
+  const endToEnd = files.filter((file) => isEndToEnd(file) && !alone.includes(file));
   const portable = files.filter((file) => !isEndToEnd(file));
-  const lonely = files.filter((file) => LONELY.includes(file));
-  const endToEnd = files.filter((file) => isEndToEnd(file) && !lonely.includes(file));
+  const onEvery = portable.filter(
+    (file) => !isWhole || ON_EVERY_RUNTIME.some((start) => below(file).startsWith(start)),
+  );
   return [
-    [isWhole ? CHECKS : []],
+    [isWhole ? CHECKS : [], testOnBun("test-alone", alone)],
     [
-      testOnBun("test-bun", portable),
-      [...(isWhole ? [CONFORMANCE] : []), ...testOnBun("test-lonely", lonely)],
+      testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
+      [
+        ...testOnBun("test-bun", portable),
+        ...(isWhole ? [CONFORMANCE] : []),
+        ...testOnDeno(onEvery),
+        ...testOnNode(onEvery),
+      ],
     ],
-    [testOnBun("test-e2e", endToEnd, ["--parallel=2"]), testOnDeno(portable)],
-    [isWhole ? [BUDGET] : []],
   ];
 }
 
@@ -132,6 +159,30 @@ function testOnDeno(files: readonly string[]): Lane {
   const log = `${OUTPUT}/${name}.log`;
   // Deno's report does not say which file ran, only where a test was declared.
   return [{ name, command: "deno", args, limit: 8 * MINUTE, log, report, reporting: [] }];
+}
+
+/** None if there is nothing to test, or no Node that runs TypeScript. */
+function testOnNode(files: readonly string[]): Lane {
+  const node = findNode();
+  if (files.length === 0 || node === undefined) return [];
+  const name = "test-node";
+  const report = `${OUTPUT}/${name}.xml`;
+  const args = [
+    "--import=./test/node/resolve.mjs",
+    "--disable-warning=ExperimentalWarning",
+    "--test",
+    // All files in one process, as on the other runtimes: each module is read and stripped of its types once.
+    "--experimental-test-isolation=none",
+    "--test-timeout=30000",
+    "--test-reporter=junit",
+    `--test-reporter-destination=${report}`,
+    "--test-reporter=spec",
+    "--test-reporter-destination=stdout",
+    ...files,
+  ];
+  const log = `${OUTPUT}/${name}.log`;
+  // Node's report does not say which file ran.
+  return [{ name, command: node, args, limit: 8 * MINUTE, log, report, reporting: [] }];
 }
 
 async function check(step: Step): Promise<Verdict> {
@@ -182,6 +233,7 @@ async function main(): Promise<Totals> {
     return { passed: 0, failed: 1, skipped: 0 };
   }
   const verdicts: Verdict[] = [];
+  if (findNode() === undefined) console.log(NO_NODE);
   for (const lanes of planSteps(files)) {
     verdicts.push(...(await Promise.all(lanes.map(runLane))).flat());
   }

@@ -120,7 +120,8 @@ describe("the runtime's HTTP server", () => {
         const client = openClient(`${request}${next}`);
         await client.waitForEnd();
         const [first] = client.text.match(/<[^>]*>/g) ?? [];
-        assert.ok([undefined, answer, "<GET /next 0:>"].includes(first), client.text);
+        const isRefused = first === undefined || first === "<broken>" || first === "<GET /next 0:>";
+        assert.ok(isRefused || first === answer, client.text);
       }));
 
   it("takes a request in any pieces", () =>
@@ -184,7 +185,7 @@ describe("the runtime's HTTP server", () => {
     });
   });
 
-  it("does not end the chunks of a response whose stream fails", async () => {
+  it("sends no whole response with status 200 if the stream of its body fails", async () => {
     const fetch = async (): Promise<Response> => {
       let pulls = 0;
       const pull = (controller: ReadableStreamDefaultController<Uint8Array>): void => {
@@ -196,7 +197,7 @@ describe("the runtime's HTTP server", () => {
     await withListener({ fetch }, async (openClient) => {
       const client = openClient(post(""));
       await client.waitForEnd();
-      assert.ok(!client.text.endsWith("0\r\n\r\n"), client.text);
+      assert.ok(!/^HTTP\/1\.1 200 [^]*\r\n0\r\n\r\n$/.test(client.text), client.text);
     });
   });
 
