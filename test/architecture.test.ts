@@ -247,13 +247,29 @@ describe("the files", () => {
 });
 
 describe("the documents", () => {
-  for (const document of ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]) {
-    it(`of the project name only paths that exist: ${document}`, () => {
-      const paths = /`((?:src|plugins|bench|scripts|test|\.ci)\/[\w./-]*)`/g;
-      const missing = [...read(document).matchAll(paths)]
-        .map(([, path = ""]) => path)
-        .filter((path) => !existsSync(join(ROOT, path)));
-      assert.deepEqual(missing, []);
+  const documents = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    ...["docs", "plugins", "bench"].flatMap((folder) =>
+      readdirSync(join(ROOT, folder), { encoding: "utf8", recursive: true })
+        .filter((file) => file.endsWith(".md") && !file.includes("node_modules"))
+        .map((file) => `${folder}/${file}`),
+    ),
+  ];
+  for (const document of documents) {
+    it(`name only paths of the project, and link only to files, that exist: ${document}`, () => {
+      const text = read(document);
+      const paths = [...text.matchAll(/`((?:src|plugins|bench|scripts|test|\.ci)\/[\w./-]*)`/g)];
+      const links = [...text.matchAll(/\]\((?!\w+:|#)([^)#\s]+)[^)]*\)/g)];
+      const named = [
+        ...paths.map(([, path = ""]) => path),
+        ...links.map(([, path = ""]) => posix.join(posix.dirname(document), path)),
+      ];
+      assert.deepEqual(
+        named.filter((path) => !existsSync(join(ROOT, path))),
+        [],
+      );
     });
   }
 });
