@@ -39,7 +39,7 @@ export class LineQueue {
   #lines: string[] = [];
   /** Size of all lines, in bytes. */
   #size = 0;
-  /** Number of dropped lines that the file does not mention yet. */
+  /** Number of dropped lines that have not been reported in the file yet. */
   #dropped = 0;
   /** Number of consecutive failed writes. */
   #failures = 0;

@@ -79,12 +79,12 @@ function readItem(part: Part, entry: unknown): ContentItem {
   return typeof inner === "string" ? { ...writing, text: `${String(uri)}\n${inner}` } : writing;
 }
 
-/** Whether the entries repeat the structured content, so that nothing is lost without it. */
+/** Whether the entries contain the same data as the structured content, so that the latter may be omitted. */
 export function repeatsStructured(items: readonly ContentItem[], structured: string): boolean {
   const value: unknown = JSON.parse(structured);
   if (entriesMatch(items, value)) return true;
-  // Servers wrap values other than objects, as `{"result": …}` or `{"content": …}`: the entries may repeat the inner
-  // value.
+  // Servers wrap an array or a scalar in an object, as `{"result": …}` or `{"content": …}`: the entries may contain
+  // only the inner value.
   const [inner, ...others] = isObject(value) ? Object.values(value) : [];
   return others.length === 0 && entriesMatch(items, inner);
 }

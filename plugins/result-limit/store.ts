@@ -20,7 +20,6 @@ export interface StoredMedia {
   readonly bytes: Buffer;
 }
 
-/** The clock of the store. */
 export interface Clock {
   /** The monotonic time, in ms. */
   now(): number;

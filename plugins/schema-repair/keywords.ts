@@ -80,7 +80,7 @@ export const TYPES: readonly unknown[] = [
   "string",
 ];
 
-/** For each of the other keywords: whether a value is valid for it. */
+/** For each of the other keywords, a function that checks a value. */
 export const VALUE_CHECKS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,

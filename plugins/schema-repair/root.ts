@@ -27,7 +27,7 @@ export function setObjectType(
   return { schema: { ...schema, type: "object" } };
 }
 
-/** Resolves a reference at the root. */
+/** Replaces a `$ref` at the root by the schema that it refers to. */
 export function resolveRootReference(schema: Schema, notes: ChangeNotes): Schema {
   const target = Object.hasOwn(schema, "$ref")
     ? resolveReference(schema, schema["$ref"])
@@ -66,7 +66,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
     for (const [name, uses] of argumentSchemasOf(shapes)) {
-      // An alternative that does not mention the argument accepts any value for it, so the union does, too.
+      // If one alternative does not mention the argument, any value is accepted.
       const isFree = mode === "any" && uses.open < open;
       if (isClosed || properties.has(name)) isLossless = false;
       else properties.set(name, isFree ? descriptionOnly(uses) : combineSchemas(uses, mode));
@@ -86,7 +86,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
     add(shapes, keyword === "allOf" ? "all" : "any");
   }
   notes.add(`${found.join(", ")} at its root left out`);
-  // Drop `unevaluated…` too: without the removed keywords, it is unknown which members are evaluated.
+  // Without the removed keywords, it is unknown which members count as evaluated, so `unevaluated…` is removed, too.
   const removed: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
   const kept = Object.entries(schema).filter(([key]) => !removed.includes(key));
   const whole = {
@@ -120,7 +120,7 @@ const SHAPE_KEYWORDS = [
 /** @returns undefined if the schema accepts no object */
 function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   let schema = part;
-  // The loop ends: cyclic references have been removed before.
+  // The loop ends because cyclic references were removed earlier.
   while (isObject(schema) && Object.hasOwn(schema, "$ref") && !isObject(schema["properties"])) {
     schema = resolveReference(root, schema["$ref"]);
   }
@@ -162,7 +162,7 @@ function combineSchemas({ schemas }: ArgumentSchemas, mode: "all" | "any"): unkn
   return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
 }
 
-/** A schema with only the first description among the given schemas. */
+/** A schema without constraints that has the first description among these schemas. */
 function descriptionOnly({ schemas }: ArgumentSchemas): Schema {
   const descriptions = schemas.filter(isObject).map(({ description }) => description);
   const description = descriptions.find((text) => typeof text === "string");

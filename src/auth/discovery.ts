@@ -56,8 +56,7 @@ export async function discoverAuthorizationServer(
     const reason = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
     throw unauthorizedError(server, reason);
   }
-  // If no issuer is named, the MCP specification of 2025-03-26 applies: the server is its own authorization server, or
-  // has the metadata at its origin.
+  // If no issuer is named, the issuer is the server's origin, as in the MCP specification of 2025-03-26.
   const origin = new URL("/", url).href;
   const issuerUrl = configured ?? advertised[0] ?? origin;
   const metadata = await findMetadata(issuerUrl, options);
@@ -156,8 +155,8 @@ function readStrings(value: unknown): readonly string[] {
 }
 
 /**
- * Checks that the resource in the metadata is this server: otherwise this server would get a token that was issued for
- * another resource, and could use it there.
+ * Checks that the resource in the metadata is this server. Otherwise a malicious server could get a token for another
+ * resource, and use it there.
  */
 async function checkResource(
   { resource }: ResourceMetadata,

@@ -89,7 +89,7 @@ export function quoteText(text: string): string {
   return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
 }
 
-/** A word as it must be typed in a shell. */
+/** Quotes a word for a shell, if necessary. */
 export function quoteArgument(name: string): string {
   return /^[\w.:@/-]+$/.test(name) ? name : `'${name.replaceAll("'", `'\\''`)}'`;
 }

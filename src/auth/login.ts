@@ -35,8 +35,8 @@ export interface LoginOptions extends RegistrationOptions {
 }
 
 /**
- * If the login is cancelled earlier than this, in ms, the user is assumed to have declined; later, the page may have
- * been an error page.
+ * Time in ms. If a login is cancelled earlier, the user has probably declined; if later, the page may have shown an
+ * error.
  */
 const LIKELY_STUCK_AFTER = 60_000;
 
@@ -56,11 +56,12 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
     redirected.catch(() => {});
     const startedAt = clock.now();
     options.onProgress({ step: "openingBrowser", url });
-    // The browser command may run as long as the browser is open, so the redirect ends this wait, too.
+    // The browser command may run until the browser is closed, so the redirect ends this wait, too.
     await Promise.race([options.openUrl(url, server), redirected.catch(() => {})]);
     options.onProgress({ step: "waitingForCallback" });
     const params = await redirected.catch(async (error: unknown) => {
-      // The page may only have shown that the client is unknown: register again next time.
+      // The page may have shown an error because the server does not know the client any more: register again next
+      // time.
       const wasLong = clock.now() - startedAt >= LIKELY_STUCK_AFTER;
       if (client.kind === "registered" && wasLong)
         await forgetRegistration(authServer.issuer, store);

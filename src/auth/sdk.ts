@@ -4,7 +4,6 @@ export const loadSdk = () => import("@modelcontextprotocol/client");
 
 type Sdk = Awaited<ReturnType<typeof loadSdk>>;
 
-/** Metadata of an authorization server. */
 export type AuthorizationServerMetadata = NonNullable<
   Awaited<ReturnType<Sdk["discoverAuthorizationServerMetadata"]>>
 >;

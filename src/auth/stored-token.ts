@@ -50,7 +50,8 @@ export function saveToken(store: SecretStore, name: string, token: StoredToken):
 }
 
 /**
- * A token is renewed when less than this share of its lifetime is left, and also less than `REFRESH_MARGIN` (in ms).
+ * A token is renewed when its remaining time is less than this share of its lifetime and less than `REFRESH_MARGIN` (in
+ * ms).
  */
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;

@@ -25,16 +25,12 @@ export interface ByteOutput {
   readonly retainsNoMemory?: true | undefined;
 }
 
-/** One interface over the byte streams of Bun, Node and the web. */
-
-/** Bun's `FileSink`. */
 export interface BunFileSink {
   write(bytes: Uint8Array): number | Promise<number>;
   flush(): number | Promise<number>;
   end(): number | Promise<number>;
 }
 
-/** Reads a web stream. */
 export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
   /** Settles when reading is resumed; undefined while it is not paused. */
   let resumed: Deferred<void> | undefined;
@@ -59,7 +55,6 @@ export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput 
   };
 }
 
-/** Writes to one of Bun's sinks. */
 export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): ByteOutput {
   let isBroken = false;
   const fail = (): void => {
@@ -91,7 +86,6 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
   };
 }
 
-/** Reads a Node stream. */
 export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   return {
     read(onChunk, onEnd) {
@@ -110,7 +104,6 @@ export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   };
 }
 
-/** Writes to a Node stream. */
 export function outputOfNodeStream(stream: NodeJS.WriteStream, onBroken: () => void): ByteOutput {
   let isBroken = false;
   let onDrain: (() => void) | undefined;

@@ -116,7 +116,7 @@ export class EventBus {
     if (!this.#isDeferring) this.#deliver();
   }
 
-  /** Runs `work` and delivers its events afterwards, so that no listener sees an intermediate state or interferes. */
+  /** Runs `work` and delivers its events afterwards, so that no listener runs in the middle of the work. */
   atomically<T>(work: () => T): T {
     if (this.#isDeferring) return work();
     this.#isDeferring = true;

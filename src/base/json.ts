@@ -5,8 +5,6 @@
  */
 import { type ByteRange, cachedTextOf, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
 
-/** Scans long strings four bytes at a time: arguments of 1 MB are mostly one string. */
-
 /** The bytes as 32-bit words, from the first aligned byte on. */
 export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Array {
   const start = (byteOffset + 3) & ~3;
@@ -14,11 +12,12 @@ export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Ar
 }
 
 /**
- * Skips words without a quote, a backslash or a control character. The test is whether a subtraction borrows into the
- * top bit of a byte. It does so for each of these characters, and for another byte only if one of them precedes it in
- * the same word.
+ * Skips 4-byte words that contain no quote, backslash or control character. In the test, a subtraction sets the top bit
+ * of each byte that is one of these characters; it sets the top bit of another byte only in a word that contains one of
+ * them, too.
  * @param int32View view of the bytes
- * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
+ * @param at the three bytes before it must be none of these characters, because the scan starts with the whole word
+ * that contains `at`
  * @returns the byte index of the first word that may contain one of these characters, or the end of the last word
  */
 export function skipPlainChars(
@@ -50,9 +49,12 @@ export interface JsonMember {
  * stack.
  */
 const MAX_DEPTH = 2048;
-/** No limit on nesting but the length of the text, at one byte of memory per level. For values that are skipped. */
+/** No limit on nesting, for values that are only skipped. Each level takes one byte of memory. */
 export const ANY_DEPTH = Number.POSITIVE_INFINITY;
-/** Maximum number of members or elements that are recorded: a short message must not exhaust memory. */
+/**
+ * Maximum number of recorded members or elements: each takes more memory than its text, so a message could exhaust the
+ * memory.
+ */
 const MAX_ITEMS = 100_000;
 const scratchStack = new Uint8Array(MAX_DEPTH);
 
@@ -71,7 +73,6 @@ export function parseRange(bytes: Uint8Array, range: ByteRange): unknown {
   return JSON.parse(textOf(bytes, range.start, range.end));
 }
 
-/** Whether a parsed value is a JSON object. */
 export function isJsonObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -126,8 +127,8 @@ export function scanObject(
 }
 
 /**
- * The members of the object at `at`, whatever the nesting of its values; none if it is no well-formed object. For
- * results that are relayed unread: brackets inside nested values are counted, not matched.
+ * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. For
+ * results that are relayed unread: in nested values, brackets are only counted.
  */
 export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember[] {
   const scanned = scanObject(bytes, at)?.items;
@@ -193,7 +194,7 @@ export function scanArray(
   }
 }
 
-/** Whether `test` holds for every value of the well-formed object at `at`; records nothing. */
+/** Whether `test` holds for every value of the well-formed object at `at`. */
 export function everyMemberValue(
   bytes: Uint8Array,
   at: number,
@@ -251,7 +252,6 @@ export class JsonObject {
     return JsonObject.at(bytes, START);
   }
 
-  /** The member with that key. */
   member(key: string): JsonMember | undefined {
     return lastMember(this.members, key);
   }
@@ -433,7 +433,6 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (lower >= 0x61 && lower <= 0x66);
 }
 
-/** Whether a byte is an ASCII digit. */
 export function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
@@ -487,10 +486,6 @@ function decodeString(bytes: Uint8Array, start: number, end: number): string {
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
 }
 
-/**
- * Edits that change objects in a JSON text and leave all other bytes as they are. These functions have no side effects.
- */
-
 /** Edits that remove members from an object. @param members all members, in order @param isRemoved tests a key */
 export function removeMembers(
   bytes: Uint8Array,
@@ -500,8 +495,8 @@ export function removeMembers(
 ): Edit[] {
   const edits: Edit[] = [];
   /**
-   * Where a removal of the next member starts: behind the previous member, before the comma; behind the comma if all
-   * previous members are removed.
+   * Where the removal of the next member starts: after the previous member, before the comma; or after the comma if no
+   * member has been kept so far.
    */
   let from = object.start + 1;
   let isFirst = true;

@@ -23,7 +23,7 @@ interface BunRuntime {
   serve(options: BunServeOptions): BunHttpServer;
 }
 
-/** The options of `Bun.serve` that are used. Handlers of `routes` match the path as it was sent. */
+/** The options of `Bun.serve` that are used. `routes` are matched with the path as it was sent, not decoded. */
 export interface BunServeOptions {
   readonly hostname: string;
   readonly port: number;
@@ -109,8 +109,8 @@ export function ownCommand(): readonly [string, ...string[]] {
 }
 
 /**
- * The command that starts this program again, for files that outlive an upgrade: the path of `toolmux` in PATH if it
- * leads to this program, because a package manager moves that link; else as `ownCommand`.
+ * The command that starts this program again, for files that outlive an upgrade: the `toolmux` in PATH if it leads to
+ * this program, because a package manager updates that link; else the same as `ownCommand`.
  */
 export function installedCommand(
   env: Readonly<Record<string, string | undefined>>,
@@ -208,13 +208,16 @@ export function ownStderr(): ByteOutput {
     : outputOfNodeStream(process.stderr, onBroken);
 }
 
-/** Bun's sink for a child's stdin, to which the Node stream writes. */
+/** Bun's sink behind a child's stdin. The Node stream writes to it, too. */
 export interface BunChildStdin extends BunFileSink {
-  /** Whether the child has closed its stdin: the stream discards later writes without an error. */
+  /** Whether the child has closed its stdin. Later writes are discarded without an error. */
   isClosed(): boolean;
 }
 
-/** Bun's sink under a child's stdin stream, for writes without the stream's own cost; undefined if there is none. */
+/**
+ * Bun's sink behind a child's stdin stream; undefined if there is none. Writing to the sink is cheaper than writing to
+ * the stream.
+ */
 export function bunChildStdinOf(stream: Writable): BunChildStdin | undefined {
   if (bun === undefined) return undefined;
   const keys = Object.getOwnPropertySymbols(stream);
