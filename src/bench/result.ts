@@ -41,7 +41,6 @@ export interface LoadSettingsResult {
 }
 
 export interface ChaosResult {
-  /** Interval between kills of the server. */
   readonly killEvery: number | null;
   /** Delay added to each response of the server. */
   readonly delay: number | null;
@@ -106,8 +105,8 @@ export interface LatencyResult {
 export interface CancelResult {
   readonly count: number;
   /**
-   * How many cancellations were seen to reach the server, and how long after the client sent them; null if that cannot
-   * be observed.
+   * `seen`: how many cancellations were seen to reach the server. `latency`: how long after the client sent them. null
+   * if that cannot be observed.
    */
   readonly seen: number | null;
   readonly latency: LatencyResult | null;
@@ -156,14 +155,13 @@ export interface OverheadResult {
   readonly withinNoise?: NoiseResult | undefined;
 }
 
-/** Which differences change more from one half of the level to the other than they are large. */
+/** Which differences are noise: between the two halves of the level, they change by more than their own size. */
 export interface NoiseResult {
   readonly p50: boolean;
   readonly p99: boolean;
   readonly rate: boolean;
 }
 
-/** Progress events of a measurement. */
 export type BenchProgress =
   | { readonly kind: "starting"; readonly subject: string }
   | { readonly kind: "warmUp"; readonly subject: string; readonly concurrency: number }

@@ -180,11 +180,9 @@ export interface BenchPlan {
   readonly tool: string | undefined;
   /** Arguments of the calls, as the text of a JSON object. */
   readonly args: string;
-  /** Timeout of a call. */
   readonly timeout: number;
   /** Preferred era, if the subject supports both. */
   readonly era: Era;
-  /** The measured hub or server. */
   readonly subject: BenchSubject;
   /** For a comparison: finds the server behind the hub, and the tool's own name there. */
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
@@ -197,8 +195,8 @@ export interface DirectServer {
 }
 
 /**
- * Number of rounds per level if two subjects are compared. Every second round measures them in reverse order; as the
- * number is even, the first subject has both the first and the last turn.
+ * Number of rounds per level if two subjects are compared. Every second round measures them in reverse order. The
+ * number is even, so that each subject is first as often as second.
  */
 export const ROUNDS = 4;
 

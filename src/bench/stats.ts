@@ -19,7 +19,7 @@ const CURVE_PERCENTILES = [
   99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100,
 ];
 
-/** A latency histogram: constant memory however many values, three significant digits. */
+/** A latency histogram. Its memory does not grow with the number of values. */
 export class LatencyHistogram {
   readonly #histogram: Histogram;
 
@@ -81,7 +81,7 @@ export class LatencyHistogram {
   }
 }
 
-/** Converts histogram units to µs, with one decimal: a unit is a tenth of a µs. */
+/** Converts histogram units to µs, with one decimal. */
 function toMicros(units: number): number {
   return Math.round(units) / 10;
 }
@@ -126,19 +126,17 @@ export class LevelStats {
     this.#onSpan = onSpan;
   }
 
-  /** Starts a round. */
   beginRound(now: number): void {
     this.#roundStart = now;
     this.#spanStart = now;
   }
 
-  /** Ends a round; elapsed time continues with the next. */
+  /** Ends a round. The elapsed time stands still until the next round begins. */
   endRound(now: number): void {
     if (this.#recent.count + this.#spanErrors > 0) this.#closeSpan(now);
     this.#elapsed += now - this.#roundStart;
   }
 
-  /** A call was answered with a result. */
   answered(due: number, sent: number, now: number): void {
     this.calls++;
     this.latency.record(now - due);
@@ -157,7 +155,7 @@ export class LevelStats {
     else this.#errors.set(kind, { count, example: this.#redact(example) });
   }
 
-  /** Ends the current interval of the timeline if it is over. Must be called more often than intervals end. */
+  /** Ends the current interval of the timeline if it is over. Must be called more than once per interval. */
   roll(now: number): void {
     if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }

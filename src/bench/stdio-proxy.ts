@@ -13,9 +13,8 @@ import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams
 import { wallTime } from "./chaos.ts";
 import { CALL_MARK } from "./load.ts";
 
-/** Options of the stdio proxy in front of a server. */
 export interface StdioProxyOptions {
-  /** Folder for its report: a file named by its pid, with a line `<mark> <time>` for each cancellation. */
+  /** The folder of the proxy's report: a file named by its pid, with a line `<mark> <time>` for each cancellation. */
   readonly folder: string;
   /** Delay added to the server's output, in ms. */
   readonly delay: number;
@@ -57,7 +56,8 @@ export async function runStdioProxy({
   const toServer = outputOfChild(child.stdin);
   input.read(
     (chunk) => {
-      // The chunk is parsed before it is written, so that a cancellation is reported with the time it arrives here.
+      // Parse the chunk before it is forwarded, so that the reported time of a cancellation is that of its arrival
+      // here.
       reader.push(chunk);
       const drained = toServer.write(chunk);
       if (drained === undefined) return;

@@ -26,7 +26,6 @@ const RECONNECT = { attempts: 50, pause: 100 };
 /** Interval between two `tools/list` requests while servers are still starting, in ms. */
 const RELIST_INTERVAL = 200;
 
-/** Events of the connection to a subject. */
 export interface BenchConnectionEvents {
   /** The connection is open again after it was lost. */
   reconnected(): void;
@@ -255,15 +254,14 @@ export interface BenchSubject {
   /** Only for a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
   readonly listWait?: number | undefined;
   /**
-   * Creates a transport to the subject and does not open it yet. A subject that is started runs in a process of its
-   * own. @throws {HubError} valueMissing
+   * Creates a transport to the subject without opening it. A subject that must be started runs in a process of its own.
+   * @throws {HubError} valueMissing
    */
   makeTransport(): Promise<ServerTransport>;
 }
 
 /** The stdio proxies in front of servers, which report through a shared folder. */
 export interface ProxyFolder {
-  /** Process ids of the proxies. */
   pids(): Promise<ReadonlySet<number>>;
   /** Marked calls whose cancellation arrived: call mark → time in ms since the epoch. */
   cancels(): Promise<ReadonlyMap<number, number>>;

@@ -69,9 +69,9 @@ const SAMPLE_INTERVAL = 200;
 const LIST_INTERVAL = 1000;
 
 /**
- * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is
- * slow, so it is done outside of rounds, and only if the set may have changed; during a round the known
- * processes are sampled.
+ * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is slow, so it is
+ * done between rounds, and only if processes may have started or ended. During a round, only the known processes are
+ * sampled.
  */
 export class ProcessUsageMeter {
   readonly #target: BenchConnection;
@@ -95,7 +95,6 @@ export class ProcessUsageMeter {
     this.#timer = setInterval(() => void this.#poll(), SAMPLE_INTERVAL);
   }
 
-  /** Ends a round. */
   async endRound(): Promise<void> {
     clearInterval(this.#timer);
     const isSame = (await this.#sample()) && this.#rounds > 1;

@@ -82,14 +82,13 @@ export interface ExposureNote {
 
 export interface ExposedList {
   /**
-   * Sorted by precedence: of two entries with the same name the first one gets it. Entries that the manifest renames
+   * Sorted by precedence: if two entries have the same name, the first one gets it. Entries that the manifest renames
    * come first.
    */
   readonly entries: readonly SectionEntry[];
   readonly notes: readonly ExposureNote[];
 }
 
-/** The input of `exposeList`. */
 export interface ExposeListInput {
   readonly server: string;
   readonly list: NamedKind;
@@ -98,7 +97,8 @@ export interface ExposeListInput {
   /** The schema that entries are checked against. */
   readonly schemaRules: SchemaVariant;
   /**
-   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or made safe
+   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or characters
+   * were replaced
    */
   makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry;
   /** Lets plugins change the items that the filter allows. */
@@ -225,7 +225,7 @@ class LazyEntry implements SectionEntry {
 
   /**
    * @param name the exposed name
-   * @param fullName the name before it was shortened or made safe
+   * @param fullName the name before it was shortened or characters were replaced
    * @param edits edits of the item in addition to its name
    */
   constructor(
@@ -284,7 +284,7 @@ class LazyEntry implements SectionEntry {
     return this.#isOnlyRenamed && this.name === this.#item.key;
   }
 
-  /** Exposed names need no escaping; URIs may contain anything. */
+  /** An exposed name needs no JSON escaping, but a URI may contain any character. */
   get #nameJson(): Piece {
     return isNamed(this.#kind) ? `"${this.name}"` : utf8(JSON.stringify(this.name));
   }
@@ -510,7 +510,7 @@ function explainRename(
   return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
 }
 
-/** The schema rules for a server's entries. A server with cache hints is modern. */
+/** The schema rules for a server's entries. Only modern servers have cache hints. */
 function schemaRulesOf({ era, listing }: CatalogSource): SchemaVariant {
   if (era === "modern") return "modern";
   return listing.hints === undefined ? "legacy" : "wrapped";
@@ -554,8 +554,8 @@ function uriEntriesOf(
       const owner = entries.get(ownUri)?.server ?? (skillOwner === server ? undefined : skillOwner);
       const namedServer = decodeUri(ownUri)?.server;
       const namesHubServer = namedServer !== undefined && servers.has(namedServer);
-      // A relative URI (RFC 3986) is exposed as one that names its server, because some clients refuse a whole list for
-      // one relative URI.
+      // A relative URI (RFC 3986) is exposed in a form that names its server, because some clients refuse a whole list
+      // for one relative URI.
       const isUri = kind === "resourceTemplates" || URL.canParse(ownUri);
       const renamed = skillRoots.exposedUriOf(server, item.key);
       const isFree = owner === undefined && !namesHubServer && isUri;

@@ -327,8 +327,8 @@ function sameForAllRules(rules: Rules): Readonly<Record<SchemaVariant, Rules>> {
 }
 
 /**
- * @param members all members of the entry; undefined if there are more than the scanner records: then nothing is
- * checked
+ * @param members all members of the entry. If it is undefined, because there are more than the scanner records, nothing
+ * is checked
  */
 function checkEntry(
   check: EntryCheck,
@@ -384,7 +384,7 @@ function checkInput(
   }
 }
 
-/** The root keywords of a tool's schema that the MCP schema gives a type. */
+/** The keywords at the root of a tool's schema whose type the MCP schema prescribes. */
 const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
 
 /**
@@ -470,10 +470,7 @@ function checkModernOutput(check: EntryCheck, at: ByteRange, path: string): bool
 
 const SURROGATE_PREFIXES = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
 
-/**
- * Whether the bytes may contain an escaped surrogate. False is certain, true is not; the check costs two native
- * searches.
- */
+/** Whether the bytes may contain an escaped surrogate. A fast check: true may be wrong, false never is. */
 function mayHaveSurrogates(bytes: Uint8Array): boolean {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   return SURROGATE_PREFIXES.some((sign) => buffer.includes(sign));

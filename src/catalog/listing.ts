@@ -35,7 +35,7 @@ export interface ListedItem {
   /** The name that requests use: the server's own name, URI or URI template. */
   readonly key: string;
   readonly bytes: Uint8Array;
-  /** The ranges of the key in the bytes: the value of each member with that name. */
+  /** Where the key is in the bytes: the value of each member that holds it, as a member may occur twice. */
   readonly keys: readonly ByteRange[];
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
@@ -57,7 +57,6 @@ export type ConformanceCheck = (
   members: readonly JsonMember[],
 ) => boolean;
 
-/** One page of a list result. */
 export interface ListPage {
   readonly items: readonly ListedItem[];
   /** The number of entries without a usable key; no request can name them. */
@@ -112,7 +111,7 @@ export function readPage(
   };
 }
 
-/** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. One scan finds both in the usual case. */
+/** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. */
 function scanEntries(
   bytes: Uint8Array,
   at: number,
@@ -131,10 +130,10 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   skills: "uri",
 };
 
-/** The members read of a page. */
+/** The members of a page that are read. */
 const PAGE_MEMBERS = mapKinds((kind) => [kind, "nextCursor"]);
 
-/** The members read of an entry. */
+/** The members of an entry that are read. */
 const READ_MEMBERS = mapKinds((kind) => [KEY_MEMBERS[kind], "_meta"]);
 
 /** Reads one entry; undefined if it is not an object with a key. */
@@ -226,7 +225,6 @@ export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 
 /** The listing of one server: its lists, instructions and capabilities. */
 export interface ServerListing extends ItemsByKind {
-  /** The server's `instructions`. */
   readonly instructions: string | undefined;
   /** The cache hints of its lists; undefined for a legacy server, whose protocol has none. */
   readonly hints?: CacheHints | undefined;
@@ -243,9 +241,9 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 
 /** What a server declares, apart from the capabilities for its lists (lifecycle, capability negotiation). */
 export interface ServerCapabilities {
-  /** `resources.subscribe` */
+  /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The era whose form of tasks the server supports; undefined: no tasks. */
+  /** The era whose form of tasks the server supports; undefined: it supports no tasks. */
   readonly tasks?: "legacy" | "modern" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
@@ -330,8 +328,8 @@ export function mergeListMetas(kind: Kind, listings: readonly ServerListing[]): 
 }
 
 /**
- * Combines the servers' capabilities. While some server's capabilities are not known, every capability that cannot be
- * announced to clients later is announced, because that server may have it.
+ * Combines the servers' capabilities. Some capabilities cannot be announced to clients later, so these are announced as
+ * long as one server's capabilities are not known.
  * @param listings in the order of the manifest
  * @param isComplete whether `listings` has the known listing of every server
  */

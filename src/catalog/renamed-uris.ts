@@ -11,7 +11,7 @@ export type UriRenamer = (uri: string) => string | undefined;
 export class ExposedUris {
   /** The owner of each skill. */
   readonly skills: SkillRoots;
-  /** Renamed single resources, by server, then by the server's own URI. */
+  /** The exposed URIs of renamed resources, by server, then by the server's own URI. */
   readonly #resources: ReadonlyMap<string, ReadonlyMap<string, string>>;
 
   constructor(resources: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillRoots) {

@@ -23,7 +23,6 @@ export interface Route {
   readonly item: ListedItem | undefined;
 }
 
-/** The route to a listed item. */
 export interface ListedRoute extends Route {
   readonly item: ListedItem;
 }
@@ -86,7 +85,6 @@ export class Section {
     this.#names = [...entries.keys()].sort();
   }
 
-  /** The number of entries. */
   get size(): number {
     return this.#names.length;
   }
@@ -177,7 +175,6 @@ export class Section {
   }
 }
 
-/** Another entry with its bytes replaced. */
 class EntryWithBytes implements SectionEntry {
   readonly name: string;
   readonly server: string;

@@ -7,7 +7,7 @@ const CONTEXT_LENGTH = 24;
 
 /**
  * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. Both
- * ends of a longer text are kept, because text that is meant to be overlooked tends to be at the end.
+ * ends of a longer text are kept, because text that people are meant to overlook is often at the end.
  */
 function excerpt(text: string, width: number): string {
   const compact = text.replace(/\s{4,}/g, (whitespace) => ` (${whitespace.length} blanks) `);
@@ -206,8 +206,8 @@ class ChangeText {
 
   add(path: string, before: unknown, after: unknown): void {
     this.#count++;
-    // After the first change that does not fit, no further one is shown: otherwise a shorter later one would hide that
-    // a change is missing.
+    // Once a change does not fit, later ones are not shown even if they would fit, so that the omitted changes are
+    // always the last ones.
     if (this.#omitted === 0) {
       const text = [this.#text, ...linesOf(path, before, after)].filter(Boolean).join("\n");
       if (text.length <= MAX_TEXT - RESERVED_TEXT) {

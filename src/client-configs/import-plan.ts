@@ -120,7 +120,6 @@ export interface PlannedServer {
   readonly notes: readonly string[];
   /** The secrets that must be set before it can be used. */
   readonly requiredSecrets: readonly string[];
-  /** Its secrets in plain text. */
   readonly plaintextSecrets: readonly PlaintextSecret[];
 }
 
@@ -157,7 +156,7 @@ export interface TakenNames {
 
 /**
  * Plans the import of servers from clients' files into a manifest.
- * @param addsAll also plans servers that the manifest has in another version, and those of a single project
+ * @param addsAll also imports servers that the manifest has in another version, and those of a single project
  */
 export async function planImport(
   files: readonly ClientFile[],
@@ -244,8 +243,8 @@ function chooseName(base: string, taken: ReadonlySet<string>): string {
 }
 
 /**
- * Finds the server in the manifest that an earlier import made of this entry, with its secrets moved into the secret
- * store.
+ * Finds the server in the manifest that an earlier import made from this entry, if that import moved the entry's
+ * secrets into the secret store.
  */
 function findWithStoredSecrets(
   entry: ServerEntry,
@@ -288,7 +287,7 @@ function withoutVersions(identity: string): string {
   return JSON.stringify([command, Array.isArray(args) ? args.map(plain) : args, url]);
 }
 
-/** The identity with `.` for the workspace, as in manifests written before there was `${workspaceFolder}`. */
+/** Replaces `${workspaceFolder}` in an identity by `.`, which older manifests have instead. */
 function withOldWorkspace(identity: string): string {
   return identity.replaceAll(WORKSPACE_PLACEHOLDER, ".");
 }

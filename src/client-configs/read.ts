@@ -13,7 +13,7 @@ export const MAX_FILE = 64 * 1024 * 1024;
 export interface ClientServer {
   readonly name: string;
   readonly entry: unknown;
-  /** The project folder that it belongs to, where the file says so. */
+  /** The project folder that the server belongs to, if the file names one. */
   readonly project: string | undefined;
 }
 

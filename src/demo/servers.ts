@@ -183,7 +183,6 @@ const TRANSFORMS: Readonly<Record<string, { description: string; run: (text: str
     },
   };
 
-/** The demo's text server. */
 export function createTextServer(): McpServer {
   const server = new McpServer({ name: "demo-text", version: VERSION });
   const inputSchema = schemaOf<{ text: string }>({ text: { type: "string" } }, "text");

@@ -68,7 +68,7 @@ export class ActivePlugins {
     return true;
   }
 
-  /** Handles an uncaught error if a plugin has caused it. @returns whether that is so */
+  /** Handles an uncaught error if a plugin has caused it. @returns whether a plugin has */
   attributeError(error: unknown): boolean {
     return this.#sets.some((set) => set.attributeError(error));
   }

@@ -295,8 +295,8 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // If a name occurs twice, the later entry counts: an invalid server that runs with its previous settings has the
-      // status from the pool.
+      // If a name occurs twice, the later status counts: that of a server that still runs with its previous settings,
+      // although its table is invalid now.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
@@ -366,7 +366,6 @@ export class Hub {
     return this.#logbook.of(server);
   }
 
-  /** @returns a function that unsubscribes */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
     return this.#options.bus.subscribe(listener, kinds);
   }

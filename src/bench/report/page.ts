@@ -34,7 +34,10 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
 
-  /** A log axis rounded to powers of ten would leave half of the chart empty. */
+  /**
+   * Limits a log axis closely to the data: an axis from one power of ten to another would leave half of the chart
+   * empty.
+   */
   const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
     min / 1.25,
     max * 1.25,

@@ -110,7 +110,7 @@ function drawBar(done: number): string {
   return "━".repeat(full) + "─".repeat(BAR_WIDTH - full);
 }
 
-/** Counts as block characters, scaled to the highest. */
+/** Draws counts as block characters; the highest count gets the full height. */
 function drawHistory(counts: readonly number[]): string {
   const highest = Math.max(1, ...counts);
   return counts.map((it) => BLOCKS[Math.round((it / highest) * (BLOCKS.length - 1))]).join("");

@@ -9,7 +9,6 @@ import {
   WITHIN_NOISE,
 } from "./tables.ts";
 
-/** One of the headline figures. */
 export interface SummaryFigure {
   readonly label: string;
   readonly value: string;

@@ -68,7 +68,6 @@ export interface ReportTable {
   /** Sentences above the table. */
   readonly notes: readonly string[];
   readonly columns: readonly TableColumn[];
-  /** Each row has one cell per column. */
   readonly rows: readonly (readonly string[])[];
 }
 
@@ -79,7 +78,7 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
-/** What is said of a difference that is noise. */
+/** The label of a difference that is noise. */
 export const WITHIN_NOISE = "within noise";
 
 /** Converts a result to texts and tables. Each level has its own figures; there are no sums over levels. */
