@@ -61,7 +61,6 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   );
   const required = new Set(namesIn(schema["required"]));
   const isClosed = schema["additionalProperties"] === false;
-  // Whether flattening loses no constraint.
   let isLossless = found.length === 1 && found[0] === "allOf";
   const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
@@ -137,7 +136,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   };
 }
 
-/** The schemas that several shapes have for the same argument. */
+/** The schemas of one argument in several shapes. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
   /** How many of the shapes that have this argument accept other arguments, too. */

@@ -145,7 +145,7 @@ interface RawResourceMetadata {
   readonly scopes_supported?: unknown;
 }
 
-/** Limits of a list: entries, and characters of each. The entries become parts of URLs. */
+/** Maximum number of entries of a list, and of characters per entry. The entries become parts of URLs. */
 const MAX_LIST = { entries: 100, length: 500 };
 
 function readStrings(value: unknown): readonly string[] {

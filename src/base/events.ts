@@ -64,7 +64,7 @@ export interface StateEvent {
   readonly server: string;
   /** The id of the client that the connection belongs to, unless the server is shared. */
   readonly client?: string;
-  /** The connection key of the profile that the connection is for; absent if the key is empty. */
+  /** The key of the connection (`ClientProfile.keys`); absent if it is empty. */
   readonly connection?: string;
   readonly from: StateName;
   readonly to: StateName;

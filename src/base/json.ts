@@ -241,13 +241,13 @@ export class JsonObject {
     this.members = members;
   }
 
-  /** The object that a range starts with; an object without members if there is none, or it is not well-formed. */
+  /** The object at the start of a range; an object without members if there is none, or it is not well-formed. */
   static at(bytes: Uint8Array, range: Pick<ByteRange, "start"> | undefined): JsonObject {
     const items = range && scanObject(bytes, skipWhitespace(bytes, range.start))?.items;
     return new JsonObject(bytes, items ?? NO_MEMBERS);
   }
 
-  /** The object that a whole text is; an object without members if it is something else. */
+  /** The object in a text that consists of one object; an object without members for any other text. */
   static of(bytes: Uint8Array): JsonObject {
     return JsonObject.at(bytes, START);
   }
@@ -272,7 +272,7 @@ export class JsonObject {
     return member && parseRange(this.bytes, member);
   }
 
-  /** The object; one without members if the value is something else, or missing. */
+  /** The object with that key; an object without members if the value is something else, or missing. */
   object(key: string): JsonObject {
     return JsonObject.at(this.bytes, this.member(key));
   }
@@ -289,7 +289,7 @@ export class JsonObject {
     return (member && scanArray(this.bytes, member.start)?.items) ?? NO_ELEMENTS;
   }
 
-  /** The elements of the array as objects; one without members for any other element. */
+  /** The elements of the array as objects. An element that is no object becomes an object without members. */
   objects(key: string): readonly JsonObject[] {
     return this.elements(key).map((element) => JsonObject.at(this.bytes, element));
   }

@@ -65,7 +65,7 @@ export interface ChaosOptions {
 /** Kills servers and cancels calls during a measurement, and measures the effects. */
 export class Chaos implements LoadChaos {
   readonly #options: ChaosOptions;
-  /** Cancelled calls: call mark → time of the cancellation, in ms since the epoch. */
+  /** When each call was cancelled, in ms since the epoch, by the call's `CALL_MARK` value. */
   readonly #cancels = new Map<number, number>();
   readonly #recovery = new LatencyHistogram();
   #kills = 0;

@@ -24,7 +24,6 @@ export interface MachineResult {
   readonly program: string;
 }
 
-/** The load applied to each subject. */
 export interface LoadSettingsResult {
   /** The tool's name in the list of the first subject. */
   readonly tool: string;
@@ -119,7 +118,7 @@ export interface KillResult {
   /** `lost`: calls that were never answered. `strays`: responses that matched no pending call. */
   readonly lost: number;
   readonly strays: number;
-  /** Time from a kill to the first result of a call sent after it. */
+  /** Time from a kill until the first result of a call that was sent after the kill. */
   readonly recovery: LatencyResult | null;
 }
 

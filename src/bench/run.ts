@@ -188,7 +188,7 @@ export interface BenchPlan {
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }
 
-/** A server behind a hub, reached without it. */
+/** A server of a hub, reached without the hub. */
 export interface DirectServer {
   readonly subject: BenchSubject;
   readonly tool: string;

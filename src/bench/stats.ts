@@ -221,7 +221,7 @@ const IS_ERROR_KEY = Buffer.from('"isError"');
 const FALSE_VALUE = Buffer.from(":false");
 const SPACED_FALSE_VALUE = Buffer.from(": false");
 
-/** A fast search before parsing: most results have no `isError`, or `false`. */
+/** Whether the response has to be parsed: most results have no `isError`, or `false`. */
 function mayBeFailed(bytes: Buffer): boolean {
   const at = bytes.indexOf(IS_ERROR_KEY);
   if (at < 0) return mayBeIncomplete(bytes);

@@ -24,7 +24,7 @@ export interface StdioProxyOptions {
 
 /** Size in bytes above which a message is forwarded without parsing: no cancellation is that long. */
 const MAX_MESSAGE = 64 * 1024 * 1024;
-/** Maximum number of calls remembered to match their cancellations. */
+/** Maximum number of calls that are remembered to recognize their cancellations. */
 const MAX_MARKS = 65_536;
 const QUOTED_MARK = `"${CALL_MARK}"`;
 
@@ -85,7 +85,7 @@ export async function runStdioProxy({
   return code;
 }
 
-/** Observes client messages: remembers marked calls, and reports their cancellations. */
+/** Observes the client's messages: remembers calls with a `CALL_MARK`, and reports their cancellations. */
 class CancelObserver {
   readonly #report: (mark: number, time: number) => void;
   readonly #marks = new Map<string | number, number>();

@@ -263,6 +263,6 @@ export interface BenchSubject {
 /** The stdio proxies in front of servers, which report through a shared folder. */
 export interface ProxyFolder {
   pids(): Promise<ReadonlySet<number>>;
-  /** Marked calls whose cancellation arrived: call mark → time in ms since the epoch. */
+  /** When each cancellation arrived, in ms since the epoch, by the call's `CALL_MARK` value. */
   cancels(): Promise<ReadonlyMap<number, number>>;
 }

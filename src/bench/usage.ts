@@ -62,8 +62,8 @@ class UsageSum {
 }
 
 /**
- * Interval for sampling known processes, in ms, and the minimum interval for listing all processes after one
- * has gone, in ms.
+ * Interval for sampling known processes, in ms. `LIST_INTERVAL`: minimum time between two listings of all processes
+ * after one has gone, in ms.
  */
 const SAMPLE_INTERVAL = 200;
 const LIST_INTERVAL = 1000;

@@ -344,7 +344,8 @@ export interface CatalogSource {
   readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): RouteTimeouts;
   /**
-   * Lets plugins change the tools that the filter allows. A source with this method may be used for one catalog only.
+   * Lets plugins change the tools that the filter allows. Such a source may be used for one catalog only: its list is
+   * cached, and a second catalog would not ask the plugins again.
    */
   transformTools?(tools: readonly ListedItem[]): readonly ListedItem[];
 }
@@ -398,7 +399,6 @@ export function buildCatalog(
   return { ...sections, uris, instructions, capabilities, notes };
 }
 
-/** How exposed names are made, and the resource URIs that are exposed under other names. */
 interface NameSettings {
   readonly nameRules: NameRules;
   readonly sha256: Sha256;

@@ -26,8 +26,8 @@ import { isCompilable } from "./compilable-schema.ts";
 import { KEY_MEMBERS, type Kind, type ListedItem, MAX_ENTRY_DEPTH, readItem } from "./listing.ts";
 
 /**
- * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
- * output schema is wrapped in an object schema later (protocol/translate.ts).
+ * The schema of the client's era. `wrapped`: the legacy schema, for a tool of a modern server; the tool's output schema
+ * is wrapped in an object schema later (protocol/translate.ts).
  */
 export type SchemaVariant = "legacy" | "wrapped" | "modern";
 

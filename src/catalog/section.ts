@@ -53,7 +53,6 @@ export interface SectionEntry {
 /** Entries per page of a list. Large, because some clients read only the first page. */
 const PAGE_SIZE = 1000;
 
-/** Properties of a section besides its entries. */
 export interface SectionInfo {
   /** How long the list may be cached. */
   readonly cacheHint: CacheHint;

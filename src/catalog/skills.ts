@@ -89,7 +89,10 @@ function* ancestorPathsOf(uri: string): Generator<string> {
 export class SkillRoots {
   /** The owner of each root that is exposed unchanged. */
   readonly #owners = new Map<string, string>();
-  /** By server: `#renamed`: the outermost roots that are exposed under another URI; `#hidden`: the hidden roots. */
+  /**
+   * By server. `#renamed`: the outermost roots that are exposed under another URI. `#hidden`: the roots that the
+   * manifest hides.
+   */
   readonly #renamed = new Map<string, Set<string>>();
   readonly #hidden = new Map<string, Set<string>>();
   /** For each server with filter rules: the roots that are shown. */

@@ -5,7 +5,10 @@ import type { ListedItem } from "./listing.ts";
 /** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
 const URI_PREFIX = "toolmux://";
 
-/** The scheme of user interfaces. Hosts recognize them by it (MCP Apps), so encoded URIs keep it. */
+/**
+ * The scheme of user interfaces (MCP Apps). Encoded URIs keep the scheme, because hosts recognize user interfaces by
+ * it.
+ */
 const UI_SCHEME = "ui://";
 const UI_URI_PREFIX = "ui://toolmux/";
 

@@ -19,7 +19,7 @@ export interface ActivePluginsOptions {
   readonly clock: Clock;
   /** The lists that clients are shown may have changed. */
   onListsChanged(): void;
-  /** The catalog of a client with the shared profile. */
+  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
   catalog(): Catalog;
   serverInfo(): Implementation;
   /** Serves a plugin as a client of the hub. */
@@ -88,7 +88,7 @@ export class ActivePlugins {
   }
 
   resolveIdentity(spec: RunnableServer): ReturnType<ResolveIdentity> {
-    // The listing of a plugin's server is known as soon as the server is connected.
+    // The listing of a plugin's server is not saved, because it is known as soon as the server is connected.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
     return this.#options.external.resolveIdentity(spec, this.#set?.schemes ?? NO_SCHEMES);
   }

@@ -174,7 +174,7 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
-  /** The catalog of the shared profile. */
+  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
   get catalog(): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE);
   }

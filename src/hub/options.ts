@@ -30,7 +30,10 @@ export interface HubOptions {
   readonly digest: Sha256;
   /** The saved listings of servers. */
   readonly snapshots: Snapshots;
-  /** Resolves the identity of a server. Never rejects. `schemes`: the plugins' resolvers for `${scheme:…}`. */
+  /**
+   * Resolves the identity under which a server's listing is saved. Never rejects. `schemes`: the plugins' resolvers for
+   * `${scheme:…}`.
+   */
   resolveIdentity(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
   /**
    * Fills in the `${…}` of a specification and creates its transport, without opening it.
