@@ -110,9 +110,8 @@ function isCallEnd(
   return event.kind === "callFinished" || event.kind === "callCancelled";
 }
 
-/** The known tools, and which of them have no side effects. */
 class ReadOnlyTools {
-  /** The known tools by exposed name. */
+  /** The keys are the tools' exposed names. */
   readonly #tools = new Map<string, ToolInfo>();
   readonly #readOnly = new Set<string>();
 
@@ -122,7 +121,6 @@ class ReadOnlyTools {
     else this.#readOnly.delete(`${tool.server}\0${tool.name}`);
   }
 
-  /** Whether the tool is known to have no side effects. */
   isReadOnly(server: string, tool: string): boolean {
     return this.#readOnly.has(`${server}\0${tool}`);
   }

@@ -30,7 +30,7 @@ export interface OverflowStore {
   put(kept: StoredContent): string | undefined;
 }
 
-/** The separator between the texts of a result's entries. */
+/** Separates the texts of a result's entries. */
 const SEPARATOR = "\n\n";
 
 /**

@@ -58,7 +58,6 @@ function findPageEnd(text: Buffer, start: number, limit: number): number {
   return graphemeBoundary(text, end);
 }
 
-/** The last grapheme boundary at or before `end`. */
 function graphemeBoundary(text: Buffer, end: number): number {
   const at = codePointStart(text, end);
   const before = text[at - 1] ?? 0;

@@ -29,13 +29,12 @@ export interface MediaItem {
 export interface ToolResult {
   readonly part: Part;
   readonly items: readonly ContentItem[];
-  /** `structuredContent` as JSON text. */
   readonly structured: string | undefined;
 }
 
 /** Parses a tool's result; undefined if it is malformed or has neither content nor structured content. */
 export function readResult(json: string): ToolResult | undefined {
-  // Three levels: the result, its content, and the entries.
+  // Three levels are read: the result, its content, and the entries.
   const part = readSpelling(json, 3);
   if (part?.kind !== "object") return undefined;
   const find = (key: string): Part | undefined =>

@@ -3,7 +3,6 @@
  * its schemas has a value of another form.
  */
 
-/** A schema that is an object. */
 export type Schema = Readonly<Record<string, unknown>>;
 
 export function isObject(value: unknown): value is Schema {
@@ -15,7 +14,6 @@ export function isSchema(value: unknown): value is Schema | boolean {
   return typeof value === "boolean" || isObject(value);
 }
 
-/** Keywords whose value is a schema. */
 export const SCHEMA_KEYWORDS = [
   "additionalProperties",
   "contains",

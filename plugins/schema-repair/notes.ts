@@ -14,7 +14,6 @@ const MAX_NAME_LENGTH = 40;
  */
 export const SCHEMA_KEYWORD_REMOVED = "the mark of an older draft left out";
 
-/** The changes of a schema and their locations, for the log. */
 export class ChangeNotes {
   readonly #changes = new Map<string, { readonly places: Set<string>; count: number }>();
 
@@ -26,7 +25,6 @@ export class ChangeNotes {
       change.places.add(formatLocation(location));
   }
 
-  /** Whether no change deserves a warning. */
   get isMinor(): boolean {
     return [...this.#changes.keys()].every((what) => what === SCHEMA_KEYWORD_REMOVED);
   }

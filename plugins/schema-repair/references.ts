@@ -23,9 +23,7 @@ const MAX_UNFOLDED = 100_000;
 export type InvalidReference =
   { readonly to: "missing" } | { readonly to: "cycle"; readonly type: string | undefined };
 
-/** Facts about a whole schema that the repair of its parts needs. */
 export interface SchemaAnalysis {
-  /** Schemas whose `$ref` has to be removed. */
   readonly invalidReferences: ReadonlyMap<Schema, InvalidReference>;
   readonly hasReferences: boolean;
   /** Whether any schema uses `unevaluatedItems` or `unevaluatedProperties`. */

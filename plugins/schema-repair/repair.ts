@@ -23,7 +23,6 @@ export type RepairResult =
       readonly isMinor: boolean;
       readonly text: string;
     }
-  /** `fault`: why the schema cannot be repaired. */
   | { readonly kind: "unrepairable"; readonly fault: string };
 
 /** `arguments`: an input schema, read by models' providers; `results`: an output schema, read by clients only. */

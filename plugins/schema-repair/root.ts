@@ -13,7 +13,6 @@ const MAX_TEXT = 2000;
 export type RootResult =
   { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
 
-/** Sets the root's type to object. */
 export function setObjectType(
   schema: Schema,
   notes: ChangeNotes,
@@ -98,7 +97,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   return { schema: whole, text: `The arguments also have to match this JSON Schema: ${rest}` };
 }
 
-/** The arguments that a schema describes. */
+/** What a schema says about its arguments, in a form that can be combined with others. */
 interface ObjectShape {
   readonly properties: Schema;
   readonly required: ReadonlySet<string>;
@@ -136,7 +135,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   };
 }
 
-/** The schemas of one argument in several shapes. */
+/** The schemas that a set of shapes has for one argument. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
   /** How many of the shapes that have this argument accept other arguments, too. */

@@ -1,6 +1,5 @@
 import type { Env } from "../base/paths.ts";
 
-/** The settings that determine how a browser is opened. */
 export interface BrowserEnvironment {
   readonly env: Env;
   /** The value of `process.platform`. */

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse, Server } from "node:http";
 import process from "node:process";
 import { errnoCodeOf } from "../process/process-table.ts";
 
-/** The local HTTP server that receives the redirect of an authorization server. */
+/** A local HTTP server that receives the browser's redirect at the end of a login. */
 export interface CallbackServer {
   /** The redirect URI. It must be registered and sent exactly like this. */
   readonly redirectUri: string;

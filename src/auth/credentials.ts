@@ -26,7 +26,6 @@ export interface ScopeChoice {
   readonly isInsufficient: boolean;
   readonly bearerChallenge: BearerChallenge;
   readonly authServer: AuthorizationServer;
-  /** The token before this authorization. */
   readonly previous: StoredToken | undefined;
   readonly grant: StoredToken["grant"];
 }
@@ -105,9 +104,7 @@ export class AttemptGuard {
     return true;
   }
 
-  /**
-   * Checks whether another login can help. @param stored the stored token @throws {HubError} unauthorized if it cannot
-   */
+  /** Throws if another login cannot help. @param stored the stored token @throws {HubError} unauthorized */
   checkLogin(bearerChallenge: BearerChallenge, stored: StoredToken | undefined): void {
     if (bearerChallenge.status === 403 && !isStepUp(bearerChallenge, stored)) {
       const scopes =
@@ -134,7 +131,6 @@ export type LockFunction = <T>(
 export interface TokenCacheOptions {
   /** The name of the token in the store. */
   readonly name: string;
-  /** The server's URL. */
   readonly url: URL;
   readonly store: SecretStore;
   readonly lock: LockFunction;

@@ -8,7 +8,6 @@ import { oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import { type AuthorizationServerMetadata, loadSdk } from "./sdk.ts";
 
-/** The authorization server of an MCP server. */
 export interface AuthorizationServer {
   /** The issuer identifier, as in the metadata. */
   readonly issuer: string;
@@ -37,7 +36,6 @@ export interface DiscoveryOptions {
   readonly fetch: SdkFetch;
 }
 
-/** The used members of protected resource metadata (RFC 9728). */
 interface ResourceMetadata {
   readonly resource: string;
   readonly issuers: readonly string[];
@@ -211,7 +209,6 @@ const PROBE_REQUESTS = [
 
 export interface ChallengeProbe {
   readonly url: URL;
-  /** The headers in the manifest. */
   readonly headers: Readonly<Record<string, string>>;
   readonly fetch: Fetch;
   readonly signal: AbortSignal;

@@ -24,7 +24,7 @@ export function loginRequiredError(server: string, reason: string): HubError {
 /**
  * Converts an error at an authorization server, without texts that may repeat a request's secrets.
  * @param activity when the error happened, such as "after the login"
- * @param isRetryable the user has not been involved yet, so the authorization may be retried
+ * @param isRetryable whether the authorization may be retried, because the user has not been involved yet
  */
 export function oauthErrorOf(
   thrown: unknown,

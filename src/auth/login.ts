@@ -35,8 +35,8 @@ export interface LoginOptions extends RegistrationOptions {
 }
 
 /**
- * Time in ms. If a login is cancelled earlier, the user has probably declined; if later, the page may have shown an
- * error.
+ * Time since the start of the login, in ms. If the login is cancelled earlier, the user has probably declined; if
+ * later, the page may have shown an error.
  */
 const LIKELY_STUCK_AFTER = 60_000;
 
@@ -98,7 +98,6 @@ async function openCallback(options: LoginOptions): Promise<CallbackServer> {
 
 interface PreparedLogin {
   readonly url: string;
-  /** The PKCE code verifier. */
   readonly verifier: string;
   readonly state: string;
 }
@@ -171,7 +170,6 @@ function describeErrorCode(code: string): string {
   return `its authorization server answered "${quoteText(code)}" to the login`;
 }
 
-/** Tokens in the form in which they are stored. */
 export function storedTokenOf(
   tokens: OAuthTokens,
   client: ClientRegistration,

@@ -54,7 +54,6 @@ export interface ClientRegistration {
   readonly secret?: string | undefined;
   /** The client authentication method that the authorization server has assigned. */
   readonly method?: string | undefined;
-  /** The registered redirect URI. */
   readonly redirect?: string | undefined;
   /** When the secret expires, in ms since the epoch; undefined: never. */
   readonly expires?: number | undefined;

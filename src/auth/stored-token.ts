@@ -44,7 +44,7 @@ export async function loadToken(
   return stored.url === url.href ? stored : undefined;
 }
 
-/** Stores the token. @throws {HubError} if it cannot be stored */
+/** @throws {HubError} if the token cannot be stored */
 export function saveToken(store: SecretStore, name: string, token: StoredToken): Promise<void> {
   return store.set(name, JSON.stringify({ form: FORMAT_VERSION, ...token }));
 }

@@ -17,7 +17,7 @@ export class Alerts {
     this.#bus = bus;
   }
 
-  /** All current alerts, oldest first. */
+  /** Oldest first. */
   get all(): readonly Alert[] {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }

@@ -9,7 +9,6 @@ export interface ByteInput {
   resume(): void;
 }
 
-/** A destination of bytes. */
 export interface ByteOutput {
   /**
    * @returns undefined if more may be written at once, or a promise that settles when more may be written. It never

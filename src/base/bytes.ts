@@ -88,7 +88,6 @@ export function isDetachable(piece: Piece): piece is ByteSlice {
   return typeof piece === "object" && "isDetachable" in piece;
 }
 
-/** A slice whose memory may be detached after the write. */
 export function makeDetachableSlice(bytes: Uint8Array, start: number, end: number): ByteSlice {
   return { bytes, start, end, isDetachable: true };
 }
@@ -127,7 +126,6 @@ function copyOf(bytes: Buffer): Buffer {
   return copy;
 }
 
-/** Replaces a byte range. */
 export interface Edit extends ByteRange {
   readonly replacement: Piece;
 }

@@ -89,10 +89,9 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
 
 export interface TimeLimit {
   readonly clock: Clock;
-  /** The time limit, in ms. */
+  /** In ms. */
   readonly after: number;
   readonly signal: AbortSignal;
-  /** The abort reason when the time is over. */
   readonly reason: () => Error;
 }
 

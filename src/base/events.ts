@@ -58,7 +58,6 @@ export type HubEvent =
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string };
 
-/** A connection changed its state. */
 export interface StateEvent {
   readonly kind: "state";
   readonly server: string;
@@ -98,7 +97,6 @@ export type EventListener = (event: HubEvent) => void;
 /** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
-  /** The kinds that at least one listener wants. */
   #wantedKinds: ReadonlySet<EventKind> | "all" = new Set();
   /** Events emitted during `atomically` or during delivery; delivered afterwards. */
   readonly #queue: HubEvent[] = [];

@@ -163,7 +163,6 @@ export class IdMap<Value> {
     this.#writeSlot(freed, FREE_KEY, undefined, 0);
   }
 
-  /** Allocates a table of this size, without entries. */
   #reset(size: number): void {
     this.#keys = emptyKeys(size);
     this.#values = emptyValues(size);

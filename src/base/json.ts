@@ -58,7 +58,6 @@ export const ANY_DEPTH = Number.POSITIVE_INFINITY;
 const MAX_ITEMS = 100_000;
 const scratchStack = new Uint8Array(MAX_DEPTH);
 
-/** The bytes of JSON's tokens. */
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
 export const OPEN_BRACE = 0x7b;
@@ -480,7 +479,6 @@ function skipDigits(bytes: Uint8Array, at: number): number {
   return i;
 }
 
-/** The decoded text between two quotes. */
 function decodeString(bytes: Uint8Array, start: number, end: number): string {
   const text = cachedTextOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
@@ -510,7 +508,7 @@ export function removeMembers(
     }
     const to = isFirst ? next : end;
     const previous = edits.at(-1);
-    // Adjacent removals become one edit.
+    // Merges adjacent removals into one edit.
     const start = previous?.end === from ? previous.start : from;
     if (start < from) edits.pop();
     edits.push({ start, end: to, replacement: "" });

@@ -6,7 +6,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 /** The environment the hub runs in. `platform` has the values of `process.platform`. */
 export interface SystemEnvironment {
   readonly env: Env;
-  /** The hub's working directory, absolute. */
+  /** Absolute. */
   readonly cwd: string;
   readonly platform: string;
 }

@@ -43,7 +43,6 @@ export type BunHttpHandler = (
   server: BunHttpServer,
 ) => Response | Promise<Response>;
 
-/** The server that `Bun.serve` starts. */
 export interface BunHttpServer {
   readonly port: number;
   /** Sets the idle timeout of the request's connection, in seconds. */
@@ -62,7 +61,6 @@ export type DenoHttpHandler = (
   info: { readonly completed: Promise<void> },
 ) => Promise<Response>;
 
-/** The options of `Deno.serve` that are used. */
 export interface DenoServeOptions {
   readonly hostname: string;
   readonly port: number;
@@ -72,7 +70,6 @@ export interface DenoServeOptions {
   onError(error: unknown): Response;
 }
 
-/** The server that `Deno.serve` starts. */
 export interface DenoHttpServer {
   readonly addr: { readonly port: number };
 }
@@ -139,10 +136,8 @@ export function installedCommand(
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
-/** `Bun.serve`; undefined in other runtimes. */
 export const serveOnBun = bun && ((options: BunServeOptions): BunHttpServer => bun.serve(options));
 
-/** `Deno.serve`; undefined in other runtimes. */
 export const serveOnDeno =
   deno &&
   ((options: DenoServeOptions, handler: DenoHttpHandler): DenoHttpServer =>

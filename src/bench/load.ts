@@ -15,7 +15,6 @@ import type { LoadSettingsResult } from "./result.ts";
 import { failureOfLoss, failureOf, type LevelStats } from "./stats.ts";
 import { BENCH_CLIENT, type BenchConnectionEvents } from "./target.ts";
 
-/** How calls are sent and cancelled. */
 export type RequestChannel = Pick<Session, "relay" | "cancel">;
 
 export interface LoadGeneratorOptions {

@@ -3,7 +3,6 @@
  * stated otherwise, sizes in bytes; null means unknown.
  */
 export interface BenchResult {
-  /** Version of this document's format. */
   readonly version: 1;
   readonly machine: MachineResult;
   /** Start time, ISO 8601. */
@@ -137,12 +136,11 @@ export interface CostResult {
   /** CPU time in ms, and per answered call in µs. */
   readonly cpu: number;
   readonly cpuPerCall: number;
-  /** Resident memory at the end of the level, and its maximum. */
+  /** Resident memory: `memory` at the end of the level, and its maximum. */
   readonly memory: number;
   readonly peak: number;
 }
 
-/** The cost of the hub at one level. */
 export interface OverheadResult {
   readonly concurrency: number;
   /** Added latency, in µs. */
@@ -168,7 +166,7 @@ export type BenchProgress =
       readonly kind: "span";
       readonly subject: string;
       readonly concurrency: number;
-      /** The completed part of the level, 0 to 1. */
+      /** From 0 to 1. */
       readonly done: number;
       readonly span: SpanResult;
     }

@@ -156,7 +156,7 @@ export class LevelRun {
     });
   }
 
-  /** The completed part of the level, 0 to 1. */
+  /** From 0 to 1. */
   #done(): number {
     const { extent } = this.#options.plan;
     const part =
@@ -222,7 +222,6 @@ export interface BenchOutcome {
   readonly failure: HubError | undefined;
 }
 
-/** A subject with an open connection, and its results so far. */
 interface MeasuredTarget {
   readonly target: BenchConnection;
   readonly template: CallTemplate;

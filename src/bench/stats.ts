@@ -93,7 +93,7 @@ const OTHER_KINDS = "others";
 /** Statistics of the calls of one subject at one level, over all rounds. Times are in ms. */
 export class LevelStats {
   readonly latency = new LatencyHistogram();
-  /** Latency from the time of sending; only in an open loop, where it differs from the due time. */
+  /** Latency since the call was sent. Only in an open loop: there, a call may be sent later than it is due. */
   readonly service: LatencyHistogram | undefined;
   readonly #errors = new Map<string, { count: number; example: string }>();
   readonly #redact: (text: string) => string;

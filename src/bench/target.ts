@@ -39,17 +39,14 @@ export class BenchConnection {
   readonly #era: Era;
   readonly #signal: AbortSignal;
   readonly #startTime = performance.now();
-  /** undefined while the connection is lost. */
   #session: CountingSession | undefined;
   readonly #closing = new AbortController();
-  /** Pending while reconnecting; undefined otherwise. */
   #reconnecting: Promise<void> | undefined;
   /** Why reconnecting was given up; undefined if it was not. */
   failure: HubError | undefined;
   #redact: (text: string) => string = (text) => text;
   /** Number of responses received in previous sessions, whether or not a call waited for them. */
   #earlierResponses = 0;
-  /** Receives events during a load run. */
   events: BenchConnectionEvents | undefined;
   /** Time from the start until the handshake was done, and until tools were listed, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
@@ -118,7 +115,6 @@ export class BenchConnection {
     return this.#session;
   }
 
-  /** The negotiated era. */
   get era(): Era {
     return this.#session?.era ?? this.#era;
   }

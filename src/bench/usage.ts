@@ -41,7 +41,6 @@ class UsageSum {
     this.#peak = Math.max(this.#peak, this.#memory);
   }
 
-  /** Adds the CPU time used during a round. */
   add(samples: Iterable<ProcessSample>): void {
     for (const { isHub, cpu, cpuBefore } of samples) {
       if (isHub === this.#isHub) this.#cpu += cpu - cpuBefore;
@@ -79,7 +78,7 @@ export class ProcessUsageMeter {
   readonly #hub = new UsageSum(true);
   readonly #server = new UsageSum(false);
   #rounds = 0;
-  /** Time of the last listing of the system's processes, in ms. */
+  /** In ms. */
   #listedAt = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
@@ -103,7 +102,6 @@ export class ProcessUsageMeter {
     this.#server.add(this.#samples.values());
   }
 
-  /** @param calls number of answered calls */
   results(calls: number): { readonly hub?: CostResult; readonly server?: CostResult } {
     const hub = this.#hub.result(calls);
     const server = this.#server.result(calls);

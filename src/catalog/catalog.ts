@@ -70,7 +70,7 @@ export interface ExposureNote {
     | "idleFilter"
     /** The manifest has a setting for a tool or prompt that the server does not list, or that is hidden. */
     | "idleOverride"
-    /** The manifest overrides a member of a tool for which the server lists another value. */
+    /** The manifest sets a member of a tool to another value than the server does. */
     | "conflict"
     /**
      * The entry does not conform to the official schemas: it is shown with changes (conformed) or hidden (unreadable).
@@ -94,7 +94,6 @@ export interface ExposeListInput {
   readonly list: NamedKind;
   readonly items: readonly ListedItem[];
   readonly rules: ExposureRules;
-  /** The schema that entries are checked against. */
   readonly schemaRules: SchemaVariant;
   /**
    * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or characters
@@ -105,7 +104,6 @@ export interface ExposeListInput {
   transform?(items: readonly ListedItem[]): readonly ListedItem[];
 }
 
-/** Records a note on one entry. */
 export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: string) => void;
 
 /**
@@ -358,7 +356,6 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
   readonly instructions: string | undefined;
   /** The capabilities of the servers, apart from those for their lists. */
   readonly capabilities: CombinedCapabilities;
-  /** Which entries are hidden, renamed or changed, and why. */
   readonly notes: readonly ExposureNote[];
 }
 

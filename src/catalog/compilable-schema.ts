@@ -28,7 +28,6 @@ const SINGLE_SCHEMA_KEYWORDS = [
 const SCHEMA_ARRAY_KEYWORDS = ["allOf", "anyOf", "oneOf"];
 const SCHEMA_MAP_KEYWORDS = ["properties", "patternProperties"];
 
-/** The types that keyword values must have. */
 const KEYWORD_TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   ...Object.fromEntries(SINGLE_SCHEMA_KEYWORDS.map((key) => [key, isSchema])),
   ...Object.fromEntries(SCHEMA_ARRAY_KEYWORDS.map((key) => [key, Array.isArray])),

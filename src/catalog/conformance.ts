@@ -135,7 +135,6 @@ class EntryCheck {
     for (const i of indices) this.#removedPaths.push(`${path}[${i}]`);
   }
 
-  /** Replaces or adds a value. */
   setValue(edit: Edit, path: string): void {
     this.edits.push(edit);
     this.#setPaths.push(path);

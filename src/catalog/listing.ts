@@ -14,7 +14,6 @@ import {
 } from "../base/json.ts";
 import { mergeSkillsCapability } from "./skills.ts";
 
-/** The kinds of items that servers list. */
 export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "skills"] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -220,7 +219,6 @@ export function mapKinds<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> 
   };
 }
 
-/** Everything that a server lists, by kind. */
 export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 
 /** The listing of one server: its lists, instructions and capabilities. */
@@ -236,7 +234,6 @@ export interface ServerListing extends ItemsByKind {
 
 export type ListMetas = Readonly<Partial<Record<Kind, string>>>;
 
-/** Capabilities by name, each with its settings. */
 export type CapabilitySettings = Readonly<Record<string, object>>;
 
 /** What a server declares, apart from the capabilities for its lists (lifecycle, capability negotiation). */
@@ -249,7 +246,6 @@ export interface ServerCapabilities {
   readonly experimental: CapabilitySettings;
 }
 
-/** The combined capabilities of all servers that a client sees. */
 export interface CombinedCapabilities {
   readonly canSubscribe: boolean;
   readonly tasks: Readonly<Record<"legacy" | "modern", boolean>>;
@@ -266,7 +262,6 @@ export interface CacheHint {
 
 export type CacheHints = Readonly<Partial<Record<Kind, CacheHint>>>;
 
-/** The result must not be cached. */
 export const NO_CACHING: CacheHint = { ttlMs: 0, cacheScope: "private" };
 
 export const EMPTY_LISTING: ServerListing = {

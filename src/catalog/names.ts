@@ -13,7 +13,6 @@ export interface NameRules {
  */
 export interface NameOwner {
   readonly server: string;
-  /** The server's own name of the tool or prompt. */
   readonly remoteName: string;
 }
 

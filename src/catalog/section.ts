@@ -46,7 +46,6 @@ export interface SectionEntry {
   readonly route: ListedRoute;
   /** Returns the same object each time. */
   readonly bytes: Uint8Array;
-  /** Appends the entry's bytes to the pieces of a list result. */
   appendTo(pieces: Piece[]): void;
 }
 
@@ -54,7 +53,6 @@ export interface SectionEntry {
 const PAGE_SIZE = 1000;
 
 export interface SectionInfo {
-  /** How long the list may be cached. */
   readonly cacheHint: CacheHint;
   /** The modern servers that may have entries in the section. */
   readonly modernServers: ReadonlySet<string>;

@@ -18,7 +18,6 @@ export const SkillMethod = {
   readDirectory: "resources/directory/read",
 } as const;
 
-/** The extensions of a peer, by name. */
 type Extensions = Readonly<Record<string, object>>;
 
 export function declaresSkills(extensions: Extensions): boolean {
@@ -134,7 +133,6 @@ export class SkillRoots {
     }
   }
 
-  /** Whether skills of the server are exposed under other URIs. */
   hasRenamed(server: string): boolean {
     return this.#renamed.has(server);
   }

@@ -69,7 +69,6 @@ function tailOf(text: string, length: number): string {
   return text.slice(isInsidePair(text, start) ? start + 1 : start);
 }
 
-/** Whether position `at` is inside a surrogate pair. */
 function isInsidePair(text: string, at: number): boolean {
   return /^[\ud800-\udbff][\udc00-\udfff]/.test(text.slice(Math.max(0, at - 1), at + 1));
 }
@@ -96,7 +95,6 @@ export type ToolPart = (typeof TOOL_PARTS)[number];
 
 /** A change of a tool's description, schema or annotations. */
 export interface ToolDiff {
-  /** The server's own name of the tool. */
   readonly name: string;
   /** In the order of TOOL_PARTS; at least one. */
   readonly parts: readonly ToolPart[];

@@ -26,7 +26,6 @@ export interface TextSource {
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
-/** A text whose placeholders are translated to the manifest's. */
 export interface TranslatedText {
   readonly text: string;
   /** The secrets that must be set before the text can be used. */

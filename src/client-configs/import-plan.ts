@@ -113,7 +113,6 @@ function replaceAt(
 
 /** A server that would be added to the manifest. */
 export interface PlannedServer {
-  /** Its key in the manifest. */
   readonly name: string;
   readonly entry: ServerEntry;
   readonly source: ServerSource;
@@ -134,12 +133,10 @@ export interface SkippedServer {
   readonly identicalServer: string | undefined;
 }
 
-/** Where a server is configured. */
 export interface ServerSource {
   readonly client: string;
   /** Absolute. */
   readonly file: string;
-  /** Its name in that file. */
   readonly name: string;
 }
 
@@ -271,7 +268,7 @@ const WORKSPACE_NOTE =
 const PACKAGE_VERSION =
   /^((?:@[\w.-]+\/)?[\w./-]+)(?:(?:@|==|:)[~^]?v?\d[\w.+-]*|[@:](?:latest|next|beta|canary|stable))$/;
 
-/** The name of a server that differs only in the versions of packages among its arguments. */
+/** The name of a server in the manifest that is the same except for versions of packages in the arguments. */
 function findOtherVersion(
   identity: string,
   namesByIdentity: ReadonlyMap<string, string>,

@@ -15,7 +15,6 @@ import { type ClientFileProblem, readClientFileText } from "./read.ts";
 const MAX_BACKUPS = 3;
 const BACKUP_INFIX = ".toolmux-backup-";
 
-/** A client's file before it is changed. */
 export interface OriginalFile {
   /** The real path, with symbolic links resolved. */
   readonly path: string;

@@ -17,7 +17,6 @@ export interface ClientServer {
   readonly project: string | undefined;
 }
 
-/** An existing file of a client. */
 export interface ClientFile {
   readonly client: ClientApp;
   /** Absolute. */
@@ -37,7 +36,6 @@ export interface ClientFileProblem {
   readonly position: Position | undefined;
 }
 
-/** The text of a client's file and its parsed root. */
 export type ClientFileContent =
   | { readonly kind: "absent" }
   | { readonly kind: "read"; readonly text: string; readonly root: Table }

@@ -24,13 +24,11 @@ export function textResult(text: string, isError = false): CallToolResult {
 }
 
 interface Count {
-  /** Number to count to. */
   readonly steps: number;
   /** Delay before each step and before the answer, in ms. */
   readonly pause?: number;
 }
 
-/** The slow server's history. */
 export interface SlowServerHistory {
   readonly pid: number;
   readonly finished: number;

@@ -120,7 +120,6 @@ export class ActivePlugins {
     return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
   }
 
-  /** Whether a plugin has running calls. */
   get isBusy(): boolean {
     return this.#sets.some(({ isBusy }) => isBusy);
   }

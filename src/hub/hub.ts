@@ -370,7 +370,7 @@ export class Hub {
     return this.#options.bus.subscribe(listener, kinds);
   }
 
-  /** Stops every server and disconnects every client; repeated calls join the first. */
+  /** Stops every server and disconnects every client. Repeated calls return the first call's promise. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;

@@ -40,7 +40,6 @@ export interface HubOptions {
    * @throws {HubError} valueMissing
    */
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
-  /** Wraps each server's transport; absent: not wrapped. */
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Obtains the authorization that a server demands, with a browser if needed; absent: none can be obtained.
@@ -61,7 +60,6 @@ export interface HubOptions {
   readonly random?: () => number;
 }
 
-/** The state of a hub at one moment. */
 export interface HubSnapshot {
   readonly servers: readonly ServerStatus[];
   readonly calls: readonly CallSummary[];
@@ -76,7 +74,6 @@ export function runnableServersOf({ servers }: Manifest): readonly RunnableServe
   return servers.filter(isRunnable);
 }
 
-/** The settings from which exposed names are made. */
 export function nameRulesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
   return { separator, maxLength: nameLimit - clientPrefix.length };
 }

@@ -5,7 +5,6 @@ import { type ReportTable, routeName } from "./tables.ts";
 /** A chart as data, drawn by `page.ts` in a browser. */
 export interface Chart {
   readonly title: string;
-  /** One sentence that explains the chart. */
   readonly note: string;
   readonly x: Axis;
   readonly y: Axis;
@@ -34,7 +33,6 @@ export interface Curve {
 
 const LEVEL_AXIS: Axis = { label: "calls in flight", unit: "count", scale: "log2" };
 
-/** All charts of a result that have data. */
 export function drawCharts(result: BenchResult): Chart[] {
   const charts = [
     drawPercentiles(result),
@@ -132,7 +130,7 @@ function drawLatenciesOverTime(result: BenchResult): Chart {
 
 interface Span {
   readonly at: number;
-  /** Length of the interval, in s. */
+  /** In seconds. */
   readonly length: number;
   readonly calls: number;
   readonly p99: number;

@@ -1,7 +1,6 @@
 import type uPlot from "uplot";
 import type { Axis, Chart, Curve, Unit } from "./charts.ts";
 
-/** Formatting functions by unit. */
 export type Formats = Readonly<Record<Unit, (value: number) => string>>;
 
 /**
@@ -85,7 +84,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
       .filter((it) => it >= min && it <= max);
   };
 
-  /** Width of an axis's widest label, in px. */
+  /** In px. */
   const measureLabels = (plot: uPlot, values: string[] | null): number => {
     plot.ctx.save();
     plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;

@@ -92,7 +92,6 @@ function describeRate(spans: readonly Span["span"][]): string[] {
     : [];
 }
 
-/** A level's result in one line. */
 export function describeLevel(subject: string, level: LevelResult): string {
   const { concurrency, rate, latency } = level;
   const errors = countErrors(level);

@@ -15,7 +15,6 @@ export interface SummaryFigure {
   readonly note: string;
 }
 
-/** The headline figures of a result. */
 export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigure[] {
   const [first] = subjects;
   const levels = (first?.levels ?? []).filter(({ calls }) => calls > 0);

@@ -65,7 +65,6 @@ export interface ReportTables {
 
 export interface ReportTable {
   readonly title: string;
-  /** Sentences above the table. */
   readonly notes: readonly string[];
   readonly columns: readonly TableColumn[];
   readonly rows: readonly (readonly string[])[];
@@ -343,7 +342,7 @@ function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
   return [{ title: "Errors", notes: [], columns, rows }];
 }
 
-/** `hub` or `direct`: how calls reached the server. */
+/** Says how calls reached the server: `hub` or `direct`. */
 export function routeName({ kind }: SubjectResult): string {
   return kind === "hub" ? "hub" : "direct";
 }
@@ -367,7 +366,6 @@ function numberColumns(...titles: readonly string[]): TableColumn[] {
   return titles.map((title) => ({ title, kind: "number" }));
 }
 
-/** A report as text for a terminal. */
 export function formatReportText(
   { title, facts, tables }: ReportTables,
   style: TerminalStyle,
