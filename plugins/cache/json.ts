@@ -6,8 +6,8 @@ import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 const MAX_DEPTH = 500;
 
 /**
- * The normalized JSON text: independent of white space, escapes and the order of keys. Numbers stay as written, and
- * members with duplicate keys all stay, in order: texts that a server could read differently stay different.
+ * The normalized JSON text, independent of white space, escapes and the order of keys. Numbers stay as written, and
+ * duplicate keys stay in order, because servers could read them differently.
  * @returns undefined if the text is malformed or nested too deep
  */
 export function normalize(json: string): string | undefined {
@@ -50,7 +50,7 @@ function unescapeScalar(text: string): string {
   return text.includes("\\") ? JSON.stringify(JSON.parse(text)) : text;
 }
 
-/** The `_meta` key of cached results: when the tool returned the result. */
+/** The `_meta` key under which a cached result has the time when the tool returned it. */
 const CACHED_KEY = "toolmux/cached";
 
 /**

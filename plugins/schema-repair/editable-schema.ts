@@ -2,7 +2,10 @@ import type { Schema } from "./keywords.ts";
 
 export interface RepairedSchema {
   readonly schema: unknown;
-  /** Whether it may accept values that the original rejects. It accepts every value that the original accepts. */
+  /**
+   * Whether the repaired schema may accept values that the original rejects. It always accepts every value that the
+   * original accepts.
+   */
   readonly isWider: boolean;
 }
 

@@ -152,8 +152,8 @@ function isNameList(value: unknown): boolean {
 }
 
 /**
- * A regular expression that JavaScript accepts without the `u` flag: not all implementations insist on the strict
- * syntax.
+ * Whether JavaScript accepts the regular expression without the `u` flag: not all implementations require the strict
+ * syntax that `u` demands.
  */
 export function isPattern(value: unknown): boolean {
   if (!isString(value)) return false;

@@ -11,8 +11,8 @@ export interface ByteInput {
 
 export interface ByteOutput {
   /**
-   * @returns undefined if more may be written at once, or a promise that settles when more may be written. It never
-   * rejects: when the stream breaks it settles, and later writes are discarded.
+   * @returns undefined if more may be written immediately, or a promise that settles when more may be written. The
+   * promise never rejects: if the stream breaks, it settles, and later writes are discarded.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after everything that was written. */

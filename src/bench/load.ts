@@ -348,7 +348,7 @@ export interface CallTemplate {
   readonly request: Request;
   /** The `Mcp-Param-*` headers for the arguments of the call; undefined in the legacy era. */
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
-  /** The edits that make a copy of the request the call with this mark. They do not change the id. */
+  /** The edits that put this mark into a copy of the request. They do not change the id. */
   rewrite(mark: number): RequestRewrite;
 }
 

@@ -168,7 +168,8 @@ export function dropUnshowable(
 }
 
 /**
- * Returns the item in a form that official clients can read, with a note if it was changed or is hidden (undefined).
+ * Returns the item in a form that official clients can read; undefined if there is none. Adds a note if the item is
+ * changed or hidden.
  */
 export function conformForClients(
   item: ListedItem,

@@ -44,7 +44,7 @@ export interface ListedItem {
   readonly original?: Uint8Array;
 }
 
-/** Whether clients may be shown the item, as far as that does not depend on the client's era. */
+/** False if no client can be shown the item. If true, the client's era may still decide. */
 export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }

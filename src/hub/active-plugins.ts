@@ -135,8 +135,8 @@ export class ActivePlugins {
   }
 
   /**
-   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code when the calls
-   * that started it have ended. Never rejects.
+   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code after its calls
+   * have ended. Never rejects.
    */
   async close(): Promise<void> {
     this.#cancelRetry?.();

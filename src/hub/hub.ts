@@ -258,7 +258,7 @@ export class Hub {
     return this.#pool.stop(server);
   }
 
-  /** Restarts a server, also if it was stopped; a connection attempt in progress continues. */
+  /** Restarts a server, or starts it if it was stopped. A connection attempt in progress is not interrupted. */
   reconnect(server: string): void {
     this.#pool.reconnect(server);
   }
