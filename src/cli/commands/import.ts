@@ -93,7 +93,7 @@ function exists(file: string): Promise<boolean> {
   );
 }
 
-/** What an import would do, from the files of the clients. */
+/** The clients' files, and what an import of them would do. */
 export interface ImportSources {
   readonly files: readonly ClientFile[];
   readonly planned: readonly PlannedServer[];
@@ -155,7 +155,6 @@ export async function applyImport(
   await addServers(manifest, servers, storeSecrets, context);
 }
 
-/** The options of `import`. */
 interface ImportOptions {
   readonly only: readonly string[];
   readonly except: readonly string[];
@@ -245,7 +244,6 @@ function confirmImport(
   });
 }
 
-/** Prints what was added, and what to do next. */
 function printImported(
   { planned, manifest }: ImportSources,
   movesSecrets: boolean,
