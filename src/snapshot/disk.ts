@@ -203,7 +203,7 @@ class DiskStore implements SnapshotStore {
   constructor(folder: string) {
     this.#folder = folder;
     this.location = join(folder, "snapshots");
-    // The first client waits for its servers' snapshots, so the key is read before they are asked for.
+    // The key is read at once, because the first client waits for its servers' snapshots.
     this.#hmac = readHmac(folder);
   }
 
@@ -259,7 +259,7 @@ class DiskStore implements SnapshotStore {
     const files: { path: string; size: number; savedAt: number }[] = [];
     for (const name of await readdir(this.location)) {
       const path = join(this.location, name);
-      // Another process may have removed it.
+      // Another process may have removed the file.
       const stats = FILE_NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
       if (stats?.isFile() === true) files.push({ path, size: stats.size, savedAt: stats.mtimeMs });
     }
