@@ -201,7 +201,7 @@ export function formatArguments(source: ArgumentSource, inputSchema: unknown): s
 /** Maximum number of optional arguments in a signature; required ones are all listed. */
 const MAX_OPTIONAL_ARGUMENTS = 12;
 
-/** The arguments of a tool, one in each line, the required ones first; undefined: its schema names none. */
+/** Describes the arguments of a tool, one in each line, the required ones first; undefined if the schema names none. */
 function describeSignature({ properties, required }: ObjectValueForm): string | undefined {
   const anything: JsonSchema = { schema: true, root: true };
   const describe = (key: string, more: string): readonly [string, string] => [

@@ -53,7 +53,7 @@ export async function completeWords(
     .map((key) => `${key}=`);
 }
 
-/** The values of `--config`, and the words that are neither options nor their values. */
+/** Splits the typed words into the values of `--config`, and the words that are neither options nor their values. */
 function readTyped(typed: readonly string[]): {
   readonly files: readonly string[];
   readonly words: readonly string[];

@@ -28,7 +28,8 @@ async function manifestIdentity({ sources, servers }: Manifest, env: Env): Promi
 }
 
 /**
- * Refuses to start if the list of outer hubs shows an endless loop; see `checkNesting`.
+ * Refuses to start if the list of outer hubs shows an endless loop.
+ * @param repeats how many outer hubs may have the same manifest
  * @throws {HubError} hubLoop
  */
 export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {

@@ -156,7 +156,7 @@ function describeForm(form: ValueForm): string {
   }
 }
 
-/** Where a value does not match. */
+/** The first place where a value does not match a schema. */
 export interface SchemaMismatch {
   /** Such as `.name` or `[0].name`; empty for the value itself. */
   readonly path: string;

@@ -69,7 +69,7 @@ interface LoadedFiles {
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
    */
   readonly untrusted: readonly string[];
-  /** Whether a file is empty: an editor may just be writing it. */
+  /** Whether a file is empty, perhaps because an editor is just writing it. */
   readonly hasEmptyFile: boolean;
 }
 
@@ -212,8 +212,8 @@ function checkMerged(
   configs: readonly FileConfig[],
   isReadable: boolean,
 ): Problem[] {
-  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable: they would only report
-  // follow-on problems.
+  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because their problems
+  // would only follow from that.
   const areSettingsValid =
     isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
   return [

@@ -195,9 +195,7 @@ export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
 }
 
 export interface MergeOptions {
-  /**
-   * Server configs that have a problem already: they are not checked further, and other servers may use their prefixes.
-   */
+  /** Servers that already have a problem. They are not checked further, and other servers may use their prefixes. */
   readonly invalid?: ReadonlySet<ServerConfig>;
   /** The prefixes of running servers, which they keep. */
   readonly runningPrefixes?: ReadonlyMap<string, string>;
@@ -253,7 +251,7 @@ export function mergeConfigs(
   };
 }
 
-/** Contradictory limits in a client's file make only that server unsupported. */
+/** If the limits of a server in a client's file contradict each other, makes only that server unsupported. */
 function markUnsupported(server: ServerConfig, defaults: Limits): ServerConfig {
   if (!("syntax" in server) || server.syntax !== "client") return server;
   const [problem] = checkLimits(server, defaults);

@@ -264,10 +264,10 @@ async function findIdleRules(
   return catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
 }
 
-/** References to servers that no plugin provides. */
+/** The problems of servers whose plugin is not in the manifest. */
 function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
-  // Which servers an external plugin provides is known only once it is loaded, so nothing is reported then.
+  // The name of an external plugin is known only once its code is loaded, so nothing is reported then.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(
