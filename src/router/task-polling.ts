@@ -81,8 +81,8 @@ export class TaskPolling implements OpenTask {
   /** @returns the response to the call, after the task has ended */
   async #poll(status: ModernTaskStatus): Promise<Response> {
     let { fingerprint, interval } = status;
-    // The result of the call shows only the task's status. To get a result or input requests, the task is polled at
-    // once.
+    // The response to the call contains only the task's status. If the task has ended or needs input, it is polled at
+    // once for the result or the input requests.
     let pollsAtOnce = status.isOver || status.status === "input_required";
     for (;;) {
       if (!pollsAtOnce) await this.#wait(interval);

@@ -59,7 +59,7 @@ export interface RequestRewrite {
   readonly tokens: readonly ByteRange[];
 }
 
-/** In bytes. While the server has not read this much, it gets no more requests. */
+/** In bytes. While this much waits for the server to read it, no more requests are sent. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
 /** How long an abandoned request without an answer is assumed to be open at the server, in ms. */

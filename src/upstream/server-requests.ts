@@ -150,7 +150,7 @@ export function prefixServerName(server: string, params: JsonObject): Edit[] {
 }
 const QUOTE = 0x22;
 
-/** Returns the bytes of a range after the edits that lie in it. */
+/** Applies the edits that lie in a range, and returns the range's bytes. */
 function editRange(
   bytes: Uint8Array,
   { start, end }: ByteRange,

@@ -54,7 +54,7 @@ import type { ServerTasks } from "./tasks.ts";
  */
 const MAX_RETRIES = 3;
 const FIRST_RETRY_DELAY = 100;
-/** In bytes. While the server has not read this much, its requests are not answered. */
+/** In bytes. While this much waits for the server to read it, its requests are not answered. */
 const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
 

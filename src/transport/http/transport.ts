@@ -139,7 +139,7 @@ export class HttpTransport implements ServerTransport {
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
-  /** Remembers the transport, because the server has answered as it requires. */
+  /** Remembers that the server uses this transport, because the server has answered in the way that it requires. */
   kindDetected(kind: HttpTransportKind): void {
     const { transport, knownTransport } = this.#target;
     if (transport === "auto" && knownTransport.kind !== kind) knownTransport.remember(kind);
