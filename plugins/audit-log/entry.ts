@@ -31,7 +31,7 @@ export interface CallTiming {
   readonly duration: number;
 }
 
-/** The outcome for each of the hub's error codes; for every other code it is `failed`. */
+/** The outcome of a call by error code. A code that is not listed means `failed`. */
 const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
   ["cancelled", "cancelled"],
   ["callTimeout", "timedOut"],

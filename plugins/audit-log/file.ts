@@ -4,9 +4,8 @@ import { dirname } from "node:path";
 import { setTimeout } from "node:timers/promises";
 
 /**
- * Opens for appending, so that hubs sharing a file never overwrite each other, and for reading, to check the last line.
- * Symbolic links are not followed, as anyone who can write to the folder could redirect them; opening a FIFO does not
- * block.
+ * Open flags: append, so that hubs that share a file do not overwrite each other; read, to check the last line; no
+ * symbolic links, because others who can write to the folder could redirect them; no blocking on a FIFO.
  */
 const FLAGS =
   constants.O_RDWR |
@@ -75,12 +74,12 @@ export class LogFile {
   async #write(handle: FileHandle, lines: readonly string[]): Promise<number> {
     const stats = await handle.stat();
     const isFile = stats.isFile();
-    // A device such as /dev/null is allowed. A pipe is not: lines that nobody reads would be lost.
+    // Devices such as /dev/null are allowed. Pipes are not, because lines in a pipe that nobody reads would be lost.
     if (!isFile && !stats.isCharacterDevice()) throw new Error("it is no file");
     if (isFile && (stats.mode & 0o077) !== 0) await handle.chmod(0o600);
     const { end, isCut } = isFile ? await findEnd(handle) : { end: undefined, isCut: false };
     const room = end === undefined ? Infinity : this.#limits.maxSize - end;
-    // If the last line was cut off, by a full disk or a killed hub, a line break ends it first.
+    // If a full disk or a killed hub left the last line incomplete, a line break ends that line first.
     const parts = [isCut ? "\n" : ""];
     const ends: number[] = [];
     let size = parts.join("").length;
@@ -156,8 +155,8 @@ async function writeBytes(
 }
 
 /**
- * The size of the file in bytes, and whether its last line is incomplete. That may be because another hub is writing,
- * so an incomplete line counts only if the file does not grow.
+ * The size of the file in bytes, and whether its last line is incomplete. While the file grows, another hub is still
+ * writing the line, so it does not count as incomplete.
  */
 async function findEnd(handle: FileHandle): Promise<{ end: number; isCut: boolean }> {
   const last = Buffer.alloc(1);
@@ -173,7 +172,6 @@ async function findEnd(handle: FileHandle): Promise<{ end: number; isCut: boolea
   }
 }
 
-/** @returns whether the lock was acquired */
 async function acquireLock(lock: string): Promise<boolean> {
   try {
     const handle = await open(lock, "wx", 0o600);
@@ -187,7 +185,6 @@ async function acquireLock(lock: string): Promise<boolean> {
   return false;
 }
 
-/** Renames a file if it exists. */
 async function renameIfExists(from: string, to: string): Promise<void> {
   try {
     await rename(from, to);

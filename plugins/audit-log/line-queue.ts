@@ -1,7 +1,6 @@
 import { Buffer } from "node:buffer";
 import { clearTimeout, setTimeout } from "node:timers";
 
-/** The destination of the log lines. */
 export interface Sink {
   /** The file's path, for log messages. */
   readonly path: string;
@@ -37,11 +36,10 @@ export class LineQueue {
   readonly #retryDelays: NonNullable<LineQueueOptions["retryDelays"]>;
   /** The queued lines, oldest first. */
   #lines: string[] = [];
-  /** Size of all lines, in bytes. */
+  /** The total size of the queued lines, in bytes. */
   #size = 0;
-  /** Number of dropped lines that the file does not mention yet. */
+  /** Number of dropped lines that have not been reported in the file yet. */
   #dropped = 0;
-  /** Number of consecutive failed writes. */
   #failures = 0;
   #timer: Timer | undefined;
   /** The write in progress, which never rejects; undefined if there is none. */
@@ -68,7 +66,10 @@ export class LineQueue {
     this.#scheduleWrite(COLLECT_DELAY);
   }
 
-  /** Writes the queued lines, for at most `timeout` ms, and stops. Never rejects; repeated calls join the first. */
+  /**
+   * Writes the queued lines, for at most `timeout` ms, and stops. Never rejects; repeated calls return the first call's
+   * promise.
+   */
   close(timeout: number): Promise<void> {
     this.#closing ??= this.#close(timeout);
     return this.#closing;
@@ -97,7 +98,6 @@ export class LineQueue {
     }
   }
 
-  /** Schedules the next write, unless one is scheduled or running. */
   #scheduleWrite(ms: number): void {
     const isKnown = this.#timer !== undefined || this.#writing !== undefined;
     if (isKnown || this.#lines.length === 0 || this.#closing !== undefined) return;

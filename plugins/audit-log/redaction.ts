@@ -1,18 +1,17 @@
 import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 
-/** Replaces a masked value. */
 const MASK = `"•••"`;
 /** Maximum nesting that is searched; deeper values are masked if a path could match within them. */
 const MAX_DEPTH = 100;
 
-/** The rest of a path: a pattern for the next key, and what follows. */
+/** One step of a path: a pattern that the next key must match, and the step after it. */
 interface PathStep {
   /** `**` matches any number of keys, including none. */
   readonly glob: string;
   readonly next: PathStep | "end";
 }
 
-/** How far each path has matched: the steps that the next key is compared with, as in a nondeterministic automaton. */
+/** The steps of all paths with which the next key is compared. `end` means that a path has matched completely. */
 type PathState = ReadonlySet<PathStep | "end">;
 
 /**
@@ -52,7 +51,6 @@ export class Redaction {
 function mask(whole: Part, start: PathState): string {
   const { source } = whole;
   const pieces: string[] = [];
-  /** The index up to which the source has been copied to the result. */
   let copiedTo = 0;
   const visit = (part: Part, state: PathState): void => {
     if (state.has("end") || (part.kind === "closed" && state.size > 0)) {
@@ -68,7 +66,7 @@ function mask(whole: Part, start: PathState): string {
   return pieces.join("") + source.slice(copiedTo);
 }
 
-/** The state after a key has been matched. */
+/** The state inside the value of this key. */
 function advance(state: PathState, key: string): PathState {
   const name = key.toLowerCase();
   const steps: (PathStep | "end")[] = [];
@@ -96,7 +94,10 @@ function stateOf(steps: readonly (PathStep | "end")[]): PathState {
 function matchesKey(glob: string, name: string): boolean {
   let globIndex = 0;
   let nameIndex = 0;
-  /** The index of the last `*` in the glob, and the index in the name where its match was last assumed to end. */
+  /**
+   * Where to continue after a mismatch: `lastStar` is the index of the last `*` in the glob, `starEnd` the end of the
+   * text that this `*` matches so far.
+   */
   let lastStar = -1;
   let starEnd = 0;
   while (nameIndex < name.length) {

@@ -15,12 +15,12 @@ import { ResultCache } from "./store.ts";
 
 /*
  * Caches the results of tools without side effects. The cache key is the server, the tool and the arguments. A result
- * is removed when its TTL has passed, when space is needed, or when the server's state may have changed: after any call
- * of another of its tools that is neither declared read-only nor listed in `tools`, and when the server restarts or its
- * listing changes.
+ * is removed when its TTL has passed, when space is needed, or when the server's state may have changed: the server
+ * restarts, its listing changes, or another of its tools is called that is neither declared read-only nor listed in
+ * `tools`.
  *
- * Concurrent equal calls are all sent. A shared request would have to outlive the call that started it, but it ends
- * with that call's signal; and the other calls would miss its progress notifications, which extend their deadlines.
+ * Concurrent equal calls are all sent. A shared request would be cancelled together with the call that started it, and
+ * the other calls would miss its progress notifications, which extend their deadlines.
  */
 
 const options = v.strictObject({
@@ -48,7 +48,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
         const isReader = tool.definition.annotations?.["readOnlyHint"] === true;
         readers.set(tool, isNamed || isReader);
         if (!isNamed && !(settings.readOnly && isReader)) return next;
-        // Subscribe only once a tool is cached, because the subscription costs time at every call.
+        // Subscribe when the first tool is cached, not earlier, because the subscription costs time at every call.
         stopListening ??= host.subscribe(
           (event) => {
             if (!isCallEnd(event) || readers.isReadOnly(event.server, event.tool)) return;
@@ -110,9 +110,8 @@ function isCallEnd(
   return event.kind === "callFinished" || event.kind === "callCancelled";
 }
 
-/** The known tools, and which of them have no side effects. */
 class ReadOnlyTools {
-  /** The known tools by exposed name. */
+  /** The keys are the tools' exposed names. */
   readonly #tools = new Map<string, ToolInfo>();
   readonly #readOnly = new Set<string>();
 
@@ -122,7 +121,6 @@ class ReadOnlyTools {
     else this.#readOnly.delete(`${tool.server}\0${tool.name}`);
   }
 
-  /** Whether the tool is known to have no side effects. */
   isReadOnly(server: string, tool: string): boolean {
     return this.#readOnly.has(`${server}\0${tool}`);
   }

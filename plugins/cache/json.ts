@@ -6,8 +6,8 @@ import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 const MAX_DEPTH = 500;
 
 /**
- * The normalized JSON text: independent of white space, escapes and the order of keys. Numbers stay as written, and
- * members with duplicate keys all stay, in order: texts that a server could read differently stay different.
+ * The normalized JSON text, independent of white space, escapes and the order of keys. Numbers stay as written, and
+ * duplicate keys stay in order, because servers could read them differently.
  * @returns undefined if the text is malformed or nested too deep
  */
 export function normalize(json: string): string | undefined {
@@ -50,11 +50,11 @@ function unescapeScalar(text: string): string {
   return text.includes("\\") ? JSON.stringify(JSON.parse(text)) : text;
 }
 
-/** The `_meta` key of cached results: when the tool returned the result. */
+/** The `_meta` key under which a cached result has the time when the tool returned it. */
 const CACHED_KEY = "toolmux/cached";
 
 /**
- * The result with the time added to its `_meta`, otherwise unchanged.
+ * Adds the time to the `_meta` of a result, and changes nothing else.
  * @returns undefined if the result may not be cached: it is not complete, or it links to a resource that may be gone
  * later
  */
@@ -72,13 +72,13 @@ export function withCachedTime(json: string, time: Date): string | undefined {
   const member = `"${CACHED_KEY}":"${time.toISOString()}"`;
   if (meta === undefined)
     return insertMember(json, result.end - 1, `"_meta":{${member}}`, result.members.length);
-  // A `_meta` that is not an object cannot hold the time.
+  // If `_meta` is not an object, the time cannot be added.
   return meta.kind === "object"
     ? insertMember(json, meta.end - 1, member, meta.members.length)
     : json;
 }
 
-/** @param before number of members in front of the new one */
+/** Inserts a member into an object at index `at`. @param before number of members before it */
 function insertMember(text: string, at: number, member: string, before: number): string {
   return text.slice(0, at) + (before > 0 ? "," : "") + member + text.slice(at);
 }

@@ -58,7 +58,10 @@ export class ResultCache {
     return undefined;
   }
 
-  /** The group to pass to `put` for results of calls that begin now; invalid once the server's results are dropped. */
+  /**
+   * The server's current group, for `put` with the results of calls that begin now. `removeServer` makes the group
+   * invalid.
+   */
   groupOf(server: string): ServerGroup {
     const known = this.#groups.get(server);
     if (known !== undefined) return known;

@@ -44,8 +44,8 @@ export default definePlugin({
     };
     host.signal.addEventListener("abort", () => void end(), { once: true });
     return {
-      // A tool with an output schema must return structured content, which may be too large and cannot be cut: clients
-      // see the tools without their output schemas.
+      // Clients see the tools without their output schemas: a tool with an output schema must return structured
+      // content, which cannot be cut if it is too large.
       list: (items, server) => (server === SERVER ? items : items.map(withoutOutputSchema)),
       call(next, tool) {
         if (tool.server === SERVER) return next;

@@ -22,7 +22,7 @@ export interface ResultLimits {
 /** Where the cut text and omitted media are stored. */
 export interface OverflowStore {
   /**
-   * The exposed name of the tool that reads further pages; undefined if clients do not see the tool, so that no text is
+   * The exposed name of the tool that reads further pages; undefined if clients do not see the tool. Then no text is
    * stored.
    */
   tool(): string | undefined;
@@ -30,7 +30,7 @@ export interface OverflowStore {
   put(kept: StoredContent): string | undefined;
 }
 
-/** The separator between the texts of a result's entries. */
+/** Separates the texts of a result's entries. */
 const SEPARATOR = "\n\n";
 
 /**
@@ -65,11 +65,10 @@ function isTooLarge(item: ContentItem, { maxMedia }: ResultLimits): item is Medi
   return item.kind === "media" && item.data.length > maxMedia;
 }
 
-/** The structured content as a text entry, unless the entries repeat it. */
+/** A text entry with the structured content, or none if the entries contain the same data. */
 function lostStructuredContent(items: readonly ContentItem[], structured: string): TextItem[] {
   if (repeatsStructured(items, structured)) return [];
-  // This entry is too long to be shown as a whole, so its `json` is never used: only a part of its text gets into the
-  // result.
+  // This entry is too long to be shown as a whole, so only its `text` is used, never its `json`.
   return [{ kind: "text", json: structured, isText: false, text: structured }];
 }
 
@@ -94,7 +93,7 @@ function cutItems(items: readonly ContentItem[], max: number, store: OverflowSto
       continue;
     }
     const end = start + sizeOf(item.text);
-    // A text with unpaired surrogates is encoded anew, which replaces them: some clients cannot serialize them.
+    // A text with unpaired surrogates is re-encoded, which replaces them by U+FFFD: some clients cannot serialize them.
     if (end <= shown && item.text.isWellFormed()) content.push(item);
     else if (start < shown) {
       content.push(withText(item, bytes.toString("utf8", start, Math.min(end, shown))));
@@ -118,7 +117,7 @@ function replaceMedia(
   return writeText(describeMedia({ label: what, mimeType, size: data.length }, maxMedia, id));
 }
 
-/** The item with another text; a readable item that is no text entry becomes one. */
+/** The item with another text. An item that is not a text entry, such as a link, becomes a text entry. */
 function withText(item: TextItem, text: string): TextItem {
   if (!item.isText) return writeText(text);
   const json = rewrite(item.part ?? item.json, { text: JSON.stringify(text) });

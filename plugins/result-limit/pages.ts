@@ -1,8 +1,8 @@
 import { Buffer } from "node:buffer";
 
 /**
- * Where a text may be cut, in order of preference: the share of a page that may be given up, and the sequences after
- * which it is cut.
+ * Where a text may be cut, in order of preference: after one of `ends`, if at most this `share` of the page stays
+ * empty.
  */
 const BREAK_POINTS: readonly { readonly share: number; readonly ends: readonly string[] }[] = [
   { share: 1 / 4, ends: ["\n\n", "\r\n\r\n"] },
@@ -41,7 +41,7 @@ export function pageOf(text: Buffer, ends: readonly number[], page: number): str
   return end === undefined ? undefined : text.toString("utf8", ends[page - 2] ?? 0, end);
 }
 
-/** The end of the page that begins at `start`; the rest of the text is longer than a page. */
+/** The end of the page that begins at `start`. The rest of the text must be longer than a page. */
 function findPageEnd(text: Buffer, start: number, limit: number): number {
   const end = start + limit;
   for (const { share, ends } of BREAK_POINTS) {
@@ -58,7 +58,6 @@ function findPageEnd(text: Buffer, start: number, limit: number): number {
   return graphemeBoundary(text, end);
 }
 
-/** The last grapheme boundary at or before `end`. */
 function graphemeBoundary(text: Buffer, end: number): number {
   const at = codePointStart(text, end);
   const before = text[at - 1] ?? 0;
@@ -69,7 +68,7 @@ function graphemeBoundary(text: Buffer, end: number): number {
   const around = left + text.toString("utf8", at, codePointStart(text, at + GRAPHEME_WINDOW));
   const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
   const index = segmenter.segment(around).containing(left.length)?.index ?? 0;
-  // If no grapheme ends within the searched range, the grapheme is too long to be a readable character: it is split.
+  // If no grapheme boundary is in the searched range, the grapheme is split: it is too long to be a readable character.
   return index === 0 ? at : from + Buffer.byteLength(left.slice(0, index));
 }
 

@@ -29,13 +29,12 @@ export interface MediaItem {
 export interface ToolResult {
   readonly part: Part;
   readonly items: readonly ContentItem[];
-  /** `structuredContent` as JSON text. */
   readonly structured: string | undefined;
 }
 
 /** Parses a tool's result; undefined if it is malformed or has neither content nor structured content. */
 export function readResult(json: string): ToolResult | undefined {
-  // Three levels: the result, its content, and the entries.
+  // Three levels are read: the result, its content, and the entries.
   const part = readSpelling(json, 3);
   if (part?.kind !== "object") return undefined;
   const find = (key: string): Part | undefined =>
@@ -79,12 +78,12 @@ function readItem(part: Part, entry: unknown): ContentItem {
   return typeof inner === "string" ? { ...writing, text: `${String(uri)}\n${inner}` } : writing;
 }
 
-/** Whether the entries repeat the structured content, so that nothing is lost without it. */
+/** Whether the entries contain the same data as the structured content, so that the latter may be omitted. */
 export function repeatsStructured(items: readonly ContentItem[], structured: string): boolean {
   const value: unknown = JSON.parse(structured);
   if (entriesMatch(items, value)) return true;
-  // Servers wrap values other than objects, as `{"result": …}` or `{"content": …}`: the entries may repeat the inner
-  // value.
+  // Servers wrap an array or a scalar in an object, as `{"result": …}` or `{"content": …}`: the entries may contain
+  // only the inner value.
   const [inner, ...others] = isObject(value) ? Object.values(value) : [];
   return others.length === 0 && entriesMatch(items, inner);
 }

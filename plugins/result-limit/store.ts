@@ -1,7 +1,6 @@
 import type { Buffer } from "node:buffer";
 import { randomBytes } from "node:crypto";
 
-/** Stored content of a result that was cut. */
 export type StoredContent = StoredText | StoredMedia;
 
 export interface StoredText {
@@ -20,7 +19,6 @@ export interface StoredMedia {
   readonly bytes: Buffer;
 }
 
-/** The clock of the store. */
 export interface Clock {
   /** The monotonic time, in ms. */
   now(): number;
@@ -66,7 +64,7 @@ export class ContentStore {
     this.#clock = clock;
   }
 
-  /** Total size in bytes. */
+  /** In bytes. */
   get size(): number {
     return this.#size;
   }

@@ -1,13 +1,15 @@
 import type { Schema } from "./keywords.ts";
 
-/** A repaired schema. */
 export interface RepairedSchema {
   readonly schema: unknown;
-  /** Whether it may accept values that the original rejects. It accepts every value that the original accepts. */
+  /**
+   * Whether the repaired schema may accept values that the original rejects. It always accepts every value that the
+   * original accepts.
+   */
   readonly isWider: boolean;
 }
 
-/** A schema that is being changed. */
+/** A schema that is changed step by step; the original object stays as it is. */
 export class EditableSchema {
   isWider = false;
   readonly #original: Schema;
@@ -40,7 +42,7 @@ export class EditableSchema {
     if (this.has(keyword)) this.#copyForChange().delete(keyword);
   }
 
-  /** Deletes keywords that may have rejected values, so the schema may accept more than before. */
+  /** Deletes keywords, and records that the schema may accept more values than before. */
   widen(...keywords: readonly string[]): void {
     for (const keyword of keywords) this.delete(keyword);
     this.isWider = true;

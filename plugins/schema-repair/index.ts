@@ -4,9 +4,9 @@ import { sanitizeName } from "./notes.ts";
 import { repair } from "./repair.ts";
 
 /*
- * Repairs tools' JSON Schemas. A model's provider that rejects one tool's schema rejects every request that lists the
- * tool, and so all of the user's tools. A repaired schema accepts everything that it accepted before; tools with a
- * schema that cannot be repaired are hidden. Each change is logged once.
+ * Repairs tools' JSON Schemas. If a model's provider rejects the schema of one tool, it rejects every request that
+ * lists the tool, so the user can use no tool at all. A repaired schema accepts everything that it accepted before;
+ * tools with a schema that cannot be repaired are hidden. Each change is logged once.
  */
 
 const options = v.strictObject({
@@ -15,7 +15,8 @@ const options = v.strictObject({
 });
 
 /**
- * Maximum number of changes that are remembered as logged: servers whose tools keep changing would add more endlessly.
+ * Maximum number of changes that are remembered as logged. Without a limit, servers whose tools keep changing would
+ * fill the memory.
  */
 const MAX_REMEMBERED = 10_000;
 /** Maximum number of tool names in a log line. */

@@ -3,7 +3,6 @@
  * its schemas has a value of another form.
  */
 
-/** A schema that is an object. */
 export type Schema = Readonly<Record<string, unknown>>;
 
 export function isObject(value: unknown): value is Schema {
@@ -15,7 +14,6 @@ export function isSchema(value: unknown): value is Schema | boolean {
   return typeof value === "boolean" || isObject(value);
 }
 
-/** Keywords whose value is a schema. */
 export const SCHEMA_KEYWORDS = [
   "additionalProperties",
   "contains",
@@ -80,7 +78,7 @@ export const TYPES: readonly unknown[] = [
   "string",
 ];
 
-/** For each of the other keywords: whether a value is valid for it. */
+/** For each of the other keywords, a function that checks a value. */
 export const VALUE_CHECKS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,
@@ -154,8 +152,8 @@ function isNameList(value: unknown): boolean {
 }
 
 /**
- * A regular expression that JavaScript accepts without the `u` flag: not all implementations insist on the strict
- * syntax.
+ * Whether JavaScript accepts the regular expression without the `u` flag: not all implementations require the strict
+ * syntax that `u` demands.
  */
 export function isPattern(value: unknown): boolean {
   if (!isString(value)) return false;

@@ -8,10 +8,12 @@ export interface SchemaLocation {
 const MAX_LOCATIONS = 3;
 const MAX_NAME_LENGTH = 40;
 
-/** The note for a removed `$schema`: it has no effect, and many schemas need it, so it deserves no warning. */
+/**
+ * The note for a removed `$schema`. It causes no warning, because many schemas have the keyword and removing it has no
+ * effect.
+ */
 export const SCHEMA_KEYWORD_REMOVED = "the mark of an older draft left out";
 
-/** The changes of a schema and their locations, for the log. */
 export class ChangeNotes {
   readonly #changes = new Map<string, { readonly places: Set<string>; count: number }>();
 
@@ -23,12 +25,10 @@ export class ChangeNotes {
       change.places.add(formatLocation(location));
   }
 
-  /** Whether no change deserves a warning. */
   get isMinor(): boolean {
     return [...this.#changes.keys()].every((what) => what === SCHEMA_KEYWORD_REMOVED);
   }
 
-  /** Adds the changes of another list. */
   merge(others: ChangeNotes): void {
     for (const [what, { places, count }] of others.#changes) {
       const done = this.#changes.get(what) ?? { places: new Set(), count: 0 };

@@ -60,7 +60,7 @@ export function rewriteOlderKeywords(draft: EditableSchema, dialect: DialectOpti
     const rest = draft.get("additionalItems");
     draft.delete("additionalItems");
     draft.delete("items");
-    // Beside `prefixItems`, the meaning of an array-valued `items` is ambiguous, so `prefixItems` is dropped.
+    // It is unclear what an array-valued `items` means beside `prefixItems`, so `prefixItems` is dropped, too.
     if (draft.has("prefixItems")) draft.widen("prefixItems");
     else if (items.length > 0) draft.set("prefixItems", items);
     if (isSchema(rest)) draft.set("items", rest);
@@ -72,7 +72,7 @@ export function rewriteOlderKeywords(draft: EditableSchema, dialect: DialectOpti
   splitDependencies(draft, dialect);
 }
 
-/** Replaces `dependencies` (up to draft-07) by its two successors of 2019-09. */
+/** Replaces `dependencies` (up to draft-07) by `dependentRequired` and `dependentSchemas` (since 2019-09). */
 function splitDependencies(
   draft: EditableSchema,
   { note, ignoresRefSiblings }: DialectOptions,

@@ -17,15 +17,13 @@ const MAX_VALUES = 200_000;
 const MAX_UNFOLDED = 100_000;
 
 /**
- * Why a reference has to be removed: it has no target, or it closes a cycle. `type`: the `type` of the target, if
+ * Why a `$ref` has to be removed: it has no target, or it is part of a cycle. `type` is the `type` of the target, if
  * known.
  */
 export type InvalidReference =
   { readonly to: "missing" } | { readonly to: "cycle"; readonly type: string | undefined };
 
-/** Facts about a whole schema that the repair of its parts needs. */
 export interface SchemaAnalysis {
-  /** Schemas whose `$ref` has to be removed. */
   readonly invalidReferences: ReadonlyMap<Schema, InvalidReference>;
   readonly hasReferences: boolean;
   /** Whether any schema uses `unevaluatedItems` or `unevaluatedProperties`. */
@@ -108,7 +106,8 @@ const SINGLE_SCHEMA_KEYWORDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * All schemas within a schema, itself included, and whether references in them are relative to an `$id` of their own.
+ * The schema and all its subschemas. The value is true if references in a subschema are resolved against the `$id` of a
+ * subschema, not against the root.
  */
 function collectSchemas(root: Schema): Map<Schema, boolean> {
   const schemas = new Map<Schema, boolean>([[root, false]]);

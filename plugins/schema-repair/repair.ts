@@ -11,7 +11,6 @@ import {
 } from "./root.ts";
 import { SchemaRepairer } from "./repairer.ts";
 
-/** The outcome of a repair. */
 export type RepairResult =
   | { readonly kind: "unchanged" }
   /**
@@ -24,13 +23,12 @@ export type RepairResult =
       readonly isMinor: boolean;
       readonly text: string;
     }
-  /** `fault`: why the schema cannot be repaired. */
   | { readonly kind: "unrepairable"; readonly fault: string };
 
 /** `arguments`: an input schema, read by models' providers; `results`: an output schema, read by clients only. */
 export type Purpose = "arguments" | "results";
 
-/** Maximum number of rounds: a repair may make another one necessary, but each round leaves less to repair. */
+/** Maximum number of rounds. Several may be needed, because one repair can make another one necessary. */
 const MAX_ROUNDS = 20;
 
 /**

@@ -19,7 +19,7 @@ import type { ChangeNotes, SchemaLocation } from "./notes.ts";
 export interface RepairerOptions extends SchemaAnalysis {
   /** Whether keywords beside a `$ref` are ignored, as in drafts up to draft-07. */
   readonly ignoresRefSiblings: boolean;
-  /** Whether the targets of references may have been widened. */
+  /** Whether schemas that a `$ref` leads to may accept more than before the repair. */
   readonly areTargetsWider: boolean;
   /** Whether the schema is sent to models' providers, which require more than the standard. */
   readonly isForModels: boolean;
@@ -113,15 +113,14 @@ export class SchemaRepairer {
     for (const keyword of SCHEMA_LIST_KEYWORDS) {
       const list = draft.get(keyword);
       if (!draft.has(keyword) || (Array.isArray(list) && list.length > 0)) continue;
-      // `items` applies to the elements after those of `prefixItems`, so it cannot stay without `prefixItems`.
+      // Without `prefixItems`, `items` would apply to all elements instead of the later ones, so it is removed, too.
       drop(keyword, ...(keyword === "prefixItems" ? ["items"] : []));
     }
     for (const keyword of SCHEMA_MAP_KEYWORDS) {
       const map = draft.get(keyword);
       const isValid =
         isObject(map) && (keyword !== "patternProperties" || Object.keys(map).every(isPattern));
-      // `additionalProperties` applies to the names that this keyword does not match, so it cannot stay without the
-      // keyword.
+      // Without this keyword, `additionalProperties` would apply to more names than before, so it is removed, too.
       if (draft.has(keyword) && !isValid) drop(keyword, "additionalProperties");
     }
   }
@@ -168,7 +167,7 @@ export class SchemaRepairer {
     }
   }
 
-  /** If a widened subschema makes the parent narrower, the parent's keyword is removed or replaced. */
+  /** Removes or replaces keywords, such as `not`, with which a wider subschema makes its parent narrower. */
   #adjustToWidened(draft: EditableSchema, keyword: string): void {
     draft.isWider = true;
     if (keyword === "not") draft.delete("not");

@@ -13,7 +13,6 @@ const MAX_TEXT = 2000;
 export type RootResult =
   { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
 
-/** Sets the root's type to object. */
 export function setObjectType(
   schema: Schema,
   notes: ChangeNotes,
@@ -27,7 +26,7 @@ export function setObjectType(
   return { schema: { ...schema, type: "object" } };
 }
 
-/** Resolves a reference at the root. */
+/** Replaces a `$ref` at the root by the schema that it refers to. */
 export function resolveRootReference(schema: Schema, notes: ChangeNotes): Schema {
   const target = Object.hasOwn(schema, "$ref")
     ? resolveReference(schema, schema["$ref"])
@@ -61,12 +60,11 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   );
   const required = new Set(namesIn(schema["required"]));
   const isClosed = schema["additionalProperties"] === false;
-  // Whether flattening loses no constraint.
   let isLossless = found.length === 1 && found[0] === "allOf";
   const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
     for (const [name, uses] of argumentSchemasOf(shapes)) {
-      // An alternative that does not mention the argument accepts any value for it, so the union does, too.
+      // If one alternative does not mention the argument, any value is accepted.
       const isFree = mode === "any" && uses.open < open;
       if (isClosed || properties.has(name)) isLossless = false;
       else properties.set(name, isFree ? descriptionOnly(uses) : combineSchemas(uses, mode));
@@ -86,7 +84,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
     add(shapes, keyword === "allOf" ? "all" : "any");
   }
   notes.add(`${found.join(", ")} at its root left out`);
-  // Drop `unevaluated…` too: without the removed keywords, it is unknown which members are evaluated.
+  // Without the removed keywords, it is unknown which members count as evaluated, so `unevaluated…` is removed, too.
   const removed: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
   const kept = Object.entries(schema).filter(([key]) => !removed.includes(key));
   const whole = {
@@ -99,7 +97,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   return { schema: whole, text: `The arguments also have to match this JSON Schema: ${rest}` };
 }
 
-/** The arguments that a schema describes. */
+/** What a schema says about its arguments, in a form that can be combined with others. */
 interface ObjectShape {
   readonly properties: Schema;
   readonly required: ReadonlySet<string>;
@@ -120,7 +118,7 @@ const SHAPE_KEYWORDS = [
 /** @returns undefined if the schema accepts no object */
 function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   let schema = part;
-  // The loop ends: cyclic references have been removed before.
+  // The loop ends because cyclic references were removed earlier.
   while (isObject(schema) && Object.hasOwn(schema, "$ref") && !isObject(schema["properties"])) {
     schema = resolveReference(root, schema["$ref"]);
   }
@@ -137,7 +135,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   };
 }
 
-/** The schemas that several shapes have for the same argument. */
+/** The schemas that a set of shapes has for one argument. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
   /** How many of the shapes that have this argument accept other arguments, too. */
@@ -162,7 +160,7 @@ function combineSchemas({ schemas }: ArgumentSchemas, mode: "all" | "any"): unkn
   return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
 }
 
-/** A schema with only the first description among the given schemas. */
+/** A schema without constraints that has the first description among these schemas. */
 function descriptionOnly({ schemas }: ArgumentSchemas): Schema {
   const descriptions = schemas.filter(isObject).map(({ description }) => description);
   const description = descriptions.find((text) => typeof text === "string");

@@ -11,12 +11,10 @@ import type {
  * uses; `OAuthAuthorizer` (`oauth-authorizer.ts`), which implements it; `ServerCredentials` (`credentials.ts`), the
  * tokens of one server. Start with `oauth-authorizer.ts`, then `credentials.ts` and `login.ts`.
  *
- * Options of an authorization: its cancellation and the reporting of progress.
+ * Options of an authorization.
  */
 export interface AuthorizationOptions {
-  /** Cancels the authorization. */
   readonly signal: AbortSignal;
-  /** Called with each step. */
   readonly onProgress: (progress: AuthorizationProgress) => void;
 }
 
@@ -25,8 +23,8 @@ export interface Authorizer {
   /** The credentials for the requests of a new connection. */
   credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials;
   /**
-   * Obtains an authorization, if necessary with a login by the user; from then on the server's credentials use it.
-   * Concurrent calls for the same server share one run.
+   * Obtains an authorization, if necessary with a login by the user; later requests to the server use it. Concurrent
+   * calls for the same server share one run.
    * @throws {HubError} unauthorized, unreachable, or the signal's reason
    */
   authorize(
@@ -36,8 +34,8 @@ export interface Authorizer {
     control: AuthorizationOptions,
   ): Promise<void>;
   /**
-   * Resolves when no token exchange is in progress: a process that exits earlier may lose a rotated refresh token.
-   * Never rejects.
+   * Resolves when no token exchange is in progress. If a process exits earlier, it may lose a refresh token that the
+   * server has just replaced. Never rejects.
    */
   settled(): Promise<void>;
 }

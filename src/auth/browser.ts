@@ -1,13 +1,15 @@
 import type { Env } from "../base/paths.ts";
 
-/** The settings that determine how a browser is opened. */
 export interface BrowserEnvironment {
   readonly env: Env;
   /** The value of `process.platform`. */
   readonly platform: string;
 }
 
-/** How long the command is watched, in ms: a command that still runs then is taken for the browser itself. */
+/**
+ * How long to wait for the command to end, in ms. A command that still runs after that is assumed to be the browser
+ * itself.
+ */
 const WATCH_TIME = 3000;
 
 /**
@@ -50,8 +52,8 @@ async function runCommand(command: string, args: readonly string[], env: Env): P
   const { spawn } = await import("node:child_process");
   return new Promise((resolve) => {
     try {
-      // The browser outlives the hub and must not write to its output. It gets neither toolmux's secrets nor its owner
-      // tag.
+      // The browser outlives the hub and must not write to its output. It gets none of toolmux's own variables, because
+      // they may hold secrets.
       const childEnv = Object.entries(env).filter(([name]) => !name.startsWith("TOOLMUX_"));
       const child = spawn(command, args, {
         env: Object.fromEntries(childEnv),

@@ -3,9 +3,9 @@ import type { IncomingMessage, ServerResponse, Server } from "node:http";
 import process from "node:process";
 import { errnoCodeOf } from "../process/process-table.ts";
 
-/** The local HTTP server that receives the redirect of an authorization server. */
+/** A local HTTP server that receives the browser's redirect at the end of a login. */
 export interface CallbackServer {
-  /** The redirect URI to register and send, unchanged. */
+  /** The redirect URI. It must be registered and sent exactly like this. */
   readonly redirectUri: string;
   /** Resolves with the query parameters of the redirect that has this `state`; rejects with the signal's reason. */
   wait(state: string, signal: AbortSignal): Promise<URLSearchParams>;
@@ -55,7 +55,7 @@ export async function openCallbackServer(port: number): Promise<CallbackServer |
           if (params === undefined) return NOT_FOUND_PAGE;
           respond = () => NOT_FOUND_PAGE;
           signal.removeEventListener("abort", onAbort);
-          // Waits until the page is sent, because the caller closes all connections afterwards.
+          // Resolve only after the page is sent, because the caller then closes all connections.
           void shown.then(() => resolve(params));
           return params.has("error") ? DENIED_PAGE : SUCCESS_PAGE;
         };
@@ -80,7 +80,7 @@ function readRedirect(
   state: string,
 ): URLSearchParams | undefined {
   if (method !== "GET" || url.length > MAX_URL_LENGTH) return undefined;
-  // A different Host means DNS rebinding.
+  // A different Host header indicates a DNS rebinding attack.
   if (headers.host !== `${HOST}:${port}`) return undefined;
   const base = `http://${HOST}`;
   if (!URL.canParse(url, base)) return undefined;

@@ -40,7 +40,7 @@ export function splitScopes(text: string | undefined): readonly string[] {
 }
 
 interface Scheme {
-  /** The scheme's name in lower case; the names of the parameters are in lower case, too. */
+  /** In lower case, like the names of the parameters. */
   readonly scheme: string;
   readonly parameters: Map<string, string>;
 }

@@ -15,7 +15,7 @@ type ClientCredentialsOptions = Pick<
 >;
 
 /**
- * Requests a token with the client credentials grant: the secret or private key is in the manifest.
+ * Requests a token with the client credentials grant, using the secret or private key in the manifest.
  * @throws {HubError} unauthorized, unreachable
  */
 export async function requestClientCredentials(

@@ -26,15 +26,14 @@ export interface ScopeChoice {
   readonly isInsufficient: boolean;
   readonly bearerChallenge: BearerChallenge;
   readonly authServer: AuthorizationServer;
-  /** The token before this authorization. */
   readonly previous: StoredToken | undefined;
   readonly grant: StoredToken["grant"];
 }
 
 /**
- * The scopes to request: the configured ones, else those of the challenge, else those in the resource metadata; and all
- * that were requested before, so that a new token has no fewer rights than the old one. Empty: the authorization
- * server's default.
+ * The scopes to request: those in the manifest or on the command line, else those of the challenge, else those in the
+ * resource metadata. Scopes that were requested before are added, so that a new token has no fewer rights than the old
+ * one. Empty: the authorization server's default.
  */
 export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const { configured, isInsufficient, bearerChallenge, authServer, previous, grant } = choice;
@@ -44,8 +43,8 @@ export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const base = configured === undefined ? demanded : [...configured, ...additional];
   const scopes = new Set([...requestedBefore, ...base]);
   const supported = authServer.metadata?.scopes_supported;
-  // Some authorization servers issue a refresh token only with the scope `offline_access`; others reject scopes that
-  // they do not list.
+  // Some authorization servers issue a refresh token only with the scope `offline_access`. It is requested only where
+  // it is listed, because others reject scopes that they do not list.
   if (
     grant === "authorizationCode" &&
     scopes.size > 0 &&
@@ -92,7 +91,6 @@ export class AttemptGuard {
     this.#now = now;
   }
 
-  /** Records a login. */
   recordLogin(): void {
     this.#logins = [...this.#logins, this.#now()];
   }
@@ -106,9 +104,7 @@ export class AttemptGuard {
     return true;
   }
 
-  /**
-   * Checks whether another login can help. @param stored the stored token @throws {HubError} unauthorized if it cannot
-   */
+  /** Throws if another login cannot help. @param stored the stored token @throws {HubError} unauthorized */
   checkLogin(bearerChallenge: BearerChallenge, stored: StoredToken | undefined): void {
     if (bearerChallenge.status === 403 && !isStepUp(bearerChallenge, stored)) {
       const scopes =
@@ -135,7 +131,6 @@ export type LockFunction = <T>(
 export interface TokenCacheOptions {
   /** The name of the token in the store. */
   readonly name: string;
-  /** The server's URL. */
   readonly url: URL;
   readonly store: SecretStore;
   readonly lock: LockFunction;
@@ -149,7 +144,7 @@ export class TokenCache {
   readonly #options: TokenCacheOptions;
   #token: StoredToken | undefined;
   #isLoaded = false;
-  /** A token that could not be stored, and the access token in the store that it replaces. */
+  /** A token that could not be stored, and (`replaced`) the older access token that the store still has. */
   #unsaved: { readonly token: StoredToken; readonly replaced: string | undefined } | undefined;
 
   constructor(options: TokenCacheOptions) {
@@ -170,7 +165,7 @@ export class TokenCache {
   async load(): Promise<StoredToken | undefined> {
     const { store, name, url } = this.#options;
     const stored = await loadToken(store, name, url);
-    // A token that another process has stored since is newer than the unsaved token in memory.
+    // If the store no longer has the `replaced` token, another process has stored a newer token than the unsaved one.
     if (this.#unsaved?.replaced !== stored?.access) this.#unsaved = undefined;
     this.#token = this.#unsaved?.token ?? stored;
     this.#isLoaded = true;
@@ -178,8 +173,8 @@ export class TokenCache {
   }
 
   /**
-   * Stores the token before it is used, because the previous one may be invalid already. If storing fails, this process
-   * still uses the token until another process stores another one.
+   * Stores a token; to be called before the token is used, because the previous one may already be invalid. If storing
+   * fails, this process uses the token from memory until another process stores one.
    */
   async save(token: StoredToken): Promise<void> {
     const replaced = this.#unsaved === undefined ? this.#token?.access : this.#unsaved.replaced;
@@ -258,7 +253,7 @@ export class SharedOperation {
     return running;
   }
 
-  /** Ends the operation for later callers: they start a new one. */
+  /** Aborts the operation if it still runs; later callers start a new one. */
   #end(running: RunningOperation, reason: unknown): void {
     if (this.#running === running) this.#running = undefined;
     running.abort.abort(reason);
@@ -280,7 +275,7 @@ export interface ServerCredentialsOptions {
   readonly openUrl: LoginOptions["openUrl"];
 }
 
-/** What an authorization at the server needs, with the values that were resolved for the last connect. */
+/** The settings, headers and `fetch` for an authorization at the server, as resolved for its last connection. */
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
@@ -297,8 +292,8 @@ export interface ScopeRequest {
 type AttemptControl = Pick<LoginOptions, "signal" | "onProgress">;
 
 /**
- * Time limit for a token refresh, in ms. Longer than for other requests: abandoning the response may lose a rotated
- * refresh token.
+ * Time limit for a token refresh, in ms. It is longer than for other requests, because the response may contain the
+ * only valid refresh token.
  */
 const EXCHANGE_TIMEOUT = 30_000;
 
@@ -328,7 +323,7 @@ export class ServerCredentials {
       : cached.access;
   }
 
-  /** The stored token, loaded at first use. @throws {HubError} as the store */
+  /** The stored token, loaded at first use. @throws {HubError} if the store fails */
   stored(): Promise<StoredToken | undefined> {
     return this.#cache.get();
   }
@@ -408,8 +403,7 @@ export class ServerCredentials {
           signal: limited,
           onProgress,
         });
-      // If the user asked for the login, its time limit starts only when it has the lock: the wait for the lock does
-      // not count.
+      // If the user asked for the login, the wait for the lock does not count towards the login's time limit.
       if (scopeRequest.forceLogin === true)
         await underLock(signal, () => this.#withLoginTimeout(signal, work));
       else
@@ -441,8 +435,8 @@ export class ServerCredentials {
     await this.#cache
       .withLock(() => this.#cache.save(newToken))
       .catch((error: unknown) => {
-        // The token could not be stored. This process has it in memory, which is enough unless the caller only wanted
-        // to log in.
+        // The token could not be stored, so only this process has it. That is an error only if the user asked for the
+        // login.
         if (scopeRequest.forceLogin === true) throw error;
       });
   }
@@ -546,8 +540,8 @@ export class ServerCredentials {
   }
 
   /**
-   * Checks that a changed issuer may receive the client's secret: a server may name any issuer, but
-   * `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized
+   * If the issuer has changed, checks that the new one may receive the client's secret: a server may name any issuer,
+   * but `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized
    */
   #checkIssuer(previous: string, current: string, { clientSecret, issuer }: OAuthSettings): void {
     if (previous === current || clientSecret === undefined || issuer !== undefined) return;
@@ -556,7 +550,7 @@ export class ServerCredentials {
   }
 
   /**
-   * Renews the token; concurrent callers share one run. The run itself is never aborted: the server may already have
+   * Renews the token; concurrent callers share one run. The run is never aborted, because the server may already have
    * replaced the refresh token.
    */
   #renew(
@@ -596,7 +590,10 @@ export class ServerCredentials {
     return undefined;
   }
 
-  /** A token that cannot be stored is still used by this process: the previous one may no longer be valid. */
+  /**
+   * Stores the token. If that fails, this process still uses the token, because the previous one may no longer be
+   * valid.
+   */
   async #save(token: StoredToken): Promise<StoredToken> {
     await this.#cache.save(token).catch(() => {});
     return token;

@@ -8,7 +8,6 @@ import { oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import { type AuthorizationServerMetadata, loadSdk } from "./sdk.ts";
 
-/** The authorization server of an MCP server. */
 export interface AuthorizationServer {
   /** The issuer identifier, as in the metadata. */
   readonly issuer: string;
@@ -37,7 +36,6 @@ export interface DiscoveryOptions {
   readonly fetch: SdkFetch;
 }
 
-/** The used members of protected resource metadata (RFC 9728). */
 interface ResourceMetadata {
   readonly resource: string;
   readonly issuers: readonly string[];
@@ -56,8 +54,7 @@ export async function discoverAuthorizationServer(
     const reason = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
     throw unauthorizedError(server, reason);
   }
-  // If no issuer is named, the MCP specification of 2025-03-26 applies: the server is its own authorization server, or
-  // has the metadata at its origin.
+  // If no issuer is named, the issuer is the server's origin, as in the MCP specification of 2025-03-26.
   const origin = new URL("/", url).href;
   const issuerUrl = configured ?? advertised[0] ?? origin;
   const metadata = await findMetadata(issuerUrl, options);
@@ -146,7 +143,7 @@ interface RawResourceMetadata {
   readonly scopes_supported?: unknown;
 }
 
-/** Limits of a list: entries, and characters of each. The entries become parts of URLs. */
+/** Maximum number of entries of a list, and of characters per entry. The entries become parts of URLs. */
 const MAX_LIST = { entries: 100, length: 500 };
 
 function readStrings(value: unknown): readonly string[] {
@@ -156,8 +153,8 @@ function readStrings(value: unknown): readonly string[] {
 }
 
 /**
- * Checks that the resource in the metadata is this server: otherwise this server would get a token that was issued for
- * another resource, and could use it there.
+ * Checks that the resource in the metadata is this server. Otherwise a malicious server could get a token for another
+ * resource, and use it there.
  */
 async function checkResource(
   { resource }: ResourceMetadata,
@@ -212,7 +209,6 @@ const PROBE_REQUESTS = [
 
 export interface ChallengeProbe {
   readonly url: URL;
-  /** The headers in the manifest. */
   readonly headers: Readonly<Record<string, string>>;
   readonly fetch: Fetch;
   readonly signal: AbortSignal;

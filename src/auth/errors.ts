@@ -24,7 +24,7 @@ export function loginRequiredError(server: string, reason: string): HubError {
 /**
  * Converts an error at an authorization server, without texts that may repeat a request's secrets.
  * @param activity when the error happened, such as "after the login"
- * @param isRetryable the user has not been involved yet, so the authorization may be retried
+ * @param isRetryable whether the authorization may be retried, because the user has not been involved yet
  */
 export function oauthErrorOf(
   thrown: unknown,
@@ -89,7 +89,7 @@ export function quoteText(text: string): string {
   return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
 }
 
-/** A word as it must be typed in a shell. */
+/** Quotes a word for a shell, if necessary. */
 export function quoteArgument(name: string): string {
   return /^[\w.:@/-]+$/.test(name) ? name : `'${name.replaceAll("'", `'\\''`)}'`;
 }

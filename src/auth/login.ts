@@ -35,8 +35,8 @@ export interface LoginOptions extends RegistrationOptions {
 }
 
 /**
- * If the login is cancelled earlier than this, in ms, the user is assumed to have declined; later, the page may have
- * been an error page.
+ * Time since the start of the login, in ms. If the login is cancelled earlier, the user has probably declined; if
+ * later, the page may have shown an error.
  */
 const LIKELY_STUCK_AFTER = 60_000;
 
@@ -56,11 +56,12 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
     redirected.catch(() => {});
     const startedAt = clock.now();
     options.onProgress({ step: "openingBrowser", url });
-    // The browser command may run as long as the browser is open, so the redirect ends this wait, too.
+    // The browser command may run until the browser is closed, so the redirect ends this wait, too.
     await Promise.race([options.openUrl(url, server), redirected.catch(() => {})]);
     options.onProgress({ step: "waitingForCallback" });
     const params = await redirected.catch(async (error: unknown) => {
-      // The page may only have shown that the client is unknown: register again next time.
+      // The page may have shown an error because the server does not know the client any more: register again next
+      // time.
       const wasLong = clock.now() - startedAt >= LIKELY_STUCK_AFTER;
       if (client.kind === "registered" && wasLong)
         await forgetRegistration(authServer.issuer, store);
@@ -97,7 +98,6 @@ async function openCallback(options: LoginOptions): Promise<CallbackServer> {
 
 interface PreparedLogin {
   readonly url: string;
-  /** The PKCE code verifier. */
   readonly verifier: string;
   readonly state: string;
 }
@@ -170,7 +170,6 @@ function describeErrorCode(code: string): string {
   return `its authorization server answered "${quoteText(code)}" to the login`;
 }
 
-/** Tokens in the form in which they are stored. */
 export function storedTokenOf(
   tokens: OAuthTokens,
   client: ClientRegistration,

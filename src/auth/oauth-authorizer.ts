@@ -133,7 +133,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
       const token = storedToken ?? (await obtainToken(credentials, signal));
       return token === undefined ? { ...keyHeaders } : bearer(token);
     };
-    /** With `auth = "auto"` an unreadable store matters only if the server requires a token. */
+    /** With `auth = "auto"`, an unreadable store is an error only if the server requires a token. */
     const ignoreIfOptional = (error: unknown): undefined => {
       const isOptional = auth === "auto" && error instanceof HubError;
       if (!isOptional || error.code !== "storeBroken") throw error;
@@ -207,8 +207,8 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
 }
 
 /**
- * Returns a function that throws an error again, with the manifest's secrets redacted: the error may quote a response
- * of the server that repeats them.
+ * Returns a function that rethrows an error with the manifest's secrets redacted: the error may quote a server's
+ * response that contains them.
  */
 function redactingThrower({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   return (thrown) => {

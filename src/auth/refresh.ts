@@ -23,18 +23,18 @@ export interface RefreshOptions {
 }
 
 /**
- * The result of a refresh: another token; or none, because the refresh token is no longer valid, and perhaps the client
- * is not, either.
+ * The result of a refresh: a new token, or `invalid` if the refresh token is no longer valid. `isClientInvalid`: the
+ * client's registration is not valid, either.
  */
 export type RefreshResult =
   | { readonly kind: "renewed"; readonly token: StoredToken }
   | { readonly kind: "invalid"; readonly isClientInvalid: boolean };
 
 /**
- * Exchanges a refresh token for new tokens. The refresh token may be rotated: the result has to be stored before it is
- * used.
- * @throws {HubError} unreachable; or serverRefused if the manifest's client is rejected: the stored token may still be
- * valid
+ * Exchanges a refresh token for new tokens. The server may replace the refresh token, so the result has to be stored
+ * before it is used.
+ * @throws {HubError} unreachable; serverRefused if the manifest's client is rejected: then the stored token may still
+ * be valid
  */
 export async function refreshToken(
   stored: StoredToken,
@@ -97,7 +97,7 @@ function metadataOf({
   };
 }
 
-/** Revokes the tokens at the authorization server (RFC 7009). @returns whether it has confirmed that */
+/** Revokes the tokens at the authorization server (RFC 7009). @returns whether the server confirmed it */
 export async function revokeToken(
   stored: StoredToken,
   { settings, server, fetch }: RefreshOptions,

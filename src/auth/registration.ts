@@ -11,7 +11,8 @@ import {
 } from "./sdk.ts";
 
 /**
- * The name of a stored entry: a readable part, and a hash of the whole key. All characters are allowed in every store.
+ * The name of an entry in the secret store: a readable part, and a hash of the whole key. It has only characters that
+ * every store allows.
  */
 export async function storeName(
   kind: "server" | "client",
@@ -53,7 +54,6 @@ export interface ClientRegistration {
   readonly secret?: string | undefined;
   /** The client authentication method that the authorization server has assigned. */
   readonly method?: string | undefined;
-  /** The registered redirect URI. */
   readonly redirect?: string | undefined;
   /** When the secret expires, in ms since the epoch; undefined: never. */
   readonly expires?: number | undefined;
@@ -171,7 +171,10 @@ async function requestRegistration(
   }
 }
 
-/** Prefers no client authentication: a native app cannot keep a secret. undefined: the server's default */
+/**
+ * Chooses no client authentication if possible, because a native app cannot keep a secret. undefined: the server's
+ * default
+ */
 function chooseAuthMethod(metadata: AuthorizationServerMetadata | undefined): string | undefined {
   const methods = metadata?.token_endpoint_auth_methods_supported;
   return ["none", "client_secret_basic", "client_secret_post"].find((method) =>

@@ -27,8 +27,8 @@ export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly UR
 }
 
 /**
- * Makes a `fetch` for URLs that a server names: only https except on loopback, no address in a narrower network than
- * the server's own (protection against SSRF), and limits on time and size.
+ * Makes a `fetch` for URLs that a server names. It requires https except on loopback, refuses addresses in a narrower
+ * network than the server's own (protection against SSRF), and limits time and size.
  */
 export function makeSafeFetch({
   server,
@@ -86,7 +86,7 @@ function checkEncryption(url: URL, server: string): URL {
   );
 }
 
-/* Scopes of addresses. A server may name only addresses of its own scope or a wider one. */
+/* Scopes of addresses, from wide to narrow. A server may name only addresses of its own scope or a wider one. */
 const PUBLIC = 0;
 const PRIVATE = 1;
 const LOOPBACK = 2;
@@ -142,7 +142,7 @@ async function readLimited(response: Response, server: string): Promise<Response
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const responseHeaders = new Headers(headers);
-  // These headers describe the body as it was transferred, before it was decoded.
+  // These headers describe the body as it was transferred, for example compressed, but this body is decoded.
   responseHeaders.delete("content-encoding");
   responseHeaders.delete("content-length");
   return new Response(hasBody ? new Blob(chunks) : null, {

@@ -4,7 +4,6 @@ export const loadSdk = () => import("@modelcontextprotocol/client");
 
 type Sdk = Awaited<ReturnType<typeof loadSdk>>;
 
-/** Metadata of an authorization server. */
 export type AuthorizationServerMetadata = NonNullable<
   Awaited<ReturnType<Sdk["discoverAuthorizationServerMetadata"]>>
 >;
@@ -12,7 +11,6 @@ export type AuthorizationServerMetadata = NonNullable<
 /** The response of a token endpoint. */
 export type OAuthTokens = Awaited<ReturnType<Sdk["refreshAuthorization"]>>;
 
-/** Client id and secret. */
 export type ClientInformation = Parameters<Sdk["refreshAuthorization"]>[1]["clientInformation"];
 
 /** Adds the client authentication to a token request. */

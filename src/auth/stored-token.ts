@@ -44,13 +44,14 @@ export async function loadToken(
   return stored.url === url.href ? stored : undefined;
 }
 
-/** Stores the token. @throws {HubError} if it cannot be stored */
+/** @throws {HubError} if the token cannot be stored */
 export function saveToken(store: SecretStore, name: string, token: StoredToken): Promise<void> {
   return store.set(name, JSON.stringify({ form: FORMAT_VERSION, ...token }));
 }
 
 /**
- * A token is renewed when less than this share of its lifetime is left, and also less than `REFRESH_MARGIN` (in ms).
+ * A token is renewed when its remaining time is less than this share of its lifetime and less than `REFRESH_MARGIN` (in
+ * ms).
  */
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;

@@ -6,7 +6,7 @@ import type { Alert, AlertKind, EventBus } from "./events.ts";
  */
 export class Alerts {
   readonly #bus: EventBus;
-  /** `reasons`: the alert of each connection, by connection key, newest last. */
+  /** `reasons`: the alert as each connection raised it, by connection key, newest last. */
   readonly #raised = new Map<
     string,
     { readonly alert: Alert; readonly reasons: Map<ConnectionKey, Alert> }
@@ -17,7 +17,7 @@ export class Alerts {
     this.#bus = bus;
   }
 
-  /** All current alerts, oldest first. */
+  /** Oldest first. */
   get all(): readonly Alert[] {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }
@@ -44,7 +44,7 @@ export class Alerts {
     const current = this.#raised.get(key);
     const reasons = current?.reasons ?? new Map<ConnectionKey, Alert>();
     const previous = reasons.get(connection);
-    // Connections that fail alternately must not replace each other's text at every attempt.
+    // If two connections fail in turn with different texts, the alert must not change at every attempt.
     if (previous?.text === alert.text) return;
     reasons.delete(connection);
     reasons.set(connection, alert);
@@ -52,8 +52,8 @@ export class Alerts {
   }
 
   /**
-   * Clears what one connection (undefined: the server as a whole) has raised in alerts of these kinds. An alert that
-   * other connections have raised as well remains.
+   * Clears the alerts of these kinds that one connection has raised (undefined: the server as a whole). An alert that
+   * another connection has raised, too, remains.
    */
   clear(server: string, kinds: readonly AlertKind[], connection?: ConnectionKey): void {
     for (const key of kinds.map((kind) => alertKeyOf(server, kind))) {

@@ -9,11 +9,10 @@ export interface ByteInput {
   resume(): void;
 }
 
-/** A destination of bytes. */
 export interface ByteOutput {
   /**
-   * @returns undefined if more may be written at once, or a promise that settles when more may be written. It never
-   * rejects: when the stream breaks it settles, and later writes are discarded.
+   * @returns undefined if more may be written immediately, or a promise that settles when more may be written. The
+   * promise never rejects: if the stream breaks, it settles, and later writes are discarded.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after everything that was written. */
@@ -25,16 +24,12 @@ export interface ByteOutput {
   readonly retainsNoMemory?: true | undefined;
 }
 
-/** One interface over the byte streams of Bun, Node and the web. */
-
-/** Bun's `FileSink`. */
 export interface BunFileSink {
   write(bytes: Uint8Array): number | Promise<number>;
   flush(): number | Promise<number>;
   end(): number | Promise<number>;
 }
 
-/** Reads a web stream. */
 export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
   /** Settles when reading is resumed; undefined while it is not paused. */
   let resumed: Deferred<void> | undefined;
@@ -59,7 +54,6 @@ export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput 
   };
 }
 
-/** Writes to one of Bun's sinks. */
 export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): ByteOutput {
   let isBroken = false;
   const fail = (): void => {
@@ -91,7 +85,6 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
   };
 }
 
-/** Reads a Node stream. */
 export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   return {
     read(onChunk, onEnd) {
@@ -110,7 +103,6 @@ export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   };
 }
 
-/** Writes to a Node stream. */
 export function outputOfNodeStream(stream: NodeJS.WriteStream, onBroken: () => void): ByteOutput {
   let isBroken = false;
   let onDrain: (() => void) | undefined;

@@ -15,7 +15,6 @@ export interface ByteRange {
   readonly end: number;
 }
 
-/** The UTF-8 bytes of a text. */
 export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
@@ -27,7 +26,7 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
     : decoder.decode(bytes.subarray(start, end));
 }
 
-/** Maximum length of a cached text, in bytes. The constant after it is the number of cache slots, a power of two. */
+/** Maximum length of a cached text, in bytes. `TEXT_CACHE_SIZE` is the number of cache slots, a power of two. */
 const MAX_CACHED_TEXT = 64;
 const TEXT_CACHE_SIZE = 1024;
 const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] = Array.from(
@@ -36,10 +35,7 @@ const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefi
   },
 );
 
-/**
- * Like `textOf`, for short texts that recur, such as keys and names: they are looked up by their bytes, which costs a
- * tenth of decoding, and always give the same string, whose hash a Map does not compute again.
- */
+/** Like `textOf`, but caches short texts that recur, such as keys and names. A look-up costs a tenth of decoding. */
 export function cachedTextOf(bytes: Uint8Array, start: number, end: number): string {
   const length = end - start;
   if (length > MAX_CACHED_TEXT) return textOf(bytes, start, end);
@@ -64,15 +60,16 @@ export function startsWithAt(bytes: Uint8Array, at: number, pattern: Uint8Array)
 /**
  * A range of a typed array; much cheaper to create than a subarray.
  *
- * The rule of memory, for all bytes that are read or written:
- * - A piece that is sent is neither changed nor its memory reused by the sender.
- * - A chunk that was read belongs to its receiver: the source neither reads nor changes it again, nor reuses its memory.
- *   Messages and slices share the memory of their chunk, so nobody changes them, and everybody may keep them.
- * - Memory is detached only through slices with `isDetachable`. Only `LineReader` makes them: of chunks that own their
- *   memory (`ownsMemory`) and hold parts of one long line. They are written at most once, and not read afterwards: code
- *   that keeps the bytes longer copies them, and code that writes them several times uses `asShared`.
- * - Memory is filled again only by its own writer: `WriteBuffer` does so with the slab into which it copies small pieces.
- * - Memory is detached or filled again only after the write is complete, and only if the output has `retainsNoMemory`.
+ * The rules of memory, for all bytes that are read or written:
+ * - The sender of a piece neither changes the piece nor reuses its memory.
+ * - A chunk that was read belongs to its receiver: the source neither reads nor changes it again, nor reuses its
+ *   memory. Messages and slices share the memory of their chunk, so nobody changes them, and everybody may keep them.
+ * - Memory is detached (freed early) only through slices with `isDetachable`. Only `LineReader` makes such slices, from
+ *   chunks that own their memory (`ownsMemory`) and hold parts of one long line. Such a slice is written at most once,
+ *   and not read afterwards: code that keeps the bytes longer copies them, and code that writes them several times uses
+ *   `asShared`.
+ * - Only `WriteBuffer` reuses memory: the slab into which it copies small pieces.
+ * - Memory is detached or reused only after the write is complete, and only if the output has `retainsNoMemory`.
  */
 export interface ByteSlice extends ByteRange {
   readonly bytes: Uint8Array;
@@ -91,17 +88,16 @@ export function isDetachable(piece: Piece): piece is ByteSlice {
   return typeof piece === "object" && "isDetachable" in piece;
 }
 
-/** A slice whose memory may be detached after the write. */
 export function makeDetachableSlice(bytes: Uint8Array, start: number, end: number): ByteSlice {
   return { bytes, start, end, isDetachable: true };
 }
 
-/** The same piece, whose memory is kept when it is written. */
+/** The same piece, but its memory is not detached after the write. */
 export function asShared(piece: Piece): Piece {
   return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
-/** Frees the memory sooner than garbage collection would; the bytes and all others in their ArrayBuffer are gone. */
+/** Frees the memory at once, before garbage collection. All bytes in the same ArrayBuffer are gone, too. */
 export function detachMemory(bytes: Uint8Array): void {
   (bytes.buffer as ArrayBuffer).transfer(0);
 }
@@ -130,7 +126,6 @@ function copyOf(bytes: Buffer): Buffer {
   return copy;
 }
 
-/** Replaces a byte range. */
 export interface Edit extends ByteRange {
   readonly replacement: Piece;
 }
@@ -139,7 +134,7 @@ export function makeSlice(bytes: Uint8Array, start: number, end: number): ByteSl
   return { bytes, start, end };
 }
 
-/** A slice as a Buffer over the same memory. */
+/** A Buffer that shares the memory of a slice. */
 export function bufferOf({ bytes, start, end }: ByteSlice): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start);
 }
@@ -171,7 +166,6 @@ export function applyEdits(
   return piecesOfEdited({ bytes, start, end, edits: sortEdits([...edits]) });
 }
 
-/** The pieces of edited bytes. */
 export function piecesOfEdited({ bytes, start, end, edits }: EditedBytes): Piece[] {
   const pieces: Piece[] = [];
   let from = start;

@@ -18,8 +18,9 @@ export const systemClock: Clock = {
   },
 };
 
-// Grace periods for a server to exit, in ms. MCP clients wait about 2 s from closing the hub's stdin to SIGTERM, and 2
-// s more to SIGKILL. The first three together must stay below 2 s, so that no process is left by then.
+// Grace periods for a server to exit, in ms. MCP clients close the hub's stdin, send SIGTERM about 2 s later, and
+// SIGKILL 2 s after that. The first three periods together must stay below 2 s, so that no server is left when SIGTERM
+// arrives.
 
 /** From the end of the server's stdin to SIGTERM. */
 export const EOF_GRACE = 1000;
@@ -27,18 +28,20 @@ export const EOF_GRACE = 1000;
 export const TERM_GRACE = 500;
 /** From SIGKILL until the process table shows the exit; only a process that is stuck in the kernel takes longer. */
 export const KILL_GRACE = 250;
-/** For a hub to stop, in ms: longer than the sum of the above, with a margin for slow systems. */
+/**
+ * How long a hub may take to stop, in ms: longer than the three periods above together, with a margin for slow systems.
+ */
 export const STOP_LIMIT = 3000;
-/** At the exit of this process: from SIGKILL until none of its descendants is listed. */
+/** How long this process waits at its exit, after SIGKILL, until none of its descendants is in the process table. */
 export const EXIT_GRACE = 900;
-/** For reading the rest of a pipe whose writer has exited; a grandchild can keep such a pipe open forever. */
+/** How long the rest of a pipe is read after its writer has exited: a grandchild can keep the pipe open forever. */
 export const PIPE_DRAIN_GRACE = 250;
 
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
-    // After a long block, the event loop runs timers before it reads pipes: one more turn lets it read them before the
-    // time is over.
+    // After a long block, the event loop runs timers before it reads pipes. The inner timer gives it one more turn, in
+    // which it reads them.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);
@@ -86,10 +89,9 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
 
 export interface TimeLimit {
   readonly clock: Clock;
-  /** The time limit, in ms. */
+  /** In ms. */
   readonly after: number;
   readonly signal: AbortSignal;
-  /** The abort reason when the time is over. */
   readonly reason: () => Error;
 }
 

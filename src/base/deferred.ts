@@ -1,4 +1,4 @@
-/** A promise that is settled from outside: by whoever holds this object, once; later calls have no effect. */
+/** A promise that whoever holds this object can settle, once; later calls have no effect. */
 export interface Deferred<T> {
   readonly promise: Promise<T>;
   readonly resolve: (value: T) => void;

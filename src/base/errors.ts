@@ -76,7 +76,6 @@ export interface ErrorDetails {
   readonly step?: ConnectPhase | undefined;
   /** The last lines of the server's stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
-  /** The URI of the resource that the error is about. */
   readonly uri?: string | undefined;
   /** What to do next, for people: a full sentence or several lines. */
   readonly hint?: string | undefined;

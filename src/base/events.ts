@@ -58,13 +58,12 @@ export type HubEvent =
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string };
 
-/** A connection changed its state. */
 export interface StateEvent {
   readonly kind: "state";
   readonly server: string;
   /** The id of the client that the connection belongs to, unless the server is shared. */
   readonly client?: string;
-  /** The connection key of the profile that the connection is for; absent if the key is empty. */
+  /** The key of the connection (`ClientProfile.keys`); absent if it is empty. */
   readonly connection?: string;
   readonly from: StateName;
   readonly to: StateName;
@@ -98,7 +97,6 @@ export type EventListener = (event: HubEvent) => void;
 /** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
-  /** The kinds that at least one listener wants. */
   #wantedKinds: ReadonlySet<EventKind> | "all" = new Set();
   /** Events emitted during `atomically` or during delivery; delivered afterwards. */
   readonly #queue: HubEvent[] = [];
@@ -116,7 +114,7 @@ export class EventBus {
     if (!this.#isDeferring) this.#deliver();
   }
 
-  /** Runs `work` and delivers its events afterwards, so that no listener sees an intermediate state or interferes. */
+  /** Runs `work` and delivers its events afterwards, so that no listener runs in the middle of the work. */
   atomically<T>(work: () => T): T {
     if (this.#isDeferring) return work();
     this.#isDeferring = true;

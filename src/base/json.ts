@@ -5,8 +5,6 @@
  */
 import { type ByteRange, cachedTextOf, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
 
-/** Scans long strings four bytes at a time: arguments of 1 MB are mostly one string. */
-
 /** The bytes as 32-bit words, from the first aligned byte on. */
 export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Array {
   const start = (byteOffset + 3) & ~3;
@@ -14,11 +12,12 @@ export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Ar
 }
 
 /**
- * Skips words without a quote, a backslash or a control character. The test is whether a subtraction borrows into the
- * top bit of a byte. It does so for each of these characters, and for another byte only if one of them precedes it in
- * the same word.
+ * Skips 4-byte words that contain no quote, backslash or control character. In the test, a subtraction sets the top bit
+ * of each byte that is one of these characters; it sets the top bit of another byte only in a word that contains one of
+ * them, too.
  * @param int32View view of the bytes
- * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
+ * @param at the three bytes before it must be none of these characters, because the scan starts with the whole word
+ * that contains `at`
  * @returns the byte index of the first word that may contain one of these characters, or the end of the last word
  */
 export function skipPlainChars(
@@ -50,13 +49,15 @@ export interface JsonMember {
  * stack.
  */
 const MAX_DEPTH = 2048;
-/** No limit on nesting but the length of the text, at one byte of memory per level. For values that are skipped. */
+/** No limit on nesting, for values that are only skipped. Each level takes one byte of memory. */
 export const ANY_DEPTH = Number.POSITIVE_INFINITY;
-/** Maximum number of members or elements that are recorded: a short message must not exhaust memory. */
+/**
+ * Maximum number of recorded members or elements: each takes more memory than its text, so a message could exhaust the
+ * memory.
+ */
 const MAX_ITEMS = 100_000;
 const scratchStack = new Uint8Array(MAX_DEPTH);
 
-/** The bytes of JSON's tokens. */
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
 export const OPEN_BRACE = 0x7b;
@@ -71,7 +72,6 @@ export function parseRange(bytes: Uint8Array, range: ByteRange): unknown {
   return JSON.parse(textOf(bytes, range.start, range.end));
 }
 
-/** Whether a parsed value is a JSON object. */
 export function isJsonObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -126,8 +126,8 @@ export function scanObject(
 }
 
 /**
- * The members of the object at `at`, whatever the nesting of its values; none if it is no well-formed object. For
- * results that are relayed unread: brackets inside nested values are counted, not matched.
+ * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. For
+ * results that are relayed unread: in nested values, brackets are only counted.
  */
 export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember[] {
   const scanned = scanObject(bytes, at)?.items;
@@ -193,7 +193,7 @@ export function scanArray(
   }
 }
 
-/** Whether `test` holds for every value of the well-formed object at `at`; records nothing. */
+/** Whether `test` holds for every value of the well-formed object at `at`. */
 export function everyMemberValue(
   bytes: Uint8Array,
   at: number,
@@ -240,18 +240,17 @@ export class JsonObject {
     this.members = members;
   }
 
-  /** The object that a range starts with; an object without members if there is none, or it is not well-formed. */
+  /** The object at the start of a range; an object without members if there is none, or it is not well-formed. */
   static at(bytes: Uint8Array, range: Pick<ByteRange, "start"> | undefined): JsonObject {
     const items = range && scanObject(bytes, skipWhitespace(bytes, range.start))?.items;
     return new JsonObject(bytes, items ?? NO_MEMBERS);
   }
 
-  /** The object that a whole text is; an object without members if it is something else. */
+  /** The object in a text that consists of one object; an object without members for any other text. */
   static of(bytes: Uint8Array): JsonObject {
     return JsonObject.at(bytes, START);
   }
 
-  /** The member with that key. */
   member(key: string): JsonMember | undefined {
     return lastMember(this.members, key);
   }
@@ -272,7 +271,7 @@ export class JsonObject {
     return member && parseRange(this.bytes, member);
   }
 
-  /** The object; one without members if the value is something else, or missing. */
+  /** The object with that key; an object without members if the value is something else, or missing. */
   object(key: string): JsonObject {
     return JsonObject.at(this.bytes, this.member(key));
   }
@@ -289,7 +288,7 @@ export class JsonObject {
     return (member && scanArray(this.bytes, member.start)?.items) ?? NO_ELEMENTS;
   }
 
-  /** The elements of the array as objects; one without members for any other element. */
+  /** The elements of the array as objects. An element that is no object becomes an object without members. */
   objects(key: string): readonly JsonObject[] {
     return this.elements(key).map((element) => JsonObject.at(this.bytes, element));
   }
@@ -433,7 +432,6 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (lower >= 0x61 && lower <= 0x66);
 }
 
-/** Whether a byte is an ASCII digit. */
 export function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
@@ -481,15 +479,10 @@ function skipDigits(bytes: Uint8Array, at: number): number {
   return i;
 }
 
-/** The decoded text between two quotes. */
 function decodeString(bytes: Uint8Array, start: number, end: number): string {
   const text = cachedTextOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
 }
-
-/**
- * Edits that change objects in a JSON text and leave all other bytes as they are. These functions have no side effects.
- */
 
 /** Edits that remove members from an object. @param members all members, in order @param isRemoved tests a key */
 export function removeMembers(
@@ -500,8 +493,8 @@ export function removeMembers(
 ): Edit[] {
   const edits: Edit[] = [];
   /**
-   * Where a removal of the next member starts: behind the previous member, before the comma; behind the comma if all
-   * previous members are removed.
+   * Where the removal of the next member starts: after the previous member, before the comma; or after the comma if no
+   * member has been kept so far.
    */
   let from = object.start + 1;
   let isFirst = true;
@@ -515,7 +508,7 @@ export function removeMembers(
     }
     const to = isFirst ? next : end;
     const previous = edits.at(-1);
-    // Adjacent removals become one edit.
+    // Merges adjacent removals into one edit.
     const start = previous?.end === from ? previous.start : from;
     if (start < from) edits.pop();
     edits.push({ start, end: to, replacement: "" });

@@ -11,7 +11,6 @@ export interface LogEntry {
 /** Maximum size of the log of one server. */
 const LOG_LIMITS = { entries: 1000, characters: 1024 * 1024 };
 
-/** The last log lines of each server. */
 export class Logbook {
   readonly #logs = new Map<string, { entries: LogEntry[]; size: number }>();
 
@@ -31,7 +30,7 @@ export class Logbook {
     );
   }
 
-  /** The server's log lines, oldest first. */
+  /** Oldest first. */
   of(server: string): readonly LogEntry[] {
     return [...(this.#logs.get(server)?.entries ?? [])];
   }

@@ -6,7 +6,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 /** The environment the hub runs in. `platform` has the values of `process.platform`. */
 export interface SystemEnvironment {
   readonly env: Env;
-  /** The hub's working directory, absolute. */
+  /** Absolute. */
   readonly cwd: string;
   readonly platform: string;
 }
@@ -27,7 +27,8 @@ export function stateFolder(env: Env, platform: string): string {
 }
 
 /**
- * The home folder: HOME if it is absolute, else the system's. A relative HOME would lead into the working directory.
+ * The home folder: HOME if it is absolute, else the system's. A relative HOME would be resolved against the working
+ * directory.
  */
 export function homeFolder({ HOME }: Env): string {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;

@@ -108,7 +108,6 @@ export async function replacePrivate(
   }
 }
 
-/** Whether a path is that of a temporary file. */
 export function isTempFile(path: string): boolean {
   return TEMP_FILE_SUFFIX.test(path);
 }

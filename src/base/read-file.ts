@@ -10,7 +10,7 @@ export type FileReadResult =
 
 /**
  * Reads a regular file of at most `maxBytes`. Refuses anything else, so that no pipe or device can block. Reads
- * synchronously, because loading the asynchronous file API takes longer than all reads of a start.
+ * synchronously, because loading the asynchronous file API would take longer than all reads at start-up together.
  */
 export function readFileLimited(path: string, maxBytes: number): Promise<FileReadResult> {
   return Promise.resolve(readSync(path, maxBytes));

@@ -23,7 +23,7 @@ interface BunRuntime {
   serve(options: BunServeOptions): BunHttpServer;
 }
 
-/** The options of `Bun.serve` that are used. Handlers of `routes` match the path as it was sent. */
+/** The options of `Bun.serve` that are used. `routes` are matched with the path as it was sent, not decoded. */
 export interface BunServeOptions {
   readonly hostname: string;
   readonly port: number;
@@ -43,7 +43,6 @@ export type BunHttpHandler = (
   server: BunHttpServer,
 ) => Response | Promise<Response>;
 
-/** The server that `Bun.serve` starts. */
 export interface BunHttpServer {
   readonly port: number;
   /** Sets the idle timeout of the request's connection, in seconds. */
@@ -62,7 +61,6 @@ export type DenoHttpHandler = (
   info: { readonly completed: Promise<void> },
 ) => Promise<Response>;
 
-/** The options of `Deno.serve` that are used. */
 export interface DenoServeOptions {
   readonly hostname: string;
   readonly port: number;
@@ -72,7 +70,6 @@ export interface DenoServeOptions {
   onError(error: unknown): Response;
 }
 
-/** The server that `Deno.serve` starts. */
 export interface DenoHttpServer {
   readonly addr: { readonly port: number };
 }
@@ -109,8 +106,8 @@ export function ownCommand(): readonly [string, ...string[]] {
 }
 
 /**
- * The command that starts this program again, for files that outlive an upgrade: the path of `toolmux` in PATH if it
- * leads to this program, because a package manager moves that link; else as `ownCommand`.
+ * The command that starts this program again, for files that outlive an upgrade: the `toolmux` in PATH if it leads to
+ * this program, because a package manager updates that link; else the same as `ownCommand`.
  */
 export function installedCommand(
   env: Readonly<Record<string, string | undefined>>,
@@ -139,10 +136,8 @@ export function installedCommand(
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
-/** `Bun.serve`; undefined in other runtimes. */
 export const serveOnBun = bun && ((options: BunServeOptions): BunHttpServer => bun.serve(options));
 
-/** `Deno.serve`; undefined in other runtimes. */
 export const serveOnDeno =
   deno &&
   ((options: DenoServeOptions, handler: DenoHttpHandler): DenoHttpServer =>
@@ -208,13 +203,16 @@ export function ownStderr(): ByteOutput {
     : outputOfNodeStream(process.stderr, onBroken);
 }
 
-/** Bun's sink for a child's stdin, to which the Node stream writes. */
+/** Bun's sink behind a child's stdin. The Node stream writes to it, too. */
 export interface BunChildStdin extends BunFileSink {
-  /** Whether the child has closed its stdin: the stream discards later writes without an error. */
+  /** Whether the child has closed its stdin. Later writes are discarded without an error. */
   isClosed(): boolean;
 }
 
-/** Bun's sink under a child's stdin stream, for writes without the stream's own cost; undefined if there is none. */
+/**
+ * Bun's sink behind a child's stdin stream; undefined if there is none. Writing to the sink is cheaper than writing to
+ * the stream.
+ */
 export function bunChildStdinOf(stream: Writable): BunChildStdin | undefined {
   if (bun === undefined) return undefined;
   const keys = Object.getOwnPropertySymbols(stream);

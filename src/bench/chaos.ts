@@ -11,8 +11,8 @@ import type { BenchConnection } from "./target.ts";
 const TIMER_LATENESS = 2;
 
 /**
- * Timers exact to the microsecond: a system timer until 2 ms before the due time, then one turn of the event loop after
- * the other, each of which also reads input. Costs one CPU core only during those 2 ms.
+ * Timers exact to the microsecond: a system timer until 2 ms before the due time, then a check in every turn of the
+ * event loop, so that input is still read. The checks keep one CPU core busy, but only during those 2 ms.
  */
 export const preciseClock: Clock = {
   now: () => systemClock.now(),
@@ -50,8 +50,8 @@ const DEFAULT_CANCEL_DELAY = 10;
  */
 const ARRIVAL_POLL = { attempts: 10, pause: 20 };
 /**
- * Delay of the first kill, as a part of `killEvery`. If it were 1, a round as long as `killEvery` (or a multiple) would
- * end right at a kill, and nothing after it would be measured.
+ * When the first kill happens, as a part of `killEvery`. With 1, a round as long as `killEvery` would end exactly at a
+ * kill, and the effect of the kill would not be measured.
  */
 const FIRST_KILL_PART = 0.3;
 
@@ -65,7 +65,7 @@ export interface ChaosOptions {
 /** Kills servers and cancels calls during a measurement, and measures the effects. */
 export class Chaos implements LoadChaos {
   readonly #options: ChaosOptions;
-  /** Cancelled calls: call mark → time of the cancellation, in ms since the epoch. */
+  /** When each call was cancelled, in ms since the epoch, by the call's `CALL_MARK` value. */
   readonly #cancels = new Map<number, number>();
   readonly #recovery = new LatencyHistogram();
   #kills = 0;
@@ -87,14 +87,12 @@ export class Chaos implements LoadChaos {
     this.#untilKill = FIRST_KILL_PART * (options.chaos.killEvery ?? 0);
   }
 
-  /** Starts a round. */
   beginRound(): void {
     this.#responsesBefore = this.#options.target.responses;
     this.#isRunning = true;
     this.#armKill();
   }
 
-  /** Ends a round. */
   endRound(): void {
     this.#isRunning = false;
     this.#cancelKillTimer();

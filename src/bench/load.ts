@@ -15,10 +15,8 @@ import type { LoadSettingsResult } from "./result.ts";
 import { failureOfLoss, failureOf, type LevelStats } from "./stats.ts";
 import { BENCH_CLIENT, type BenchConnectionEvents } from "./target.ts";
 
-/** How calls are sent and cancelled. */
 export type RequestChannel = Pick<Session, "relay" | "cancel">;
 
-/** The options of a load run. */
 export interface LoadGeneratorOptions {
   /** The measured hub or server; it has no session while its connection is lost. */
   readonly target: {
@@ -168,7 +166,7 @@ export class LoadGenerator {
     caller.mark = nextMark++;
     caller.clearCancelTimer = undefined;
     caller.session = session;
-    // `relay` returns the id before a failed send is reported, which happens in a later turn of the event loop.
+    // If sending fails, that is reported only in a later turn of the event loop, when `caller.id` is already set.
     caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
     const cancelDelay = chaos?.onSent();
     if (cancelDelay === undefined) return;
@@ -263,17 +261,16 @@ class Caller implements PendingRequest {
   onProgress(): void {}
 }
 
-/** Closed or open loop, and the length of a level: a duration in ms, or a number of calls. */
+/** `Loop`: closed or open. `LevelLength`: a duration in ms, or a number of calls. */
 export type Loop = LoadSettingsResult["loop"];
 export type LevelLength = LoadSettingsResult["extent"];
 
-/** Rounding tolerance in ms: a call that is due by less counts as due. */
+/** Rounding tolerance in ms: a call that is due within this time counts as due. */
 const EPSILON = 1e-6;
 
 /**
- * When calls are sent. In a closed loop a call is due whenever a caller is idle. In an open loop the k-th
- * call is due at `start + k / rate`, whatever happened to earlier ones: nothing drifts, and a delayed call
- * keeps its due time.
+ * When calls are sent. In a closed loop a call is due whenever a caller is idle. In an open loop the k-th call is due
+ * at `start + k / rate`, even if earlier calls were late.
  */
 export class Schedule {
   readonly #loop: Loop;
@@ -351,7 +348,7 @@ export interface CallTemplate {
   readonly request: Request;
   /** The `Mcp-Param-*` headers for the arguments of the call; undefined in the legacy era. */
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
-  /** The edits that make a copy of the request the call with this mark. They do not change the id. */
+  /** The edits that put this mark into a copy of the request. They do not change the id. */
   rewrite(mark: number): RequestRewrite;
 }
 

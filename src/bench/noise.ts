@@ -8,8 +8,8 @@ interface HalfLevel {
 }
 
 /**
- * Whether the differences between hub and server are noise: in each half of the level the hub is compared with the
- * server; a difference is noise if it changes more from one half to the other than it is large.
+ * Whether the differences between hub and server are noise. Each is computed for both halves of the level: it is noise
+ * if the two halves differ by more than the difference itself.
  * @returns undefined if the level is too short to have two halves
  */
 export function findNoise(

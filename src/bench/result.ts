@@ -3,7 +3,6 @@
  * stated otherwise, sizes in bytes; null means unknown.
  */
 export interface BenchResult {
-  /** Version of this document's format. */
   readonly version: 1;
   readonly machine: MachineResult;
   /** Start time, ISO 8601. */
@@ -24,7 +23,6 @@ export interface MachineResult {
   readonly program: string;
 }
 
-/** The load applied to each subject. */
 export interface LoadSettingsResult {
   /** The tool's name in the list of the first subject. */
   readonly tool: string;
@@ -41,7 +39,6 @@ export interface LoadSettingsResult {
 }
 
 export interface ChaosResult {
-  /** Interval between kills of the server. */
   readonly killEvery: number | null;
   /** Delay added to each response of the server. */
   readonly delay: number | null;
@@ -106,8 +103,8 @@ export interface LatencyResult {
 export interface CancelResult {
   readonly count: number;
   /**
-   * How many cancellations were seen to reach the server, and how long after the client sent them; null if that cannot
-   * be observed.
+   * `seen`: how many cancellations were seen to reach the server. `latency`: how long after the client sent them. null
+   * if that cannot be observed.
    */
   readonly seen: number | null;
   readonly latency: LatencyResult | null;
@@ -120,7 +117,7 @@ export interface KillResult {
   /** `lost`: calls that were never answered. `strays`: responses that matched no pending call. */
   readonly lost: number;
   readonly strays: number;
-  /** Time from a kill to the first result of a call sent after it. */
+  /** Time from a kill until the first result of a call that was sent after the kill. */
   readonly recovery: LatencyResult | null;
 }
 
@@ -139,12 +136,11 @@ export interface CostResult {
   /** CPU time in ms, and per answered call in µs. */
   readonly cpu: number;
   readonly cpuPerCall: number;
-  /** Resident memory at the end of the level, and its maximum. */
+  /** Resident memory: `memory` at the end of the level, and its maximum. */
   readonly memory: number;
   readonly peak: number;
 }
 
-/** The cost of the hub at one level. */
 export interface OverheadResult {
   readonly concurrency: number;
   /** Added latency, in µs. */
@@ -156,14 +152,13 @@ export interface OverheadResult {
   readonly withinNoise?: NoiseResult | undefined;
 }
 
-/** Which differences change more from one half of the level to the other than they are large. */
+/** Which differences are noise: between the two halves of the level, they change by more than their own size. */
 export interface NoiseResult {
   readonly p50: boolean;
   readonly p99: boolean;
   readonly rate: boolean;
 }
 
-/** Progress events of a measurement. */
 export type BenchProgress =
   | { readonly kind: "starting"; readonly subject: string }
   | { readonly kind: "warmUp"; readonly subject: string; readonly concurrency: number }
@@ -171,7 +166,7 @@ export type BenchProgress =
       readonly kind: "span";
       readonly subject: string;
       readonly concurrency: number;
-      /** The completed part of the level, 0 to 1. */
+      /** From 0 to 1. */
       readonly done: number;
       readonly span: SpanResult;
     }

@@ -156,7 +156,7 @@ export class LevelRun {
     });
   }
 
-  /** The completed part of the level, 0 to 1. */
+  /** From 0 to 1. */
   #done(): number {
     const { extent } = this.#options.plan;
     const part =
@@ -180,25 +180,23 @@ export interface BenchPlan {
   readonly tool: string | undefined;
   /** Arguments of the calls, as the text of a JSON object. */
   readonly args: string;
-  /** Timeout of a call. */
   readonly timeout: number;
   /** Preferred era, if the subject supports both. */
   readonly era: Era;
-  /** The measured hub or server. */
   readonly subject: BenchSubject;
   /** For a comparison: finds the server behind the hub, and the tool's own name there. */
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }
 
-/** A server behind a hub, reached without it. */
+/** A server of a hub, reached without the hub. */
 export interface DirectServer {
   readonly subject: BenchSubject;
   readonly tool: string;
 }
 
 /**
- * Number of rounds per level if two subjects are compared. Every second round measures them in reverse order; as the
- * number is even, the first subject has both the first and the last turn.
+ * Number of rounds per level if two subjects are compared. Every second round measures them in reverse order. The
+ * number is even, so that each subject is first as often as second.
  */
 export const ROUNDS = 4;
 
@@ -224,7 +222,6 @@ export interface BenchOutcome {
   readonly failure: HubError | undefined;
 }
 
-/** A subject with an open connection, and its results so far. */
 interface MeasuredTarget {
   readonly target: BenchConnection;
   readonly template: CallTemplate;

@@ -19,7 +19,7 @@ const CURVE_PERCENTILES = [
   99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100,
 ];
 
-/** A latency histogram: constant memory however many values, three significant digits. */
+/** A latency histogram. Its memory does not grow with the number of values. */
 export class LatencyHistogram {
   readonly #histogram: Histogram;
 
@@ -81,7 +81,7 @@ export class LatencyHistogram {
   }
 }
 
-/** Converts histogram units to µs, with one decimal: a unit is a tenth of a µs. */
+/** Converts histogram units to µs, with one decimal. */
 function toMicros(units: number): number {
   return Math.round(units) / 10;
 }
@@ -93,7 +93,7 @@ const OTHER_KINDS = "others";
 /** Statistics of the calls of one subject at one level, over all rounds. Times are in ms. */
 export class LevelStats {
   readonly latency = new LatencyHistogram();
-  /** Latency from the time of sending; only in an open loop, where it differs from the due time. */
+  /** Latency since the call was sent. Only in an open loop: there, a call may be sent later than it is due. */
   readonly service: LatencyHistogram | undefined;
   readonly #errors = new Map<string, { count: number; example: string }>();
   readonly #redact: (text: string) => string;
@@ -126,19 +126,17 @@ export class LevelStats {
     this.#onSpan = onSpan;
   }
 
-  /** Starts a round. */
   beginRound(now: number): void {
     this.#roundStart = now;
     this.#spanStart = now;
   }
 
-  /** Ends a round; elapsed time continues with the next. */
+  /** Ends a round. The elapsed time stands still until the next round begins. */
   endRound(now: number): void {
     if (this.#recent.count + this.#spanErrors > 0) this.#closeSpan(now);
     this.#elapsed += now - this.#roundStart;
   }
 
-  /** A call was answered with a result. */
   answered(due: number, sent: number, now: number): void {
     this.calls++;
     this.latency.record(now - due);
@@ -157,7 +155,7 @@ export class LevelStats {
     else this.#errors.set(kind, { count, example: this.#redact(example) });
   }
 
-  /** Ends the current interval of the timeline if it is over. Must be called more often than intervals end. */
+  /** Ends the current interval of the timeline if it is over. Must be called more than once per interval. */
   roll(now: number): void {
     if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }
@@ -223,7 +221,7 @@ const IS_ERROR_KEY = Buffer.from('"isError"');
 const FALSE_VALUE = Buffer.from(":false");
 const SPACED_FALSE_VALUE = Buffer.from(": false");
 
-/** A fast search before parsing: most results have no `isError`, or `false`. */
+/** Whether the response has to be parsed: most results have no `isError`, or `false`. */
 function mayBeFailed(bytes: Buffer): boolean {
   const at = bytes.indexOf(IS_ERROR_KEY);
   if (at < 0) return mayBeIncomplete(bytes);

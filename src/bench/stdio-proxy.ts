@@ -13,9 +13,8 @@ import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams
 import { wallTime } from "./chaos.ts";
 import { CALL_MARK } from "./load.ts";
 
-/** Options of the stdio proxy in front of a server. */
 export interface StdioProxyOptions {
-  /** Folder for its report: a file named by its pid, with a line `<mark> <time>` for each cancellation. */
+  /** The folder of the proxy's report: a file named by its pid, with a line `<mark> <time>` for each cancellation. */
   readonly folder: string;
   /** Delay added to the server's output, in ms. */
   readonly delay: number;
@@ -25,7 +24,7 @@ export interface StdioProxyOptions {
 
 /** Size in bytes above which a message is forwarded without parsing: no cancellation is that long. */
 const MAX_MESSAGE = 64 * 1024 * 1024;
-/** Maximum number of calls remembered to match their cancellations. */
+/** Maximum number of calls that are remembered to recognize their cancellations. */
 const MAX_MARKS = 65_536;
 const QUOTED_MARK = `"${CALL_MARK}"`;
 
@@ -57,7 +56,8 @@ export async function runStdioProxy({
   const toServer = outputOfChild(child.stdin);
   input.read(
     (chunk) => {
-      // The chunk is parsed before it is written, so that a cancellation is reported with the time it arrives here.
+      // Parse the chunk before it is forwarded, so that the reported time of a cancellation is that of its arrival
+      // here.
       reader.push(chunk);
       const drained = toServer.write(chunk);
       if (drained === undefined) return;
@@ -85,7 +85,7 @@ export async function runStdioProxy({
   return code;
 }
 
-/** Observes client messages: remembers marked calls, and reports their cancellations. */
+/** Observes the client's messages: remembers calls with a `CALL_MARK`, and reports their cancellations. */
 class CancelObserver {
   readonly #report: (mark: number, time: number) => void;
   readonly #marks = new Map<string | number, number>();

@@ -26,7 +26,6 @@ const RECONNECT = { attempts: 50, pause: 100 };
 /** Interval between two `tools/list` requests while servers are still starting, in ms. */
 const RELIST_INTERVAL = 200;
 
-/** Events of the connection to a subject. */
 export interface BenchConnectionEvents {
   /** The connection is open again after it was lost. */
   reconnected(): void;
@@ -40,17 +39,14 @@ export class BenchConnection {
   readonly #era: Era;
   readonly #signal: AbortSignal;
   readonly #startTime = performance.now();
-  /** undefined while the connection is lost. */
   #session: CountingSession | undefined;
   readonly #closing = new AbortController();
-  /** Pending while reconnecting; undefined otherwise. */
   #reconnecting: Promise<void> | undefined;
   /** Why reconnecting was given up; undefined if it was not. */
   failure: HubError | undefined;
   #redact: (text: string) => string = (text) => text;
   /** Number of responses received in previous sessions, whether or not a call waited for them. */
   #earlierResponses = 0;
-  /** Receives events during a load run. */
   events: BenchConnectionEvents | undefined;
   /** Time from the start until the handshake was done, and until tools were listed, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
@@ -119,7 +115,6 @@ export class BenchConnection {
     return this.#session;
   }
 
-  /** The negotiated era. */
   get era(): Era {
     return this.#session?.era ?? this.#era;
   }
@@ -255,16 +250,15 @@ export interface BenchSubject {
   /** Only for a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
   readonly listWait?: number | undefined;
   /**
-   * Creates a transport to the subject and does not open it yet. A subject that is started runs in a process of its
-   * own. @throws {HubError} valueMissing
+   * Creates a transport to the subject without opening it. A subject that must be started runs in a process of its own.
+   * @throws {HubError} valueMissing
    */
   makeTransport(): Promise<ServerTransport>;
 }
 
 /** The stdio proxies in front of servers, which report through a shared folder. */
 export interface ProxyFolder {
-  /** Process ids of the proxies. */
   pids(): Promise<ReadonlySet<number>>;
-  /** Marked calls whose cancellation arrived: call mark → time in ms since the epoch. */
+  /** When each cancellation arrived, in ms since the epoch, by the call's `CALL_MARK` value. */
   cancels(): Promise<ReadonlyMap<number, number>>;
 }

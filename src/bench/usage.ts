@@ -41,7 +41,6 @@ class UsageSum {
     this.#peak = Math.max(this.#peak, this.#memory);
   }
 
-  /** Adds the CPU time used during a round. */
   add(samples: Iterable<ProcessSample>): void {
     for (const { isHub, cpu, cpuBefore } of samples) {
       if (isHub === this.#isHub) this.#cpu += cpu - cpuBefore;
@@ -62,16 +61,16 @@ class UsageSum {
 }
 
 /**
- * Interval for sampling known processes, in ms, and the minimum interval for listing all processes after one
- * has gone, in ms.
+ * Interval for sampling known processes, in ms. `LIST_INTERVAL`: minimum time between two listings of all processes
+ * after one has gone, in ms.
  */
 const SAMPLE_INTERVAL = 200;
 const LIST_INTERVAL = 1000;
 
 /**
- * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is
- * slow, so it is done outside of rounds, and only if the set may have changed; during a round the known
- * processes are sampled.
+ * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is slow, so it is
+ * done between rounds, and only if processes may have started or ended. During a round, only the known processes are
+ * sampled.
  */
 export class ProcessUsageMeter {
   readonly #target: BenchConnection;
@@ -79,7 +78,7 @@ export class ProcessUsageMeter {
   readonly #hub = new UsageSum(true);
   readonly #server = new UsageSum(false);
   #rounds = 0;
-  /** Time of the last listing of the system's processes, in ms. */
+  /** In ms. */
   #listedAt = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
@@ -95,7 +94,6 @@ export class ProcessUsageMeter {
     this.#timer = setInterval(() => void this.#poll(), SAMPLE_INTERVAL);
   }
 
-  /** Ends a round. */
   async endRound(): Promise<void> {
     clearInterval(this.#timer);
     const isSame = (await this.#sample()) && this.#rounds > 1;
@@ -104,7 +102,6 @@ export class ProcessUsageMeter {
     this.#server.add(this.#samples.values());
   }
 
-  /** @param calls number of answered calls */
   results(calls: number): { readonly hub?: CostResult; readonly server?: CostResult } {
     const hub = this.#hub.result(calls);
     const server = this.#server.result(calls);

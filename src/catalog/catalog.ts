@@ -70,7 +70,7 @@ export interface ExposureNote {
     | "idleFilter"
     /** The manifest has a setting for a tool or prompt that the server does not list, or that is hidden. */
     | "idleOverride"
-    /** The manifest overrides a member of a tool for which the server lists another value. */
+    /** The manifest sets a member of a tool to another value than the server does. */
     | "conflict"
     /**
      * The entry does not conform to the official schemas: it is shown with changes (conformed) or hidden (unreadable).
@@ -82,30 +82,28 @@ export interface ExposureNote {
 
 export interface ExposedList {
   /**
-   * Sorted by precedence: of two entries with the same name the first one gets it. Entries that the manifest renames
+   * Sorted by precedence: if two entries have the same name, the first one gets it. Entries that the manifest renames
    * come first.
    */
   readonly entries: readonly SectionEntry[];
   readonly notes: readonly ExposureNote[];
 }
 
-/** The input of `exposeList`. */
 export interface ExposeListInput {
   readonly server: string;
   readonly list: NamedKind;
   readonly items: readonly ListedItem[];
   readonly rules: ExposureRules;
-  /** The schema that entries are checked against. */
   readonly schemaRules: SchemaVariant;
   /**
-   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or made safe
+   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or characters
+   * were replaced
    */
   makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry;
   /** Lets plugins change the items that the filter allows. */
   transform?(items: readonly ListedItem[]): readonly ListedItem[];
 }
 
-/** Records a note on one entry. */
 export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: string) => void;
 
 /**
@@ -170,7 +168,8 @@ export function dropUnshowable(
 }
 
 /**
- * Returns the item in a form that official clients can read, with a note if it was changed or is hidden (undefined).
+ * Returns the item in a form that official clients can read; undefined if there is none. Adds a note if the item is
+ * changed or hidden.
  */
 export function conformForClients(
   item: ListedItem,
@@ -225,7 +224,7 @@ class LazyEntry implements SectionEntry {
 
   /**
    * @param name the exposed name
-   * @param fullName the name before it was shortened or made safe
+   * @param fullName the name before it was shortened or characters were replaced
    * @param edits edits of the item in addition to its name
    */
   constructor(
@@ -284,7 +283,7 @@ class LazyEntry implements SectionEntry {
     return this.#isOnlyRenamed && this.name === this.#item.key;
   }
 
-  /** Exposed names need no escaping; URIs may contain anything. */
+  /** An exposed name needs no JSON escaping, but a URI may contain any character. */
   get #nameJson(): Piece {
     return isNamed(this.#kind) ? `"${this.name}"` : utf8(JSON.stringify(this.name));
   }
@@ -344,7 +343,8 @@ export interface CatalogSource {
   readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): RouteTimeouts;
   /**
-   * Lets plugins change the tools that the filter allows. A source with this method may be used for one catalog only.
+   * Lets plugins change the tools that the filter allows. Such a source may be used for one catalog only: its list is
+   * cached, and a second catalog would not ask the plugins again.
    */
   transformTools?(tools: readonly ListedItem[]): readonly ListedItem[];
 }
@@ -357,7 +357,6 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
   readonly instructions: string | undefined;
   /** The capabilities of the servers, apart from those for their lists. */
   readonly capabilities: CombinedCapabilities;
-  /** Which entries are hidden, renamed or changed, and why. */
   readonly notes: readonly ExposureNote[];
 }
 
@@ -398,7 +397,6 @@ export function buildCatalog(
   return { ...sections, uris, instructions, capabilities, notes };
 }
 
-/** How exposed names are made, and the resource URIs that are exposed under other names. */
 interface NameSettings {
   readonly nameRules: NameRules;
   readonly sha256: Sha256;
@@ -510,7 +508,7 @@ function explainRename(
   return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
 }
 
-/** The schema rules for a server's entries. A server with cache hints is modern. */
+/** The schema rules for a server's entries. Only modern servers have cache hints. */
 function schemaRulesOf({ era, listing }: CatalogSource): SchemaVariant {
   if (era === "modern") return "modern";
   return listing.hints === undefined ? "legacy" : "wrapped";
@@ -554,8 +552,8 @@ function uriEntriesOf(
       const owner = entries.get(ownUri)?.server ?? (skillOwner === server ? undefined : skillOwner);
       const namedServer = decodeUri(ownUri)?.server;
       const namesHubServer = namedServer !== undefined && servers.has(namedServer);
-      // A relative URI (RFC 3986) is exposed as one that names its server, because some clients refuse a whole list for
-      // one relative URI.
+      // A relative URI (RFC 3986) is exposed in a form that names its server, because some clients refuse a whole list
+      // for one relative URI.
       const isUri = kind === "resourceTemplates" || URL.canParse(ownUri);
       const renamed = skillRoots.exposedUriOf(server, item.key);
       const isFree = owner === undefined && !namesHubServer && isUri;

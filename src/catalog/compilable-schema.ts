@@ -13,8 +13,8 @@ const isString = (value: unknown): boolean => typeof value === "string";
 const isBoolean = (value: unknown): boolean => typeof value === "boolean";
 
 /**
- * JSON Schema keywords whose value is one schema; the next two lists: keywords whose value is an array of schemas, and
- * an object of schemas.
+ * JSON Schema keywords whose value is one schema. In the next two lists, the value is an array of schemas, and an
+ * object of schemas.
  */
 const SINGLE_SCHEMA_KEYWORDS = [
   "not",
@@ -28,7 +28,6 @@ const SINGLE_SCHEMA_KEYWORDS = [
 const SCHEMA_ARRAY_KEYWORDS = ["allOf", "anyOf", "oneOf"];
 const SCHEMA_MAP_KEYWORDS = ["properties", "patternProperties"];
 
-/** The types that keyword values must have. */
 const KEYWORD_TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   ...Object.fromEntries(SINGLE_SCHEMA_KEYWORDS.map((key) => [key, isSchema])),
   ...Object.fromEntries(SCHEMA_ARRAY_KEYWORDS.map((key) => [key, Array.isArray])),
@@ -133,8 +132,8 @@ function isPattern(text: string): boolean {
 }
 
 /**
- * Whether the schema's `$ref` leads back to the schema through nothing but other `$ref`s. Ajv does not end with such a
- * chain, unless it leads to the root.
+ * Whether following `$ref`s from the schema leads into a loop. Ajv never finishes such a loop, unless the root is part
+ * of it.
  */
 function isCircular(root: Schema, schema: Schema): boolean {
   const passed = new Set<unknown>();

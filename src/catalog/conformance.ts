@@ -26,8 +26,8 @@ import { isCompilable } from "./compilable-schema.ts";
 import { KEY_MEMBERS, type Kind, type ListedItem, MAX_ENTRY_DEPTH, readItem } from "./listing.ts";
 
 /**
- * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
- * output schema is wrapped in an object schema later (protocol/translate.ts).
+ * The schema of the client's era. `wrapped`: the legacy schema, for a tool of a modern server; the tool's output schema
+ * is wrapped in an object schema later (protocol/translate.ts).
  */
 export type SchemaVariant = "legacy" | "wrapped" | "modern";
 
@@ -135,7 +135,6 @@ class EntryCheck {
     for (const i of indices) this.#removedPaths.push(`${path}[${i}]`);
   }
 
-  /** Replaces or adds a value. */
   setValue(edit: Edit, path: string): void {
     this.edits.push(edit);
     this.#setPaths.push(path);
@@ -327,8 +326,8 @@ function sameForAllRules(rules: Rules): Readonly<Record<SchemaVariant, Rules>> {
 }
 
 /**
- * @param members all members of the entry; undefined if there are more than the scanner records: then nothing is
- * checked
+ * @param members all members of the entry. If it is undefined, because there are more than the scanner records, nothing
+ * is checked
  */
 function checkEntry(
   check: EntryCheck,
@@ -384,7 +383,7 @@ function checkInput(
   }
 }
 
-/** The root keywords of a tool's schema that the MCP schema gives a type. */
+/** The keywords at the root of a tool's schema whose type the MCP schema prescribes. */
 const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
 
 /**
@@ -470,10 +469,7 @@ function checkModernOutput(check: EntryCheck, at: ByteRange, path: string): bool
 
 const SURROGATE_PREFIXES = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
 
-/**
- * Whether the bytes may contain an escaped surrogate. False is certain, true is not; the check costs two native
- * searches.
- */
+/** Whether the bytes may contain an escaped surrogate. A fast check: true may be wrong, false never is. */
 function mayHaveSurrogates(bytes: Uint8Array): boolean {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   return SURROGATE_PREFIXES.some((sign) => buffer.includes(sign));

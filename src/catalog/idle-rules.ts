@@ -6,13 +6,13 @@ import { type Kind, KIND_NOUNS, type ListedItem } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 import { type SkillRules, skillNameOf } from "./skills.ts";
 
-/** Settings by the server's own name of a tool or prompt. */
+/** The manifest's tables whose keys are a server's own names of tools or prompts. */
 const TABLES = ["describe", "meta", "annotations", "rename", "timeout"] as const;
 
 /**
  * Notes on the globs and names in a server's rules for tools or prompts that match nothing.
  * @param listed what the server lists
- * @param shown what of it the filter and the plugins allow
+ * @param shown the part of `listed` that the filter and the plugins allow
  */
 export function idleRulesOf(
   server: string,
@@ -40,7 +40,9 @@ export function idleRulesOf(
   return notes;
 }
 
-/** Notes on the globs in a server's rules for skills that match none. @param listed the skills that it lists */
+/**
+ * Notes on the globs in a server's rules for skills that match no skill. @param listed the skills that the server lists
+ */
 export function idleSkillRulesOf(
   server: string,
   rules: SkillRules,

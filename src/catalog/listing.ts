@@ -14,7 +14,6 @@ import {
 } from "../base/json.ts";
 import { mergeSkillsCapability } from "./skills.ts";
 
-/** The kinds of items that servers list. */
 export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "skills"] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -35,7 +34,7 @@ export interface ListedItem {
   /** The name that requests use: the server's own name, URI or URI template. */
   readonly key: string;
   readonly bytes: Uint8Array;
-  /** The ranges of the key in the bytes: the value of each member with that name. */
+  /** Where the key is in the bytes: the value of each member that holds it, as a member may occur twice. */
   readonly keys: readonly ByteRange[];
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
@@ -45,7 +44,7 @@ export interface ListedItem {
   readonly original?: Uint8Array;
 }
 
-/** Whether clients may be shown the item, as far as that does not depend on the client's era. */
+/** False if no client can be shown the item. If true, the client's era may still decide. */
 export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }
@@ -57,7 +56,6 @@ export type ConformanceCheck = (
   members: readonly JsonMember[],
 ) => boolean;
 
-/** One page of a list result. */
 export interface ListPage {
   readonly items: readonly ListedItem[];
   /** The number of entries without a usable key; no request can name them. */
@@ -112,7 +110,7 @@ export function readPage(
   };
 }
 
-/** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. One scan finds both in the usual case. */
+/** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. */
 function scanEntries(
   bytes: Uint8Array,
   at: number,
@@ -131,10 +129,10 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   skills: "uri",
 };
 
-/** The members read of a page. */
+/** The members of a page that are read. */
 const PAGE_MEMBERS = mapKinds((kind) => [kind, "nextCursor"]);
 
-/** The members read of an entry. */
+/** The members of an entry that are read. */
 const READ_MEMBERS = mapKinds((kind) => [KEY_MEMBERS[kind], "_meta"]);
 
 /** Reads one entry; undefined if it is not an object with a key. */
@@ -221,12 +219,10 @@ export function mapKinds<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> 
   };
 }
 
-/** Everything that a server lists, by kind. */
 export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 
 /** The listing of one server: its lists, instructions and capabilities. */
 export interface ServerListing extends ItemsByKind {
-  /** The server's `instructions`. */
   readonly instructions: string | undefined;
   /** The cache hints of its lists; undefined for a legacy server, whose protocol has none. */
   readonly hints?: CacheHints | undefined;
@@ -238,20 +234,18 @@ export interface ServerListing extends ItemsByKind {
 
 export type ListMetas = Readonly<Partial<Record<Kind, string>>>;
 
-/** Capabilities by name, each with its settings. */
 export type CapabilitySettings = Readonly<Record<string, object>>;
 
 /** What a server declares, apart from the capabilities for its lists (lifecycle, capability negotiation). */
 export interface ServerCapabilities {
-  /** `resources.subscribe` */
+  /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The era whose form of tasks the server supports; undefined: no tasks. */
+  /** The era whose form of tasks the server supports; undefined: it supports no tasks. */
   readonly tasks?: "legacy" | "modern" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
 }
 
-/** The combined capabilities of all servers that a client sees. */
 export interface CombinedCapabilities {
   readonly canSubscribe: boolean;
   readonly tasks: Readonly<Record<"legacy" | "modern", boolean>>;
@@ -268,7 +262,6 @@ export interface CacheHint {
 
 export type CacheHints = Readonly<Partial<Record<Kind, CacheHint>>>;
 
-/** The result must not be cached. */
 export const NO_CACHING: CacheHint = { ttlMs: 0, cacheScope: "private" };
 
 export const EMPTY_LISTING: ServerListing = {
@@ -330,8 +323,8 @@ export function mergeListMetas(kind: Kind, listings: readonly ServerListing[]): 
 }
 
 /**
- * Combines the servers' capabilities. While some server's capabilities are not known, every capability that cannot be
- * announced to clients later is announced, because that server may have it.
+ * Combines the servers' capabilities. Some capabilities cannot be announced to clients later, so these are announced as
+ * long as one server's capabilities are not known.
  * @param listings in the order of the manifest
  * @param isComplete whether `listings` has the known listing of every server
  */

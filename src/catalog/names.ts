@@ -13,7 +13,6 @@ export interface NameRules {
  */
 export interface NameOwner {
   readonly server: string;
-  /** The server's own name of the tool or prompt. */
   readonly remoteName: string;
 }
 
@@ -63,8 +62,8 @@ function base32(bytes: Uint8Array): string {
 }
 
 /**
- * Whether a name matches a glob: `*` stands for any characters, `?` for one. Takes time proportional to at most the
- * product of both lengths, because servers choose the names.
+ * Whether a name matches a glob: `*` stands for any characters, `?` for one. The time is at most proportional to the
+ * product of both lengths, so that a server cannot slow the hub down by its names.
  */
 export function matchesGlob(glob: string, name: string): boolean {
   const [pattern, text] = [Array.from(glob), Array.from(name)];

@@ -7,11 +7,9 @@ import { JsonObject, readString } from "../base/json.ts";
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type UriRenamer = (uri: string) => string | undefined;
 
-/** The exposed URIs of all servers in one catalog. */
 export class ExposedUris {
-  /** The owner of each skill. */
   readonly skills: SkillRoots;
-  /** Renamed single resources, by server, then by the server's own URI. */
+  /** The exposed URIs of renamed resources, by server, then by the server's own URI. */
   readonly #resources: ReadonlyMap<string, ReadonlyMap<string, string>>;
 
   constructor(resources: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillRoots) {

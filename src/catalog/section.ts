@@ -23,7 +23,6 @@ export interface Route {
   readonly item: ListedItem | undefined;
 }
 
-/** The route to a listed item. */
 export interface ListedRoute extends Route {
   readonly item: ListedItem;
 }
@@ -47,16 +46,13 @@ export interface SectionEntry {
   readonly route: ListedRoute;
   /** Returns the same object each time. */
   readonly bytes: Uint8Array;
-  /** Appends the entry's bytes to the pieces of a list result. */
   appendTo(pieces: Piece[]): void;
 }
 
 /** Entries per page of a list. Large, because some clients read only the first page. */
 const PAGE_SIZE = 1000;
 
-/** Properties of a section besides its entries. */
 export interface SectionInfo {
-  /** How long the list may be cached. */
   readonly cacheHint: CacheHint;
   /** The modern servers that may have entries in the section. */
   readonly modernServers: ReadonlySet<string>;
@@ -86,7 +82,6 @@ export class Section {
     this.#names = [...entries.keys()].sort();
   }
 
-  /** The number of entries. */
   get size(): number {
     return this.#names.length;
   }
@@ -177,7 +172,6 @@ export class Section {
   }
 }
 
-/** Another entry with its bytes replaced. */
 class EntryWithBytes implements SectionEntry {
   readonly name: string;
   readonly server: string;

@@ -18,7 +18,6 @@ export const SkillMethod = {
   readDirectory: "resources/directory/read",
 } as const;
 
-/** The extensions of a peer, by name. */
 type Extensions = Readonly<Record<string, object>>;
 
 export function declaresSkills(extensions: Extensions): boolean {
@@ -83,14 +82,16 @@ function* ancestorPathsOf(uri: string): Generator<string> {
 }
 
 /**
- * The skill directories (roots) of all servers. Every root has one owner: the first server that has it. If a server's
- * skill, or a skill nested in it, has a root that an earlier server owns, the server's whole outermost root is exposed
- * under URIs that name the server.
+ * The skill directories (roots) of all servers. A root belongs to the first server that has it. If a later server has
+ * the same root, its skill is exposed under URIs that name the server, together with the skills around and inside it.
  */
 export class SkillRoots {
   /** The owner of each root that is exposed unchanged. */
   readonly #owners = new Map<string, string>();
-  /** By server: `#renamed`: the outermost roots that are exposed under another URI; `#hidden`: the hidden roots. */
+  /**
+   * By server. `#renamed`: the outermost roots that are exposed under another URI. `#hidden`: the roots that the
+   * manifest hides.
+   */
   readonly #renamed = new Map<string, Set<string>>();
   readonly #hidden = new Map<string, Set<string>>();
   /** For each server with filter rules: the roots that are shown. */
@@ -132,7 +133,6 @@ export class SkillRoots {
     }
   }
 
-  /** Whether skills of the server are exposed under other URIs. */
   hasRenamed(server: string): boolean {
     return this.#renamed.has(server);
   }
@@ -162,7 +162,7 @@ export class SkillRoots {
 
   /**
    * Whether the manifest hides the resource with this URI (the server's own one) because it is a file of a hidden
-   * skill. A file of a nested skill belongs to the enclosing skill, too: it is shown while one of the two skills is.
+   * skill. A file of a nested skill belongs to the enclosing skill, too, so it is shown if one of the two is shown.
    */
   hidesFile(server: string, uri: string): boolean {
     if (!this.#rules.has(server) || isWithinAny(uri, this.#shown.get(server) ?? NO_ROOTS))

@@ -7,7 +7,7 @@ const CONTEXT_LENGTH = 24;
 
 /**
  * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. Both
- * ends of a longer text are kept, because text that is meant to be overlooked tends to be at the end.
+ * ends of a longer text are kept, because text that people are meant to overlook is often at the end.
  */
 function excerpt(text: string, width: number): string {
   const compact = text.replace(/\s{4,}/g, (whitespace) => ` (${whitespace.length} blanks) `);
@@ -69,7 +69,6 @@ function tailOf(text: string, length: number): string {
   return text.slice(isInsidePair(text, start) ? start + 1 : start);
 }
 
-/** Whether position `at` is inside a surrogate pair. */
 function isInsidePair(text: string, at: number): boolean {
   return /^[\ud800-\udbff][\udc00-\udfff]/.test(text.slice(Math.max(0, at - 1), at + 1));
 }
@@ -96,7 +95,6 @@ export type ToolPart = (typeof TOOL_PARTS)[number];
 
 /** A change of a tool's description, schema or annotations. */
 export interface ToolDiff {
-  /** The server's own name of the tool. */
   readonly name: string;
   /** In the order of TOOL_PARTS; at least one. */
   readonly parts: readonly ToolPart[];
@@ -206,8 +204,8 @@ class ChangeText {
 
   add(path: string, before: unknown, after: unknown): void {
     this.#count++;
-    // After the first change that does not fit, no further one is shown: otherwise a shorter later one would hide that
-    // a change is missing.
+    // Once a change does not fit, later ones are not shown even if they would fit, so that the omitted changes are
+    // always the last ones.
     if (this.#omitted === 0) {
       const text = [this.#text, ...linesOf(path, before, after)].filter(Boolean).join("\n");
       if (text.length <= MAX_TEXT - RESERVED_TEXT) {

@@ -14,7 +14,6 @@ export interface ToolOverrides {
   readonly annotations?: Readonly<Record<string, Table>> | undefined;
 }
 
-/** Every remote name that has an override. */
 export function overriddenNames({ describe, meta, annotations }: ToolOverrides): Set<string> {
   return new Set([describe, meta, annotations].flatMap((table) => Object.keys(table ?? {})));
 }

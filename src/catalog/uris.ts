@@ -5,7 +5,10 @@ import type { ListedItem } from "./listing.ts";
 /** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
 const URI_PREFIX = "toolmux://";
 
-/** The scheme of user interfaces. Hosts recognize them by it (MCP Apps), so encoded URIs keep it. */
+/**
+ * The scheme of user interfaces (MCP Apps). Encoded URIs keep the scheme, because hosts recognize user interfaces by
+ * it.
+ */
 const UI_SCHEME = "ui://";
 const UI_URI_PREFIX = "ui://toolmux/";
 
@@ -26,8 +29,8 @@ function encodeUiUri(server: string, uri: string): string {
 }
 
 /**
- * Encodes a URI template together with its server's name. The template stays readable, so that values from clients can
- * be distinguished from its literals.
+ * Encodes a URI template together with its server's name. The template itself is not percent-encoded, so that in an
+ * expanded URI the client's values can be distinguished from the template's literals.
  */
 export function encodeUriTemplate(server: string, template: string): string {
   return isUiUri(template)
@@ -79,8 +82,8 @@ type PatternPart =
   | { readonly kind: "value"; readonly minLength: 0 | 1; readonly terminators: string };
 
 /**
- * The pattern for the value of a template expression, by the expression's operator (RFC 6570); with any other operator,
- * every value matches.
+ * For each operator of a template expression (RFC 6570), the pattern of its values. With any other operator, every
+ * value matches.
  */
 const EXPRESSION_PARTS: Readonly<Record<string, PatternPart>> = {
   "": { kind: "value", minLength: 1, terminators: "/?#" },
@@ -109,8 +112,8 @@ const MAX_TEMPLATE_PARTS = 512;
 const MATCHES_NOTHING: UriPattern = { matches: () => false };
 
 /**
- * Parses a URI template (RFC 6570) into a pattern. Matching takes time proportional to at most the product of both
- * lengths, because servers choose the template.
+ * Parses a URI template (RFC 6570) into a pattern. The time of a match is at most proportional to the product of both
+ * lengths, so that a server cannot slow the hub down by its templates.
  */
 export function parseUriTemplate(template: string): UriPattern {
   const parts = template
@@ -121,7 +124,7 @@ export function parseUriTemplate(template: string): UriPattern {
   return {
     matches(uri) {
       if (uri.length > MAX_URI_LENGTH) return false;
-      // The positions in the URI that the parts matched so far can reach.
+      // The positions in the URI at which the parts so far may end.
       let positions: ReadonlySet<number> = new Set([0]);
       for (const part of parts) {
         positions = advancePositions(uri, part, positions);
@@ -149,7 +152,8 @@ function advancePositions(
     for (const at of from) if (uri.startsWith(text, at)) positions.add(at + text.length);
     return positions;
   }
-  // From each start, adds every position at which the value may end, until a position that another start has reached.
+  // Adds every position at which the value may end. A position that is already known ends the loop, because those after
+  // it are known, too.
   for (const start of from) {
     if (part.minLength === 0) positions.add(start);
     for (let at = start; at < uri.length && !part.terminators.includes(uri.charAt(at)); at++) {

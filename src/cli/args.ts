@@ -98,8 +98,8 @@ function readValues<Table extends OptionTable>(
 }
 
 /**
- * The command at index `at`. If the word there is no command and follows an unknown option, it is probably that
- * option's value: the error then names the option.
+ * The command at index `at`. If the word there is unknown and follows an unknown option, it is probably that option's
+ * value, so the error names the option.
  */
 function readCommand(argv: readonly string[], at: number, commands: readonly Command[]): Command {
   const word = argv[at] ?? "";
@@ -130,21 +130,14 @@ export function commandNamed(name: string, commands: readonly Command[]): Comman
   throw usageError(`There is no command "${name}".${suggestName(name, names)}${hint}`);
 }
 
-/**
- * Index of the first word that is neither an option nor the value of an option that may precede the command; -1 if
- * there is none.
- */
+/** Index of the command's name in `argv`, after leading options and their values; -1 if there is none. */
 function findCommandWord(argv: readonly string[], commands: readonly Command[]): number {
   const leading = namedOptions(GLOBAL_OPTIONS, commandNamed(DEFAULT_COMMAND, commands).options);
   const valued = leading.filter(takesValue).map(({ name }) => `--${name}`);
   return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
 }
 
-/**
- * Splits a command line into arguments and the texts given for each option. Checks everything that needs no knowledge
- * of a single option.
- * @throws {HubError} usage
- */
+/** Splits a command line into arguments and the texts given for each option. @throws {HubError} usage */
 function splitArguments(
   argv: readonly string[],
   options: readonly NamedOption[],
@@ -193,10 +186,7 @@ function splitArguments(
   return { words: words.map(String), given };
 }
 
-/**
- * Joins an empty value to its option, because the parser would take it for an argument: `--prefix ''` becomes
- * `--prefix=`.
- */
+/** Rewrites `--prefix ''` as `--prefix=`, because the parser would take the empty value for an argument. */
 function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly string[] {
   const end = argv.includes("--") ? argv.indexOf("--") : argv.length;
   const isEmpty = (at: number): boolean =>
@@ -208,8 +198,8 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
 }
 
 /**
- * The command line with `--` before the command that is to be started; undefined: the unknown option is not one of such
- * a command.
+ * Suggests the command line with `--` before the command to start; undefined if the unknown option does not come after
+ * that command.
  */
 function lineWithCommand(
   args: readonly string[],
@@ -227,7 +217,7 @@ function lineWithCommand(
     .join(" ");
 }
 
-/** The KEY=VALUE argument for an unknown option: `a=1` for `--a 1` and for `--a=1`. */
+/** The KEY=VALUE argument to suggest for an unknown option: `a=1` for `--a 1` and for `--a=1`. */
 function pairOf(word: string, args: readonly string[]): string {
   const [, key = "", value] = /^-+([^=]*)(?:=(.*))?$/s.exec(word) ?? [];
   const next = args[args.indexOf(word) + 1];
@@ -239,7 +229,7 @@ function quoteForShell(text: string): string {
   return /^[\w.,:/=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** @param pair how to write it if it is meant as an argument */
+/** @param pair the KEY=VALUE argument that the message suggests instead of the option */
 function unknownOptionError(
   option: string,
   known: readonly string[],
@@ -274,7 +264,7 @@ export function suggestName(name: string, known: readonly string[]): string {
   return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
 }
 
-/** @param hint what to do instead of reading the command's help: a full sentence or several lines */
+/** @param hint full sentences or lines to print instead of the pointer to the command's help */
 export function usageError(message: string, hint?: string): HubError {
   return new HubError("usage", message, { hint });
 }

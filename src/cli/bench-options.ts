@@ -4,13 +4,13 @@ import { MAX_DURATION, parseDuration } from "../manifest/fields.ts";
 import { BENCH_DEFAULTS } from "./command.ts";
 import { usageError } from "./args.ts";
 
-/** How to measure, according to the command line. */
+/** The options of `bench`, parsed and checked. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
   /** Also measure the same server without a hub. */
   readonly isCompared: boolean;
 };
 
-/** The options of `bench`. */
+/** The options of `bench` as the command line gives them. */
 export interface BenchCommandOptions {
   readonly url: string | undefined;
   readonly header: readonly string[];
@@ -32,7 +32,7 @@ export interface BenchCommandOptions {
 }
 
 const MAX_IN_FLIGHT = 100_000;
-/** Default warm-up: a tenth of a level's calls, or of its duration, but then at most `max` ms. */
+/** Default warm-up: a tenth of a level's calls. If levels have a duration: a tenth of it, at most `max` ms. */
 const WARM_UP = { divisor: 10, max: 2000 };
 
 /** Parses the options. @throws {HubError} usage */

@@ -26,8 +26,8 @@ import { readHeaders } from "./commands/add.ts";
 import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
 /**
- * Minimum age of a folder to be removed, in ms. Containers may share a file system but not process ids: the process
- * that uses the folder may be alive although its id is not found here.
+ * Minimum age of a folder that is removed, in ms. It protects the folders of processes in other containers, which share
+ * the file system but whose process ids are unknown here.
  */
 const MIN_STALE_AGE = 3_600_000;
 
@@ -37,7 +37,7 @@ export async function makeBenchFolder(parent: string): Promise<string> {
   return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
 }
 
-/** A folder that cannot be removed belongs to another user and is left alone. */
+/** Removes the folders of dead processes. Ignores errors, because a folder may belong to another user. */
 async function removeStaleFolders(parent: string): Promise<void> {
   for (const name of await readdir(parent).catch(() => [])) {
     const [, pid] = /^toolmux-bench-(\d+)-\w+$/.exec(name) ?? [];
@@ -56,7 +56,6 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** A single server to measure. */
 export type TargetSpec =
   | {
       readonly kind: "url";
@@ -73,9 +72,11 @@ export const ECHO_SERVER: TargetSpec = (() => {
 
 /** The server's key in the generated manifest. */
 const SERVER_KEY = "server";
-/** The generated manifest's `listWait`: longer than connecting may take, so that the first list contains all tools. */
+/** `listWait` of the generated manifest: longer than connecting may take, so that the first list contains all tools. */
 const LIST_WAIT = "60s";
-/** Prefix of environment variables that carry header values: they may be secret, and the manifest is a file. */
+/**
+ * Prefix of the environment variables with header values, which may be secret and so are not written to the manifest.
+ */
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
 /** Reads the target from the command line; undefined: a manifest is measured. @throws {HubError} usage */
@@ -110,7 +111,7 @@ export function readTarget(
 }
 
 /**
- * The generated manifest. Tool names are not prefixed, and the command inherits the whole environment, as
+ * Generates the manifest for one server. Tool names get no prefix, and the command inherits the whole environment, as
  * from a shell.
  */
 export function formatManifest(target: TargetSpec, env: Env): string {
@@ -136,21 +137,21 @@ function makeEntry(target: TargetSpec, env: Env): object {
   return { command: literal(target.command), args: target.args.map(literal), inheritEnv };
 }
 
-/** The environment variables that the manifest refers to. */
+/** The environment variables with the header values, which the generated manifest refers to. */
 export function headerVariables(target: TargetSpec): Env {
   if (target.kind !== "url") return {};
   const headerValues = Object.values(target.headers);
   return Object.fromEntries(headerValues.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
 }
 
-/** The subjects of a measurement, and the removal of their temporary files. */
+/** What is measured, and the removal of its temporary files. */
 export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
 
 const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
-/** Prepares the subjects that the command line names. @throws {HubError} usage, manifestInvalid */
+/** Prepares what the command line names for measuring. @throws {HubError} usage, manifestInvalid */
 export async function openBenchSetup(
   invocation: Invocation<BenchCommandOptions>,
   options: BenchOptions,
@@ -182,7 +183,6 @@ export async function openBenchSetup(
   }
 }
 
-/** What every function that makes a subject needs. */
 interface SubjectResources {
   readonly options: BenchOptions;
   readonly context: CommandContext;
@@ -196,7 +196,7 @@ async function hasManifest({ config }: Invocation, context: CommandContext): Pro
   return found.length + problems.length > 0;
 }
 
-/** Only servers that toolmux starts can be killed or delayed, not one behind `--url`. @throws {HubError} usage */
+/** Rejects --kill-every and --delay with --url, because bench does not start that server. @throws {HubError} usage */
 function rejectChaosForUrl({ chaos }: BenchOptions): void {
   if (chaos.killEvery !== null)
     throw usageError("--kill-every works only with servers that bench starts, not with --url.");
@@ -253,7 +253,7 @@ async function openManifestHub(
   return { subject, direct: find };
 }
 
-/** The server that provides a tool; all servers of the manifest are started once to find it. */
+/** Finds the server that provides a tool. Starts all servers of the manifest for that. */
 async function findServer(
   tool: string,
   manifest: Manifest,
@@ -301,7 +301,8 @@ function makeHubSubject(
         command,
         args,
         env,
-        // The measured hub must not count as nested if this process happens to run under a hub with the same manifest.
+        // Without this manifest in the list of outer hubs: if this process runs under a hub with the same manifest, the
+        // measured hub would report a loop.
         hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
         cwd: undefined,
         maxMessage: MAX_MESSAGE,

@@ -37,7 +37,7 @@ export function formatValues(
   const list = forms.find((form) => form.kind === "array");
   if (others.length === 0) {
     const json = formatValue(value, forms);
-    // An array with a single element may be given as that element alone.
+    // A single value may stand for an array with that element.
     if (json !== undefined || list === undefined) return toResult(json, value, forms);
     return formatElements(values, list);
   }
@@ -84,7 +84,7 @@ function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | u
   }
 }
 
-/** The order in which interpretations of a text are tried: the most specific forms first. */
+/** The order in which forms are tried for a text: the most specific ones first. */
 const FORM_ORDER = "null choice boolean integer number array object any string".split(" ");
 
 function formatText(text: string, forms: readonly ValueForm[]): string | undefined {
@@ -131,7 +131,7 @@ function toResult(
     case "file":
       return mismatchResult(forms, "the content of that file");
     case "text": {
-      // For a mismatch inside JSON, report its path.
+      // If the text is JSON, the message names the path of the mismatch inside it.
       const parsed = /^\s*[[{]/.test(value.text) ? parseJson(value.text) : undefined;
       const mismatch = parsed && findMismatch(parsed.value, forms);
       const shown = value.text.length > 40 ? `${value.text.slice(0, 40)}…` : value.text;
@@ -148,7 +148,6 @@ function mismatchOf(forms: readonly ValueForm[], found: string): SchemaMismatch 
   return { path: "", expected: describeForms(forms), found };
 }
 
-/** The value of a JSON text; undefined if it is not JSON. */
 function parseJson(text: string): { readonly value: unknown } | undefined {
   try {
     return { value: JSON.parse(text) as unknown };
@@ -163,7 +162,6 @@ interface ArgumentPair {
   readonly value: GivenValue;
 }
 
-/** Source of a call's arguments. */
 export type ArgumentSource =
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "pairs"; readonly pairs: readonly ArgumentPair[] };
@@ -187,7 +185,7 @@ export async function readArgumentSource(
 /**
  * The arguments as JSON text. `key=value` pairs are converted as the tool's schema demands; JSON is passed on
  * unchanged.
- * @throws {HubError} usage: the key, what was expected and what was found; the hint lists the tool's arguments
+ * @throws {HubError} usage, with a hint that lists the tool's arguments
  */
 export function formatArguments(source: ArgumentSource, inputSchema: unknown): string {
   if (source.kind === "json") return source.text;
@@ -200,10 +198,10 @@ export function formatArguments(source: ArgumentSource, inputSchema: unknown): s
   }
 }
 
-/** Optional arguments that a signature lists at most; required ones are all listed. */
+/** Maximum number of optional arguments in a signature; required ones are all listed. */
 const MAX_OPTIONAL_ARGUMENTS = 12;
 
-/** The arguments of a tool, one in each line, the required ones first; undefined: its schema names none. */
+/** Describes the arguments of a tool, one in each line, the required ones first; undefined if the schema names none. */
 function describeSignature({ properties, required }: ObjectValueForm): string | undefined {
   const anything: JsonSchema = { schema: true, root: true };
   const describe = (key: string, more: string): readonly [string, string] => [
@@ -225,7 +223,7 @@ function describeSignature({ properties, required }: ObjectValueForm): string | 
   ].join("\n");
 }
 
-/** @param base prefix of the keys in messages: the object's own key and a dot; empty for the arguments as a whole */
+/** @param base prefix of the keys in messages, such as `filter.`; empty at the top level */
 function formatObject(
   pairs: readonly ArgumentPair[],
   forms: readonly ValueForm[],
@@ -278,7 +276,9 @@ const ANY_OBJECT: ObjectValueForm = {
   rest: { schema: true, root: true },
 };
 
-/** If the schema allows several kinds of objects: the first that has all of the keys, or else the first. */
+/**
+ * The form to use if the schema allows several kinds of objects: the first that has all given keys, or else the first.
+ */
 function objectFormFor(
   forms: readonly ValueForm[],
   pairs: readonly ArgumentPair[],
@@ -289,7 +289,7 @@ function objectFormFor(
   return objects.find(knows) ?? objects[0] ?? ANY_OBJECT;
 }
 
-/** The key's first part, and the rest; a property's own name may contain dots. */
+/** Splits a dotted key after the first property's name, which may itself contain dots. */
 function splitKey(
   key: string,
   { properties }: ObjectValueForm,
@@ -375,7 +375,7 @@ function malformedPairError(word: string): HubError {
   return usageError(`Arguments are KEY=VALUE; for JSON: --json '${shown}'`);
 }
 
-/** @param source where the text is from, at the beginning of a sentence */
+/** @param source what the text comes from; the message begins with it */
 function checkObject(text: string, source: string): string {
   let value: unknown;
   try {

@@ -14,11 +14,11 @@ import { JsonObject, parseRange, scanArray, scanObject } from "../base/json.ts";
 import { bodyOf, type Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
-/** A part of a result, in the order of printing. */
+/** A part of a printed result. */
 export type ContentPart =
   /** Printed as it is. */
   | { readonly kind: "text"; readonly text: string }
-  /** Described in a line, or saved to a file. */
+  /** Printed as a line that describes it, and saved to a file if `--output` is given. */
   | Attachment;
 
 export interface Attachment {
@@ -59,7 +59,7 @@ function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
   }
 }
 
-/** Contents of a resource; those of an unknown form are shown as the JSON at `range`. */
+/** Reads one of a resource's contents; an unknown form is shown as the JSON at `range`. */
 function readResource(bytes: Uint8Array, range: ByteRange, resource: JsonObject): ContentPart {
   const plain = resource.string("text");
   if (plain !== undefined) return { kind: "text", text: plain };
@@ -144,7 +144,10 @@ export function describeResult(response: Response, view: ResultView): CallReport
   };
 }
 
-/** The result of `prompts/get`: each message after the name of its role. @param isRaw prints the result's JSON */
+/**
+ * Describes the result of `prompts/get`: for each message its role, then its content. @param isRaw prints the result's
+ * JSON instead
+ */
 export function describePrompt(response: Response, isRaw: boolean): CallReport {
   return describeParts(response, isRaw, "messages", (bytes, message) => {
     const object = JsonObject.at(bytes, message);
@@ -154,14 +157,17 @@ export function describePrompt(response: Response, isRaw: boolean): CallReport {
   });
 }
 
-/** The result of `resources/read`: its texts, and a line for each binary content. @param isRaw as above */
+/**
+ * Describes the result of `resources/read`: its texts, and a line for each binary content. @param isRaw prints the
+ * result's JSON instead
+ */
 export function describeContents(response: Response, isRaw: boolean): CallReport {
   return describeParts(response, isRaw, "contents", (bytes, content) => [
     readResource(bytes, content, JsonObject.at(bytes, content)),
   ]);
 }
 
-/** @param key of the array in the result whose items are printed */
+/** @param key the member of the result with the array of items to print */
 function describeParts(
   response: Response,
   isRaw: boolean,
@@ -198,10 +204,7 @@ function describeRpcError(response: Response): CallReport {
   return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };
 }
 
-/**
- * The hub's own error, if `data.code` is one of its codes and the JSON-RPC code matches it; undefined: the
- * error is a server's.
- */
+/** Restores the hub's own error if `data.code` and the JSON-RPC code show one; undefined for the error of a server. */
 function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
   const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
   if (errorPropertiesOf(details?.code)?.rpc !== code) return undefined;

@@ -73,7 +73,8 @@ function readLine(line: string, { file, path, position }: Problem, source: strin
     return { tokens, isShown: (token) => shown.has(token) };
   }
   if (!isParsed && position !== undefined && detectFormat(file, source) === "json") {
-    // Only comments span lines in JSON, and the line in which one ends contains its end.
+    // In JSON only comments span lines. Without the end of a comment in it, the line is either all comment or begins
+    // outside.
     if (!mayBeginInside) return { tokens: readTokens(line, true), isShown: nothing };
   } else if (!isParsed && position !== undefined) {
     const place = placeOfLine(source, position.line);
@@ -108,7 +109,6 @@ function maskLine(
   return { text: text.trimEnd(), caret: caret ?? text.trimEnd().length };
 }
 
-/** A piece as shown, with each tab as a space. */
 function formatPiece(piece: string): string {
   return sanitizeLine(piece.replaceAll("\t", " "));
 }
@@ -126,7 +126,7 @@ interface Level {
   /** The keys that lead from the outermost table in the line to the current value. */
   readonly keys: readonly string[];
   readonly isArray: boolean;
-  /** The value before the current one in an array; undefined if it may stand in an earlier line. */
+  /** In an array, the value before the current one; undefined if it may stand in an earlier line. */
   previous: string | undefined;
 }
 
@@ -134,7 +134,7 @@ interface Level {
 function findShownValues(tokens: readonly Token[], path: Problem["path"]): ReadonlySet<Token> {
   const shown = new Set<Token>();
   const names = path.filter((key) => typeof key === "string");
-  // A server or a table that is a text instead may hold anything.
+  // A text in the place of a server or table may be a secret.
   const isTableExpected =
     /^(?:servers(?:\.|$)|hub$|defaults$)/.test(formatPath(path)) && path.length < 3;
   if (isTableExpected || names.some((key) => SECRET_TABLES.has(key))) return shown;
@@ -159,7 +159,7 @@ function findShownValues(tokens: readonly Token[], path: Problem["path"]): Reado
       keys = [];
     } else if (text === "]" || text === "}") {
       if (levels.length > 1) levels.pop();
-      // What stands before a bracket that closes an outer table belongs to unknown keys.
+      // The table began in an earlier line, so the keys of the values before this bracket are unknown.
       else shown.clear();
       keys = [];
     } else if (text === ",") keys = [];
@@ -196,7 +196,7 @@ const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 function readTokens(line: string, isBroken: boolean): readonly Token[] {
   const tokens: Token[] = [];
   const isHeader = /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);
-  // Whether a key may follow: at the beginning of a line or table, and behind a comma.
+  // Whether a key may come next: at the start of a line or table, and after a comma.
   let mayBeKey = true;
   for (let start = 0; start < line.length;) {
     if (/^(?:#|\/[/*])/.test(line.slice(start, start + 2))) break;
@@ -220,7 +220,9 @@ function readTokens(line: string, isBroken: boolean): readonly Token[] {
   return tokens;
 }
 
-/** Recognizes only a key at the very start, `env.TOKEN =` or `"TOKEN":`; all that follows is one masked value. */
+/**
+ * Splits a line into its leading key, such as `env.TOKEN =` or `"TOKEN":`, and the rest, which is masked as one value.
+ */
 function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(
     line,

@@ -16,24 +16,21 @@ export const COMMAND_GROUPS = [
 /** Kinds that `list` accepts. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
 
-/** Shells that `completions` supports. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 
-/** Defaults of `bench`. */
 export const BENCH_DEFAULTS = {
   concurrency: "1,4,16,64",
   duration: "10s",
   timeout: "30s",
 } as const;
 
-/** Verbs of `secret`. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
-/** The environment of a command: system environment, abort signal, process-wide hooks. */
+/** What a command gets from the process: system environment, abort signal, process-wide hooks. */
 export interface CommandContext extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
-  /** Handlers of uncaught errors: each returns whether the error is a plugin's and has been handled. */
+  /** Handlers of uncaught errors. Each returns true if a plugin caused the error and it has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
   readonly terminal: Terminal;
   /** Handlers of SIGHUP; while there are none, SIGHUP ends the process. */
@@ -46,12 +43,12 @@ export type CommandRun<Options = unknown> = (
   context: CommandContext,
 ) => Promise<number>;
 
-/** A command's declaration. Its options decide which values its code gets. */
+/** Declares a command. Its options determine the type of the values that its code gets. */
 interface CommandDeclaration<Options extends OptionTable> {
   readonly name: string;
-  /** Its group in the help; there the commands of a group have the order of their declarations. */
+  /** The group in the help, which lists the commands of a group in the order of their declarations. */
   readonly group: (typeof COMMAND_GROUPS)[number];
-  /** Half a sentence for the list of commands. */
+  /** A short phrase for the list of commands in the help. */
   readonly summary: string;
   /** The arguments after the command's name, without options; may be empty. */
   readonly usage: string;
@@ -59,7 +56,7 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly words: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
-  /** Whether the completion scripts ask toolmux for the other values of arguments (complete.ts). */
+  /** Set if completion scripts ask toolmux for values of arguments that are not in `choices` (complete.ts). */
   readonly hasKnownWords?: true;
   /** Further arguments are KEY=VALUE, so an unknown option is probably meant as one. */
   readonly takesPairs?: true;
@@ -78,7 +75,7 @@ export type Command = CommandDeclaration<OptionTable>;
 export function command<Options extends OptionTable>(
   declaration: CommandDeclaration<Options>,
 ): Command {
-  // The command's code gets the values that `parseCommandLine` has read with these very options.
+  // The cast is safe: `parseCommandLine` reads the values with these options.
   return declaration as unknown as Command;
 }
 
@@ -90,6 +87,5 @@ export interface Invocation<Options = unknown> {
   readonly config: readonly string[];
   readonly logLevel: LogLevel;
   readonly logFormat: LogFormat;
-  /** Values of the command's own options. */
   readonly options: Options;
 }

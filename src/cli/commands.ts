@@ -23,7 +23,6 @@ const JSON_OUTPUT = flag("print one JSON document, for programs; errors too");
 
 const DRY_RUN = flag("show what would be written, and write nothing");
 
-/** Verbs of `auth`. */
 const VERBS = ["login", "logout", "status"] as const;
 
 /** A paragraph of the help of `import` and `install`. */
@@ -715,7 +714,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
       }
     }
   } catch (error) {
-    // Any other error is a bug of toolmux: it is thrown on, so that its stack trace is printed.
+    // Any other error is a bug of toolmux. It is rethrown, so that its stack trace is printed.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const hubError = toHubError(error);
     printError(hubError, argv, context);
@@ -724,9 +723,8 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
 }
 
 /**
- * Prints the error that ends a command to stderr, and as a JSON document `{error: {code, message, server?, step?,
- * stderr?, hint?}}` to stdout if the command line asks for JSON and nothing was printed there: a program that reads
- * stdout gets one document.
+ * Prints the error that ends a command to stderr. If the command line asks for JSON and nothing was printed to stdout,
+ * also prints `{error: {code, message, server?, step?, stderr?, hint?}}` there.
  */
 function printError(error: HubError, argv: readonly string[], { terminal }: CommandContext): void {
   if (wantsJson(argv, COMMANDS) && !terminal.hasPrinted) {

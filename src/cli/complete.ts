@@ -5,10 +5,10 @@ import { isTable } from "../manifest/table.ts";
 import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 
-/** What a word of a command line may be, where that depends on the manifest or on what servers list. */
+/** Kinds of words whose values come from the manifest or from the servers' saved listings. */
 type KnownWords = "servers" | "tools" | "prompts" | "resources";
 
-/** What the words of a command may be, by position; the last kind holds for all further words. */
+/** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
 const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments")[]>> = {
   status: ["servers"],
   list: ["lists", "servers"],
@@ -45,7 +45,7 @@ export async function completeWords(
   const [name = "", ...given] = args;
   const item = catalog[command === "get" ? "prompts" : "tools"].find(name)?.item;
   if (item === undefined) return [];
-  // Readline parts a word at its =.
+  // Readline (bash) splits words at `=`, so a given key may be a word of its own.
   const isOpen = (key: string): boolean =>
     !given.some((word) => word === key || word.startsWith(`${key}=`));
   return argumentNames(JSON.parse(textOf(item.bytes)))
@@ -53,7 +53,7 @@ export async function completeWords(
     .map((key) => `${key}=`);
 }
 
-/** The values of `--config`, and the words that are neither options nor their values. */
+/** Splits the typed words into the values of `--config`, and the words that are neither options nor their values. */
 function readTyped(typed: readonly string[]): {
   readonly files: readonly string[];
   readonly words: readonly string[];
@@ -70,7 +70,7 @@ function readTyped(typed: readonly string[]): {
   return { files, words };
 }
 
-/** The servers that a command may name: `auth` is about those over HTTP. */
+/** The servers that a command may name; `auth` takes only HTTP servers. */
 function serverNames({ servers }: Manifest, command: string): readonly string[] {
   const named = command === "auth" ? servers.filter(({ kind }) => kind === "remote") : servers;
   return named.map(({ name }) => name);

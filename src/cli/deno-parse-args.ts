@@ -24,8 +24,8 @@ export interface ParseOptions {
   /** Takes everything after the first positional as positionals. */
   readonly stopEarly?: boolean;
   /**
-   * Called for each positional (with `arg` alone), and for each flag (with its key and value), that no other option
-   * names. Returning false drops it.
+   * Called for each positional (with `arg` alone), and for each flag that no other option names (with its key and
+   * value). Returning false drops it.
    */
   readonly unknown?: (arg: string, key?: string, value?: unknown) => unknown;
 }

@@ -6,7 +6,7 @@ import { namedOptions, type OptionTable } from "./options.ts";
 /** Wider lines are hard to read. */
 const MAX_WIDTH = 100;
 
-/** An explanation narrower than this goes below the term that it explains. In columns. */
+/** If the column of explanations would be narrower than this, in columns, each explanation goes below its term. */
 const MIN_EXPLANATION_WIDTH = 24;
 
 /** First steps of a new user. */
@@ -19,7 +19,7 @@ const QUICK_START = [
 
 /**
  * Help for one command, or for all; without the last line break.
- * @param style text for a terminal is as wide as the terminal, up to 100 columns; other text has 80
+ * @param style lines are as wide as its terminal, up to 100 columns; 80 columns without a terminal
  */
 export function formatHelp(
   commands: readonly Command[],
@@ -106,8 +106,8 @@ function describeOne(
 }
 
 /**
- * Formats the details of a command: lines that follow each other are one paragraph, and indented lines are rows of a
- * term, two spaces or more, and its explanation.
+ * Formats a command's details: adjacent lines form a paragraph; an indented line is a row with a term, two or more
+ * spaces, and its explanation.
  */
 function formatDetails(details: readonly string[], style: TerminalStyle): string[] {
   const lines: string[] = [];
@@ -130,7 +130,6 @@ function formatDetails(details: readonly string[], style: TerminalStyle): string
   return lines.slice(0, -1);
 }
 
-/** A term and its explanation. */
 type Row = readonly [term: string, explanation: string];
 
 function alignOptions(options: OptionTable, style: TerminalStyle): string[] {

@@ -184,7 +184,10 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
   }
 }
 
-/** The package that npm did not find in its registry (E404), from the stderr of the server; undefined: it is something else. */
+/**
+ * The package that npm did not find in its registry (E404), according to the server's stderr; undefined for any other
+ * failure.
+ */
 export function missingPackageOf({ stderr }: Pick<HubError, "stderr">): string | undefined {
   const isNotFound = stderr.some((line) => /\bnpm (?:error|ERR!) code E404\b/.test(line));
   if (!isNotFound) return undefined;
@@ -232,7 +235,7 @@ function missingValueHints(error: HubError, spec: ExternalServer, env: Env): str
 
 function missingCommandHints({ command, baseDir, package: packaged }: StdioServer): string[] {
   if (packaged !== undefined) return missingRunnerHints(packaged, command);
-  // The message itself says what to write.
+  // The error message already says how to split the text into command and args.
   if (!command.includes("/") && suggestArgs(command) !== undefined) return [];
   if (command.includes("/")) {
     return [

@@ -11,7 +11,7 @@ export interface HttpAddress {
   readonly hostname: string;
   readonly port: number;
   readonly token: string | undefined;
-  /** The token comes from the secret store, and is generated if there is none (`--token auto`). */
+  /** Set by `--token auto`: the token comes from the secret store, which gets a new one if it has none. */
   readonly isAuto?: true;
   /** Where the token of `--token auto` is stored, as shown to users. */
   readonly tokenPlace?: string;
@@ -26,7 +26,7 @@ const TOKEN_LENGTH = 32;
 /** Loopback: reachable from this machine only. */
 const DEFAULT_HOST = "127.0.0.1";
 
-/** The options that say where, and for whom, to serve over HTTP. */
+/** The command line's options for serving over HTTP. */
 export interface HttpOptions {
   readonly http: string | undefined;
   readonly "http-token-env"?: string | undefined;
@@ -70,8 +70,8 @@ export function readHttpAddress(
 }
 
 /**
- * The same address with the manifest's token, unless the command line names one. @throws {HubError} usage if
- * a non-loopback address would have no token
+ * Adds the token to an address: that of `--token auto`, else the command line's, else the manifest's. @throws
+ * {HubError} usage if a non-loopback address would have no token
  */
 export async function withManifestToken(
   { hostname, port, token: ownToken, isAuto }: HttpAddress,

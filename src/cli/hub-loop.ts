@@ -17,7 +17,7 @@ import {
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
 const IDENTITY_LENGTH = 16;
 
-/** A text that is equal for equal manifests: the same files, and the same servers in the environment variable. */
+/** A hash of what identifies a manifest: its files, and the servers in TOOLMUX_SERVERS. */
 async function manifestIdentity({ sources, servers }: Manifest, env: Env): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
@@ -28,17 +28,17 @@ async function manifestIdentity({ sources, servers }: Manifest, env: Env): Promi
 }
 
 /**
- * Refuses to start if the list of outer hubs shows an endless loop; see `checkNesting`.
+ * Refuses to start if the list of outer hubs shows an endless loop.
+ * @param repeats how many outer hubs may have the same manifest
  * @throws {HubError} hubLoop
  */
 export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {
   const outer = parseOuterHubs(env[HUBS_VARIABLE]);
-  // The usual case: no outer hubs, so the manifest's identity is not needed.
   if (outer.length === 0) return;
   checkNesting(outer, await manifestIdentity(manifest, env), repeats);
 }
 
-/** The value of HUBS_VARIABLE for the servers of this hub: it lists the hubs that they run under, this one last. */
+/** The value of HUBS_VARIABLE for this hub's servers: the list of outer hubs, then this hub. */
 export async function hubListFor(manifest: Manifest, env: Env): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await manifestIdentity(manifest, env) };
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
@@ -51,8 +51,8 @@ const LEAVE_TIMEOUT = 1000;
 const MAX_MESSAGE = 1024 * 1024;
 
 /**
- * Answers every request on stdin with this error until the client leaves, so that the client shows why the hub did not
- * start.
+ * Answers every request on stdin with this error until the client leaves, so that the client can show why the hub did
+ * not start.
  */
 export async function answerWithError(startError: HubError, signal: AbortSignal): Promise<void> {
   const stdio = new StdioServerTransport(MAX_MESSAGE);

@@ -49,7 +49,7 @@ export async function openHubRecording(
     warn,
   });
   const flush = (): void => recorder.flushNow();
-  // Log lines are written at exit, too: if a bug ends the process, the last ones explain it.
+  // If a bug ends the process, the last recorded lines explain it, so they are written at exit.
   process.once("exit", flush);
   return {
     makeTransportWrapper: (redact) => {
@@ -67,7 +67,7 @@ export async function openHubRecording(
   };
 }
 
-/** In bytes. @throws {HubError} usage */
+/** The limit in bytes. @throws {HubError} usage */
 function readLimit(text: string | undefined): number {
   if (text === undefined) return LIMIT.default;
   const limit = parseSize(text);

@@ -14,18 +14,18 @@ import { openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 import { serverStatesOf, type ServerState } from "./server-state.ts";
 
-/** The items that a command uses by their names, and the noun for messages. */
+/** How messages name each kind of item. */
 const NOUNS = {
   tools: { noun: "tool", listing: "toolmux list", code: "unknownTool" },
   prompts: { noun: "prompt", listing: "toolmux list prompts", code: "unknownPrompt" },
   resources: { noun: "resource", listing: "toolmux list resources", code: "unknownResource" },
 } as const;
 
-/** An item of the catalog, in a hub that has started as few servers as possible. */
+/** An item of the catalog, and the hub, which has started as few servers as possible. */
 export interface FoundItem {
   readonly hub: Hub;
   readonly client: InProcessClient;
-  /** The server of the item; undefined for a URI that only a server itself can tell to be one of its resources. */
+  /** The item's server; undefined for a URI that no listing has but that may match a server's resource template. */
   readonly server: string | undefined;
   /** When the server was last listed, in ms since the epoch; undefined: it has been started and asked. */
   readonly listedAt: number | undefined;
@@ -36,15 +36,16 @@ interface LookupOptions<T> {
   readonly kind: keyof typeof NOUNS;
   /** The exposed name, or the URI. */
   readonly name: string;
-  /** Whether the item's server is started, so that what it lists now is known. */
+  /** Whether to start the item's server, so that its current listing is known. */
   readonly startsServer: boolean;
   readonly use: (item: FoundItem) => Promise<T>;
 }
 
 /**
- * Finds an item by its exposed name and passes it to `use`. What servers listed last is believed, so only the item's own
- * server is started; if nobody is known to have the item, those servers that may have it are started.
- * @throws {HubError} unknownTool, unknownPrompt or unknownResource if there is no such item; the cause if its server cannot be started
+ * Finds an item by its exposed name and passes it to `use`. If a saved listing has the item, only its server is
+ * started; otherwise the servers that may have it.
+ * @throws {HubError} unknownTool, unknownPrompt or unknownResource if there is no such item; the cause if its server
+ * cannot be started
  */
 export async function withItem<T>(
   { kind, name, startsServer, use }: LookupOptions<T>,
@@ -70,7 +71,7 @@ export async function withItem<T>(
     await abortable(hub.settled(), signal);
     const findServer = () => hub.catalog[kind].find(name)?.server;
     const known = findServer();
-    // A late server is awaited, too: this process makes only one request, so no later one could find it ready.
+    // Waits for slow servers, too, because this process makes only one request.
     if (known === undefined) hub.startAll();
     else if (startsServer) hub.start(known);
     if (known === undefined || startsServer) await abortable(hub.settled("untilStarted"), signal);
@@ -101,8 +102,8 @@ function throwIfNoneUsable({ servers, plugins }: Manifest): void {
 const HASH_LENGTH = 7;
 
 /**
- * Whether a tool or prompt may be of the server with this prefix: its name starts with the prefix, or with as much of
- * the prefix as a truncated name keeps. A resource may be of any server.
+ * Whether a tool or prompt may belong to the server with this prefix: the name starts with the prefix, or, if
+ * truncated, with a part of it. A resource may belong to any server.
  */
 function mayHave(kind: Kind, prefix: string, name: string, hub: HubSettings): boolean {
   if (kind === "resources") return true;
@@ -138,7 +139,7 @@ async function unknownItemError(
   return new HubError(code, text);
 }
 
-/** Most names that are suggested for a part of a name. */
+/** Maximum number of names that are suggested for a part of a name. */
 const MAX_SUGGESTIONS = 3;
 
 /** A "did you mean" sentence with the names that contain the word; empty if there is none. */

@@ -1,7 +1,7 @@
 import { describeValue } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 
-/** One alternative that a JSON Schema allows, with the details that the command line needs. */
+/** One kind of value that a JSON Schema allows. */
 export type ValueForm =
   | { readonly kind: "any" | "null" | "boolean" | "integer" | "number" }
   | { readonly kind: "string"; readonly base64: boolean }
@@ -99,7 +99,7 @@ function objectFormOf(schema: Table, root: unknown): ObjectValueForm {
   };
 }
 
-/** Merges two schemas: properties and required keys of both; any other keyword of `other` wins. */
+/** Merges two schemas: unites their properties and required keys. For any other keyword the value of `other` counts. */
 function mergeSchemas(one: Table, other: Table): Table {
   const both = { ...one, ...other };
   const [properties, required] = ["properties", "required"].map((key) => [one[key], other[key]]);
@@ -156,7 +156,7 @@ function describeForm(form: ValueForm): string {
   }
 }
 
-/** Where a value does not match. */
+/** The first place where a value does not match a schema. */
 export interface SchemaMismatch {
   /** Such as `.name` or `[0].name`; empty for the value itself. */
   readonly path: string;

@@ -58,7 +58,7 @@ export async function explainListenError(
   };
 }
 
-/** The error of a hub that cannot listen on its address. @param error that of `startHttpServer` */
+/** The error of a hub that cannot listen on its address. @param error what `startHttpServer` threw */
 export async function listenErrorOf(
   address: Pick<HttpAddress, "hostname" | "port">,
   error: unknown,
@@ -70,7 +70,6 @@ export async function listenErrorOf(
   return new HubError("usage", text, { hint: advice });
 }
 
-/** Whether a toolmux answers there. */
 async function isToolmux(url: string): Promise<boolean> {
   try {
     const signal = AbortSignal.timeout(PROBE_TIMEOUT);

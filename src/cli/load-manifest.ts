@@ -20,7 +20,7 @@ export function openLog(
   };
 }
 
-/** A log whose records do not mix with a status line: the line is cleared before each of them. */
+/** A log that clears the status line before each record. */
 export function openLogBeside(line: StatusLine | undefined, invocation: Invocation): CommandLog {
   return openLog(invocation, (record) => {
     line?.clear();
@@ -28,7 +28,7 @@ export function openLogBeside(line: StatusLine | undefined, invocation: Invocati
   });
 }
 
-/** A loaded manifest, and hashes of what it was loaded from; see `LoadedManifest`. */
+/** A loaded manifest and its fingerprints; see `LoadedManifest`. */
 export interface ManifestWithHashes {
   readonly manifest: Manifest;
   readonly fingerprint: string;
@@ -47,7 +47,7 @@ export async function loadManifestLogged(
   return loaded;
 }
 
-/** Options for finding the manifest. */
+/** The options for `loadManifest`, from the command line and the environment. */
 export function loadOptions(
   { config }: Invocation,
   { env, cwd, platform }: CommandContext,
@@ -55,7 +55,7 @@ export function loadOptions(
   return { files: config, env, cwd, platform };
 }
 
-/** The manifest alone; see `loadManifestLogged`. */
+/** As `loadManifestLogged`, without the fingerprints. */
 export async function loadManifestOnly(
   invocation: Invocation,
   context: CommandContext,

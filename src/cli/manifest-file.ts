@@ -19,7 +19,7 @@ export async function withManifestLock<T>(
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
-    // `storeBroken` has the exit code of a server failure, but no server is involved here.
+    // `storeBroken` would set the exit code of a server failure, but no server is involved here.
     const isBroken = error instanceof HubError && error.code === "storeBroken";
     throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
   }
@@ -39,13 +39,18 @@ export function manifestToEdit(
 
 /** The constraints on a server that is added to a manifest. */
 export interface ExistingServers {
-  /** Separators that a prefix must not contain: that of the edited file, then that of all manifests loaded with it. */
+  /**
+   * The separators that a prefix must not contain: that of the edited file, then that of the manifests loaded with it.
+   */
   readonly separators: readonly [string, ...string[]];
   /** The servers of the edited file and of all manifests loaded with it. */
   readonly servers: readonly ServerSpec[];
 }
 
-/** Problems of the manifest are ignored here; `prepareEdit` reports them. @param file absolute path */
+/**
+ * Reads the constraints for a new server. Ignores problems of the manifest, which `prepareEdit` reports. @param file
+ * absolute path
+ */
 export async function readExistingServers(
   file: string,
   invocation: Invocation,
@@ -54,7 +59,7 @@ export async function readExistingServers(
   const options = loadOptions(invocation, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
-  // If the edited file is none of those that are loaded with these options, only its own servers count.
+  // If the edited file is not loaded with these options, only its own servers count.
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;
@@ -64,8 +69,7 @@ export async function readExistingServers(
 }
 
 /**
- * Edits a manifest under the lock for manifests. A trusted file stays trusted, because its user has changed
- * it.
+ * Edits a manifest under the lock for manifests. A trusted file stays trusted, because the change is the user's own.
  * @throws {HubError} as `prepareEdit` and `PreparedEdit.write`
  */
 export function editManifestFile(

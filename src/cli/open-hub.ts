@@ -26,8 +26,7 @@ const SWEEP_DELAY = 100;
 /**
  * Ends orphaned processes of killed hubs in the background.
  * @param onEnded receives the number of ended processes, if there were any
- * @returns a function that closes the hub, and waits at most STOP_LIMIT ms for that and for the end of the orphaned
- * processes
+ * @returns a function that closes the hub and ends the remaining orphans; it waits at most STOP_LIMIT ms
  */
 export function sweepOrphansInBackground(
   hub: Hub,
@@ -39,7 +38,7 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // Whatever still runs after that time ends with this process.
+    // What still runs after STOP_LIMIT ends with this process.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }
@@ -52,9 +51,9 @@ async function sweep(onEnded: (ended: number) => void): Promise<void> {
 }
 
 /**
- * The listings of servers on disk, for all commands and hubs of this user.
- * @param reads `exact`: for the clients of a hub; `newest`: for a command, which shows the newest listing there is;
- * `nothing`: for a command that asks the servers, and only saves what they list
+ * Opens the saved listings of servers, which all commands and hubs of this user share.
+ * @param reads `exact`: for clients of a hub, which need the listing made for such clients; `newest`: for a command,
+ * which shows the newest listing; `nothing`: for a command that asks the servers and only saves their listings
  */
 export function openSnapshots(
   { env, platform }: CommandContext,
@@ -75,7 +74,7 @@ export function openSnapshots(
   };
 }
 
-/** The manifest with servers that are started only when they are used, or to learn what they list if that is unknown. */
+/** Makes all servers lazy: they are started only when they are used, or when their listing is unknown. */
 export function withoutEarlyStarts(manifest: Manifest): Manifest {
   const servers = manifest.servers.map((spec) =>
     isRunnable(spec) ? { ...spec, lazy: true } : spec,
@@ -92,7 +91,7 @@ export interface OpenHubOptions {
   readonly choose?: (manifest: Manifest) => Manifest;
   /** Whether servers may be authorized, with the user's help if need be; default true. */
   readonly authorizes?: boolean;
-  /** Makes the wrapper of every server's transport. @param redact removes secrets from a text */
+  /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** Additional values to redact. */
@@ -114,10 +113,7 @@ export interface OpenedHub {
   readonly close: () => Promise<void>;
 }
 
-/**
- * Sets up a manifest's plugins, or keeps the plugins in `current` if it is given. If the manifest has none, `plugins`
- * is undefined in the result. Never rejects.
- */
+/** Sets up a manifest's plugins, or keeps `current` if it is given. Never rejects. */
 export type PluginSetup = (
   manifest: Manifest,
   current?: PluginSet,

@@ -30,7 +30,6 @@ export interface Option<Value = unknown> {
 /** The options of a command, by name without dashes. */
 export type OptionTable = Readonly<Record<string, Option>>;
 
-/** An option and its name. */
 export type NamedOption = Option & { readonly name: string };
 
 /** The options of all tables, in order. */

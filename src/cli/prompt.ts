@@ -8,13 +8,10 @@ import { usageError } from "./args.ts";
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
 const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
-/** How long the rest of a paste is collected, in ms, so that it does not get to the shell. */
+/** For this time, in ms, the remaining lines of a paste are read, so that the shell does not get them. */
 const PASTE_TIME = 50;
 
-/**
- * Whether the user can be asked: stdin is a terminal. (Where the prompt is printed does not matter: it is the terminal
- * of stdin that echoes.)
- */
+/** Whether the user can be asked: stdin is a terminal. */
 export function canAsk(): boolean {
   return process.stdin.isTTY;
 }
@@ -52,7 +49,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   }
 }
 
-/** @param setReceiver sets the function that receives what is typed from then on */
+/** @param setReceiver registers the function that gets the typed text */
 function readLine(
   setReceiver: (onChunk: (chunk: string) => void) => void,
   signal: AbortSignal,
@@ -95,7 +92,7 @@ export async function withPrompt<T>(
   const { createInterface } = await import("node:readline");
   // No raw mode, so that Ctrl-C sends SIGINT to the process as usual.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });
-  // Lines that were typed before their question are kept for it.
+  // Lines that the user typed before the question was asked.
   const typed: string[] = [];
   let isEnded = false;
   let changed = deferred();

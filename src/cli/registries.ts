@@ -60,8 +60,8 @@ async function findApiKey(context: CommandContext): Promise<string | undefined> 
 }
 
 /**
- * The error if no registry answered: one message for all of them. @param advice what to do without registries
- * @returns the only registry's own error if that says more than that it is unreachable
+ * The error if no registry answered. If there is only one, its own error is used when it says more than that the
+ * registry is unreachable. @param advice what to do without registries
  */
 export function unreachableRegistriesError(
   failures: readonly RegistryFailure[],
@@ -74,7 +74,6 @@ export function unreachableRegistriesError(
   return new HubError("unreachable", text);
 }
 
-/** Logs which registries failed, and what may help. */
 export function logRegistryFailures(failures: readonly RegistryFailure[], log: CommandLog): void {
   for (const { directory, cause } of failures) {
     const help =

@@ -69,8 +69,7 @@ export function followManifest(
 
 /** Why the new manifest is rejected, in the format of `check`; undefined: it is accepted. */
 function rejectionReason(result: LoadedManifest, { sources }: Manifest): string | undefined {
-  // Ignoring files that are no longer trusted may leave no manifest at all; then the missing trust is the reason to
-  // report.
+  // Checked first, because without these files the problem may just be that there is no manifest.
   const changed = sources.filter((file) => result.untrusted.includes(file));
   if (changed.length > 0) {
     return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");

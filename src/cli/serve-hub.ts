@@ -35,14 +35,12 @@ export interface HostOutput {
   print(text: string): void;
 }
 
-/** The options of `serve`. */
 export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
 }
 
-/** What to serve, and how. */
 export interface ServeOptions {
   readonly invocation: Invocation<ServeCommandOptions>;
   readonly context: CommandContext;
@@ -87,8 +85,7 @@ export async function serveHub({
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const checkManifest = (): void => watcher?.check();
-  // If a terminal is closed, a hub on stdio ends like its client; a hub that serves only HTTP continues, and SIGHUP
-  // reloads its manifest.
+  // A hub that serves only HTTP outlives its terminal, so SIGHUP reloads its manifest. A hub on stdio ends at SIGHUP.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
     const { followManifest } = await import("./reload.ts");
@@ -199,7 +196,7 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** The largest message limit of all servers: longer messages would be rejected by every server. */
+/** The largest message limit of all servers: no server accepts longer messages. */
 function messageLimit({ servers }: Manifest): number {
   const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
@@ -229,7 +226,6 @@ async function usageNote(manifest: Manifest, env: Env): Promise<string> {
   ].join("\n");
 }
 
-/** Resolves when the signal is aborted. */
 export function untilSignal(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });

@@ -4,7 +4,10 @@ import type { Hub } from "../hub/hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/manifest.ts";
 import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
 
-/** The state of one server of the manifest once all have settled; `tools`: number of its tools that clients see. */
+/**
+ * The state of a server of the manifest once no start is awaited any more; `tools`: number of its tools that clients
+ * see.
+ */
 export type ServerState =
   | {
       readonly at: "connected";
@@ -12,12 +15,12 @@ export type ServerState =
       readonly tools: number;
       readonly connection: ConnectionStatus;
     }
-  /** Stopped until it is called; its listing is known. */
+  /** Not running until it is called; its listing is known. */
   | {
       readonly at: "idle";
       readonly server: string;
       readonly tools: number;
-      /** When it was last listed, in ms since the epoch; absent: during this run. */
+      /** When it was last listed, in ms since the epoch; absent if that was during this run. */
       readonly listedAt?: number;
     }
   /** Its start has taken longer than `connectTimeout` and goes on; `elapsed` in ms. */
@@ -25,7 +28,6 @@ export type ServerState =
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
   | { readonly at: "disabled"; readonly server: string };
 
-/** The part of a hub that these functions need. */
 type HubStatus = Pick<Hub, "status" | "catalog">;
 
 /** In the order of the manifest. */

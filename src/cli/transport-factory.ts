@@ -22,8 +22,8 @@ import type { ServerTransport } from "../transport/transport.ts";
 import type { CommandContext } from "./command.ts";
 
 /**
- * Environment variable by which `toolmux bench` has a hub put a stdio proxy in front of each server it
- * starts; not passed on to servers.
+ * Environment variable by which `toolmux bench` makes a hub put a stdio proxy before each server that it starts. It is
+ * not passed on to servers.
  */
 export const PROXY_VARIABLE = "TOOLMUX_TAP";
 
@@ -65,11 +65,10 @@ export interface TransportFactory extends Pick<
 > {
   /** Redacts all resolved secrets of servers so far. */
   readonly redact: (text: string) => string;
-  /** Waits a limited time for token writes that must not be interrupted. */
+  /** Waits a limited time for writes of tokens that have begun and must not be interrupted. */
   readonly finish: () => Promise<void>;
 }
 
-/** The factory for child processes and HTTP. */
 interface ExternalTransportFactory extends TransportFactory {
   readonly openTransport: (
     spec: ExternalServer,
@@ -157,8 +156,8 @@ export function openTransportFactory(
 }
 
 /**
- * Resolves `${…}` in entries. "start" resolves an entry anew, unless it was just resolved by "identify"; "identify"
- * reuses the last result.
+ * Resolves `${…}` in entries. "identify" may reuse any earlier result. "start" resolves anew, unless "identify" has
+ * just done so.
  */
 interface EntryResolver {
   server(
@@ -173,11 +172,11 @@ interface EntryResolver {
   ): Promise<ResolvedRemote>;
 }
 
-/** All secrets to be redacted. */
+/** Redacts all secrets resolved so far. */
 class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
-  /** The latest transport of each server: it can redact the server's current credentials. */
+  /** The latest transport of each server, which can redact the server's current credentials. */
   readonly #transports = new Map<string, ServerTransport>();
 
   addTransport(server: string, transport: ServerTransport): void {
@@ -218,14 +217,11 @@ function openEntryResolver(
   };
 }
 
-/** A resolved entry. It is reused only while the plugins' resolvers (`schemes`) are the same. */
+/** A resolved entry. It is resolved again if the plugins' resolvers (`schemes`) have changed. */
 interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
-  /**
-   * Until this time, in ms of `performance.now`, one start may reuse the entry. 0 if the entry was resolved with
-   * "start", or has been reused by a start.
-   */
+  /** One start may reuse the entry until this time, in ms of `performance.now`; 0 if no start may. */
   freshUntil: number;
 }
 
@@ -254,8 +250,8 @@ function cached<Spec extends ExternalServer, Resolved>(
 }
 
 /**
- * Makes the resolvers for entries: those of plugins, and the hub's own `secret` and `cmd`, which resolve each value
- * once. Their code is loaded on first use.
+ * Makes the resolvers for an entry: those of plugins, and the hub's own `secret` and `cmd`. The code of these two is
+ * loaded on first use, and they resolve each value once.
  * @param findHubs as in `openTransportFactory`; for the environment of commands
  */
 export function openSchemeResolvers(

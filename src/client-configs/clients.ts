@@ -47,7 +47,8 @@ const serverTable = (file: string, ...keys: readonly string[]): ServerTable => (
 });
 
 /**
- * Makes entries that have the URL under `key` and the token in an Authorization header, as a placeholder of the client.
+ * Makes entries with the URL under `key`, and with an Authorization header whose token is a placeholder that the client
+ * fills in.
  */
 function remoteEntry(
   key: string,
@@ -271,7 +272,6 @@ export const CLIENTS: readonly ClientApp[] = [
   }),
 ];
 
-/** @returns undefined if there is no such client */
 export function findClientApp(name: string): ClientApp | undefined {
   return CLIENTS.find((client) => client.name === name);
 }
@@ -296,8 +296,8 @@ export interface ServerTable {
 }
 
 /**
- * The placeholders that a client fills in: none; those of editors (`${env:NAME}`, `${input:…}`, `${workspaceFolder}`);
- * those of shells (`${NAME}`, `${NAME:-default}`, `$NAME`); or braces alone (`{env:NAME}`).
+ * The placeholders that a client fills in. `editor`: `${env:NAME}`, `${input:…}`, `${workspaceFolder}`. `shell`:
+ * `${NAME}`, `${NAME:-default}`, `$NAME`. `braces`: `{env:NAME}`.
  */
 export type PlaceholderStyle = "none" | "editor" | "shell" | "braces";
 
@@ -318,7 +318,7 @@ export interface ClientApp {
   readonly placeholders: PlaceholderStyle;
   /** The files of this user. toolmux is installed into the first that exists, or else into the first. */
   readonly user: (home: ClientFolders) => readonly ServerTable[];
-  /** The files in a project's folder; here, too, the first that exists is used, or else the first. */
+  /** The files in a project's folder. As with `user`, the first that exists is used, or else the first. */
   readonly project: readonly ServerTable[];
   readonly limits: readonly ClientLimit[];
   /** The entry that makes the client start a program. */
@@ -344,7 +344,6 @@ export function clientFoldersOf(env: Env, platform: string): ClientFolders {
 
 /** A change of a table of servers in a client's file: the entries that are removed, added or replaced. */
 export interface ServerTableChange {
-  /** The path of the table. */
   readonly keys: readonly string[];
   readonly remove: readonly string[];
   readonly set: Readonly<Record<string, Table>>;

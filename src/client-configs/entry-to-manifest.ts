@@ -26,7 +26,6 @@ export interface TextSource {
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
-/** A text whose placeholders are translated to the manifest's. */
 export interface TranslatedText {
   readonly text: string;
   /** The secrets that must be set before the text can be used. */
@@ -122,8 +121,8 @@ function formatPart(
       return `\${secret:${name}}`;
     }
     case "placeholder":
-      // The folder in which a client starts the hub is the client's workspace. A relative path would not do: it is
-      // resolved against the manifest's folder.
+      // The folder in which a client starts the hub is the client's workspace. A relative path would be wrong, because
+      // it is resolved against the manifest's folder.
       if (part.place === "workspaceFolder") return WORKSPACE_PLACEHOLDER;
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
@@ -151,12 +150,11 @@ export function secretName(server: string, name: string): string {
 /** A server in the manifest's schema: `command`, `args`, `env`, … or `url`, `headers`, …. */
 export type ServerEntry = Readonly<Record<string, unknown>>;
 
-/** The result of translating an entry of a client's file. */
 export type TranslationResult =
   | {
       readonly ok: true;
       readonly entry: ServerEntry;
-      /** What differs from the client's entry: ends of sentences. */
+      /** What differs from the client's entry; each text is the end of a sentence. */
       readonly notes: readonly string[];
       /** The secrets that must be set before the server can be used. */
       readonly requiredSecrets: readonly string[];
@@ -171,7 +169,7 @@ export interface EntrySource {
   readonly file: string;
   /** The server's name in the manifest. */
   readonly server: string;
-  /** The project folder that the entry belongs to, where the file says so. */
+  /** The project folder that the entry belongs to, if the file names one. */
   readonly project: string | undefined;
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
@@ -253,7 +251,7 @@ async function translateProcess(
     target.cwd === undefined
       ? project && escapePlaceholders(project)
       : writer.translateText(target.cwd);
-  // A server without `cwd` starts in the hub's working directory, so `cwd` is not needed for that.
+  // A server without `cwd` starts in the hub's working directory, so a `cwd` that means this folder is omitted.
   const cwd = configured === WORKSPACE_PLACEHOLDER || configured === "." ? undefined : configured;
   if (cwd !== undefined && project === cwd)
     writer.notes.push(`only of the project ${project} there`);
@@ -287,7 +285,7 @@ function translateRemote(target: RemoteTarget, writer: EntryWriter): ServerEntry
 }
 
 /**
- * The longest time limit that is taken over, in ms: the manifest's default for `maxCallTimeout`, which a longer limit
+ * The longest time limit that is imported, in ms: the manifest's default for `maxCallTimeout`, which a longer limit
  * would exceed.
  */
 const MAX_TIME_LIMIT = 900_000;

@@ -113,14 +113,12 @@ function replaceAt(
 
 /** A server that would be added to the manifest. */
 export interface PlannedServer {
-  /** Its key in the manifest. */
   readonly name: string;
   readonly entry: ServerEntry;
   readonly source: ServerSource;
   readonly notes: readonly string[];
   /** The secrets that must be set before it can be used. */
   readonly requiredSecrets: readonly string[];
-  /** Its secrets in plain text. */
   readonly plaintextSecrets: readonly PlaintextSecret[];
 }
 
@@ -135,12 +133,10 @@ export interface SkippedServer {
   readonly identicalServer: string | undefined;
 }
 
-/** Where a server is configured. */
 export interface ServerSource {
   readonly client: string;
   /** Absolute. */
   readonly file: string;
-  /** Its name in that file. */
   readonly name: string;
 }
 
@@ -157,7 +153,7 @@ export interface TakenNames {
 
 /**
  * Plans the import of servers from clients' files into a manifest.
- * @param addsAll also plans servers that the manifest has in another version, and those of a single project
+ * @param addsAll also imports servers that the manifest has in another version, and those of a single project
  */
 export async function planImport(
   files: readonly ClientFile[],
@@ -244,8 +240,8 @@ function chooseName(base: string, taken: ReadonlySet<string>): string {
 }
 
 /**
- * Finds the server in the manifest that an earlier import made of this entry, with its secrets moved into the secret
- * store.
+ * Finds the server in the manifest that an earlier import made from this entry, if that import moved the entry's
+ * secrets into the secret store.
  */
 function findWithStoredSecrets(
   entry: ServerEntry,
@@ -272,7 +268,7 @@ const WORKSPACE_NOTE =
 const PACKAGE_VERSION =
   /^((?:@[\w.-]+\/)?[\w./-]+)(?:(?:@|==|:)[~^]?v?\d[\w.+-]*|[@:](?:latest|next|beta|canary|stable))$/;
 
-/** The name of a server that differs only in the versions of packages among its arguments. */
+/** The name of a server in the manifest that is the same except for versions of packages in the arguments. */
 function findOtherVersion(
   identity: string,
   namesByIdentity: ReadonlyMap<string, string>,
@@ -288,7 +284,7 @@ function withoutVersions(identity: string): string {
   return JSON.stringify([command, Array.isArray(args) ? args.map(plain) : args, url]);
 }
 
-/** The identity with `.` for the workspace, as in manifests written before there was `${workspaceFolder}`. */
+/** Replaces `${workspaceFolder}` in an identity by `.`, which older manifests have instead. */
 function withOldWorkspace(identity: string): string {
   return identity.replaceAll(WORKSPACE_PLACEHOLDER, ".");
 }

@@ -15,7 +15,6 @@ import { type ClientFileProblem, readClientFileText } from "./read.ts";
 const MAX_BACKUPS = 3;
 const BACKUP_INFIX = ".toolmux-backup-";
 
-/** A client's file before it is changed. */
 export interface OriginalFile {
   /** The real path, with symbolic links resolved. */
   readonly path: string;
@@ -64,7 +63,6 @@ function compareNewest(a: string, b: string): number {
   return b.localeCompare(a, "en", { numeric: true });
 }
 
-/** A prepared change of a client's file. */
 export interface PreparedInstall {
   readonly kind: "ready";
   readonly original: OriginalFile;
@@ -107,7 +105,7 @@ export async function prepareInstall(
     before,
     after: edited.text,
     apply: async (now) => {
-      // If toolmux wrote the current content, the existing backup of the original content stays the one to restore.
+      // If toolmux wrote the current content, there already is a backup of the original content, so no new one is made.
       const hasBackup = previous !== undefined || original.bytes === undefined;
       const backup = hasBackup ? undefined : await writeBackup(original, now);
       try {
@@ -184,7 +182,7 @@ interface PreviousFile {
 }
 
 /**
- * Finds the original of a file: the backup that becomes the file's current content if the same change is applied to it.
+ * Finds the original of a file: the backup that becomes the current content when toolmux's entry is written into it.
  * undefined if toolmux has not changed the file, or something else has changed it since.
  */
 async function previousFileOf(

@@ -13,11 +13,10 @@ export const MAX_FILE = 64 * 1024 * 1024;
 export interface ClientServer {
   readonly name: string;
   readonly entry: unknown;
-  /** The project folder that it belongs to, where the file says so. */
+  /** The project folder that the server belongs to, if the file names one. */
   readonly project: string | undefined;
 }
 
-/** An existing file of a client. */
 export interface ClientFile {
   readonly client: ClientApp;
   /** Absolute. */
@@ -37,7 +36,6 @@ export interface ClientFileProblem {
   readonly position: Position | undefined;
 }
 
-/** The text of a client's file and its parsed root. */
 export type ClientFileContent =
   | { readonly kind: "absent" }
   | { readonly kind: "read"; readonly text: string; readonly root: Table }

@@ -24,13 +24,11 @@ export function textResult(text: string, isError = false): CallToolResult {
 }
 
 interface Count {
-  /** Number to count to. */
   readonly steps: number;
   /** Delay before each step and before the answer, in ms. */
   readonly pause?: number;
 }
 
-/** The slow server's history. */
 export interface SlowServerHistory {
   readonly pid: number;
   readonly finished: number;
@@ -183,7 +181,6 @@ const TRANSFORMS: Readonly<Record<string, { description: string; run: (text: str
     },
   };
 
-/** The demo's text server. */
 export function createTextServer(): McpServer {
   const server = new McpServer({ name: "demo-text", version: VERSION });
   const inputSchema = schemaOf<{ text: string }>({ text: { type: "string" } }, "text");

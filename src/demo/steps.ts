@@ -22,7 +22,6 @@ export interface DemoContext {
   readonly pids: number[];
 }
 
-/** One step of the demo. */
 export interface DemoStep {
   readonly title: string;
   /** Runs the step. @returns the outcome, in a few words. @throws {HubError} if it is not as expected */
@@ -191,7 +190,10 @@ export interface DemoProgram {
 }
 
 const TITLE_WIDTH = 40;
-/** Where the outcome of a step starts, in columns; in less width than the minimum it has lines of its own. */
+/**
+ * The column in which the outcome of a step starts. If fewer than MIN_OUTCOME_WIDTH columns are left there, the outcome
+ * gets lines of its own.
+ */
 const OUTCOME_COLUMN = TITLE_WIDTH + 12;
 const MIN_OUTCOME_WIDTH = 40;
 

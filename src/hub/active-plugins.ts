@@ -19,7 +19,7 @@ export interface ActivePluginsOptions {
   readonly clock: Clock;
   /** The lists that clients are shown may have changed. */
   onListsChanged(): void;
-  /** The catalog of a client with the shared profile. */
+  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
   catalog(): Catalog;
   serverInfo(): Implementation;
   /** Serves a plugin as a client of the hub. */
@@ -68,7 +68,7 @@ export class ActivePlugins {
     return true;
   }
 
-  /** Handles an uncaught error if a plugin has caused it. @returns whether that is so */
+  /** Handles an uncaught error if a plugin has caused it. @returns whether a plugin has */
   attributeError(error: unknown): boolean {
     return this.#sets.some((set) => set.attributeError(error));
   }
@@ -88,7 +88,7 @@ export class ActivePlugins {
   }
 
   resolveIdentity(spec: RunnableServer): ReturnType<ResolveIdentity> {
-    // The listing of a plugin's server is known as soon as the server is connected.
+    // The listing of a plugin's server is not saved, because it is known as soon as the server is connected.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
     return this.#options.external.resolveIdentity(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
@@ -120,7 +120,6 @@ export class ActivePlugins {
     return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
   }
 
-  /** Whether a plugin has running calls. */
   get isBusy(): boolean {
     return this.#sets.some(({ isBusy }) => isBusy);
   }
@@ -136,8 +135,8 @@ export class ActivePlugins {
   }
 
   /**
-   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code when the calls
-   * that started it have ended. Never rejects.
+   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code after its calls
+   * have ended. Never rejects.
    */
   async close(): Promise<void> {
     this.#cancelRetry?.();

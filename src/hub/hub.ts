@@ -174,7 +174,7 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
-  /** The catalog of the shared profile. */
+  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
   get catalog(): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE);
   }
@@ -258,7 +258,7 @@ export class Hub {
     return this.#pool.stop(server);
   }
 
-  /** Restarts a server, also if it was stopped; a connection attempt in progress continues. */
+  /** Restarts a server, or starts it if it was stopped. A connection attempt in progress is not interrupted. */
   reconnect(server: string): void {
     this.#pool.reconnect(server);
   }
@@ -295,8 +295,8 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // If a name occurs twice, the later entry counts: an invalid server that runs with its previous settings has the
-      // status from the pool.
+      // If a name occurs twice, the later status counts: that of a server that still runs with its previous settings,
+      // although its table is invalid now.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
@@ -366,12 +366,11 @@ export class Hub {
     return this.#logbook.of(server);
   }
 
-  /** @returns a function that unsubscribes */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
     return this.#options.bus.subscribe(listener, kinds);
   }
 
-  /** Stops every server and disconnects every client; repeated calls join the first. */
+  /** Stops every server and disconnects every client. Repeated calls return the first call's promise. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;

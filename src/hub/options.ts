@@ -30,14 +30,16 @@ export interface HubOptions {
   readonly digest: Sha256;
   /** The saved listings of servers. */
   readonly snapshots: Snapshots;
-  /** Resolves the identity of a server. Never rejects. `schemes`: the plugins' resolvers for `${scheme:…}`. */
+  /**
+   * Resolves the identity under which a server's listing is saved. Never rejects. `schemes`: the plugins' resolvers for
+   * `${scheme:…}`.
+   */
   resolveIdentity(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
   /**
    * Fills in the `${…}` of a specification and creates its transport, without opening it.
    * @throws {HubError} valueMissing
    */
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
-  /** Wraps each server's transport; absent: not wrapped. */
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Obtains the authorization that a server demands, with a browser if needed; absent: none can be obtained.
@@ -58,7 +60,6 @@ export interface HubOptions {
   readonly random?: () => number;
 }
 
-/** The state of a hub at one moment. */
 export interface HubSnapshot {
   readonly servers: readonly ServerStatus[];
   readonly calls: readonly CallSummary[];
@@ -73,7 +74,6 @@ export function runnableServersOf({ servers }: Manifest): readonly RunnableServe
   return servers.filter(isRunnable);
 }
 
-/** The settings from which exposed names are made. */
 export function nameRulesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
   return { separator, maxLength: nameLimit - clientPrefix.length };
 }

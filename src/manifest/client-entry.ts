@@ -1,18 +1,18 @@
 /**
- * Entries of servers in the files of other MCP clients, brought to the manifest's keys as leniently as clients read
- * them. Loading a client's file and importing its servers both begin with `normalizeClientEntry`.
+ * Converts entries of servers in other MCP clients' files to the manifest's keys, as leniently as clients read them.
+ * Loading a client's file and importing its servers both begin with `normalizeClientEntry`.
  */
 
 import { SELF_REASON, startsItself } from "./own-entry.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 
-/** What of an entry has a meaning in a manifest. Texts are as they stand there, with the client's placeholders. */
+/** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
 export interface ClientEntry {
   readonly target: ProcessTarget | RemoteTarget;
-  /** `tools.allow` and `tools.deny`; a table `tools` is in the manifest's form already. */
+  /** As in a manifest: the entry's own table `tools`, or its lists of tools as `allow` and `deny`. */
   readonly tools: Table | undefined;
   readonly isDisabled: boolean;
-  /** The keys that are not read here, and their values. */
+  /** The remaining keys, which this module does not interpret. */
   readonly rest: ReadonlyMap<string, unknown>;
 }
 
@@ -34,11 +34,11 @@ export interface RemoteTarget {
   readonly url: string;
   readonly isSse: boolean;
   readonly headers: Table;
-  /** Headers whose values are those of variables, by header. */
+  /** Header → environment variable with its value. */
   readonly envHeaders: ReadonlyMap<string, string>;
   /** The name of the variable with the bearer token. */
   readonly bearerVariable: string | undefined;
-  /** `clientId`, `clientSecret`, `callbackPort` and `scopes`, as far as they are there. */
+  /** Has those of `clientId`, `clientSecret`, `callbackPort` and `scopes` that the entry sets. */
   readonly oauth: Table;
 }
 
@@ -52,7 +52,7 @@ export type NormalizedEntry =
       readonly rest: ReadonlyMap<string, unknown>;
     };
 
-/** @param name the server's name in the client's file */
+/** Converts one entry. @param name the server's name in the client's file */
 export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEntry {
   if (!isTable(raw)) {
     return { ok: false, isDisabled: false, reason: "its entry is no table", rest: new Map() };
@@ -79,7 +79,7 @@ export function findOwnExecutable(raw: unknown): string | undefined {
   return isSelf ? command : undefined;
 }
 
-/** Keys that are read here, or that matter only inside the client. */
+/** Keys that this module reads, or that matter only inside the client. */
 const KNOWN_KEYS = new Set(
   "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars disabled enabled tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow isActive required metadata".split(
     " ",
@@ -106,15 +106,15 @@ function unsupportedReasonOf(fields: Table, name: string | undefined): string | 
   if (source === "extension" && !("command" in fields)) {
     return "it comes with an extension, which alone knows how it is started";
   }
-  // Clients' files often have an entry that starts toolmux, which must not start itself.
+  // Clients' files often contain toolmux, which must not start itself.
   return startsItself({ name, command, args }) ? SELF_REASON : undefined;
 }
 
-/** A client runs the command of an entry that also has a URL. */
+/** If an entry has both a command and a URL, clients run the command. */
 function targetOf(fields: Table): ProcessTarget | RemoteTarget | undefined {
   const { command, cwd, envFile } = fields;
   if (isString(command) && command !== "") {
-    // Codex also allows `{ name, source }`.
+    // Codex also allows `{ name, source }` for a variable.
     const names = asArray(fields["env_vars"]).map((it) => (isTable(it) ? it["name"] : it));
     return {
       kind: "process",

@@ -116,7 +116,10 @@ const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
 );
 
-/** The entry with the manifest's keys; other keys that a manifest has mean the same in a client's file. */
+/**
+ * Converts an entry to the manifest's keys. Its remaining keys are copied if clients and manifests mean the same by
+ * them.
+ */
 function manifestEntryOf({ target, tools, rest }: ClientEntry, ignored: Set<string>): Table {
   addIgnoredKeys(rest, ignored);
   // A file of variables is read only when servers are imported.

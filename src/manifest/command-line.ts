@@ -2,8 +2,8 @@ import { splitCommand } from "./interpolate.ts";
 import { maskArguments } from "./plaintext-secrets.ts";
 
 /**
- * The settings for a command that was written as one text with its arguments: `command = "npx", args = ["-y", "foo"]`.
- * Words that may be secrets are masked.
+ * Splits a command that was written as one text with its arguments, and formats the settings to write instead: `command
+ * = "npx", args = ["-y", "foo"]`. Words that may be secrets are masked.
  * @returns undefined if the text is a single word
  */
 export function suggestArgs(text: string): string | undefined {

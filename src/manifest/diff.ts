@@ -13,12 +13,12 @@ import { isDeepEqual } from "./table.ts";
 import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 
 /**
- * What a change of a key requires: `process`: a new process or connection; `settings`: only that the new settings are
+ * What a changed key requires: `process`: a new process or connection; `settings`: only that the new settings are
  * applied.
  */
 type ChangeEffect = "process" | "settings";
 
-/** The keys of every runnable server. */
+/** What changes of the keys of every runnable server require. */
 const RUNNABLE = {
   kind: "process",
   name: "process",
@@ -35,11 +35,11 @@ const RUNNABLE = {
     "settings"
   >),
   startLimit: "settings",
-  // The reader of the messages is made with the process.
+  // The message reader gets this limit when the process starts.
   maxMessage: "process",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 
-/** The additional keys of every server whose strings may contain `${…}` placeholders. */
+/** The same for the additional keys of servers whose texts may contain `${…}`. */
 const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
 
 const STDIO: Readonly<Record<keyof StdioServer, ChangeEffect>> = {
@@ -80,7 +80,7 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, ChangeEffect>> = {
   reason: "settings",
 };
 
-/** What changes of `baseDir` and `secretSources` require: a new process only if one of the servers uses them. */
+/** Changes of `baseDir` and `secretSources` require a new process only if one of the servers uses them. */
 function effectOfOrigin(
   ...servers: readonly ExternalServer[]
 ): Pick<typeof STDIO, "baseDir" | "secretSources"> {
@@ -92,10 +92,7 @@ function effectOfOrigin(
   };
 }
 
-/**
- * What the change of a server's specification requires; `same`: nothing. A changed `baseDir` that no path depends on,
- * and changed secret sources of a server without secrets, count as settings.
- */
+/** What the change of a server's specification requires; `same`: nothing. */
 export function diffServers(before: ServerSpec, after: ServerSpec): "same" | ChangeEffect {
   if (before.kind === "stdio" && after.kind === "stdio") {
     return effectOfChanges(before, after, { ...STDIO, ...effectOfOrigin(before, after) });

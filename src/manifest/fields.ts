@@ -65,7 +65,7 @@ export interface Notes {
   readonly pattern?: string;
 }
 
-/** Adds notes to a schema. They are only in its `pipe`, not in what it runs, so that they cost nothing at start-up. */
+/** Adds notes to a schema. They cost nothing at start-up, because they are only listed in its `pipe` and never run. */
 export function withNotes<S extends v.GenericSchema>(schema: S, notes: Notes): S {
   const [first = schema, ...rest] = (schema as { readonly pipe?: readonly unknown[] }).pipe ?? [];
   return { ...schema, pipe: [first, v.metadata({ notes }), ...rest] };
@@ -82,7 +82,7 @@ export function optionalKey<S extends v.GenericSchema>(
 /** A table whose content is not checked. */
 export const uncheckedTable = v.custom<Table>(isTable, "a table");
 
-/** What the schema `S` returns from its run, which a `v.UnknownDataset` becomes by being written to. */
+/** The result of running the schema `S`. valibot makes it by writing to a `v.UnknownDataset`. */
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
 /**
@@ -115,7 +115,7 @@ export function table<const E extends v.ObjectEntries>(
   });
 }
 
-/** valibot's path, for an issue, from a table or array to one of its keys or (`at`) to the value of that. */
+/** An issue's path in valibot's form: from `root` along `keys`, to the last key or (`at`) to its value. */
 export function issuePath(
   root: unknown,
   keys: readonly [string | number, ...(string | number)[]],

@@ -27,7 +27,6 @@ export interface SourceFile {
 /** A server as configured in one file, before defaults and other files are applied. */
 export type ServerConfig = SourceFile & {
   readonly name: string;
-  /** The path of the server's table in the file. */
   readonly path: KeyPath;
 } & (
     | {
@@ -62,7 +61,6 @@ export type LaunchConfig =
 
 /** A plugin as configured in one file. */
 export interface PluginConfig {
-  /** The path of the plugin's table in the file. */
   readonly path: KeyPath;
   readonly input: PluginInput;
 }
@@ -76,7 +74,6 @@ export interface FileConfig extends SourceFile {
   /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: HttpToken | undefined;
   readonly defaults: LimitsInput;
-  /** The registries to search. */
   readonly registries?: readonly string[] | undefined;
   /** Absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
@@ -84,7 +81,7 @@ export interface FileConfig extends SourceFile {
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly plugins: readonly PluginConfig[];
   readonly problems: readonly Problem[];
-  /** Placeholders that only a plugin could resolve: they are problems only if the manifest has no plugin. */
+  /** Placeholders with schemes that only a plugin could know. They are problems only if the manifest has no plugin. */
   readonly schemeProblems: readonly Problem[];
   /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
   readonly notes: readonly string[];
@@ -127,8 +124,8 @@ export function readConfigVariable(
 }
 
 /**
- * Whether the only key is a wrapper, and not a server called "servers": a server has `command`, `url`, … as text, while
- * a table of servers holds only tables.
+ * Whether the only key is the wrapper `servers` or `mcpServers`, and not a server of that name: a server has a text
+ * under `command`, `url`, …, and a table of servers has only tables.
  */
 function isWrapped(root: unknown): boolean {
   if (!isTable(root)) return false;

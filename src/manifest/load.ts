@@ -41,13 +41,14 @@ export interface LoadOptions extends SystemEnvironment {
 export type LoadedManifest = LoadOutcome & LoadedFiles;
 
 type LoadOutcome =
-  /** `problems` concern only servers that are `invalid` in the manifest, or that a later file replaces. */
+  /**
+   * If `ok` is true, `problems` concern only servers that are `invalid` in the manifest, or that a later file replaces.
+   */
   (
     | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
     /** At least one problem makes the whole manifest invalid. */
     | { readonly ok: false; readonly problems: readonly Problem[] }
   ) & {
-    /** Lines for people, without a line end: what was skipped, ignored or changed. */
     readonly notes: readonly string[];
   };
 
@@ -66,18 +67,17 @@ interface LoadedFiles {
   readonly pluginFiles: readonly string[];
   /**
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
-   * If an earlier load used such a file, it has been changed since, not removed.
    */
   readonly untrusted: readonly string[];
-  /** Whether a file is empty: an editor may just be writing it. */
+  /** Whether a file is empty, perhaps because an editor is just writing it. */
   readonly hasEmptyFile: boolean;
 }
 
 /**
  * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
  * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in a server's table makes that
- * server invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: files are
- * discovered, parsed, validated each, merged, and what lies between them is checked.
+ * server invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
+ * the files, parse and validate each, merge them, check the merged manifest.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
   const variable = options.env[SERVERS_VARIABLE]?.trim() ?? "";
@@ -193,7 +193,10 @@ function readDocument(document: Document & { readonly ok: true }): FileConfig {
     : readConfigFile(root, document, duplicates);
 }
 
-/** The problems within each file. Placeholders of unknown schemes are none if there are plugins, which may know them. */
+/**
+ * Collects the problems within each file. An unknown placeholder is a problem only without plugins, because a plugin
+ * may know it.
+ */
 function problemsOf(configs: readonly FileConfig[], plugins: PluginList): Problem[] {
   const hasNone = hasNoPlugins(configs, plugins);
   return [...configsByFile(configs).values()].flatMap(({ problems, schemeProblems }) => [
@@ -202,15 +205,15 @@ function problemsOf(configs: readonly FileConfig[], plugins: PluginList): Proble
   ]);
 }
 
-/** The problems that lie between several keys or files. */
+/** Collects problems that involve several keys or files. */
 function checkMerged(
   merged: MergedManifest,
   plugins: PluginList,
   configs: readonly FileConfig[],
   isReadable: boolean,
 ): Problem[] {
-  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable: they would only report
-  // follow-on problems.
+  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because their problems
+  // would only follow from that.
   const areSettingsValid =
     isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
   return [
@@ -221,8 +224,8 @@ function checkMerged(
 }
 
 /**
- * The problems of documents that cannot be read, then the given ones with their positions: in the order of the files,
- * and in that of the text within a file.
+ * Returns the problems of documents that cannot be read, then the given ones with their positions, in the order of the
+ * files and of their text.
  */
 async function placeProblems(
   documents: readonly Document[],
@@ -244,19 +247,17 @@ function hasNoPlugins(configs: readonly FileConfig[], { specs }: PluginList): bo
   return specs.length === 0 && !configs.some((config) => hasProblemUnder(config, ["plugins"]));
 }
 
-/** Problems of plugin servers in a manifest without plugins. */
 function missingPluginProblems(servers: readonly ServerSpec[]): Problem[] {
   return servers.flatMap((spec) =>
     spec.kind === "plugin" ? [missingPluginProblem(spec.plugin, spec.origin, [])] : [],
   );
 }
 
-/** Whether there is a problem under one of these keys. */
 function hasProblemUnder({ problems }: FileConfig, keys: readonly unknown[]): boolean {
   return problems.some(({ path: [top] }) => keys.includes(top));
 }
 
-/** The servers, those whose table has problems as invalid ones. */
+/** Replaces each server whose table has problems by an invalid one. */
 function markInvalid(
   servers: readonly ServerSpec[],
   problems: readonly Problem[],
@@ -288,8 +289,7 @@ function configsByFile(configs: readonly FileConfig[]): ReadonlyMap<string, File
 }
 
 /**
- * The result contains the whole contents instead of a hash, because hashing would take longer than all other work on a
- * manifest.
+ * Contains the files' contents instead of hashes, because hashing would take longer than all other work on a manifest.
  */
 function fingerprintOf(
   { files: found, ...others }: SearchResult,

@@ -60,8 +60,8 @@ export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
  * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one call,
  * extended by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message; `healthInterval` (ms, 0: never):
  * how often a silent server is pinged; `idleStop` (ms, 0: never): how long without calls until it is stopped.
- * `startLimit` (ms): when a start that has exceeded `connectTimeout`, and that no request waits for, is aborted;
- * absent: at `connectTimeout`, because the manifest sets that key.
+ * `startLimit` (ms): when a start that has exceeded `connectTimeout` is aborted if no request waits for it; absent:
+ * already at `connectTimeout`.
  */
 export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
   readonly reconnect: Reconnect;
@@ -112,7 +112,6 @@ interface ServerBase {
   readonly prefix: string;
 }
 
-/** What all runnable servers have in common. */
 interface RunnableBase extends ServerBase, Limits {
   /** Whether all clients share one process, or each has its own. */
   readonly isolation: "shared" | "perClient";
@@ -165,8 +164,8 @@ export interface PluginServer extends RunnableBase {
   /** Where the manifest names the server or the plugin. */
   readonly origin: SpecSource;
   /**
-   * The number of the plugin set that the server belongs to; 0 while unknown. Each reload of the plugins creates a new
-   * set with new servers.
+   * Each reload of the plugins creates a new set of plugins with new servers. This is the number of the server's set; 0
+   * while unknown.
    */
   readonly set: number;
 }
@@ -174,7 +173,6 @@ export interface PluginServer extends RunnableBase {
 /** A server outside of this process, which may need secrets. */
 export type ExternalServer = StdioServer | RemoteServer;
 
-/** A server that can be run. */
 export type RunnableServer = ExternalServer | PluginServer;
 
 /** An entry of a client's file that cannot be run; it affects only itself. */
@@ -193,7 +191,6 @@ export interface InvalidServer extends ServerBase {
 
 export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;
 
-/** Whether a server can be run. */
 export function isRunnable(spec: ServerSpec): spec is RunnableServer {
   return spec.kind !== "unsupported" && spec.kind !== "invalid";
 }
@@ -215,7 +212,7 @@ export interface PluginSpec {
   readonly origin: SpecSource;
 }
 
-/** What the user wants; immutable. */
+/** The manifest merged from all files; immutable. */
 export interface Manifest {
   readonly hub: HubSettings;
   readonly httpToken?: HttpToken | undefined;

@@ -30,7 +30,7 @@ export function isPrefix(text: string, separator: string): boolean {
 export function sanitizePrefix(text: string, separator: string): string {
   const filler = separator === "_" ? "-" : "_";
   let prefix = text.replaceAll(/[^A-Za-z0-9_-]+/g, filler);
-  // The loop ends: the filler is shorter than the separator, or differs from it.
+  // The loop ends, because the filler is shorter than the separator or differs from it.
   while (prefix.includes(separator)) prefix = prefix.replaceAll(separator, filler);
   while (prefix !== "" && separator.includes(prefix.charAt(0))) prefix = prefix.slice(1);
   while (prefix !== "" && separator.includes(prefix.slice(-1))) prefix = prefix.slice(0, -1);
@@ -48,11 +48,10 @@ export interface PrefixAssignment {
 interface PrefixOptions {
   readonly separator: string;
   /**
-   * Whether a server has a problem of its own. Other servers may use the prefix that it is configured with, but not the
-   * one that it is running with.
+   * Whether a server has other problems. Then other servers may use its configured prefix, but not the prefix that it
+   * is running with.
    */
   readonly isInvalid: (server: ServerConfig) => boolean;
-  /** The prefixes of running servers. */
   readonly runningPrefixes: ReadonlyMap<string, string>;
 }
 
@@ -118,8 +117,8 @@ export function assignPrefixes(
     }
   }
 
-  // Invalid servers come last, so that they cannot take a prefix that a valid server needs; their assignment only
-  // serves to report their remaining problems.
+  // Invalid servers come last, so that they do not take a prefix from a valid server. Assigning them one only serves to
+  // report problems of their prefixes.
   for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
   return { prefixes, problems, notes };
 }
@@ -150,7 +149,7 @@ function invalidPrefixMessage(
   return `${what} ${describePrefixFault(prefix, separator)}; ${advice}`;
 }
 
-/** Why the names of tools cannot begin with a text. */
+/** Why a text is not valid as a prefix. */
 function describePrefixFault(prefix: string, separator: string): string {
   const [invalid] = /[^A-Za-z0-9_-]/u.exec(prefix) ?? [];
   if (invalid !== undefined) {
@@ -196,9 +195,7 @@ export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
 }
 
 export interface MergeOptions {
-  /**
-   * Server configs that have a problem already: they are not checked further, and other servers may use their prefixes.
-   */
+  /** Servers that already have a problem. They are not checked further, and other servers may use their prefixes. */
   readonly invalid?: ReadonlySet<ServerConfig>;
   /** The prefixes of running servers, which they keep. */
   readonly runningPrefixes?: ReadonlyMap<string, string>;
@@ -254,7 +251,7 @@ export function mergeConfigs(
   };
 }
 
-/** Contradictory limits in a client's file make only that server unsupported. */
+/** If the limits of a server in a client's file contradict each other, makes only that server unsupported. */
 function markUnsupported(server: ServerConfig, defaults: Limits): ServerConfig {
   if (!("syntax" in server) || server.syntax !== "client") return server;
   const [problem] = checkLimits(server, defaults);
@@ -391,7 +388,7 @@ function checkDefaults(limits: Limits, configs: readonly FileConfig[]): Problem[
   });
 }
 
-/** A server that sets neither limit of a pair has both from the defaults, which are checked separately. */
+/** Checks each pair of limits of which the server sets at least one. A pair from the defaults is checked separately. */
 function checkLimits(server: ServerConfig, defaults: Limits): Problem[] {
   if (server.kind === "unsupported") return [];
   const { input, file, path } = server;
@@ -422,7 +419,7 @@ function getLimit(limits: Limits, key: LimitOrder[number]): number {
   }
 }
 
-/** The problem, placed at the last file that sets one of the keys. */
+/** Places the problem at the last file that sets one of the keys. */
 function problemAtSetting(
   configs: readonly FileConfig[],
   table: "hub" | "defaults",

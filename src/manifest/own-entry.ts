@@ -12,7 +12,6 @@ export const SELF_REASON = "it is toolmux itself";
 
 /** The parts of a client's entry that determine what it starts. */
 export interface LaunchEntry {
-  /** The key of the entry in the file. */
   readonly name?: string | undefined;
   readonly command?: unknown;
   readonly args?: unknown;
@@ -27,11 +26,11 @@ const RUNTIMES = /^(?:node|nodejs|bun|deno)(?:[-\d.]*)(?:\.exe)?$/i;
 const PACKAGE_RUNNERS = /^(?:npx|bunx|pnpx|npm|pnpm|yarn|bun|deno|dlx)(?:\.\w+)?$/i;
 const WRAPPERS = /^(?:env|nice|nohup|setsid|stdbuf|time|timeout|sudo|doas|exec|command)$/;
 const SHELLS = /^(?:ba|da|z|k|fi)?sh$/;
-/** Words between a runner and the program: subcommands and variable assignments. */
+/** Words before the program: subcommands of runners, such as `run`, and assignments, such as `A=1`. */
 const SUBCOMMAND = /^(?:run|x|dlx|exec|--)$|^\w+=/;
 /** Options of runners that take no value. */
 const VALUELESS_OPTION = /^(?:-y|--yes|-q|--quiet|-A|--allow-\w+(?:=.*)?|--bun|--silent|--.*=.*)$/;
-/** The maximum depth of commands within commands. */
+/** Maximum depth of nested commands, such as `env sh -c …`. */
 const MAX_DEPTH = 4;
 
 /**
@@ -60,8 +59,8 @@ function isOwnCommand(words: readonly string[], depth: number): boolean {
 }
 
 /**
- * The candidates for the program among a runner's arguments: the first word that is no option, and words before it that
- * may be values of options.
+ * The words among a runner's arguments that may be the program. A word after an option may be the option's value, so
+ * the next word is a candidate, too.
  */
 function programCandidatesOf(args: readonly string[]): readonly string[] {
   const found: string[] = [];
@@ -86,7 +85,7 @@ function isInShellScript(args: readonly string[], depth: number): boolean {
   });
 }
 
-/** @param isCommand whether a word that is not a path is looked up in PATH */
+/** @param isCommand whether a word without slashes is looked up in PATH */
 function isOwnProgram(word: string, isCommand: boolean): boolean {
   const plain = word.replace(/^npm:/, "").replace(/(?<=.)@[^/@]*$/, "");
   if (PROGRAM_NAME.test(basename(plain)) || SOURCE_ENTRY_POINT.test(word)) return true;

@@ -67,10 +67,8 @@ const RUNNERS = {
 
 export type Runner = (typeof RUNNERS)[PackageOrigin][number];
 
-/** All runners. */
 export const ALL_RUNNERS: readonly Runner[] = Object.values(RUNNERS).flat();
 
-/** The runners for packages of that registry. */
 export function runnersOf(origin: PackageOrigin): readonly Runner[] {
   return RUNNERS[origin];
 }

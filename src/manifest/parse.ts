@@ -24,7 +24,6 @@ export interface DuplicateKey {
   readonly position: Position;
 }
 
-/** String literals. */
 const STRING_LITERALS = /"(?:[^"\\]|\\.)*"/gs;
 
 /**
@@ -51,7 +50,8 @@ export function parseStrictJson(text: string): { readonly root: unknown } | unde
     return table;
   };
   const root = copy(parsed);
-  // Outside of strings, the text has one colon per key. More colons than parsed keys: JSON.parse merged duplicates.
+  // Outside of strings, a JSON text has one colon per key. With more colons than parsed keys, JSON.parse has merged
+  // duplicates.
   return text.replace(STRING_LITERALS, "").split(":").length - 1 === keys ? { root } : undefined;
 }
 

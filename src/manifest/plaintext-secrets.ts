@@ -8,22 +8,22 @@ const SECRET_WORDS = new Set(
     "authtoken authkey accesskey accesstoken refreshtoken secretkey privatekey clientsecret"
   ).split(" "),
 );
-/** Such words at the end of a name without separators: `PGPASSWORD`, `githubtoken`. */
+/** Words that mark a secret at the end of a name without separators: `PGPASSWORD`, `githubtoken`. */
 const SECRET_WORD_SUFFIX = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
 /** Words that count only at the end of a name, because they also occur in others: `AUTH_MODE`, `KEY_BINDINGS`. */
 const FINAL_SECRET_WORDS = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
-/** Words before `key` that make it a secret, anywhere in the name. */
+/** Words that mark a secret if `key` follows, as in `API_KEY`, anywhere in the name. */
 const SECRET_KEY_QUALIFIERS = new Set(
   "api access secret private signing encryption master service auth app deploy".split(" "),
 );
-/** Words before `key` that mean that the key is not secret. */
+/** Words that mean that a following `key` is not secret, as in `PUBLIC_KEY`. */
 const HARMLESS_KEY_QUALIFIERS = new Set(
   (
     "public primary foreign sort partition cache group project issue object hot shortcut idempotency " +
     "translation routing host row index lookup hash field publishable map"
   ).split(" "),
 );
-/** Last words that only distinguish variants of a name; the words before them decide. */
+/** Last words that only distinguish variants of a name, such as `API_KEY_OLD`; the words before them decide. */
 const VARIANT_WORDS = new Set(
   (
     "prod production dev development staging stage test testing live sandbox default main backup old new " +
@@ -42,7 +42,7 @@ const HARMLESS_FINAL_WORDS = new Set(
     "user username owner email"
   ).split(" "),
 );
-/** Words that make a name that of an amount, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
+/** Words that mean that a name is that of an amount, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
 const AMOUNT_WORDS = new Set("max min num count limit per total budget".split(" "));
 /** Last words of names whose values are random but not secret. */
 const IDENTIFIER_WORDS = new Set(
@@ -162,7 +162,6 @@ export function isPlaintextSecret(name: string, value: string): boolean {
   return findSuspectedSecrets(name, value).length > 0;
 }
 
-/** A part of a text that looks like a secret. */
 export interface SuspectedSecret {
   /** The name of the part within the text; undefined: the whole text. */
   readonly part: string | undefined;
@@ -198,7 +197,7 @@ function isSecretByName(name: string, value: string): boolean {
   return !(wordsOf(name).at(-1) === "tokens" && /^[\d_.,]+[kKmM]?$/.test(value));
 }
 
-/** Passwords in URLs, and user names that are tokens. */
+/** Finds passwords in URLs, and user names that are tokens. */
 function findPasswords(text: string): readonly SuspectedSecret[] {
   const found: SuspectedSecret[] = [];
   for (const [, user = "", password] of text.matchAll(

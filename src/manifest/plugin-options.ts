@@ -11,13 +11,13 @@ import { isTable } from "./table.ts";
 import type { ValidationResult } from "./validate.ts";
 
 /*
- * The options of a plugin have a schema of the plugin's own, made with another copy of valibot or with another library.
+ * Validates the options of plugins. A plugin makes their schema with another copy of valibot or with another library.
  * The manifest's own schemas are checked by `validate` (validate.ts).
  */
 
 /**
- * Makes valibot leave the message empty where a schema has none of its own. Its default messages show the value, which
- * may be a secret; `problemOfIssue` words these issues from their parts.
+ * Leaves the message empty where a schema has none of its own, because valibot's default messages show the value, which
+ * may be a secret. `problemOfIssue` then writes the message.
  */
 const NO_DEFAULT_MESSAGES: v.Config<v.BaseIssue<unknown>> = { message: () => "" };
 
@@ -60,7 +60,8 @@ function problemOfIssue(issue: SchemaIssue, place: SpecSource, root: unknown): P
   }
   const found = describeValue(input, !maySecretBeAt(place.path));
   if (message === "") return { ...place, at, message: defaultMessage(issue, found) };
-  // Messages of `delay`, `limit`, `size` and `globs` state only what was expected; those of plugins may be sentences.
+  // The message is either a whole sentence, as plugins may write, or only what was expected, as from `delay`, `limit`,
+  // `size` and `globs`.
   if (/^[A-Z]|[.!?]$/.test(message)) return { ...place, at, message: hideTexts(message, input) };
   return { ...place, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
@@ -120,9 +121,8 @@ interface SchemaShape {
 }
 
 /**
- * Finds all unknown keys (valibot's check stops at the first, or ignores them), and all values that should be tables.
- * Only `looseObject` and `objectWithRest` allow other keys. The manifest's own schemas need no such walk: their `table`
- * (fields.ts) reports these itself, which the object schemas of a plugin's copy of valibot do not.
+ * Finds all unknown keys, and all values that should be tables. valibot's own check of objects stops at the first
+ * unknown key, or ignores such keys. Only `looseObject` and `objectWithRest` allow them.
  */
 function* findUnknownKeys(schema: object, input: unknown, source: SpecSource): Generator<Problem> {
   const { type, wrapped, entries, item, value } = schema as SchemaShape;
@@ -172,9 +172,8 @@ type Checked<T> =
   { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly SchemaIssue[] };
 
 /**
- * Validates the options of a plugin, found at `source`, with a schema of another copy of valibot or of another
- * library. Issues of valibot are worded as those of the manifest's schemas, and unknown keys are reported. No value is
- * shown. Rejects only if the schema throws.
+ * Validates the options of a plugin, found at `source`, with the plugin's own schema. Unknown keys are problems, too.
+ * No message shows a value. Rejects only if the schema throws.
  */
 export async function validateOptions<T>(
   schema: StandardSchema<T>,

@@ -10,7 +10,6 @@ import { sha256Hex } from "./trust.ts";
 /** The largest file of a plugin, in bytes. Some are bundles with all dependencies. */
 const MAX_PLUGIN = 16 * 1024 * 1024;
 
-/** All plugins of a manifest. */
 export interface PluginList {
   /** The plugins in the order of the files, and within a file in its order. */
   readonly specs: readonly PluginSpec[];

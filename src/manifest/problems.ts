@@ -18,13 +18,13 @@ export interface SpecSource {
 
 /** One thing that is wrong with a manifest. Contains no value that may be a secret. */
 export interface Problem extends SpecSource {
-  /** Whether the key itself is wrong, or its value. */
+  /** Whether the problem is at the key itself, or at its value. */
   readonly at: "key" | "value";
   /** What was expected and found, and what may help; without a full stop. */
   readonly message: string;
   /**
-   * Absent until `addPositions` (load.ts) finds it from the path, and if it is unknown, for example because the file
-   * cannot be read.
+   * Absent before `addPositions` (positions.ts), and if the position is unknown, for example because the file cannot be
+   * read.
    */
   readonly position?: Position | undefined;
 }
@@ -134,7 +134,7 @@ function editDistance(a: string, b: string): number {
   return at(a.length, b.length);
 }
 
-/** Keys that MCP clients use for a server, with the manifest's equivalent. */
+/** Advice for keys that only MCP clients have. */
 const KEY_HINTS = new Map([
   ["type", "remove it; for a server over HTTP, set url and transport"],
   ["disabled", "write enabled = false"],

@@ -61,7 +61,6 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   };
 }
 
-/** Reads the table `secrets` of a manifest. */
 function readSecretSettings(
   table: unknown,
   file: string,
@@ -82,9 +81,8 @@ const KEYCHAIN_ADVICE =
   'found "keychain", which is not supported any more: remove it, and set each secret again with: toolmux secret set NAME';
 
 /**
- * If the problem is an unknown secret source, adds to the message the source that was probably meant, or what to do
- * instead of naming a source of earlier versions. The schema cannot say so itself: the advice comes after what was
- * found, which `validate` adds.
+ * For an unknown secret source, adds to the message the source that was probably meant, or what replaces the source
+ * `keychain` of earlier versions.
  */
 function suggestSource(problem: Problem, table: unknown): Problem {
   const [, key, at] = problem.path;
@@ -164,7 +162,10 @@ export function readServers(
   return { servers, problems, schemeProblems };
 }
 
-/** What a server is. One without a main key already has a problem, so the empty command is never used. */
+/**
+ * The kind of a server, with its main key. A server without a main key has a problem already, so its empty command is
+ * never used.
+ */
 function kindOf({ command = "", package: packageSpec, runner, url, plugin }: ServerInput) {
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", url } as const;
   if (plugin !== undefined) return { kind: "plugin", plugin } as const;
@@ -188,9 +189,9 @@ const COMMANDS_NOT_ALLOWED =
   "found ${cmd:…}, which runs a command; to allow that, set commands = true in the table [secrets] of this file";
 
 /**
- * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). No check of the
- * schema does so, because the same texts have another syntax in clients' files, and because other tables of the file
- * (`secrets.commands`) and of other files (`plugins`) determine what is valid.
+ * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). The schema
+ * cannot find them, because clients' files have another syntax, and because the tables `secrets` and `plugins`
+ * determine what is valid.
  */
 function placeholderProblemsOf(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,

@@ -40,8 +40,7 @@ const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
 /**
- * The values that the templates of a server are filled with, or (without `name`) those of something else, such as the
- * HTTP token.
+ * What is needed to resolve the templates of a server, or (without `name`) of something else, such as the HTTP token.
  */
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
@@ -56,7 +55,7 @@ export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   fail(code: ErrorCode, message: string, data?: MissingValues): HubError;
 }
 
-/** The data of a `valueMissing` error: the missing values, from which hints for the user are made. */
+/** The data of a `valueMissing` error, from which hints for the user are made. */
 export interface MissingValues {
   /** The names of secrets (`toolmux secret set NAME`). */
   readonly secrets: readonly string[];
@@ -73,7 +72,6 @@ export function requireValues(scope: TemplateScope): void {
   );
 }
 
-/** The missing secrets of an error. */
 export function missingSecretsOf({ data }: HubError): readonly string[] {
   const names = data?.["secrets"];
   return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];

@@ -33,8 +33,6 @@ import {
 import { suggestKey } from "./problems.ts";
 import { isTable } from "./table.ts";
 
-/* The manifest's keys of a server that runs as a process. */
-
 const packageSchema = v.pipe(
   text,
   v.rawTransform(({ dataset: { value }, addIssue, NEVER }): PackageSpec => {
@@ -99,8 +97,6 @@ const processEntries = {
 };
 
 export const PROCESS_KEYS = Object.keys(processEntries) as readonly (keyof typeof processEntries)[];
-
-/* The manifest's keys of a server that is reached over HTTP. */
 
 const PORT = "the number of a port, 1 to 65535";
 
@@ -373,7 +369,6 @@ export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof li
 
 export const defaultsSchema = table(limitEntries);
 
-/** Which prompts are shown, and under which names. */
 const promptsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed prompts",
@@ -394,7 +389,6 @@ const promptsSchema = table({
   }),
 });
 
-/** Which skills are shown. */
 const skillsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed skills",
@@ -556,7 +550,7 @@ export const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "comma
 const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
   (key) => !["command", "package", "runner"].includes(key),
 );
-/** The keys that a server of each kind may have, of those that only some kinds have. */
+/** For each kind of server, the keys that it may have but not every other kind. */
 const KEYS_OF_KIND: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
   url: REMOTE_KEYS.filter((key) => key !== "url"),
@@ -572,16 +566,17 @@ const KINDS: Readonly<Record<MainKey, string>> = {
 
 /**
  * A server of a manifest, with the rules about several of its keys. Servers of clients' files are checked with
- * `serverSchema` alone: clients ignore keys that do not belong together.
+ * `serverSchema` alone, because clients ignore keys that do not fit.
  */
 export const manifestServerSchema = v.pipe(
   serverSchema,
-  // A server is either a process, or remote, or part of a plugin. Wrong values of other keys do not matter here.
+  // Checks that there is exactly one main key, and that the other keys fit it. Runs even if values of other keys are
+  // wrong.
   v.rawCheck(({ dataset: { value: server, issues = [] }, addIssue }) => {
     if (!isTable(server)) return;
     const [first, ...others] = MAIN_KEYS.filter((key) => key in server);
     if (first === undefined) {
-      // The message about a misspelt key says what to write.
+      // If a main key is misspelt, the problem of the unknown key already says what to write.
       const meant = issues.map(({ path }) =>
         suggestKey(String(path?.[0].key), serverSchema.entries),
       );
@@ -599,7 +594,7 @@ export const manifestServerSchema = v.pipe(
       addIssue({ message, path: issuePath(server, [key], "key") });
     }
   }),
-  // A package needs one of its runners, and the variables of a container need names that the runner can be given.
+  // Checks that the runner can run the package, and that a container can get variables with these names.
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed || dataset.value.package === undefined) return;
     const { package: packageSpec, runner, env = {} } = dataset.value;
@@ -643,8 +638,6 @@ export const pluginSchema = table({
     examples: [["read_*"]],
   }),
 });
-
-/* The manifest's table `search`: the registries that `toolmux search` uses. */
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
@@ -700,8 +693,6 @@ export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
-
-/* The manifest's table `secrets`: where `${secret:NAME}` is looked up, and whether `${cmd:…}` may be used. */
 
 /** All secret sources, in the default order of look-up. */
 export const SECRET_SOURCES = ["environment", "file"] as const;

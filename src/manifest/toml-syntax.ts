@@ -24,8 +24,8 @@ export function explainSyntaxError(text: string, at: Position): SyntaxFault | un
 }
 
 /**
- * What the beginning of a line is part of, if the text before it is well-formed: a string or array that begins in an
- * earlier line, or nothing but the line's own statement.
+ * What the beginning of a line is part of: a string or array that begins in an earlier line, or else a statement of its
+ * own. The text before the line must be well-formed.
  */
 export function placeOfLine(text: string, line: number): "statement" | "array" | "string" {
   const { string, brackets } = scanUntil(text, offsetOf(text, { line, column: 1 }));
@@ -46,7 +46,7 @@ interface Opening {
 
 /** The state of the text at an offset. */
 interface Scan {
-  /** Offsets at which statements begin: table names and key-value pairs. The last one contains the offset. */
+  /** Offsets at which statements (table names and key-value pairs) begin; the last statement contains the offset. */
   readonly statements: readonly number[];
   /** The string that contains the offset. */
   readonly string: Opening | undefined;
@@ -146,7 +146,7 @@ function explainHeader(text: string, { statements }: Scan): Fault | undefined {
 const KEY =
   /^(?<key>(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*'))*)/;
 
-/** With more open brackets than this, the depth itself is the fault. */
+/** The maximum number of open brackets; deeper nesting is itself reported as the fault. */
 const MAX_DEPTH = 100;
 
 function explainPair(text: string, offset: number, scan: Scan): Fault | undefined {
@@ -198,7 +198,7 @@ function explainString(text: string, offset: number, key: string, opening: Openi
   const end = endOfString(text, start, sign);
   const close = end ?? text.length;
   const escape = text.lastIndexOf("\\", offset);
-  // The parser stops at the end of an escape: `\U` is followed by up to eight digits.
+  // The parser stops at the end of an escape, at most 9 characters after its backslash (`\U` and eight digits).
   const isEscape = sign.startsWith('"') && escape > start && offset - escape <= 9;
   if (isEscape && end !== undefined) {
     const value = text.slice(start + sign.length, close - sign.length);

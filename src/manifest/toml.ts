@@ -17,7 +17,7 @@ export function parseToml(text: string): ParsedFile {
 }
 
 /**
- * The first line of the parser's message, if it consists of plain words only: the other lines show the text, which may
+ * The first line of the parser's message, if it consists of plain words only. The other lines quote the file, which may
  * contain secrets.
  */
 function describeError(error: TomlError): string {

@@ -72,7 +72,6 @@ async function writeStore(folder: string, files: ReadonlyMap<string, string>): P
   await replacePrivate(trustStorePath(folder), utf8(`${text}\n`));
 }
 
-/** SHA-256 in hex. */
 export async function sha256Hex(content: FileBytes): Promise<string> {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");

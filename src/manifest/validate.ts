@@ -11,8 +11,8 @@ export type ValidationResult<T> =
     };
 
 /**
- * Validates `input`, found at `source`, with one of the manifest's own schemas, and reports all problems at once. The
- * schemas consist of those of `fields.ts`, and of schemas of valibot with a message that is the expected value.
+ * Validates `input`, found at `source`, with one of the manifest's own schemas, and reports all problems at once. Each
+ * schema's message must be the expected value, as in `fields.ts`.
  */
 export function validate<T>(
   schema: v.GenericSchema<unknown, T>,
@@ -27,8 +27,8 @@ export function validate<T>(
 }
 
 /**
- * The problem of an issue: "expected MESSAGE, found VALUE". Messages about keys, and those of `v.rawCheck`, are whole
- * already.
+ * Makes a problem of an issue: "expected MESSAGE, found VALUE". Messages about keys, and those of `v.rawCheck`, are
+ * used unchanged.
  */
 function problemOfIssue(
   { type, input, message, path: issuePath }: v.BaseIssue<unknown>,
@@ -38,7 +38,7 @@ function problemOfIssue(
   const path = [...base, ...steps.map(({ key }) => (typeof key === "number" ? key : String(key)))];
   const at = steps.at(-1)?.origin === "key" ? "key" : "value";
   if (at === "key" || type === "raw_check") return { file, path, at, message };
-  // A text in the place of a table may be meant for a key of the table, and that may be a secret.
+  // A text in the place of a table may be a secret that was meant for one of the table's keys.
   const isShown = type !== "strict_object" && !maySecretBeAt(path);
   return { file, path, at, message: `expected ${message}, found ${describeValue(input, isShown)}` };
 }

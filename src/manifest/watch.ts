@@ -12,15 +12,15 @@ const QUIET_TIME = 100;
 /** The longest wait for files that keep changing, in ms. */
 const MAX_WAIT = 1000;
 /**
- * The interval between two readings of files that seem unchanged, in ms: a second write within the resolution of a file
- * system's timestamps leaves no other trace if the size is the same.
+ * The interval between two readings of files that seem unchanged, in ms. It finds a second write that changes neither
+ * the size nor, within the file system's resolution, the timestamps.
  */
 const READ_INTERVAL = 30_000;
 /** How long an empty file is assumed to be still being written, in ms. */
 const WRITE_GRACE = 1000;
 
 export interface WatchOptions {
-  /** The fingerprint of the loaded manifest, see `LoadedManifest`; that manifest is not reported again. */
+  /** The fingerprint of the manifest that is already loaded; that manifest is not reported again. */
   readonly fingerprint: string;
   /** Called with each newly loaded manifest that differs from the previous one. */
   onLoad(result: LoadedManifest): void;
@@ -56,10 +56,10 @@ class PollingWatcher implements ManifestWatcher {
   #seen: { readonly paths: readonly string[]; readonly identity: string } | undefined;
   /** When the first change after the last reading was noticed, in ms of the clock; undefined if there was none. */
   #changedAt: number | undefined;
-  /** When the files are read although none seems changed, in ms of the clock. */
+  /** When to read the files even if none seems changed, in ms of the clock. */
   #readAt = 0;
   #isPolling = false;
-  /** Whether the files are to be read without waiting until they have been quiet. */
+  /** Whether to read the files without waiting for `QUIET_TIME`. */
   #isCheckWanted = false;
   #cancelTimer = (): void => {};
   #isClosed = false;
@@ -113,7 +113,7 @@ class PollingWatcher implements ManifestWatcher {
     return isDue ? this.#read() : Math.min(POLL_INTERVAL, this.#readAt - now);
   }
 
-  /** Loads the manifest and reports it if it is another. @returns the time until the next poll, in ms */
+  /** Loads the manifest and reports it if it has changed. @returns the time until the next poll, in ms */
   async #read(): Promise<number> {
     this.#changedAt = undefined;
     const result = await this.#load();
@@ -129,8 +129,8 @@ class PollingWatcher implements ManifestWatcher {
   }
 
   /**
-   * Identifies the files before it reads them, so that later changes are noticed. Loading reveals the plugins' files; if
-   * there are new ones, the manifest is loaded again.
+   * Identifies the files before it reads them, so that later changes are noticed. Loads again if loading has revealed
+   * new files of plugins.
    */
   async #load(): Promise<LoadedManifest> {
     const paths = [...listDependencies(this.#options), ...this.#pluginFiles];
@@ -142,8 +142,8 @@ class PollingWatcher implements ManifestWatcher {
   }
 
   /**
-   * Whether to wait: shells and downloads truncate a file before they write it, and an empty file would mean that there
-   * are no servers.
+   * Whether to wait because a file is empty: shells and downloads truncate a file before they write it, and an empty
+   * file would mean that there are no servers.
    */
   #mayBeWriting({ hasEmptyFile, fingerprint }: LoadedManifest): boolean {
     if (!hasEmptyFile) {
@@ -157,9 +157,8 @@ class PollingWatcher implements ManifestWatcher {
 }
 
 /**
- * Identifies the files that paths lead to, and their state. Symbolic links are followed, so that a link that leads to
- * another file, and a missing folder that appears, make a difference. A difference does not mean that the content is
- * another: its fingerprint tells that.
+ * The identity and state of the files that paths lead to, through symbolic links. A difference means that a content may
+ * have changed; the manifest's fingerprint tells whether it has.
  */
 async function identify(paths: readonly string[]): Promise<string> {
   const identities = await Promise.all(

@@ -52,12 +52,12 @@ import {
 export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
   /**
-   * Called when the requested tool (or other entry) was listed only after the request had arrived.
-   * @throws {HubError} if the request is invalid for that entry
+   * Called when the requested item was not listed when the request arrived, and is listed now.
+   * @throws {HubError} if the request is invalid for that item
    */
   onListed?(catalog: Catalog): void;
   /**
-   * Builds the message that answers the client from a server's response.
+   * Builds the answer to the client from a server's response.
    * @param from the era of the server
    * @param edits turn a modern server's result into a legacy one, for a legacy client
    */
@@ -67,11 +67,14 @@ export interface Caller extends ServerRequestTarget {
    * calls.
    */
   readonly supportsTasks?: boolean;
-  /** A server's request for this call was refused because the client has not declared the capabilities `required`. */
+  /**
+   * Called when the hub has refused a server's request for this call, because the client has not declared the
+   * capabilities `required`.
+   */
   onMissingCapability?(required: object): void;
   /**
-   * Answers the client; called exactly once. `message` is undefined if the call was cancelled: then the client must get
-   * no answer.
+   * Answers the client; called exactly once. `message` is undefined if the call was cancelled: then the client gets no
+   * answer.
    */
   respond(message: EncodedMessage | undefined): void;
   notify(message: EncodedMessage): void;
@@ -81,7 +84,7 @@ export interface Caller extends ServerRequestTarget {
 export interface RunningRequest {
   run(): void;
   cancel(reason: CancelReason, by: CancelledBy): void;
-  /** The call; undefined until the request's route is known. */
+  /** Undefined until the request's route is known. */
   readonly call: Call | undefined;
 }
 
@@ -89,11 +92,9 @@ export interface RunningRequest {
 export interface CallContext {
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
-  /** Collects the resource links in results. */
+  /** Remembers the resource links that servers' results contain, so that the client can read these resources. */
   readonly links: ResourceLinks;
-  /** The catalog and connections of the client. */
   readonly view: ClientView;
-  /** The client, and its tasks. */
   readonly client: ClientChannel;
   readonly tasks: ClientTasks;
 }
@@ -102,7 +103,6 @@ export interface CallContext {
 export interface RoutedRequest {
   readonly request: Request;
   readonly route: Route;
-  /** The edits that turn the client's request into the one for the server. */
   readonly rewrite: RequestRewrite;
   /** The client's progress token, in its original bytes, if it gave one. */
   readonly token: Piece | undefined;
@@ -128,7 +128,6 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   deadline: number;
   slot: number | undefined;
   readonly context: CallContext;
-  /** Whether the client has been answered or the call was cancelled. */
   isOver = false;
   #maxDeadline: number;
   /**
@@ -160,7 +159,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { deadlines, callLog } = this.context;
     deadlines.add(this);
     if (this.isLogged) callLog.logStart(this.number, route);
-    // A listener of the event emitted above may have cancelled the call.
+    // Listeners of the event that `logStart` emits may have cancelled the call.
     if (!this.isOver) this.start();
   }
 
@@ -168,12 +167,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return this;
   }
 
-  /** Whether the call log emits events for this call. */
   protected get isLogged(): boolean {
     return this.route.kind === "tools";
   }
 
-  /** The fields of the call's events. */
   describe(): CallSummary {
     const { route, startedAt } = this;
     const { deadlines } = this.context;
@@ -191,7 +188,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.finish(message, end);
   }
 
-  /** The operator cancels the call: the server is notified and the client gets an error. */
+  /** Cancels the call for the operator: the server is notified and the client gets an error. */
   cancelByOperator(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
     this.cancelUpstream("Cancelled by the operator of the hub.", error);
@@ -205,7 +202,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     caller.notify(replaceRanges(notification, tokens, token));
   }
 
-  /** Restarts the timeout, because there was progress; `maxTimeout` still applies. */
+  /** Restarts the timeout after progress; `maxTimeout` still applies. */
   restartTimeout(): void {
     const { route } = this;
     const { deadlines } = this.context;
@@ -221,7 +218,6 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
   }
 
-  /** The name of the server that the call goes to. */
   get server(): string {
     return this.route.server;
   }
@@ -230,7 +226,6 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return this.context.view.channel;
   }
 
-  /** Sends a server's request to the client of this call. */
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
     return this.caller.sendServerRequest(request);
   }
@@ -254,26 +249,27 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     }
   }
 
-  /** The client cancelled or disconnected: the server is notified, the client is not answered. */
+  /**
+   * Cancels the call because the client cancelled it or disconnected: the server is notified, the client is not
+   * answered.
+   */
   cancel(reason: CancelReason, by: CancelledBy): void {
     this.cancelUpstream(reason, new HubError("cancelled", "The call was cancelled."));
     this.finish(undefined, { by });
   }
 
-  /** The deadline has passed: the client gets a response that a model can act on. */
+  /** Answers the client after the deadline has passed, with a text that a model can act on. */
   expire(): void {
     const text = this.#timeoutMessage();
     this.cancelUpstream("The call took too long.", new HubError("callTimeout", text));
     this.finish(deadlineAnswer(this.request, text), { by: "deadline" });
   }
 
-  /** Removes the deadline. */
   removeDeadline(): void {
     this.context.deadlines.remove(this);
     this.deadline = this.#maxDeadline = Infinity;
   }
 
-  /** Sets a new deadline, with the full timeouts. */
   resetDeadline(): void {
     const { route } = this;
     const { deadlines } = this.context;
@@ -282,19 +278,17 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     deadlines.add(this);
   }
 
-  /** Starts the call. */
   protected abstract start(): void;
 
   /** Cancels everything in flight for the call. `error` rejects the promises that wait for it. */
   protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
   /**
-   * The part of a timeout message that says why the request was not sent within `seconds`; undefined if only the
-   * server's response is missing.
+   * Explains, as part of a timeout message, why the request was not sent within `seconds`; undefined if it was sent and
+   * only the server's response is missing.
    */
   protected abstract waitReason(seconds: number): string | undefined;
 
-  /** Records the resource links of a server's response. */
   recordLinks(session: Session, response: Response): void {
     if (response.outcome === "error") return;
     if (session.handshake?.hasResources === true)
@@ -305,14 +299,14 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (isApp && request.method === Method.resourcesRead) links.addUiServer(session.server);
   }
 
-  /** The function that maps the server's URIs to those that the client knows; undefined if all are the same. */
+  /** Maps the server's URIs to those that the client knows; undefined if all are the same. */
   protected get rename(): UriRenamer | undefined {
     const { route } = this;
     const { view } = this.context;
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
-    // If the client has requested a resource by a URI that names the server, the answer uses such URIs for that
+    // If the client has requested the resource by a URI that names the server, the answer also uses such URIs, for this
     // resource and all resources below it.
     if (name !== encodeUriTemplate(server, remoteName)) return rename;
     const root = skillRootOf(remoteName) ?? remoteName;
@@ -321,7 +315,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 
   /**
-   * The response with the URIs by which the client can read the resources; the same object if none differ.
+   * Replaces the server's URIs in a response by those with which the client can read the resources. Returns the same
+   * object if none differ.
    * @param result the range of the method's result in the response
    */
   protected withClientUris(response: Response, result: ByteRange = response.body): Response {
@@ -330,7 +325,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return applyMessageEdits(response, renameInResult(response.bytes, result, rename));
   }
 
-  /** Ends the call. @param message the answer to the client; undefined: it gets none */
+  /** Ends the call. @param message the answer to the client; undefined: the client gets none */
   protected finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     this.isOver = true;
@@ -437,8 +432,8 @@ export class RelayedCall extends Call implements UpstreamHandler {
 }
 
 /**
- * The result for a server without the capability `completions`: clients ask for completions of any server, because the
- * hub always declares that capability.
+ * The result if the server does not declare `completions`. Clients ask for completions of any server, because the hub
+ * always declares that capability.
  */
 const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
 
@@ -451,23 +446,20 @@ export class CompletionCall extends RelayedCall {
   }
 }
 
-/**
- * The error if the server no longer lists the tool or prompt; undefined if it does, or if the route leads to a
- * resource.
- */
+/** Returns an error if the server no longer lists the tool or prompt; undefined otherwise, and for resources. */
 export function removedError(connection: Connection, route: Route): HubError | undefined {
   const { kind, remoteName } = route;
   return isNamed(kind) && !connection.lists(kind, remoteName) ? serverGoneError(route) : undefined;
 }
 
-/** A call in progress. */
+/** The fields that all events of a call contain. */
 export interface CallSummary {
-  /** Its number, unique in this hub. */
+  /** The call's number, unique in this hub. */
   readonly call: number;
   readonly server: string;
   /** The server's own name of the tool. */
   readonly tool: string;
-  /** Time since its start, in ms. */
+  /** Time since the start of the call, in ms. */
   readonly duration: number;
 }
 
@@ -503,7 +495,6 @@ export class CallLog {
     }
   }
 
-  /** Whether there are subscribers to the ends of calls. */
   get hasSubscribers(): boolean {
     return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
   }

@@ -11,31 +11,30 @@ export interface DeadlineTarget {
 /** The longest delay that a timer accepts, in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
 /**
- * Time after a pause in which nothing expires, in ms, so that responses that arrived during the pause are read first.
+ * For how long after a pause nothing expires, in ms, so that responses that arrived during the pause are read first.
  */
 const READ_DELAY_AFTER_PAUSE = 100;
 
 /**
- * The deadlines of many calls on one timer, which is set for the earliest deadline and checks all when it fires. A call
- * that ends in time, or whose deadline is postponed, sets no timer.
+ * The deadlines of many calls on one timer. The timer is set for the earliest deadline and checks all when it fires, so
+ * a call that ends in time or whose deadline is postponed sets no timer.
  *
  * While paused, no time passes: a call must not expire because the hub cannot read or write its response.
  */
 export class Deadlines {
   readonly #clock: Clock;
-  /** Unordered. Each target stores its index: a Set would allocate about 100 bytes per call. */
+  /** Unordered; each target stores its index. A Set would take about 100 bytes more for each call. */
   readonly #targets: DeadlineTarget[] = [];
   #timer: { at: number; cancel: () => void } | undefined;
-  /** Total length of all past pauses, in ms. */
   #totalPaused = 0;
-  /** Start of the current pause, in ms of the clock. */
+  /** In ms of the clock. */
   #pausedSince: number | undefined;
 
   constructor(clock: Clock = systemClock) {
     this.#clock = clock;
   }
 
-  /** The clock's time minus all pauses, in ms; never goes back. */
+  /** Returns the clock's time minus all pauses, in ms; never goes back. */
   now(): number {
     return (this.#pausedSince ?? this.#clock.now()) - this.#totalPaused;
   }
@@ -48,7 +47,6 @@ export class Deadlines {
     return this.#clock.after(ms, callback);
   }
 
-  /** Pauses time, or resumes it. */
   setPaused(paused: boolean): void {
     if (paused === (this.#pausedSince !== undefined)) return;
     const now = this.#clock.now();
@@ -81,7 +79,6 @@ export class Deadlines {
     last.slot = slot;
   }
 
-  /** Cancels all deadlines. */
   clear(): void {
     for (const target of this.#targets.splice(0)) target.slot = undefined;
     this.#clearTimer();

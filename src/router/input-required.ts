@@ -55,7 +55,7 @@ export interface InputRequired {
   readonly kind: "inputRequired";
   readonly bytes: Uint8Array;
   readonly inputs: readonly InputRequest[];
-  /** `requestState`, in its original bytes. */
+  /** The bytes of `requestState`, as received. */
   readonly state: Piece | undefined;
 }
 
@@ -65,7 +65,7 @@ export interface TaskCreated {
   readonly response: Response;
 }
 
-/** The server runs the tool only for clients that declare the tasks extension. */
+/** An error of the server: it runs the tool only for clients that declare the tasks extension. */
 export interface TasksRequired {
   readonly kind: "tasksRequired";
 }
@@ -73,7 +73,6 @@ export interface TasksRequired {
 /** A response that does not complete the request. */
 export type UnfinishedResult = InputRequired | TaskCreated | TasksRequired;
 
-/** Options for reading a response. */
 export interface AnswerReadOptions {
   readonly server: string;
   readonly method: string;
@@ -95,7 +94,6 @@ const MAX_INPUTS = 32;
 
 const TASKS_REQUIRED: TasksRequired = { kind: "tasksRequired" };
 
-/** A complete response, and the edits that turn it into a legacy one. */
 export interface CompleteResult {
   readonly kind: "complete";
   readonly response: Response;
@@ -103,7 +101,7 @@ export interface CompleteResult {
 }
 
 /**
- * Reads a modern server's response.
+ * Finds out whether a modern server's response completes the request.
  * @returns an error if the client could not handle the response
  */
 export function readAnswer(
@@ -114,8 +112,8 @@ export function readAnswer(
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error")
     return isUnchanged ? passThrough(response) : explainError(response, options);
-  // A response that was not scanned contains no `\u00…` escapes, so a search for bytes shows whether the result may be
-  // incomplete. If it cannot be, the response is not parsed.
+  // Most responses are complete. A search of the bytes finds those without parsing; it is reliable unless the bytes
+  // contain `\u00…` escapes, and only scanned responses can contain these.
   if (isUnchanged && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return passThrough(response);
   const result = new JsonObject(bytes, scanTopLevel(bytes, body.start));
@@ -140,13 +138,13 @@ export function readAnswer(
   }
   return isUnchanged ? passThrough(prefixServerInInputs(server, response, required)) : required;
 }
-/** A response that goes to the client unchanged. */
+/** Returns a response that goes to the client unchanged. */
 export function passThrough(response: Response): CompleteResult {
   return { kind: "complete", response, edits: [] };
 }
 
 /**
- * A complete response, with the edits that turn it into a legacy one.
+ * Returns a complete response with the edits that turn it into a legacy one.
  * @param tool the called tool, if its structured output has to be converted
  * @param result the parsed body
  */
@@ -162,7 +160,7 @@ export function completeResultOf(
   return { kind: "complete", response, edits };
 }
 
-/** The server's input requests in a result; undefined if they are malformed or there are none. */
+/** Reads the server's input requests in a result. @returns undefined if they are malformed or there are none */
 export function readInputs(result: JsonObject): InputRequired | undefined {
   const { bytes } = result;
   const state = result.string("requestState") && result.member("requestState");
@@ -188,7 +186,6 @@ function prefixServerInInputs(
   return withEdits(response, prefixInputNames(server, required));
 }
 
-/** Returns the edits that add the server's name to the messages that the input requests show to the user. */
 export function prefixInputNames(
   server: string,
   { inputs, bytes }: Pick<InputRequired, "inputs" | "bytes">,
@@ -212,8 +209,8 @@ function explainError(
     return unchanged;
   const data = error.object("data");
   const isOfTasks = requiresOnlyTasks(data.value("requiredCapabilities"));
-  // For a legacy client, the hub can declare support for tasks itself; a modern client's own declaration is not
-  // changed.
+  // For a legacy client the hub declares support for tasks and polls them itself. A modern client declares its own
+  // capabilities, which the hub does not change.
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = data.object("requiredCapabilities").members.map(({ key }) => key);
   const what = names.length === 0 ? "more" : names.join(" and ");
@@ -223,7 +220,7 @@ function explainError(
   return explained === undefined ? unchanged : passThrough(explained);
 }
 
-/** The message for a legacy client, with wrapped structured output if it is the result of a modern server's tool. */
+/** Wraps the structured output of a modern server's tool for a legacy client. */
 export function wrapToolOutput(
   message: EncodedMessage,
   item: ListedItem | undefined,
@@ -234,14 +231,14 @@ export function wrapToolOutput(
   return edits.length === 0 ? message : editMessage(parsed, [...edits]);
 }
 
-/** The response as a legacy server would have sent it. */
+/** Converts the response into the form in which a legacy server would have sent it. */
 export function toLegacyAnswer({ response, edits }: CompleteResult): Response {
   return withEdits(response, edits);
 }
 
 /**
- * Edits that add `inputResponses` and `requestState` to the request, in place of those of the client or an earlier
- * round.
+ * Returns edits that set `inputResponses` and `requestState` in the request, and remove those of the client or of an
+ * earlier round.
  */
 export function addInputResponses(
   request: Request,
@@ -274,7 +271,6 @@ function withEdits(response: Response, edits: readonly Edit[]): Response {
   return responseOfBytes(editMessage(response, [...edits])) ?? response;
 }
 
-/** Parses a response that the hub made itself, as if it had been received. */
 export function responseOfBytes(message: EncodedMessage): Response | undefined {
   const bytes = joinMessage(message);
   const parsed = parseMessage(bytes);
@@ -283,9 +279,8 @@ export function responseOfBytes(message: EncodedMessage): Response | undefined {
 
 /** Maximum number of rounds per call. */
 const MAX_ROUNDS = 10;
-/** Delay before a request is repeated if the server wants it repeated but requests no input, in ms. */
+/** How long the hub waits before it repeats a request if the server has asked for no input, in ms. */
 const REPEAT_DELAY = 250;
-/** Time limit for the client's answers, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
 
 /**
@@ -297,7 +292,6 @@ export class InputRounds {
   edits: readonly Edit[] = [];
   readonly #request: UpstreamRequest;
   #roundCount = 0;
-  /** Ids of the URL elicitations that the client accepted. */
   readonly #acceptedElicitations: string[] = [];
   #cancelRound: (() => void) | undefined;
   #cancelTimer: () => void = () => {};
@@ -336,17 +330,18 @@ export class InputRounds {
     });
   }
 
-  /** The server has completed the call: tells the client that the URL elicitations it has accepted are complete. */
+  /**
+   * Tells the client, after the server has completed the call, that the URL elicitations it has accepted are complete.
+   */
   finish(): void {
     const { caller } = this.#request.clientRequest;
-    // Modern clients do not know elicitation ids, so they are told nothing.
+    // Modern elicitations have no ids, so there is nothing to tell a modern client.
     if (caller.sender.era === "modern") return;
     for (const elicitationId of this.#acceptedElicitations.splice(0)) {
       caller.notify(buildNotification(Method.elicitationComplete, { elicitationId }));
     }
   }
 
-  /** The call is over: cancels the open input requests. */
   cancel(): void {
     this.#cancelTimer();
     this.#cancelRound?.();
@@ -412,7 +407,7 @@ class InputRound {
   readonly #events: InputRoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
   readonly #acceptedElicitations: string[] = [];
-  /** Cancels each open request. */
+  /** The functions that cancel the open requests. */
   readonly #openRequests = new Map<InputRequest, (reason: CancelReason) => void>();
   #isOver = false;
 
@@ -468,7 +463,8 @@ class InputRound {
         this.#answer(input, outcome, body);
       },
       fail: (error) => this.#reject(input, error.message),
-      // Nothing to do: the server's request was part of a result, so the server cannot receive progress for it.
+      // Progress of the client is dropped: the server's request was part of a result, so the server cannot receive
+      // progress for it.
       progress: () => {},
     };
     const cancel = caller.sendServerRequest(request);
@@ -481,8 +477,8 @@ class InputRound {
   }
 
   /**
-   * The client cannot or will not answer. Only elicitations have a result that says so; for any other request the round
-   * fails.
+   * Handles a request that the client cannot or will not answer. An elicitation is answered as cancelled; any other
+   * request makes the call fail, because there is no such answer to it.
    */
   #reject(input: InputRequest, reason: string): void {
     if (input.method === Method.elicitationCreate) {
@@ -505,7 +501,7 @@ class InputRound {
   }
 }
 
-/** The input as a legacy server's request; a URL elicitation gets an `elicitationId`. */
+/** Converts an input request to a legacy server's request; a URL elicitation gets an `elicitationId`. */
 function legacyRequestOf(
   { method, params }: InputRequest,
   bytes: Uint8Array,
@@ -529,7 +525,6 @@ function isAccepted(answer: Uint8Array): boolean {
   return JsonObject.of(answer).string("action") === "accept";
 }
 
-/** The message of a JSON-RPC error. */
 function errorMessageOf(error: Uint8Array): string {
   return JsonObject.of(error).string("message") ?? textOf(error);
 }

@@ -13,14 +13,13 @@ export interface CallParams {
   /** The name or URI that the client uses. */
   readonly name: string;
   /**
-   * `key`: the key of the member whose value is `name`; `nameMembers`: all members of the object that has this member,
-   * which is `params` or its `ref`.
+   * The member whose value is `name`, and all members of the object that contains it: `params`, or `ref` of a
+   * completion.
    */
   readonly key: "name" | "uri";
   readonly nameMembers: readonly JsonMember[];
-  /** The members of `params`. */
   readonly members: readonly JsonMember[];
-  /** The client's progress token: `tokens` are the ranges of all its occurrences, `token` is its original bytes. */
+  /** The ranges of all occurrences of the client's progress token, and its original bytes. */
   readonly tokens: readonly ByteRange[];
   readonly token: Piece | undefined;
 }
@@ -29,7 +28,7 @@ export interface CallParams {
 export interface MethodSpec {
   readonly kind: Kind;
   readonly key: "name" | "uri";
-  /** What error messages call the member if it is missing. */
+  /** Names the member in the error message that says that it is missing. */
   readonly label: string;
 }
 
@@ -41,7 +40,7 @@ export const RESOURCE_METHOD: MethodSpec = {
   key: "uri",
   label: "the URI of a resource",
 };
-/** `skills/get` (ext-skills, Getting a Skill) and `resources/directory/read` (ext-skills, Reading Directories). */
+/** Also used for `resources/directory/read` (ext-skills, Reading Directories). */
 export const SKILL_METHOD: MethodSpec = { kind: "skills", key: "uri", label: "the URI of a skill" };
 export const DIRECTORY_METHOD: MethodSpec = {
   kind: "resources",
@@ -54,7 +53,7 @@ const TEMPLATE_METHOD: MethodSpec = {
   label: "the URI of a template",
 };
 
-/** "reference": `completion/complete`, whose params have a `ref`; "task": task requests, which have only a task id. */
+/** "reference": the params name the item in `ref` (`completion/complete`). "task": the params have only a task id. */
 export type AnyMethodSpec = MethodSpec | "reference" | "task";
 
 /** The relayed methods, except `tools/call`. */
@@ -78,7 +77,7 @@ export function readParams(request: Request, methodSpec: MethodSpec | "reference
     throw new HubError("invalidParams", `${method} needs params: an object with ${label}.`);
   }
   const { kind, key, label } = methodSpec === "reference" ? completionSpecOf(object) : methodSpec;
-  // If `ref` is repeated, all its values count: servers' parsers differ on which one they use.
+  // If `ref` is repeated, all its values are read: some servers' parsers use the first one, others the last.
   const nameObject = methodSpec === "reference" ? object.everyObject("ref") : object;
   const name = nameObject.string(key);
   if (name === undefined) {
@@ -97,7 +96,7 @@ export function readParams(request: Request, methodSpec: MethodSpec | "reference
 const OPEN_BRACE = 0x7b;
 const NULL_START = 0x6e;
 
-/** The subject of a completion: a prompt or a resource template (schema, CompleteRequest). */
+/** Finds out what a completion is for: a prompt or a resource template (schema, CompleteRequest). */
 function completionSpecOf(params: JsonObject): MethodSpec {
   const type = params.everyObject("ref").string("type");
   if (type === "ref/prompt") return PROMPT_METHOD;

@@ -32,13 +32,12 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
-/** The properties of a call that stay the same when plugins change the call. */
+/** What is the same for all sends of a call, even if plugins change the arguments. */
 export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
   readonly number: number;
   readonly request: Request;
-  /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];
   readonly signal: AbortSignal;
 }
@@ -115,9 +114,9 @@ export class PluginToolCall implements ChainedCall {
 type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
- * The answer to one request of a plugin call to its server; a call may send several. It is the promise that `next()`
- * returns: the actual Promise is created lazily. If no plugin awaits it, the answer goes to the client as if there were
- * no plugins.
+ * The answer to one request that a plugin call sends to its server. It is the promise that `next()` returns to a
+ * plugin; the real Promise is created only if a plugin awaits it. If none does, the answer goes to the client as if
+ * there were no plugins.
  */
 export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   readonly resultForm = "legacy";
@@ -127,7 +126,6 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   #isForwarded = false;
   #outcome: Outcome | undefined;
   #deferred: Deferred<Answer> | undefined;
-  /** Removes the abort listener. */
   #removeAbortListener: (() => void) | undefined;
 
   constructor(call: PluginCall, connection: Connection, options: UpstreamRequestOptions) {
@@ -143,18 +141,16 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return this.#request.isSent;
   }
 
-  /** The connection that the request goes to. */
   get connection(): Connection {
     return this.#request.connection;
   }
 
-  /** Sends the request. @param cancelSignals cancels it when one of them is aborted */
+  /** Sends the request. @param cancelSignals each of them cancels the request when it is aborted */
   run(cancelSignals: readonly AbortSignal[]): void {
     if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
     if (this.#outcome === undefined) this.#request.start();
   }
 
-  /** Makes the answer go to the client directly. */
   forward(): void {
     this.#isForwarded = true;
     if (this.#outcome !== undefined) this.#forward(this.#outcome);
@@ -166,7 +162,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return error === undefined;
   }
 
-  /** Nothing to do: the URIs are renamed later, in the answer that the plugins' hooks give. */
+  /** URIs are renamed later, in the answer that the plugins give to the client. */
   renameUris(response: Response): Response {
     return response;
   }
@@ -180,14 +176,13 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     if (this.#end({ kind: "failure", reason }) && this.#isForwarded) this.#call.fail(reason);
   }
 
-  /** Settles the answer with the response of a server. */
   settle(session: Session, response: Response): void {
     if (this.#outcome !== undefined) return;
     this.#call.recordLinks(session, response);
     if (this.#end(response) && this.#isForwarded) this.#call.onForwarded(response);
   }
 
-  /** The call no longer needs the answer: cancels the request at the server. */
+  /** Cancels the request at the server, because the call no longer needs the answer. */
   cancel(cancelReason: CancelReason, reason: HubError): void {
     this.#request.cancel(cancelReason);
     this.#end({ kind: "failure", reason });
@@ -214,7 +209,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   get #promise(): Promise<Answer> {
     if (this.#deferred === undefined) {
       this.#deferred = deferred<Answer>();
-      // Avoids an unhandled rejection if the plugin ignores the promise.
+      // Prevents an unhandled rejection if the plugin ignores the promise.
       this.#deferred.promise.catch(() => {});
       if (this.#outcome !== undefined) this.#settlePromise(this.#outcome);
     }
@@ -243,7 +238,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     if (signal.aborted) onAbort();
   }
 
-  /** Settles the answer with this outcome. @returns false if it was settled before */
+  /** @returns false if the answer was already settled */
   #end(outcome: Outcome): boolean {
     if (this.#outcome !== undefined) return false;
     if (outcome.kind === "failure") markHandled(outcome.reason);
@@ -261,48 +256,47 @@ function pluginCancelError(reason: unknown): HubError {
   return new HubError("cancelled", text, { cause: reason });
 }
 
-/** What a plugin call needs in addition to the context that all calls have. */
 export interface PluginCallContext {
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
   readonly client: ClientInfo;
-  /** The plugin that makes the call; undefined if none does. This plugin's own hooks are skipped. */
+  /** The plugin that makes the call, if any: its own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
-  /** The members of the request's `params`. */
   readonly members: readonly JsonMember[];
   /** Whether the call is task-augmented: then a legacy server may create a task. */
   readonly isTask: boolean;
 }
 
 /**
- * A call that plugins see: they answer it, or send it once or several times, unchanged or changed.
+ * A tool call that plugins process: they answer it themselves, or send it once or several times, perhaps changed.
  *
- * If the call is task-augmented and the server creates a task, the client is answered when the task is created. For the
- * plugins the call goes on until the task's result is there, and their answer is what the client gets from
- * `tasks/result`.
+ * If the client asks for a task and the server creates one, the client is answered at once with the task. The plugins
+ * continue to wait for the task's result. What they make of it is the answer to `tasks/result`.
  */
 export class PluginCall extends Call implements ToolCallContext {
   latestAnswer: Promise<Answer> | undefined;
   readonly #connection: Connection;
   readonly #pluginContext: PluginCallContext;
-  /** The answers that have not come yet; rarely more than one. */
+  /** The answers that the call still waits for; rarely more than one. */
   #answers: readonly UpstreamAnswer[] = EMPTY;
   #holders: readonly PluginMember[] = EMPTY;
-  /** Whether the response to the call's only request is the answer to the client, and no plugin reads it. */
+  /** Whether the server's response goes straight to the client because no plugin reads it. */
   #isForwarded = false;
-  /** Whether the request was written to the server at least once. */
   #wasSent = false;
   #controller: AbortController | undefined;
   #endError: HubError | undefined;
-  /** The task that the server has created for the call, and the answer that waits for the task's result. */
+  /**
+   * The task that the server has created for the call, and the answer to the plugins, which waits for the task's
+   * result.
+   */
   #task:
     | {
         readonly task: Task;
         readonly answer: UpstreamAnswer;
-        /** The response that `tasks/result` gets. */
+        /** The answer to the client's `tasks/result`. */
         readonly final: Deferred<Response>;
         /**
-         * "running": the plugins wait for the task's result; "delivered": they have got it; "decided": they have
+         * "running": the plugins wait for the task's result; "delivered": they have received it; "decided": they have
          * answered.
          */
         state: "running" | "delivered" | "decided";
@@ -348,7 +342,7 @@ export class PluginCall extends Call implements ToolCallContext {
     return this.#controller.signal;
   }
 
-  /** Sends the call to the server, with the plugins' changes. */
+  /** Sends the call to the server with the arguments and signals that the plugins have set. */
   send({ changedArguments, cancelSignals }: ChainedCall): Promise<Answer> {
     const answer = new UpstreamAnswer(this, this.#connection, {
       rewrite: this.#rewriteWith(changedArguments),
@@ -369,16 +363,15 @@ export class PluginCall extends Call implements ToolCallContext {
   }
 
   /**
-   * A legacy server has answered a request of a task-augmented call.
-   * @returns whether the response created a task; then `answer` gets the task's result, or an error, instead of the
-   * response
+   * Handles a legacy server's response to a task-augmented call.
+   * @returns whether the response created a task; then `answer` waits for the task's result instead
    */
   onPossibleTask(answer: UpstreamAnswer, session: Session, response: Response): boolean {
     if (!this.#pluginContext.isTask) return false;
     const { caller } = this;
     const { tasks } = this.context;
     if (this.#task !== undefined) {
-      // A call has at most one task, the first; any further task is cancelled.
+      // A call has at most one task. If a plugin has sent the call again, the server's second task is cancelled.
       if (!cancelCreatedTask(session, response)) return false;
       const text = "A call that became a task cannot be sent again.";
       answer.onFailure(new HubError("notSupported", text));
@@ -393,27 +386,26 @@ export class PluginCall extends Call implements ToolCallContext {
     return true;
   }
 
-  /** The plugins' answer to the task's result; undefined while they wait for that. */
+  /** The plugins' answer to `tasks/result`; undefined while they wait for the task's result. */
   get finalAnswer(): Promise<Response> | undefined {
     return this.#task?.state === "running" ? undefined : this.#task?.final.promise;
   }
 
-  /** Gives the task's result to the plugins. */
   deliver(result: Response): void {
     this.#deliver((answer, { session }) => answer.settle(session, result));
   }
 
-  /** The task will have no result: the plugins get the error. */
+  /** Gives the plugins an error, because the task will have no result. */
   onTaskLost(cause: HubError): void {
     this.#deliver((answer) => answer.onFailure(cause));
   }
 
-  /** The task's result cannot be requested any more. */
+  /** Called when the task's result cannot be requested any more. */
   onTaskDropped(): void {
     if (!this.isOver) this.cancel("No client waits for the call any more.", "disconnect");
   }
 
-  /** Passes the task's outcome to the plugins, once; a new deadline limits how long they take. */
+  /** Passes the task's outcome to the plugins, once. A new deadline limits how long they may take to answer. */
   #deliver(deliver: (answer: UpstreamAnswer, task: Task) => void): void {
     if (this.#task?.state !== "running") return;
     this.#task.state = "delivered";
@@ -421,14 +413,14 @@ export class PluginCall extends Call implements ToolCallContext {
     deliver(this.#task.answer, this.#task.task);
   }
 
-  /** Once the call has a task, its answer goes to `tasks/result`. */
+  /** Once the call has a task, the message answers `tasks/result` instead of the call. */
   protected override respond(message: EncodedMessage | undefined): void {
     if (this.#task === undefined) {
       super.respond(message);
       return;
     }
     const { task, final, state } = this.#task;
-    // If plugins answer without waiting for the task's result, the task is cancelled.
+    // The plugins have answered without waiting for the task's result: nobody needs the task any more.
     if (state === "running" && message !== undefined && !task.isOver)
       cancelTask(task.session, task.remoteId);
     const droppedError = new HubError("cancelled", "The task was removed.");
@@ -439,7 +431,6 @@ export class PluginCall extends Call implements ToolCallContext {
     final.resolve(response);
   }
 
-  /** The end was logged when the task was created. */
   protected override logEnd(end: CallEnd): void {
     if (this.#task === undefined) super.logEnd(end);
   }
@@ -453,7 +444,7 @@ export class PluginCall extends Call implements ToolCallContext {
     this.#holders = this.#holders.filter((_, i) => i !== index);
   }
 
-  /** The response to the call's only request, which no plugin reads. */
+  /** Handles the server's response if no plugin reads it. */
   onForwarded(response: Response): void {
     this.finish(this.caller.toClientMessage(this.withClientUris(response), "legacy"), "answered");
   }
@@ -498,12 +489,12 @@ export class PluginCall extends Call implements ToolCallContext {
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     super.finish(message && this.#wrapOutput(message), end);
-    // Plugins may still run, but the call's requests in flight are no longer needed.
+    // Plugins may go on after they have answered, but the requests that they have sent are no longer needed.
     if (this.#answers.length > 0) this.#cancelRequests("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
 
-  /** Wraps a modern server's structured output, which has to be an object for a legacy client. */
+  /** Wraps a modern server's structured output, which must be an object for a legacy client. */
   #wrapOutput(message: EncodedMessage): EncodedMessage {
     const { caller, route } = this;
     const { view } = this.context;
@@ -512,7 +503,7 @@ export class PluginCall extends Call implements ToolCallContext {
     return isMixed ? wrapToolOutput(message, route.item) : message;
   }
 
-  /** Renames the URIs in the answer that the plugins give, which may have other URIs than the server's response. */
+  /** Renames the URIs in the plugins' answer, because plugins may have added URIs to the server's response. */
   #renameAnswerUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
     const parsed = parseMessage(joinMessage(message));
@@ -525,7 +516,7 @@ export class PluginCall extends Call implements ToolCallContext {
     this.finish(this.#renameAnswerUris(message), "answered");
   }
 
-  /** The error that pending work is rejected with; created lazily, as an Error is expensive. */
+  /** The error that pending work is rejected with; created only when needed, because an Error is expensive. */
   #endReason(): HubError {
     this.#endError ??= new HubError("cancelled", "The call has ended.");
     return this.#endError;
@@ -546,13 +537,16 @@ export class PluginCall extends Call implements ToolCallContext {
 
 const EMPTY: readonly never[] = [];
 
-/** Replaces every `arguments` member of the request: servers' parsers differ on which duplicate counts. */
+/**
+ * Replaces every `arguments` member of the request. If it is repeated, some servers' parsers use the first one, others
+ * the last.
+ */
 function argumentEdits(request: Request, members: readonly JsonMember[], json: string): Edit[] {
   const replacement = utf8(json);
   if (lastMember(members, "arguments") !== undefined) {
     return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, replacement }));
   }
-  // A comma always follows the inserted member, because `params` has at least one other member: the tool's name.
+  // The inserted member is followed by a comma: `params` contains at least the tool's name.
   const insertAt = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
   return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
 }

@@ -15,29 +15,28 @@ import {
 } from "../catalog/uris.ts";
 import { bytesOf, type Response } from "../jsonrpc/message.ts";
 
-/** A server, and the URI of the resource at that server. */
 export interface ResourceLocation {
   readonly server: string;
   readonly uri: string;
 }
 
-/** Additional information for finding the server of a URI. */
+/** What `locateResource` needs to know about the client. */
 export interface LookupHints {
-  /** The resource links that the client's results contained. */
+  /** The resource links in the results that the client has received. */
   readonly links: ResourceLinks;
   /**
-   * Whether all links were given to one client; then they take precedence over servers' listings. Links given to
-   * several clients that the hub cannot tell apart have only the rank of templates, so that one client's links do not
-   * decide for another client.
+   * Whether all links were given to one client: then they take precedence over servers' listings. If several
+   * indistinguishable clients share the links, they rank only with templates, so that one client's links do not decide
+   * for another client.
    */
   readonly isOneClient: boolean;
-  /** Whether the client can use a server of that name, even if it is stopped. Links of other servers are ignored. */
+  /** Whether the client may use the server, even if it is stopped. Links of other servers are ignored. */
   hasServer(name: string): boolean;
 }
 
 /**
- * Finds the server of a URI that is not listed itself. In this order, until one gives a result: the URI names the
- * server, the URI is within a listed skill, resource links, templates and tools' UI resources, the scheme.
+ * Finds the server of a resource that is not listed. Tries in this order: a URI that names the server, a listed skill
+ * that contains the URI, resource links, templates and tools' UI resources, the URI's scheme.
  * @returns undefined if no server is found
  * @throws {HubError} invalidParams if several servers are found
  */
@@ -78,8 +77,8 @@ export function locateSkill(
 }
 
 /**
- * The servers with a matching template, or with a tool whose UI resource has the URI. Templates are matched as the
- * server wrote them, even if the catalog exposes them under another URI because of a conflict.
+ * Returns the servers with a matching template, or with a tool whose UI resource has the URI. Templates are matched as
+ * the server wrote them; the catalog may expose them under another URI because of a conflict.
  */
 function serversWithMatch(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => uriPatternOf(item).matches(uri));
@@ -105,7 +104,6 @@ function serversOf(routes: readonly ListedRoute[]): readonly string[] {
   return routes.map(({ server }) => server);
 }
 
-/** @param candidates may contain duplicates */
 function onlyServer(
   uri: string,
   candidates: readonly string[],
@@ -121,12 +119,11 @@ function onlyServer(
   throw new HubError("invalidParams", text);
 }
 
-/** Whether the URI is a UI resource of the tool. */
 function isUiResourceOf(item: ListedItem, uri: string): boolean {
   return uiResourcesOf(item).some((range) => readString(item.bytes, range) === uri);
 }
 
-/** `MAX_URIS_PER_SERVER`: the most recent URIs are kept; `MAX_URI_LENGTH`: longest kept URI, in UTF-16 units. */
+/** The most recent URIs of a server are kept, and none longer than `MAX_URI_LENGTH` UTF-16 units. */
 const MAX_URIS_PER_SERVER = 1000;
 const MAX_URI_LENGTH = 2048;
 const LINK_TYPE_BYTES = Buffer.from('"resource_link"');
@@ -136,29 +133,26 @@ const LINK_TYPE_BYTES = Buffer.from('"resource_link"');
  */
 export class ResourceLinks {
   /**
-   * The URIs by server, the most recently seen last. The limit is per server, so that no server can displace another's
-   * links.
+   * Ordered by last use, so that the oldest is dropped first. The limit is per server, so that no server can displace
+   * another's links.
    */
   readonly #uris = new Map<string, Set<string>>();
   readonly #uiServers = new Set<string>();
 
-  /** Collects the resource links of a result. */
   record(server: string, response: Response): void {
     if (response.outcome === "error" || !mayContainLinks(response)) return;
     for (const uri of readLinks(response)) this.#add(server, uri);
   }
 
-  /** The client has read a UI resource of that server (MCP Apps). */
+  /** Records that the client has read a UI resource of that server (MCP Apps). */
   addUiServer(server: string): void {
     this.#uiServers.add(server);
   }
 
-  /** Whether the client has read a UI resource of that server. */
   hasUiServer(server: string): boolean {
     return this.#uiServers.has(server);
   }
 
-  /** The servers that have linked to the URI. */
   serversLinkingTo(uri: string): readonly string[] {
     return [...this.#uris].filter(([, uris]) => uris.has(uri)).map(([server]) => server);
   }
@@ -174,7 +168,9 @@ export class ResourceLinks {
   }
 }
 
-/** Searches a long response slice by slice: reading `bytes` would join the slices, which costs more than the search. */
+/**
+ * A long response is searched slice by slice: reading `bytes` would join the slices, which costs more than the search.
+ */
 function mayContainLinks(response: Response): boolean {
   const { shape, body } = response;
   if (shape.kind === "scanned" || shape.slices === undefined)

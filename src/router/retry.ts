@@ -11,13 +11,13 @@ export interface RetryOptions {
   readonly deadlines: Deadlines;
   readonly route: Route;
   readonly method: string;
-  /** Lists the server again. */
+  /** Requests the server's listing again. */
   refresh(): Promise<void>;
   /** Sends the request again, over the connection's current session. */
   resend(): void;
 }
 
-/** Delays before each retry, in ms; their number is the maximum number of retries. */
+/** The delays before the first, second, … retry, in ms. After the last one the request fails. */
 const RETRY_DELAYS = [20, 50, 100, 250, 500, 1000, 2000];
 
 /** Methods that are safe to repeat. */
@@ -31,13 +31,13 @@ const REPEATABLE_METHODS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Retries one request over a transport that can lose requests without closing (HTTP). A request is repeated only if
- * that is safe, and within its deadline.
+ * Retries one request over HTTP, where a request can be lost while the transport stays open. A request is repeated only
+ * if that is safe, and within its deadline.
  */
 export class Retry {
   readonly #options: RetryOptions;
   #retryCount = 0;
-  /** How often the response was lost after the request had been sent, so that the server may have executed it. */
+  /** How often the answer was lost although the server may have executed the request. */
   #lostCount = 0;
   #hasRefreshed = false;
   #cancelPending: () => void = () => {};
@@ -46,24 +46,27 @@ export class Retry {
     this.#options = options;
   }
 
-  /** Handles a failed send. @returns undefined if the request will be sent again; else the error it fails with */
+  /**
+   * Decides what follows a failed send.
+   * @returns undefined if the request will be sent again; else the error to report
+   */
   handleError(error: HubError): HubError | undefined {
     const { code } = error;
     const delay = RETRY_DELAYS[this.#retryCount];
     if (!RETRYABLE_CODES.has(code)) return error;
     if (code === "answerLost" && !this.#mayRepeat()) return this.#explainLoss(error);
-    // After a 401 there is only one retry: when it is sent, the authorization has succeeded or failed.
+    // A second 401 is final: the retry is sent only after the authorization has succeeded or failed.
     if (delay === undefined || (code === "unauthorized" && this.#retryCount > 0)) return error;
     this.#retryCount++;
     if (code === "answerLost") this.#lostCount++;
-    // No delay after a 401: the connection itself makes the request wait for an authorization in progress.
+    // After a 401 no delay is needed: the connection holds the request until a running authorization has ended.
     this.#schedule(code === "unauthorized" ? 0 : delay);
     return undefined;
   }
 
   /**
    * Handles the error "header mismatch" (-32020): the hub's listing of the tool may be outdated.
-   * @returns whether the request will be sent again, after the listing has been refreshed
+   * @returns whether the hub lists the server again and then repeats the request
    */
   handleHeaderMismatch(response: Response): boolean {
     if (this.#hasRefreshed || !isHeaderMismatch(response)) return false;
@@ -76,7 +79,6 @@ export class Retry {
     return true;
   }
 
-  /** The call is over: cancels a scheduled retry. */
   cancel(): void {
     this.#cancelPending();
   }

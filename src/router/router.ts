@@ -37,7 +37,6 @@ import { type ClientTasks, TaskSubscription, type TaskSubscriptionEvents } from 
 import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
 import { ResourceSubscriptions, SubscribeCall } from "./subscriptions.ts";
 
-/** The options of a router. */
 export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
@@ -46,17 +45,17 @@ export interface RouterOptions {
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
   notify(message: EncodedMessage): void;
-  /** The plugin that makes these calls; undefined if none does. This plugin's own hooks are skipped. */
+  /** The plugin that makes these calls, if any: its own hooks are skipped. */
   readonly excludedPlugin: PluginMember | undefined;
   /** The client, as the receiver of servers' requests and notifications. */
   readonly client: ClientChannel;
   /** The client's tasks at servers of its era. */
   readonly tasks: ClientTasks;
-  /** Whether several clients that the hub cannot tell apart may share this router. */
+  /** Whether several clients that the hub cannot tell apart may use this router. */
   readonly isAnonymous?: boolean;
 }
 
-/** Maps the requests of one client to routes and creates the calls. It alone parses `params` and looks up names. */
+/** Finds the routes of one client's requests and creates the calls. */
 export class Router {
   /** The client's name and version, as plugins see them. */
   client: ClientInfo;
@@ -76,7 +75,7 @@ export class Router {
   }
 
   /**
-   * Finds the route of a request. The caller starts the result with `run`.
+   * Finds the server of a request. The caller must then `run` the result.
    * @param subscriptions where `resources/subscribe` adds its subscription; by default the client's own
    * @throws {HubError} invalidParams, or unknown tool, prompt or resource
    */
@@ -115,30 +114,23 @@ export class Router {
     return new UnlistedRequest({ ...options, timeout, deadlines });
   }
 
-  /**
-   * Subscribes to the notifications of a task.
-   * @throws {HubError} invalidParams if the client has no such task
-   */
+  /** @throws {HubError} invalidParams if the client has no such task */
   subscribeTask(id: string, events: TaskSubscriptionEvents): TaskSubscription {
     const { tasks, view } = this.#context;
     const { task } = tasks.find(id, view);
     return new TaskSubscription(task, this.#context, events);
   }
 
-  /**
-   * Ends a subscription, if there is one.
-   * @throws {HubError} invalidParams
-   */
+  /** Ends a subscription, if there is one. @throws {HubError} invalidParams */
   unsubscribe(request: Request): void {
     this.#subscriptions.remove(readParams(request, RESOURCE_METHOD).name);
   }
 
-  /** The client has disconnected. */
   close(): void {
     this.#subscriptions.close();
   }
 
-  /** @param mayGuess whether a resource that is not listed may be located by links, templates and scheme */
+  /** @param mayGuess whether a resource that is not listed may be located by resource links, templates or its scheme */
   #findCall(
     request: Request,
     params: CallParams,
@@ -190,10 +182,9 @@ export class Router {
   }
 
   /**
-   * The tool with this remote name, if no exposed tool has the name. The UI of a server (MCP Apps) calls tools by their
-   * remote names, as it knows no others. If several servers have such a tool, the server whose UI resource the client
-   * has read is used.
-   * @throws {HubError} unknownTool if several servers have one and none can be preferred
+   * Finds a tool by the server's own name for it, if no exposed tool has the name: a server's UI (MCP Apps) knows its
+   * tools only by these names. If several servers have such a tool, the server whose UI the client has read is used.
+   * @throws {HubError} unknownTool if it remains ambiguous
    */
   #findByRemoteName(kind: Kind, name: string): ListedRoute | undefined {
     if (kind !== "tools") return undefined;
@@ -210,7 +201,7 @@ export class Router {
     throw new HubError("unknownTool", text);
   }
 
-  /** The route to a resource or skill that is not listed under that URI. */
+  /** Finds the server of a resource or skill that no server lists under this URI. */
   #locateRoute(kind: Kind, name: string): Route | undefined {
     const { view } = this.#options;
     const { catalog } = view;
@@ -241,7 +232,7 @@ export class Router {
 
 const TASK_AUGMENTED = { isTask: true };
 
-/** @throws {HubError} invalidParams if the server has not declared that it lists directories */
+/** @throws {HubError} invalidParams if the server does not declare `resources/directory/read` */
 function checkDirectories({ listing: offer, spec }: Connection): void {
   if (supportsDirectoryRead(offer?.declared?.extensions ?? {})) return;
   const text = `Server "${spec.name}" does not list directories of resources.`;

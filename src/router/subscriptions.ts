@@ -41,7 +41,7 @@ export class ResourceSubscriptions {
     return subscription;
   }
 
-  /** The subscriptions at a server, over the connection that the client uses now. */
+  /** The subscriptions of the connection that the client now uses for the server. */
   subscriptionsAt(server: string): Subscriptions | undefined {
     return this.#view.connection(server)?.subscriptions;
   }
@@ -55,7 +55,6 @@ export class ResourceSubscriptions {
     this.#subscriptions.delete(name);
   }
 
-  /** The client has disconnected. */
   close(): void {
     for (const name of this.#subscriptions.keys()) this.remove(name);
   }
@@ -67,7 +66,7 @@ class ResourceSubscription implements Subscriber {
   readonly server: string;
   readonly uri: string;
   readonly #name: string;
-  /** All subscriptions at the connection that this subscription uses now. */
+  /** The shared subscriptions of the connection that the client now uses. */
   #subscriptions: Subscriptions;
 
   constructor(
@@ -82,7 +81,7 @@ class ResourceSubscription implements Subscriber {
     this.#subscriptions = subscriptions;
   }
 
-  /** Adds the subscription. @returns whether the hub has already subscribed at the server: then no request is needed */
+  /** @returns whether the hub has already subscribed at the server, so that no request is needed */
   start(): boolean {
     return this.#subscriptions.add(this.uri, this);
   }
@@ -116,14 +115,13 @@ class ResourceSubscription implements Subscriber {
   }
 
   /**
-   * Returns the client's URI for the server's URI of an updated resource, which is the subscribed resource or one below
-   * it.
+   * Converts the URI in a server's notification to the client's. The updated resource is the subscribed one or one
+   * below it.
    */
   #clientUriOf(uri: string): string {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
-    // If the client's URI ends with the server's own URI, the resource belongs to a renamed skill, whose URIs contain
-    // the server's own URI without percent-encoding.
+    // In URIs of renamed skills, the server's own URI is the end of the client's URI, without percent-encoding.
     const encode = this.#name.endsWith(this.uri) ? encodeUriTemplate : encodeUri;
     return encode(this.server, uri);
   }

@@ -20,7 +20,7 @@ import { readInputs, requestInputs, responseOfBytes } from "./input-required.ts"
 import type { UpstreamRequest } from "./upstream-request.ts";
 
 /**
- * Polling interval in ms: `min` and `max` limit the server's `pollIntervalMs`; `default` applies if the server gives
+ * In ms: the server's `pollIntervalMs` is raised to `min` or lowered to `max`; `default` applies if the server sends
  * none.
  */
 const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
@@ -30,8 +30,8 @@ export class TaskPolling implements OpenTask {
   readonly #session: Session;
   readonly #request: UpstreamRequest;
   /**
-   * Keys of the inputs that were already requested from the client: they are not requested again, although the server
-   * may repeat them until it has processed the answer.
+   * Keys of the inputs that the client was asked for. A server may list them again until it has processed the answers;
+   * the client is not asked again.
    */
   readonly #requestedKeys = new Set<string>();
   readonly #abort = new AbortController();
@@ -63,7 +63,6 @@ export class TaskPolling implements OpenTask {
     );
   }
 
-  /** The call is over: cancels the task at the server. */
   cancel(): void {
     if (this.#isOver || this.#taskId === "") return;
     this.#close();
@@ -76,14 +75,14 @@ export class TaskPolling implements OpenTask {
     this.#pollNow();
   }
 
-  /** Nothing to do: polling continues over the session of the retired connection until that session is closed. */
+  /** The session of the retired connection stays usable until it is closed. */
   onRetired(): void {}
 
-  /** Polls the task until it ends. @returns the call's response */
+  /** @returns the response to the call, after the task has ended */
   async #poll(status: ModernTaskStatus): Promise<Response> {
     let { fingerprint, interval } = status;
-    // The result that announced the task contains neither the outcome nor input requests: if there are any, the task is
-    // polled at once.
+    // The response to the call contains only the task's status. If the task has ended or needs input, it is polled at
+    // once for the result or the input requests.
     let pollsAtOnce = status.isOver || status.status === "input_required";
     for (;;) {
       if (!pollsAtOnce) await this.#wait(interval);
@@ -138,10 +137,7 @@ export class TaskPolling implements OpenTask {
       : this.#protocolError(`has ended the call without a result.`);
   }
 
-  /**
-   * Sends the server's input requests to the client.
-   * @returns whether there were new ones
-   */
+  /** @returns whether there were input requests that the client had not received before */
   async #requestInputs(response: Response): Promise<boolean> {
     const required = readInputs(bodyOf(response));
     const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#requestedKeys.has(key));

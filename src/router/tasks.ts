@@ -56,10 +56,8 @@ import type { UpstreamHandler } from "./upstream-request.ts";
 
 /** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MAX_TASKS: Readonly<Record<Era, number>> = { legacy: 256, modern: 1024 };
-/** How often expired tasks are dropped, in ms. */
 const EXPIRY_CHECK_INTERVAL = 60_000;
 
-/** A task, and the plugins' call that waits for its result, if there is one. */
 interface TaskEntry {
   readonly task: Task;
   readonly pluginCall: PluginCall | undefined;
@@ -69,7 +67,7 @@ interface TaskEntry {
 export class ClientTasks {
   readonly #era: Era;
   readonly #clock: Clock;
-  /** By the hub's task id, oldest first. */
+  /** By the hub's task id; the oldest is first. */
   readonly #entries = new Map<string, TaskEntry>();
   #lastSequence = 0;
   #cancelTimer: (() => void) | undefined;
@@ -79,12 +77,10 @@ export class ClientTasks {
     this.#clock = clock;
   }
 
-  /** All tasks, oldest first. */
   get all(): readonly Task[] {
     return [...this.#entries.values()].map(({ task }) => task);
   }
 
-  /** Whether a client has tasks that have not ended. */
   hasOpen(client: ClientChannel): boolean {
     return this.all.some(({ isOver, origin }) => !isOver && origin.client === client);
   }
@@ -103,8 +99,8 @@ export class ClientTasks {
   }
 
   /**
-   * Registers the task that a server's answer to a call announces.
-   * @throws {HubError} internal if the answer names no task, invalidRequest if there are too many open tasks
+   * Registers the task that a server's response announces.
+   * @throws {HubError} internal if the response names no task, invalidRequest if there are too many open tasks
    */
   addCreated(
     session: Session,
@@ -126,9 +122,9 @@ export class ClientTasks {
   }
 
   /**
-   * Registers the task that a server's answer to a call announces.
+   * Registers the task that a server's response announces.
    * @param pluginCall waits for the task's result
-   * @returns undefined if it announces none
+   * @returns undefined if the response announces none
    */
   addIfCreated(
     session: Session,
@@ -146,8 +142,8 @@ export class ClientTasks {
       sequence: ++this.#lastSequence,
       createdAt: this.#clock.now(),
       onLost: (task, cause) => {
-        // When the session is closed, the result of an ended task can no longer be requested: the task is dropped like
-        // an expired one.
+        // After the session has closed, the result of an ended task can no longer be requested: the task is forgotten,
+        // as if it had expired.
         if (task.isOver) this.#entries.delete(task.id);
         pluginCall?.onTaskLost(cause);
       },
@@ -159,8 +155,8 @@ export class ClientTasks {
   }
 
   /**
-   * @param view the catalog and connections of the client that asks
-   * @throws {HubError} invalidParams if the client has no task of that id, or does not see its server
+   * Finds a task. @param view the catalog and connections of the client that asks
+   * @throws {HubError} invalidParams if the client has no task of that id, or may not use its server
    */
   find(id: string | undefined, view: ClientView): TaskEntry {
     const entry = id === undefined ? undefined : this.#entries.get(id);
@@ -169,17 +165,17 @@ export class ClientTasks {
     if (task.era === "legacy") return entry;
     const current = view.connection(task.origin.route.server);
     if (current === undefined) throw unknownTaskError();
-    // If the task's connection was replaced or stopped, the task may still exist at the server's present connection.
+    // The task's connection was replaced or stopped. The task may still exist at the server, so its requests go to the
+    // server's present connection.
     if (!task.connection.canStart) task.connection = current;
     return entry;
   }
 
-  /** Updates a modern task to the status that its server has reported. */
   recordStatus(task: Task, status: JsonObject): void {
     task.update(readModernTaskStatus(status), this.#clock.now());
   }
 
-  /** Handles a `tasks/*` request. @throws {HubError} invalidParams if the client has no such task */
+  /** @throws {HubError} invalidParams if the client has no such task */
   route(context: CallContext, request: Request, caller: Caller, startedAt: number): RunningRequest {
     const { bytes, method } = request;
     if (this.#era === "legacy" && !isTaskIdMethod(method))
@@ -211,7 +207,7 @@ export class ClientTasks {
     task.connection.tasks.drop(task);
   }
 
-  /** The client has disconnected: drops its tasks and cancels those that have not ended. */
+  /** Cancels and drops all tasks, because the client has disconnected. */
   close(): void {
     this.#cancelTimer?.();
     for (const task of this.all) this.remove(task);
@@ -235,10 +231,9 @@ function unknownTaskError(): HubError {
   return new HubError("invalidParams", "This client has no task with this id.");
 }
 
-/** `tasks/result` is answered when the task has ended: it has no timeout. */
+/** `tasks/result` is answered only when the task has ended, so it has no timeout. */
 const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
 
-/** A client's request about one of its tasks. */
 abstract class TaskCall extends RelayedCall {
   protected readonly task: Task;
 
@@ -251,7 +246,7 @@ abstract class TaskCall extends RelayedCall {
     return "any";
   }
 
-  /** Nothing to do yet: URIs are renamed after the task ids of the response have been replaced. */
+  /** The task ids of the response are replaced first, and then its URIs. */
   override renameUris(response: Response): Response {
     return response;
   }
@@ -324,7 +319,7 @@ class LegacyTaskCall extends TaskCall {
     return this.request.method;
   }
 
-  /** Answers from the last known status of the task, because its session is closed. */
+  /** Answers with the last known status of the task, because its session is closed. */
   #answerLost(cause: HubError): void {
     if (this.#method === LegacyTaskMethod.get) {
       const task = utf8(JSON.stringify(this.task.toTaskJson()));
@@ -342,7 +337,7 @@ class LegacyTaskCall extends TaskCall {
   }
 }
 
-/** A modern client's request about a task, sent over the task's connection. */
+/** A modern client's request about a task. The hub sends it over the connection that the task belongs to. */
 class ModernTaskCall extends TaskCall {
   override onSession(): boolean {
     return true;
@@ -365,7 +360,7 @@ class ModernTaskCall extends TaskCall {
   }
 }
 
-/** The result embedded in a task's status, as a response of its own. */
+/** Makes a response of the result that a task's status contains. */
 function resultOfTask(bytes: Buffer, status: JsonObject): Response | undefined {
   const body = status.member("result");
   if (body === undefined) return undefined;
@@ -374,7 +369,9 @@ function resultOfTask(bytes: Buffer, status: JsonObject): Response | undefined {
   return { kind: "response", bytes, start, end, id: undefined, outcome: "result", body, shape };
 }
 
-/** A status as the client gets it: with the hub's task id, and the server's name in the messages of its inputs. */
+/**
+ * Prepares a status for the client: inserts the hub's task id, and the server's name in the messages of input requests.
+ */
 function exposeStatus<M extends Notification | Response>(
   message: M,
   task: Task,
@@ -397,7 +394,6 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
   readonly #abort = new AbortController();
   #isOver = false;
 
-  /** @throws {HubError} invalidParams */
   constructor(context: CallContext, request: Request, caller: Caller, startedAt: number) {
     this.#context = context;
     this.#request = request;
@@ -420,7 +416,7 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
     this.#abort.abort(new HubError("cancelled", "No client waits for the call any more."));
   }
 
-  /** The deadline has passed: answers without the tasks whose server has not answered yet. */
+  /** Answers without the tasks whose server has not answered in time. */
   expire(): void {
     this.#abort.abort(new HubError("callTimeout", "The call took too long."));
   }
@@ -435,7 +431,7 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
       if (outcome === "result") return exposeTask(task, status);
       if (isUnknownTaskError(status)) this.#context.tasks.remove(task);
     } catch {
-      // If a server does not answer, only its own tasks are missing from the list.
+      // If a server fails, only its own tasks are missing from the list.
     }
     return undefined;
   }
@@ -448,11 +444,9 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
   }
 }
 
-/** Callbacks of the subscriber. */
 export interface TaskSubscriptionEvents {
-  /** Tells whether the server will send notifications about the task. Called at most once. */
+  /** Tells whether the server has accepted the subscription. Called at most once. */
   onSubscribeAnswer(isAccepted: boolean): void;
-  /** The task's status has changed. */
   onNotification(message: EncodedMessage): void;
 }
 
@@ -497,7 +491,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#answer(false);
   }
 
-  /** The connection is no longer used: the subscription continues at the connection that replaces it. */
+  /** Continues the subscription at the connection that replaces the retired one. */
   onRetired(): void {
     this.#session = undefined;
     const connection = this.#context.view.connection(this.#task.origin.route.server);
@@ -517,7 +511,6 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#events.onNotification(bytesOf(exposeStatus(notification, this.#task, status)));
   }
 
-  /** Ends the subscription. */
   stop(): void {
     this.#abort.abort();
     const { connection, remoteId } = this.#task;

@@ -7,14 +7,14 @@ import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 
-/** The time limit that a request has reached, and, if it was not sent, why. */
+/** The time limit that a request has exceeded, and, if the request was not sent, why. */
 export interface MissedLimit {
   readonly isTotal: boolean;
   readonly seconds: number;
   readonly waitReason: string | undefined;
 }
 
-/** The message for a request that missed its deadline. */
+/** Explains a missed deadline to the model or user: what happened and what to do. */
 export function timeoutMessage(
   route: Route,
   { isTotal, seconds, waitReason }: MissedLimit,
@@ -39,10 +39,10 @@ export function timeoutMessage(
   return `${text} ${effect} Try smaller steps, ${remedy}`;
 }
 
-/** How much of a server's stderr a result contains at most, in bytes of UTF-8. */
+/** Maximum size of the server's stderr in a result, in bytes of UTF-8. */
 const MAX_STDERR_BYTES = 500;
 
-/** The end of a text, of at most `size` bytes of UTF-8, without a broken character at its start. */
+/** Returns the end of a text, at most `size` bytes of UTF-8, without a broken character at its start. */
 function lastBytesOf(text: string, size: number): string {
   const bytes = Buffer.from(text);
   if (bytes.length <= size) return text;
@@ -60,7 +60,7 @@ export function notReadyReason(seconds: number, { state }: Pick<Connection, "sta
   return `was not called: the server needs an authorization, and nobody authorized it within ${seconds} seconds${page}`;
 }
 
-/** The error for a request about a task that the server has not answered in time. */
+/** Returns the error for a request about a task that the server has not answered in time. */
 export function deadlineError(call: {
   readonly route: Pick<Route, "server" | "limits">;
   readonly request: Pick<Request, "method">;
@@ -70,7 +70,7 @@ export function deadlineError(call: {
   return new HubError(TIMEOUT, text, { server });
 }
 
-/** The error for a tool or prompt that was removed while the request waited for its server. */
+/** Returns the error for a tool or prompt that was removed while the request waited for its server. */
 export function serverGoneError({ kind, name }: Route): HubError {
   const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
   return new HubError(code, `There is no ${KIND_NOUNS[kind]} "${name}" any more.`);
@@ -79,15 +79,15 @@ export function serverGoneError({ kind, name }: Route): HubError {
 const TIMEOUT: ErrorCode = "callTimeout";
 
 /**
- * The response to a request that missed its deadline: for a tool call a result, as models can read results and act on
- * them; for all others an error.
+ * Builds the response to a request that missed its deadline. For a tool call it is a result, because models see results
+ * and can act on them; for all others it is an error.
  */
 export function deadlineAnswer(request: Request, text: string): EncodedMessage {
   return lostAnswer(request, new HubError(TIMEOUT, text));
 }
 
 /**
- * The response to a request whose own response was lost. For a tool call it is a result with the reason and the
+ * Builds the response to a request whose answer was lost. For a tool call it is a result with the reason and the
  * server's last stderr lines, because clients do not show the data of an error to the model.
  */
 export function lostAnswer({ id, method }: Request, error: HubError): EncodedMessage {

@@ -15,33 +15,37 @@ export interface UnlistedRequestOptions {
   readonly kind: Kind;
   /** The exposed name. */
   readonly name: string;
-  /** The servers that may have an item of that name, but whose listing is not known yet. */
+  /** The servers that may have the item, but whose listings are not known yet. */
   readonly connections: readonly Connection[];
   readonly view: ClientView;
   /**
-   * Returns the call if the catalog contains the name by now.
-   * @param isLast whether no other server is awaited: then a resource may be located by links, templates and scheme
+   * Returns the call if the name is listed now.
+   * @param isLast whether no other listing is awaited: then a resource may be located by resource links, templates or
+   * its scheme
    * @throws {HubError} if the name is ambiguous or the request invalid
    */
   find(isLast: boolean): Call | undefined;
   /** The error that is reported if no server has the name. */
   readonly notFoundError: HubError;
-  /** When the request arrived, in ms of the clock, and its time limit in ms. */
+  /** `startedAt` is in ms of the clock, `timeout` in ms. */
   readonly startedAt: number;
   readonly timeout: number;
   readonly deadlines: Deadlines;
 }
 
 /**
- * A request for a name that is not listed yet: starts the servers that may have it, and becomes a call once the name is
- * listed.
+ * A request for a name that is not listed yet. It starts the servers that may have the name, and becomes a call once
+ * the name is listed.
  */
 export class UnlistedRequest implements DeadlineTarget {
   readonly deadline: number;
   slot: number | undefined;
   readonly #options: UnlistedRequestOptions;
   readonly #waiters = new Map<Connection, SessionWaiter>();
-  /** The error of a server that may have the name but did not start; it explains more than "unknown name". */
+  /**
+   * Why a server that may have the name did not start. If no server has the name, this error is more useful than
+   * "unknown name".
+   */
   #cause: HubError | undefined;
   #call: Call | undefined;
 
@@ -66,7 +70,6 @@ export class UnlistedRequest implements DeadlineTarget {
     this.#options.caller.respond(undefined);
   }
 
-  /** The call that the request has become; undefined while it waits. */
   get call(): Call | undefined {
     return this.#call;
   }

@@ -27,47 +27,42 @@ import {
 import { isRetryable, Retry } from "./retry.ts";
 import { TaskPolling } from "./task-polling.ts";
 
-/** Prepares an upstream request for the session that it is sent over, and receives its outcome. */
+/** Prepares an upstream request before it is sent over a session, and receives its outcome. */
 export interface UpstreamHandler {
   /**
-   * How results of modern servers are read: "unchanged" for a modern client, "legacy" to be turned into those of a
-   * legacy server, "any" for requests whose result is complete by definition.
+   * How results of modern servers are returned: "unchanged", for modern clients; "legacy": converted for legacy
+   * clients; "any": not checked, for requests whose result is always complete.
    */
   readonly resultForm: "unchanged" | "legacy" | "any";
   /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
   /**
    * Called when the session is open, before the request is sent.
-   * @param hasWaited whether the request had to wait, so that its tool may be known from a saved listing only
-   * @returns whether the request is to be sent; if not, the handler has ended it
+   * @param hasWaited whether the request waited for the session: the server may no longer have the tool
+   * @returns whether to send the request; if not, the handler has already ended it
    */
   onSession(session: Session, hasWaited: boolean): boolean;
-  /** The response with the URIs by which the client can read the resources. */
+  /** Replaces the server's URIs in the response by those with which the client can read the resources. */
   renameUris(response: Response): Response;
   /**
-   * A modern server has created a task.
-   * @returns the response that announces it to the client; undefined: the hub polls the task for the client
+   * Called when a modern server has created a task.
+   * @returns the response that announces the task to the client; undefined if the hub polls the task for the client
    * @throws {HubError} if the client cannot have the task
    */
   onTask?(response: Response, session: Session): Response | undefined;
   /**
-   * The server has answered completely.
+   * Called with the server's complete response.
    * @param from the era whose form the response has
    * @param edits turn a modern server's response into a legacy one
    */
   onAnswer(session: Session, response: Response, from: Era, edits: readonly Edit[]): void;
-  /** No answer will come. */
   onFailure(error: HubError): void;
 }
 
-/** How an upstream request differs from its call. */
 export interface UpstreamRequestOptions {
   /** The server's own id of the task that the request is about. */
   readonly taskId?: string;
-  /**
-   * If plugins have changed the arguments: the edits that turn the client's request into the one for the server, and
-   * the new arguments as JSON.
-   */
+  /** The edits and changed arguments (JSON) of plugins, if they differ from the client's request. */
   readonly rewrite?: RequestRewrite;
   readonly changedArguments?: string | undefined;
   /** Whether the request is task-augmented: then a legacy server may create a task. */
@@ -78,25 +73,27 @@ const NO_OPTIONS: UpstreamRequestOptions = {};
 const NO_EDITS: readonly Edit[] = [];
 
 /**
- * A client's request at one server: waits for the session, is sent, sent again where that is safe, continued in further
- * rounds if a modern server needs more, and ends once, with an answer or an error. The object is also the session's
- * record of the pending request.
+ * A client's request at one server. It waits for the session and is sent. It is repeated where that is safe, and
+ * continued if a modern server asks for input. It ends once, with an answer or an error. The session keeps this object
+ * as its record of the pending request.
  */
 export class UpstreamRequest implements PendingRequest, SessionWaiter {
   readonly clientRequest: Call;
-  /** The connection that the request is sent over; changes when the pool replaces it. */
+  /** The connection for the request; changes when the pool replaces it. */
   connection: Connection;
-  /** What is declared to the server about the client. */
   sender: ClientDeclaration;
   readonly #handler: UpstreamHandler;
   readonly #options: UpstreamRequestOptions;
-  /** "retrying": waits to be sent again; "unfinished": the server needs more, or has created a task. */
+  /**
+   * "retrying": waits to be sent again; "unfinished": the server's result is incomplete, for example because it asks
+   * for input or has created a task.
+   */
   #state: "waiting" | "sent" | "retrying" | "unfinished" | "done" = "waiting";
-  /** The session over which the request was sent last, and the id that it had there. */
+  /** The session over which the request was sent last, and its id there. */
   #session: Session | undefined;
   #id = 0;
   #hasWaited = false;
-  /** Created at the first retry; stdio transports never retry. */
+  /** Created at the first retry; never over stdio, where requests are not repeated. */
   #createdRetry: Retry | undefined;
   #inputRounds: InputRounds | undefined;
   #taskPolling: TaskPolling | undefined;
@@ -136,24 +133,21 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     return paramHeadersOf(this.connection, this.clientRequest, this.#options.changedArguments);
   }
 
-  /** Whether it was sent at least once. */
   get isSent(): boolean {
     return this.#session !== undefined;
   }
 
-  /** Whether it waits to be sent for the first time, or after its answer was lost. */
+  /** Whether the request waits to be sent: the first time, or again after its answer was lost. */
   get isWaiting(): boolean {
     const isContinued = this.#inputRounds !== undefined || this.#taskPolling !== undefined;
     return (this.#state === "waiting" || this.#state === "retrying") && !isContinued;
   }
 
-  /** Sends it as soon as its connection has a session. */
   start(): void {
     this.connection.withSession(this);
     this.#hasWaited = this.#state === "waiting";
   }
 
-  /** Sends it again, over the current session. */
   resend(): void {
     this.#state = "waiting";
     this.connection.withSession(this);
@@ -216,7 +210,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     }
   }
 
-  /** The request was lost, or its server or connection failed: sends it again where that is safe. */
+  /** Handles a lost request, or the failure of its server or connection: sends the request again where that is safe. */
   fail(error: HubError): void {
     const isLost = this.#state === "sent" && isRetryable(error);
     const cause = isLost ? this.#retry.handleError(error) : error;
@@ -239,7 +233,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     this.clientRequest.setDeadlinePaused(isPaused);
   }
 
-  /** The answer is no longer needed: cancels the request at the server. */
+  /** Cancels the request at the server, because the answer is no longer needed. */
   cancel(reason: CancelReason): void {
     const state = this.#state;
     if (state === "done") return;
@@ -251,7 +245,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   }
 
   /**
-   * The task that the server created for the request has ended.
+   * Handles the end of the task that the server created for the request.
    * @param response the task's outcome, in the form of a response to the call
    */
   onTaskEnded(session: Session, response: Response): void {
@@ -261,7 +255,6 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     this.#handler.onAnswer(session, final, "legacy", NO_EDITS);
   }
 
-  /** Continues a request that the server has not completed. */
   #continue(session: Session, unfinished: UnfinishedResult): void {
     this.#state = "unfinished";
     switch (unfinished.kind) {
@@ -299,9 +292,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     return this.#options.rewrite ?? this.clientRequest.rewrite;
   }
 
-  /**
-   * The edits for the next send of the request. Each send gets a new array, because `Session` adds its own edits to it.
-   */
+  /** Each send needs a new array, because `Session` adds its own edits to it. */
   get #nextRewrite(): RequestRewrite {
     const { edits, tokens } = this.#rewrite;
     return { edits: [...edits, ...(this.#inputRounds?.edits ?? NO_EDITS)], tokens };
@@ -339,7 +330,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
 const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string, ListedItem>>();
 
 /**
- * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
+ * Returns the `Mcp-Param-*` headers of a call, as the server's listing declares them (Streamable HTTP, custom headers).
  * @param changedArguments the arguments as JSON, if they differ from those of the request
  */
 function paramHeadersOf(
@@ -356,7 +347,7 @@ function paramHeadersOf(
   );
 }
 
-/** The tools of which some arguments are repeated in HTTP headers, by name. */
+/** The tools with arguments that are repeated in HTTP headers, by name. */
 function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const cached = mirroredToolsCache.get(tools);
   if (cached !== undefined) return cached;
@@ -367,9 +358,7 @@ function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, List
   return index;
 }
 
-/**
- * Parses arguments that plugins have changed. For invalid JSON it returns undefined: the server will reject the call.
- */
+/** Parses arguments that plugins have changed. Returns undefined for invalid JSON, which the server will reject. */
 function parseArguments(json: string): unknown {
   try {
     return JSON.parse(json);

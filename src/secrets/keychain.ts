@@ -53,7 +53,6 @@ export interface Keychain {
   readonly fault: string | undefined;
 }
 
-/** The service name of all entries. */
 const SERVICE_NAME = "toolmux";
 
 /**
@@ -121,7 +120,7 @@ class SystemKeychain implements Keychain {
   async #run<T>(operation: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
       if (this.#clock.now() < this.#retryAt) throw unusableError(this.#fault);
-      // Only this operation tries the keychain again; meanwhile all others fail at once.
+      // Postponed first, so that only this operation tries the keychain again; meanwhile all others fail at once.
       this.#postponeRetry();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;

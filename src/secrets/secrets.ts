@@ -15,7 +15,6 @@ export function readSecretVariable(env: Env, name: string): string | undefined {
   return env[name] || env[secretVariableOf(name)] || undefined;
 }
 
-/** Stores values in a vault. */
 export function fileStore(vault: Vault): SecretStore {
   return {
     location: "the secret store",
@@ -51,7 +50,6 @@ export function isReservedName(name: string): boolean {
   return name.startsWith("oauth/");
 }
 
-/** A store in memory. */
 export function memoryStore(): SecretStore {
   const values = new Map<string, string>();
   return {

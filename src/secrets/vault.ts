@@ -32,7 +32,6 @@ export function makeVaultKey(): VaultKey {
   return { id, bytes: crypto.getRandomValues(new Uint8Array(32)) };
 }
 
-/** Serializes a key. */
 export function formatVaultKey({ id, bytes }: VaultKey): string {
   return `toolmux-key ${FORMAT_VERSION} ${id} ${Buffer.from(bytes).toString("base64")}`;
 }
@@ -44,7 +43,7 @@ export function parseVaultKey(text: string): VaultKey | undefined {
   return { id, bytes: new Uint8Array(Buffer.from(base64, "base64")) };
 }
 
-/** The header of a vault file: the id of its key, or why it cannot be opened. */
+/** The header of a vault file: the id of its key, or why the file cannot be opened. */
 export type SealedHeader =
   | { readonly kind: "sealed"; readonly keyId: string }
   | { readonly kind: "newer" }

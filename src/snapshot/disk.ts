@@ -60,7 +60,7 @@ export const SNAPSHOT_FORMAT = 5;
 const LF = 0x0a;
 const HMAC_LENGTH = 64;
 
-/** What the snapshot file's first lines hold about an item; the item's bytes follow later in the file. */
+/** What a snapshot file's line of positions holds about an item; the item's bytes follow later in the file. */
 interface ItemEntry {
   readonly key: string;
   /** Number of the item's bytes in the file. */
@@ -203,7 +203,7 @@ class DiskStore implements SnapshotStore {
   constructor(folder: string) {
     this.#folder = folder;
     this.location = join(folder, "snapshots");
-    // The first client waits for its servers' snapshots, so the key is read before they are asked for.
+    // The key is read at once, because the first client waits for its servers' snapshots.
     this.#hmac = readHmac(folder);
   }
 
@@ -259,7 +259,7 @@ class DiskStore implements SnapshotStore {
     const files: { path: string; size: number; savedAt: number }[] = [];
     for (const name of await readdir(this.location)) {
       const path = join(this.location, name);
-      // Another process may have removed it.
+      // Another process may have removed the file.
       const stats = FILE_NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
       if (stats?.isFile() === true) files.push({ path, size: stats.size, savedAt: stats.mtimeMs });
     }
@@ -295,7 +295,6 @@ async function serverFileNamePart(server: ServerIdentity, hmac: Hmac): Promise<s
   return (await hmac(Buffer.from(text))).slice(0, NAME_PART_LENGTH);
 }
 
-/** The state of one snapshot file. */
 export interface SnapshotFile {
   readonly path: string;
   /**
@@ -346,8 +345,8 @@ export async function readSnapshotIndex(folder: string, now: number): Promise<Sn
 }
 
 /**
- * @returns the snapshot; the name if the HMAC is valid but the content has the form of another version; undefined if
- * the file is not valid
+ * Decodes a file. @returns the name instead of a snapshot if the HMAC is valid but another version wrote the content;
+ * undefined if the file is not valid
  */
 async function tryDecode(
   bytes: Buffer<ArrayBuffer>,

@@ -15,7 +15,7 @@ export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
 
 const KEY_FORMAT = /^[0-9a-f]{64}\n$/;
 const KEY_FILE_LENGTH = 65;
-/** Maximum number of waits for another process that is writing the key, and the length of each wait, in ms. */
+/** Maximum number of waits for another process that is writing the key; each wait takes `POLL_DELAY` ms. */
 const MAX_TRIES = 50;
 const POLL_DELAY = 10;
 
@@ -45,8 +45,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await writePrivate(tempPath, utf8(`${newKey.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
-      // Another process is still writing the key, or was killed while doing so: after the last wait its file is
-      // removed.
+      // Another process is writing the key, or was killed while doing so. Its file is removed after the last wait.
       if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;
@@ -74,7 +73,7 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
 }
 
 async function openHmac(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
-  // Web Crypto, because loading node:crypto takes as long as all the rest of the start.
+  // Uses Web Crypto, because loading node:crypto takes as long as all the rest of the start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);
   return async (bytes) =>

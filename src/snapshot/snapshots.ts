@@ -20,7 +20,7 @@ export interface ServerIdentity {
 
 /** Identifies a snapshot: the server, and the clients' era and capabilities that it was listed with. */
 export interface SnapshotKey extends ServerIdentity {
-  /** The era and the capabilities of the clients that the server was listed for. */
+  /** The era and the capabilities of the clients for which the server was listed. */
   readonly era: DetectedEra["era"];
   readonly capabilities: string;
 }
@@ -33,7 +33,6 @@ export interface DetectedEra {
   readonly isGuess?: true;
 }
 
-/** A stored listing. */
 export interface Snapshot {
   readonly listing: ServerListing;
   /** undefined if it is unknown or too old. */
@@ -45,8 +44,8 @@ export interface Snapshot {
 /** Stores the last listing of each server. */
 export interface Snapshots {
   /**
-   * The listing stored under the key, else the newest of the same server, which may differ a little because it was
-   * listed for other clients; undefined if there is none, or it is too old. Never rejects.
+   * The listing stored under the key, else the server's newest listing, which may differ a little because it was made
+   * for other clients; undefined if there is none, or it is too old. Never rejects.
    */
   load(key: SnapshotKey): Promise<Snapshot | undefined>;
   /**
@@ -84,15 +83,10 @@ export interface SnapshotStore {
 
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
-/**
- * How long a detected era is valid, in ms; for `MAX_GUESS_AGE` if the era is only assumed, because the server did not
- * answer the probe.
- */
+/** How long a detected era is valid, in ms. An era that is only assumed is valid for `MAX_GUESS_AGE`. */
 const MAX_DETECTED_ERA_AGE = 7 * DAY;
 const MAX_GUESS_AGE = DAY;
-/** Maximum size of a snapshot, in bytes. */
 export const MAX_SNAPSHOT_BYTES = 8 * 1024 * 1024;
-/** Maximum number of snapshots. */
 export const MAX_SNAPSHOTS = 500;
 
 const CONSEQUENCE_TEXT =
@@ -152,10 +146,11 @@ export class SnapshotKeeper implements Snapshots {
     }
     if (stored === undefined) return undefined;
     const { savedAt } = stored;
-    // Servers may give other clients other instructions, and a client cannot be told later that they have changed.
+    // A listing made for other clients may have other instructions, and a client cannot be told later that they have
+    // changed.
     const listing =
       stored === exact ? stored.listing : { ...stored.listing, instructions: undefined };
-    // What a server speaks with other clients says nothing about these.
+    // The server may speak another era with other clients.
     const detectedEra = exact?.detectedEra;
     const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));
     const maxAge = detectedEra?.isGuess === true ? MAX_GUESS_AGE : MAX_DETECTED_ERA_AGE;
@@ -268,7 +263,6 @@ export class SnapshotKeeper implements Snapshots {
   }
 }
 
-/** Snapshots in memory. */
 export function memorySnapshots({ now = Date.now }: { now?: () => number } = {}): Snapshots {
   return new SnapshotKeeper({ store: new MemoryStore(), now, warn: () => {} });
 }
@@ -311,7 +305,7 @@ class MemoryStore implements SnapshotStore {
   }
 }
 
-/** Whether two detected eras are the same but for the time. */
+/** Compares two detected eras without their times. */
 function isSameDetectedEra(a: DetectedEra | undefined, b: DetectedEra | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;

@@ -87,7 +87,7 @@ class MemoryTransport implements Transport {
     this.#schedule();
   }
 
-  /** The peer has closed: messages that it sent before are still delivered. */
+  /** The peer has closed. Messages that it sent before are still delivered. */
   peerClosed(): void {
     if (this.#state === "closed") return;
     this.#state = "ended";
@@ -112,7 +112,7 @@ class MemoryTransport implements Transport {
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
   };
 
-  /** Tells the peer when its messages begin to accumulate here, and when they have drained. */
+  /** Tells the peer when too many of its messages wait here, and when they have been read. */
   #updateBackpressure(): void {
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
     if (isFull === this.#isFull) return;

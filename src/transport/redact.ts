@@ -1,25 +1,19 @@
 import { Buffer } from "node:buffer";
 
-/** Shorter values, in characters, are not redacted: they occur in most texts, and are no secrets. */
+/** In characters. A shorter value is not redacted: it occurs by chance in most texts. */
 const MIN_SECRET_LENGTH = 4;
-/**
- * Secrets of at least this size, in bytes, are also redacted inside the Base64 of a longer text, such as
- * `user:password`.
- */
+/** In bytes. Only secrets of this size or more are also redacted in Base64, for example of `user:password`. */
 const MIN_BASE64_SECRET = 6;
 const MASK = "[redacted]";
-/** Maximum length of the pattern, in characters: some runtimes reject a longer one with an error that shows it. */
+/** In characters. Some runtimes reject a longer pattern with an error text that contains it. */
 const MAX_PATTERN_LENGTH = 30_000;
 
-/** Replaces secrets in text for people by `[redacted]`, also where they are encoded as JSON, in URLs or in Base64. */
+/** Replaces secrets by `[redacted]`, also where they are encoded as JSON, in URLs or in Base64. */
 export class Redactor {
-  /**
-   * The length of the longest encoded secret, in characters. Truncated text needs this much of context to be redacted.
-   */
+  /** The length of the longest encoded secret, in characters: a secret may extend this far beyond a cut in a text. */
   readonly maxEncodedLength: number;
-  /** Secrets too long for the pattern: searched for one by one, longest first. */
+  /** Secrets that are too long for the pattern, searched for one by one, the longest first. */
   readonly #longEncodings: readonly string[];
-  /** Matches all other secrets. */
   readonly #pattern: RegExp | undefined;
 
   constructor(secrets: readonly string[]) {
@@ -43,7 +37,7 @@ export class Redactor {
     return this.#pattern === undefined ? redacted : redacted.replace(this.#pattern, MASK);
   }
 
-  /** The first `length` characters of what `apply` returns; a secret that the cut would split is left out. */
+  /** Redacts a text and cuts it to `length` characters; a secret at the cut is left out whole. */
   applyTruncated(text: string, length: number): string {
     if (text.length <= length + this.maxEncodedLength) return this.apply(text).slice(0, length);
     const redacted = this.apply(text.slice(0, length + this.maxEncodedLength));
@@ -54,7 +48,9 @@ export class Redactor {
     return redacted.slice(0, Math.min(end, length));
   }
 
-  /** Like `apply`, for text that may begin inside a secret: leaves out what may be the rest of that secret. */
+  /**
+   * Redacts a text that may begin with the end of a secret: leaves out the start of the text, where that end may be.
+   */
   applyToFragment(text: string): string {
     const redacted = this.apply(text);
     const first = redacted.indexOf(MASK);
@@ -64,7 +60,10 @@ export class Redactor {
   }
 }
 
-/** A secret, each of its lines (logs are read by lines), and their encodings in JSON, URLs, forms and Base64. */
+/**
+ * Returns the secret and each of its lines (logs are read by lines), with their encodings in JSON, URLs, forms and
+ * Base64.
+ */
 function encodingsOf(secret: string): string[] {
   // A secret that is URL-encoded itself may be shown decoded.
   const decoded = urlDecode(secret);
@@ -94,8 +93,8 @@ function urlDecode(secret: string): string {
 }
 
 /**
- * Base64 and base64url of a text at each of its three possible alignments within longer data, such as a password in
- * `user:password`: only the characters that do not depend on adjacent bytes.
+ * Returns the Base64 and base64url forms of a text within longer data, such as of a password in `user:password`. There
+ * are three forms, one for each alignment; only the characters that do not depend on adjacent bytes are returned.
  */
 function base64EncodingsOf(text: string): string[] {
   const bytes = Buffer.from(text);

@@ -5,22 +5,21 @@ import { bytesOf, type InvalidMessage } from "../jsonrpc/message.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import type { Redactor } from "./redact.ts";
 
-/** Maximum length of a logged line, in characters. */
+/** In characters. */
 const MAX_LOG_LINE = 2000;
-/** Maximum length of a stderr line in an error, in characters. */
+/** In characters. */
 const MAX_ERROR_LINE = 500;
-/** How much of the end of stderr is kept. */
+/** Limits of the kept end of stderr. */
 const STDERR_TAIL = { lines: 1000, bytes: 128 * 1024 };
-/** Maximum number of lines logged per second; further ones are skipped, to bound the cost. */
+/** Further lines in the same second are skipped, to bound the cost. */
 const MAX_LINES_PER_SECOND = 1000;
 const LF = 0x0a;
 
 type WriteLogLine = (level: LogLevel, source: "stderr" | "stdout", text: string) => void;
 
 /**
- * The log of one server process: its stderr, and lines on stdout that are no messages. They are logged line by line,
- * redacted, truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, however much the
- * server writes, and skipped bytes are not decoded.
+ * The log of one server process: its stderr, and lines on stdout that are not messages. Lines are redacted, truncated
+ * and rate-limited; the end of stderr is kept for errors. Memory is bounded, whatever the server writes.
  */
 export class ServerLog {
   readonly #log: WriteLogLine;
@@ -32,7 +31,7 @@ export class ServerLog {
   #loggedThisSecond = 0;
   /** Bytes that were skipped since the last logged line. */
   #skippedBytes = 0;
-  /** Whether the skipped bytes ended inside a stderr line: its rest may be the rest of a secret. */
+  /** Whether the skipped bytes ended inside a stderr line: the next bytes may then begin inside a secret. */
   #skippedPartialLine = false;
 
   /** @param now a clock, in ms */
@@ -42,7 +41,7 @@ export class ServerLog {
     this.#now = now;
   }
 
-  /** A chunk of stderr; it may begin and end inside a line. */
+  /** Adds a chunk of stderr, which may begin and end inside a line. */
   stderr(chunk: Buffer): void {
     this.#stderrTail.push(chunk);
     const start = this.#skippedPartialLine ? chunk.indexOf(LF) + 1 : 0;
@@ -60,7 +59,7 @@ export class ServerLog {
   }
 
   /**
-   * Logs a line of stdout that is no message, at level `debug`; the caller counts and reports such lines.
+   * Logs a line of stdout that is not a message, at level `debug`; the caller counts and reports such lines.
    * @returns the redacted line; undefined above the rate limit
    */
   strayOutput(message: InvalidMessage): string | undefined {
@@ -71,7 +70,7 @@ export class ServerLog {
     return text;
   }
 
-  /** Both streams have ended: logs an unfinished last line. */
+  /** Logs an unfinished last line, when both streams have ended. */
   end(): void {
     this.#lineReader?.end();
     this.#logSkipped();
@@ -98,7 +97,7 @@ export class ServerLog {
       line: (bytes) => this.#write("info", "stderr", this.#redactedText(bytes)),
       oversized: (head, _tail, size) => {
         const text = this.#redactor.apply(textOf(head)).slice(0, MAX_LOG_LINE);
-        // The first part may end inside a secret, so its last `maxEncodedLength` characters are left out.
+        // The text may end inside a secret, so its last `maxEncodedLength` characters are left out.
         const safe = text.slice(0, Math.max(0, text.length - this.#redactor.maxEncodedLength));
         this.#write("info", "stderr", `${safe}… (a line of ${size} bytes)`);
       },
@@ -106,7 +105,7 @@ export class ServerLog {
   }
 
   #redactedText(bytes: Buffer): string {
-    // Only the bytes that are needed are decoded: a UTF-8 character has at most four.
+    // Decodes no more bytes than needed: a UTF-8 character has at most four.
     const bounded = bytes.subarray(0, 4 * (MAX_LOG_LINE + this.#redactor.maxEncodedLength));
     return this.#redactor.applyTruncated(textOf(bounded), MAX_LOG_LINE);
   }
@@ -133,11 +132,13 @@ export class ServerLog {
   }
 }
 
-/** The last bytes of a stream. The buffer is allocated with the first byte, since most servers write nothing. */
+/**
+ * Keeps the last bytes of a stream. The buffer is allocated with the first byte, because most servers write nothing.
+ */
 class RingBuffer {
   readonly #capacity: number;
   #buffer: Buffer | undefined;
-  /** Bytes received in total; modulo the capacity, the next write position. */
+  /** Number of bytes received; modulo the capacity, the next write position. */
   #total = 0;
 
   constructor(capacity: number) {
@@ -154,7 +155,7 @@ class RingBuffer {
     this.#total += kept.length;
   }
 
-  /** The kept bytes, oldest first. `isComplete`: nothing was overwritten. */
+  /** Returns the kept bytes, oldest first. `isComplete`: nothing was overwritten. */
   read(): { bytes: Buffer; isComplete: boolean } {
     const buffer = this.#buffer ?? Buffer.alloc(0);
     const at = this.#total % this.#capacity;

@@ -36,28 +36,27 @@ import {
 
 /** How to start a server as a child process. */
 export interface StdioTarget {
-  /** The server's name, for messages. */
   readonly server: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** Commands to start if `command` is not found, best first. */
+  /** Started if `command` is not found; the best first. */
   readonly alternatives?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
-  /** The variables from the manifest: `env`, and the values of `inheritEnv`. */
+  /** The variables from the manifest: those of `env` and `inheritEnv`. */
   readonly env: EnvironmentVariables;
-  /** The hub's own environment, of which the server gets only the variables that are safe to pass on. */
+  /** The hub's own environment. The server gets only those of its variables that are safe to pass on. */
   readonly hubEnv: EnvironmentVariables;
-  /** The working directory; undefined for the hub's own. */
+  /** Undefined for the hub's own. */
   readonly cwd: string | undefined;
-  /** Maximum length of a message, in bytes. */
+  /** In bytes. */
   readonly maxMessage: number;
   /** Values that no log line and no error may contain. */
   readonly secrets: readonly string[];
 }
 
 /**
- * Starts a server's process.
+ * Starts a server's process. If it throws, no process is left running.
  * @throws {HubError} commandNotFound, notExecutable, spawnFailed, cancelled, or the signal's reason if that is a
- * HubError; then no process is left running
+ * HubError
  */
 export async function startServerProcess(
   target: StdioTarget,
@@ -100,12 +99,15 @@ async function spawnServer(target: StdioTarget, signal: AbortSignal): Promise<Ch
   };
   const { args, ...resolved } = await resolveFirstCommand(target, query);
   signal.throwIfAborted();
-  // If a command was found on an extended PATH, the programs that it starts need that PATH, too.
+  // If the hub has added folders to PATH to find the command, the programs that the command starts need them, too.
   if (env.PATH !== undefined) env.PATH = resolved.path;
   return spawnChild({ file: resolved.file, args, env, cwd, tag });
 }
 
-/** The first of a command and its alternatives that is found. @throws {HubError} commandNotFound, notExecutable */
+/**
+ * Returns the first of a command and its alternatives that exists.
+ * @throws {HubError} commandNotFound, notExecutable
+ */
 export async function resolveFirstCommand(
   {
     server,
@@ -162,7 +164,7 @@ function spawnErrorOf(error: unknown, target: StdioTarget, redactor: Redactor): 
   return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
 }
 
-/** Describes why a spawn failed although the command is an executable file and the working directory exists. */
+/** Says why a spawn failed although the command is executable and the working directory exists. */
 function describeSystemError(
   error: unknown,
   { server, command }: StdioTarget,
@@ -183,7 +185,6 @@ function describeSystemError(
   }
 }
 
-/** How many of the last stderr lines an error includes. */
 const STDERR_LINES_IN_ERROR = 10;
 
 /** The stdio transport (MCP, Transports, stdio) to a child process: one message per line of its stdin and stdout. */
@@ -194,7 +195,7 @@ export function openStdioTransport(target: StdioTarget): ServerTransport {
 class StdioTransport implements Transport {
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
-  /** Aborted if `close` is called before `open` has finished. */
+  /** Aborted by a `close` during `open`. */
   readonly #openAborted = new AbortController();
   #opening: Promise<StdioChannel> | undefined;
   #channel: StdioChannel | undefined;
@@ -264,7 +265,6 @@ class StdioChannel {
   readonly #events: TransportEvents;
   readonly #serverLog: ServerLog;
   readonly #pipe: Pipe;
-  /** Settles when the child's stdout and stderr have ended. */
   readonly #outputsEnded: Promise<unknown>;
   #phase: "open" | "closing" | "closed" = "open";
 
@@ -333,10 +333,9 @@ class StdioChannel {
 
   async close(): Promise<void> {
     if (this.#phase === "open") this.#phase = "closing";
-    // The child may never read the rest of its input, so this is not awaited: the time until the child is killed is
-    // limited anyway.
+    // Not awaited, because the child may never read the rest of its input. It is killed after a limited time anyway.
     void this.#pipe.end();
-    // Keep reading: a child that is blocked in a write to stdout does not notice the end of its stdin.
+    // Reading continues, because a child that is blocked in a write to stdout does not notice the end of its stdin.
     this.#pipe.resume();
     await this.#child.stop();
     await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
@@ -351,7 +350,7 @@ class StdioChannel {
       stdoutEnded.then(() => "output"),
       stdinBroken.then(() => "input"),
     ]);
-    // The pipes of a child that exits close shortly before its exit is reported: wait for the exit status.
+    // When a child exits, its pipes close shortly before the exit is reported: wait for the exit status.
     if (first !== "exit") await settlesWithin(PIPE_DRAIN_GRACE, exited);
     if (this.#phase !== "open") return;
     const { exit } = this.#child;
@@ -361,7 +360,7 @@ class StdioChannel {
       return;
     }
     const terminated = this.#child.terminate();
-    // The pipe is resumed, so that no message is held back: the owner learns of the exit after the last message.
+    // Resumed, so that all messages of the child arrive before the owner learns of the exit.
     this.#pipe.resume();
     await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed(describeExit(exit));

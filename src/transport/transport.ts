@@ -5,25 +5,24 @@ import type { AuthChallenge } from "./http/target.ts";
 import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
 
 /**
- * transport/: messages to and from one peer, over any wire.
- * Main type: `Transport`, below, with `TransportEvents`; every implementation passes test/contract/transport.ts.
- * Read next: `stdio.ts` (child processes), `memory.ts` (in-process), `http/transport.ts` (Streamable HTTP and
- * HTTP+SSE).
+ * transport/: messages to and from one peer, over any wire. Main type: `Transport`, below, with `TransportEvents`;
+ * every implementation passes test/contract/transport.ts. Read next: `stdio.ts` (child processes), `memory.ts`
+ * (in-process), `http/transport.ts` (Streamable HTTP and HTTP+SSE).
  *
- * A request that was sent on a Transport. Over HTTP it has its own response stream: the response to its POST. On a
- * shared pipe only the message's id identifies the request, which ends with its response or with the transport.
+ * A request that was sent on a Transport. Over HTTP it has its own response stream: the response to its POST. Over
+ * stdio all requests share one stream, and only the message's id identifies the request.
  */
 export interface SentRequest {
-  /** The response is no longer needed. HTTP closes the stream; on a shared pipe there is nothing to close. */
+  /** Called when the response is no longer needed. Over HTTP it closes the stream; over stdio it does nothing. */
   abandon(): void;
-  /** The sender's number for the request; identifies the request when a message arrives on its stream. */
+  /** A number that the sender sets, to recognize the request when a message arrives on its stream. */
   request?: number;
 }
 
-/** The handle of a request on a transport without streams: abandoning it does nothing. */
+/** The handle of a request over a shared stream: there is nothing to close. */
 export const NO_OP_SENT_REQUEST: SentRequest = { abandon() {} };
 
-/** What a Transport needs to know about a request beyond its bytes; HTTP also sends some of it in headers. */
+/** What a Transport needs to know about a request. HTTP repeats some of it in headers. */
 export interface SendOptions {
   readonly method: string;
   /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
@@ -32,15 +31,15 @@ export interface SendOptions {
   readonly signal?: AbortSignal | undefined;
   /**
    * Called at most once, when no response can arrive any more although the transport is still open. `notDelivered`: the
-   * peer has certainly not executed the request; `answerLost`: it may have; `unauthorized`: it was rejected, see
-   * `challenged`.
+   * peer has certainly not executed the request; `answerLost`: the peer may have executed it; `unauthorized`: the peer
+   * has rejected it, see `challenged`.
    */
   unanswered?(cause: HubError): void;
 }
 
 /**
- * The response channel of one request of the peer, on transports that have one per request (HTTP: the response to its
- * POST). Transports with one shared output, such as pipes, have none.
+ * The response channel of one request of the peer, over HTTP: the response to its POST. Transports with one shared
+ * output, such as pipes, have none.
  */
 export interface Responder {
   /**
@@ -52,43 +51,45 @@ export interface Responder {
   respond(message: EncodedMessage | undefined): void;
 }
 
-/** Malformed output of a server that does not affect the connection; it is only reported. */
+/** Malformed output of a server. The connection goes on; the output is only reported. */
 export type MalformedOutput =
-  /** A line on stdout that is no message. `text`: the line, redacted and truncated; undefined above the rate limit. */
+  /**
+   * A line on stdout that is not a message. `text`: the line, redacted and truncated; undefined above the rate limit.
+   */
   | { readonly kind: "strayOutput"; readonly text: string | undefined }
   /** A message was not valid UTF-8: the invalid sequences were replaced by U+FFFD. */
   | { readonly kind: "invalidText" };
 
-/** What a Transport reports to its owner: synchronously, in the order of arrival, and never after `closed`. */
+/**
+ * What a Transport reports to its owner. It calls these methods synchronously, in the order of arrival, and never after
+ * `closed`.
+ */
 export interface TransportEvents {
   /**
-   * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
-   * the response channel of a request or batch, if the transport has one per request.
+   * A message has arrived.
+   * @param sentRequest the request on whose response stream it arrived, if the transport has such streams
+   * @param responder the response channel of a request or batch, if the transport has one for each
    */
   frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
-  /** A line for the peer's log: from its stderr, stray output on its stdout, or of the transport itself (`hub`). */
+  /** A line for the peer's log. `source` is the peer's stderr or stdout, or the transport itself (`hub`). */
   log(level: LogLevel, source: "stderr" | "stdout" | "hub", text: string): void;
-  /** Called for each piece of malformed output; the owner counts them. */
   flaw?(output: MalformedOutput): void;
   /**
-   * A message over the size limit was discarded; the transport stays open.
-   * `head` and `tail` are its first and last bytes (up to 4 KiB each), in which its id may be found.
+   * A message over the size limit was discarded; the transport stays open. `head` and `tail` are its first and last
+   * bytes (up to 4 KiB each), which may contain its id.
    */
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
-  /**
-   * Backpressure. `isFull`: sent messages accumulate because the peer does not read; false once the queue has drained.
-   */
+  /** Backpressure: sent messages accumulate because the peer does not read (`isFull`), or no longer do. */
   pressure(isFull: boolean): void;
   /**
-   * The peer requires credentials that the transport neither has nor can obtain itself. Requests sent meanwhile are
+   * The peer requires credentials that the transport cannot obtain itself. Until there are some, requests are
    * `unanswered`.
    */
   challenged?(challenge: AuthChallenge): void;
-  /** The transport is closed: called exactly once after a successful open, whichever side closed it. */
+  /** The transport is closed. Called exactly once after a successful open, whichever side closed it. */
   closed(cause: HubError): void;
 }
 
-/** The negotiated era and protocol version. */
 export interface NegotiatedProtocol {
   readonly era: "legacy" | "modern";
   readonly version: string;
@@ -100,34 +101,37 @@ export interface NegotiatedProtocol {
  */
 export interface Transport {
   /**
-   * Opens the transport; called once. Aborting `signal` cancels and leaves nothing behind.
+   * Opens the transport; called once. Aborting `signal` cancels the opening; then no process or connection is left.
    * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled
    */
   open(events: TransportEvents, signal: AbortSignal): Promise<void>;
   /**
-   * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied:
-   * see `ByteSlice`. Never blocks and never throws: a transport that is not open drops the message.
+   * Queues one message. Messages of the same turn of the event loop are written together, in order. The pieces are not
+   * copied: see `ByteSlice`. Never blocks and never throws: a transport that is not open drops the message.
    */
   send(message: EncodedMessage, options?: SendOptions): SentRequest;
-  /** Queued bytes that the peer has not accepted yet. */
+  /** Number of bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**
-   * Each request has its own response stream: a message on it belongs to the request, and in the modern era abandoning
-   * it cancels the request. Absent where all requests share one stream.
+   * Whether each request has its own response stream: a message on it belongs to the request, and in the modern era
+   * abandoning the request cancels it. Absent if all requests share one stream.
    */
   readonly hasStreams?: true | undefined;
   /** Removes the transport's secrets from a text. Absent if the transport has no secrets. */
   redact?(text: string): string;
   /** Sets the negotiated protocol, which HTTP sends in headers. */
   adopt?(protocol: NegotiatedProtocol): void;
-  /** Stops reading from the peer, so that the peer sees backpressure; undone by `resume`. */
+  /** Stops reading, so that the peer sees backpressure; `resume` ends this. */
   pause(): void;
   resume(): void;
   /** Memory and processor use of the processes that the transport has started; undefined if there are none. */
   vitals(): Promise<ProcessStats | undefined>;
-  /** Closes the transport in bounded time, and settles when nothing of it is left; repeated calls join the first. */
+  /**
+   * Closes the transport in bounded time. Settles when no process or connection is left. Later calls return the same
+   * promise.
+   */
   close(): Promise<void>;
 }
 
-/** A transport to a server: it holds secrets, and redacts them. */
+/** A transport to a server. It knows secrets of the server, and redacts them. */
 export type ServerTransport = Transport & Required<Pick<Transport, "redact">>;

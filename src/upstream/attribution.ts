@@ -8,16 +8,16 @@ import type { ServerTasks, Task } from "./tasks.ts";
 
 /** What is known about a server's message besides its bytes. */
 export interface MessageOrigin {
-  /** The server's task that the message names. */
+  /** The task that the message names. */
   readonly task: Task | undefined;
-  /** The request on whose response stream the message arrived, where the transport knows it. */
+  /** The request on whose response stream the message arrived; undefined if it arrived on no such stream. */
   readonly record: PendingRequest | undefined;
 }
 
 /**
- * Decides which client a message of the server belongs to: the owner of the task that it names, else the sender of the
- * request on whose response stream it arrived, else the only client that it can belong to. A message that may belong to
- * several clients goes to none.
+ * Decides which client a server's message belongs to: the owner of the task that it names, else the sender of the
+ * request on whose response stream it arrived, else the only client that it can belong to. If several clients are
+ * possible, none gets the message.
  */
 export class MessageAttribution {
   readonly #server: string;
@@ -37,7 +37,7 @@ export class MessageAttribution {
     this.#tasks = tasks;
   }
 
-  /** The client that a request or notification belongs to; undefined if that is not certain, or there is none. */
+  /** Returns undefined if the client is uncertain, or there is none. */
   clientOf(
     message: Notification | Request,
     { task, record }: MessageOrigin,
@@ -46,9 +46,9 @@ export class MessageAttribution {
   }
 
   /**
-   * Sends a log message to the client that it belongs to. On a legacy server's connection that several clients share, a
-   * message that belongs to no known request or task is sent only to a client that has set a level. Over stdio, a
-   * modern server's message is sent only if all requests that may have caused it are from one client.
+   * Sends a log message to the client that it belongs to. If several clients share a legacy server's connection, a
+   * message that names no task and belongs to no known request is sent only to a client that has set a level. Over
+   * stdio, a modern server's message is sent only if it can belong to one client only.
    */
   forwardLog(
     notification: Notification,
@@ -69,15 +69,14 @@ export class MessageAttribution {
     client?.sendLogMessage(this.#server, severity, message);
   }
 
-  /** Whether the connection has more than one client now. */
   get #isShared(): boolean {
     return this.#clients.current().length > 1;
   }
 
   /**
-   * The only client that a message can belong to now; undefined if it may belong to several clients, or to none.
-   * Candidates are the clients with a request in flight or a task that has not ended or, if there are none, all clients
-   * that are present. On a shared connection, a message that names an unknown task may belong to any client.
+   * Returns the only client that a message can belong to; undefined if there are several or none. These are the clients
+   * with a request in flight or an unfinished task; without such clients, all that are present. On a shared connection,
+   * a message that names an unknown task may belong to any client.
    */
   #onlyClientFor(message: Notification | Request): ClientChannel | undefined {
     if (this.#isShared && readRelatedTaskReference(paramsOf(message)) !== undefined)
@@ -85,7 +84,7 @@ export class MessageAttribution {
     const present = this.#clients.current();
     const candidates = this.#pending.clients;
     for (const client of this.#tasks.clients) candidates.add(client);
-    // If only one client is present, plugins' requests (undefined) count as that client's.
+    // `undefined` stands for plugins. If one client is present, their requests count as that client's.
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;
     if (client === undefined || others.length > 0) return undefined;

@@ -14,15 +14,13 @@ import {
   type ServerRequest,
 } from "./profile.ts";
 
-/** Options of one authorization run. */
 export interface AuthorizationRun {
-  /** Aborts the run. */
   readonly signal: AbortSignal;
   onProgress(progress: AuthorizationProgress): void;
 }
 
 /**
- * Obtains authorization for a server, interactively if needed.
+ * Obtains authorization for a server, by a login of the user if needed.
  * @throws {HubError} unauthorized, or the signal's reason
  */
 export type AuthorizeFunction = (challenge: AuthChallenge, run: AuthorizationRun) => Promise<void>;
@@ -30,41 +28,44 @@ export type AuthorizeFunction = (challenge: AuthChallenge, run: AuthorizationRun
 export interface AuthorizationRunnerOptions {
   readonly clock: Clock;
   readonly server: string;
-  /** undefined: authorization cannot be obtained. */
+  /** Undefined if authorization cannot be obtained. */
   readonly authorize: AuthorizeFunction | undefined;
   onProgress(progress: AuthorizationProgress): void;
   onAuthorized(): void;
-  /** Authorization failed. @param isFor401 the server answered 401: without authorization no request works */
+  /**
+   * Called when authorization failed.
+   * @param isFor401 whether the server answered 401; then no request works without authorization
+   */
   onDenied(cause: HubError, isFor401: boolean): void;
 }
 
-/** How long one run, including the user's login, may take, in ms. */
+/** The time limit of one run, including the user's login, in ms. */
 const AUTHORIZATION_TIMEOUT = 120_000;
 /**
- * For how long after a failed run no new run begins, in ms, unless the user asks for one. Also the period in which
- * `MAX_UNPROVEN_GRANTS` are counted.
+ * In ms. For this time after a failed run no new run begins, unless the user asks for one. `MAX_UNPROVEN_GRANTS`
+ * applies to the same period.
  */
 const RETRY_PAUSE = 60_000;
 /**
- * Maximum number of grants obtained within `RETRY_PAUSE` that the server has not accepted yet. Two, because the first
- * one may reveal that the server uses another authorization server than before.
+ * Maximum number of grants within `RETRY_PAUSE` that the server has not accepted. Two, because the rejection of the
+ * first grant may show that the server now uses another authorization server.
  */
 const MAX_UNPROVEN_GRANTS = 2;
 
 /** Runs the authorizations of one server, one at a time, and refuses new ones for a while after a failure. */
 export class AuthorizationRunner {
   readonly #options: AuthorizationRunnerOptions;
-  /** The run in progress. */
+  /** Aborts the run in progress. */
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
-  /** For each grant that no successful connection has confirmed yet: when it was obtained, in ms of the clock. */
+  /** The times at which grants were obtained that no successful connection has confirmed yet, in ms of the clock. */
   #unprovenGrants: readonly number[] = [];
 
   constructor(options: AuthorizationRunnerOptions) {
     this.#options = options;
   }
 
-  /** Begins a run; its result is reported later through the options' callbacks. */
+  /** Begins a run. Its result is reported later through the options' callbacks. */
   begin(challenge: AuthChallenge): void {
     const isFor401 = challenge.status === 401;
     const error = this.#refusalError(isFor401);
@@ -72,18 +73,18 @@ export class AuthorizationRunner {
     else queueMicrotask(() => this.#options.onDenied(error, isFor401));
   }
 
-  /** The user has declined the login. */
+  /** Called when the user has declined the login. */
   decline(text: string): void {
     this.#current?.abort(this.#error(text));
   }
 
-  /** Aborts the run; nothing is reported about it any more. */
+  /** Aborts the run without reporting a result. */
   abort(): void {
     this.#current?.abort(this.#error("The authorization was given up."));
     this.#current = undefined;
   }
 
-  /** The server has accepted the authorization. */
+  /** Called when the server has accepted the authorization. */
   onAccepted(): void {
     this.#unprovenGrants = [];
   }
@@ -147,9 +148,9 @@ export class AuthorizationRunner {
 export interface LoginElicitationOptions {
   readonly server: string;
   readonly clients: ConnectionClients;
-  /** A client's request that waits for the server; undefined if requests of several clients wait, or none. */
+  /** Returns the client's request that waits for the server; undefined if requests of several clients wait, or none. */
   clientRequest(): ClientRequest | undefined;
-  /** The user has declined. */
+  /** Called when the user has declined the login. */
   onDeclined(): void;
 }
 
@@ -158,14 +159,14 @@ export class LoginElicitation {
   readonly #options: LoginElicitationOptions;
   #url: string | undefined;
   #cancelRequest: (() => void) | undefined;
-  /** The client whose user has agreed to open the page, and the `elicitationId`. */
+  /** The client whose user has agreed to open the login page, and the `elicitationId`. */
   #accepted: { readonly channel: ClientChannel; readonly id: string } | undefined;
 
   constructor(options: LoginElicitationOptions) {
     this.#options = options;
   }
 
-  /** Sends the elicitation, if it is clear which client is to get it and the clients support URL elicitation. */
+  /** Sends the elicitation, if the clients support URL elicitation and it is clear which of them needs the login. */
   send(url: string): void {
     if (url === this.#url) return;
     this.end();
@@ -179,7 +180,10 @@ export class LoginElicitation {
       this.#sendElicitation(target, clientRequest?.channel ?? onlyClient, url);
   }
 
-  /** The login is over: cancels an unanswered elicitation, or tells the client that accepted it that it is complete. */
+  /**
+   * Ends the elicitation, because the login is over: cancels it if it is unanswered, or tells the client that it is
+   * complete.
+   */
   end(): void {
     this.#url = undefined;
     this.#cancelRequest?.();
@@ -212,7 +216,7 @@ export class LoginElicitation {
         if (outcome === "result") this.#onResult(body, channel, id);
         return undefined;
       },
-      // If the elicitation fails, the login goes on: the user may open the page in another way.
+      // The login goes on without the elicitation: the user may open the page in another way.
       fail: () => {
         isOver = true;
         this.#cancelRequest = undefined;

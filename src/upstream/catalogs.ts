@@ -21,26 +21,25 @@ export interface CatalogCacheOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly digest: Sha256;
-  /** Rewrites a server's listing as the plugins want it; undefined if there are no plugins. */
+  /** Returns the function with which plugins rewrite a server's listing; undefined if there are no plugins. */
   listingRewriter():
     ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
 }
 
-/** Maximum number of catalogs kept: clients choose subsets of servers, and each subset has its own catalog. */
+/** Maximum number of catalogs kept. Each subset of servers that clients choose has its own catalog. */
 const MAX_CATALOGS = 64;
 
-/**
- * Limits of the log lines about one server's listing: how many are written, and the length of each, in UTF-16 units.
- */
+/** Limits of the log lines about one server's listing: their number, and the length of each in UTF-16 units. */
 const MAX_NOTES = 100;
 const MAX_NOTE_LENGTH = 1000;
 
 /**
- * The catalogs in use, by subset of servers and client capabilities; each is built when first needed after a change.
+ * The catalogs in use, one for each subset of servers and capability class. Each is built when first needed after a
+ * change.
  */
 export class CatalogCache {
   names: NameRules;
-  /** The instructions used if no server gives any. */
+  /** The instructions if no server has any. */
   fallbackInstructions: string | undefined;
   /** The servers that are not started because their tables in the manifest are invalid. */
   invalidServers: readonly InvalidServer[] = [];
@@ -48,7 +47,7 @@ export class CatalogCache {
   version = 0;
   readonly #options: CatalogCacheOptions;
   readonly #catalogs = new Map<string, Catalog>();
-  /** The catalog source that was built last from each server listing, with the settings that it was built with. */
+  /** For each server listing, the catalog source that was built from it last, and the settings of that build. */
   readonly #sources = new WeakMap<
     ServerListing,
     {
@@ -58,14 +57,11 @@ export class CatalogCache {
       readonly source: CatalogSource;
     }
   >();
-  /** The keys of the log lines already written about the items that each server lists. */
+  /** By server: the keys of the log lines that were already written about its items. */
   readonly #loggedNotes = new Map<string, Set<string>>();
-  /**
-   * Exposed names that now lead to another tool than when they were first announced, each with the route that it had
-   * then.
-   */
+  /** The exposed names that have been taken over by another tool. The value is the route that the name had first. */
   readonly #movedNames = new Map<string, Route>();
-  /** The tools section that `announce` has compared last; the next call reports the differences from it. */
+  /** The tools at the last `announce`: the next call reports the differences. */
   #announced: Section | undefined;
 
   constructor(names: NameRules, options: CatalogCacheOptions) {
@@ -73,7 +69,7 @@ export class CatalogCache {
     this.#options = options;
   }
 
-  /** The catalog of a profile. Callers keep a reference until `version` changes: the cache may evict it earlier. */
+  /** Callers may keep the result until `version` changes; the cache itself may drop it earlier. */
   catalog(profile: ClientProfile): Catalog {
     const { pool } = this.#options;
     const isOwn = profile.client !== undefined && pool.hasPerClientServers;
@@ -88,15 +84,15 @@ export class CatalogCache {
     return catalog;
   }
 
-  /** Drops all catalogs, because the listing of some server has changed. */
+  /** Drops all catalogs, because the listing of a server has changed. */
   clear(): void {
     this.version++;
     this.#catalogs.clear();
   }
 
   /**
-   * Emits one event with the changes of the tools since the last announcement, if any. An exposed name that leads to
-   * another tool than before raises an alert.
+   * Emits one event with the changes of the tools since the last call, if any. Raises an alert for an exposed name that
+   * now leads to another tool.
    */
   announce(): void {
     const { bus } = this.#options;
@@ -112,7 +108,7 @@ export class CatalogCache {
     this.#updateMoveAlerts(tools);
   }
 
-  /** Maintains one alert for each server to which exposed names of another server lead now. */
+  /** Raises or clears, for each server, the alert that it has taken over exposed names of another tool. */
   #updateMoveAlerts(tools: Section): void {
     const { pool, alerts } = this.#options;
     const texts = new Map<string, string[]>();
@@ -149,12 +145,12 @@ export class CatalogCache {
     const built = buildCatalog(sources, this.names, this.#options.digest, isComplete);
     const { instructions = this.fallbackInstructions } = built;
     const catalog = { ...built, instructions };
-    // Only notes of the catalog of all servers are logged: those of a subset are among them.
+    // Only the catalog of all servers is logged: its notes include those of each subset.
     if (subset !== ALL_SERVERS) return catalog;
     for (const note of catalog.notes) {
       const { list, kind, server, remoteName, text } = note;
       if (isIdleRule(note)) {
-        // The text has the number of tools, which may change.
+        // The text is not the key, because it contains the number of tools, which may change.
         this.#logNote(server, "warn", describeIdleRule(note), `${list} ${kind} ${remoteName}`);
         continue;
       }
@@ -169,8 +165,8 @@ export class CatalogCache {
   }
 
   /**
-   * Returns the same object for unchanged input, so that unchanged servers are not processed again. With plugins it
-   * returns a new object, because a plugin may return something else each time.
+   * Returns the same object for unchanged input, so that unchanged servers are not processed again. If plugins are
+   * active it always returns a new object, because a plugin may return something else each time.
    */
   #sourceOf(
     spec: RunnableServer,
@@ -193,7 +189,10 @@ export class CatalogCache {
     return source;
   }
 
-  /** Logs each line once, by its key, up to a number of lines per server: a server may list different unusable items each time. */
+  /**
+   * Logs each line once, by its key. The number of lines per server is limited, because a server may list different
+   * unusable items each time.
+   */
   #logNote(server: string, level: LogLevel, whole: string, key = whole): void {
     const logged = this.#loggedNotes.get(server) ?? new Set();
     this.#loggedNotes.set(server, logged);

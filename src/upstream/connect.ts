@@ -16,7 +16,7 @@ import type { StartLimiter } from "./start-limiter.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 import type { ServerTasks } from "./tasks.ts";
 
-/** A server's listing. A kind is missing if it could not be listed: its items of the last listing stay. */
+/** A server's listing without the kinds that could not be listed: their last known items stay. */
 export type PartialListing = Partial<ServerListing>;
 
 const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
@@ -30,13 +30,12 @@ export interface ListOptions {
   warn(text: string): void;
 }
 
-/** Lists the items of all kinds of a server. @throws {HubError} if its tools cannot be listed */
+/** @throws {HubError} if the server's tools cannot be listed */
 export async function listServer(options: ListOptions): Promise<PartialListing> {
   const { session, signal } = options;
   const optionalSignal = AbortSignal.any([signal, options.optionalSignal]);
   const listOptional = async (kind: Kind): Promise<Partial<ItemsByKind> | Error> =>
     session.list(kind, optionalSignal).then((items) => ({ [kind]: items }), toHubError);
-  // All kinds are listed concurrently.
   const optionalLists = Promise.all(OPTIONAL_KINDS.map(listOptional));
   const tools = await session.list("tools", signal);
   const listings: PartialListing[] = [];
@@ -49,7 +48,7 @@ export async function listServer(options: ListOptions): Promise<PartialListing> 
   return Object.assign(base, ...listings) as PartialListing;
 }
 
-/** The cache hints and the `_meta` of a server's lists. */
+/** Returns the cache hints and the `_meta` of a server's lists. */
 export function readListMetadata(
   session: Pick<Session, "era" | "cacheHints" | "listMeta">,
 ): Pick<ServerListing, "hints" | "metas"> {
@@ -60,7 +59,7 @@ export function readListMetadata(
   };
 }
 
-/** The cache hints of a server's lists (caching); undefined for a legacy server. */
+/** Returns the cache hints of a server's lists (caching); undefined for a legacy server. */
 function readCacheHints({
   era,
   cacheHints: hints,
@@ -68,15 +67,17 @@ function readCacheHints({
   return era === "modern" ? Object.fromEntries(hints) : undefined;
 }
 
-/** What connection attempts need from the hub. */
 export interface ConnectEnvironment {
   clientInfo(): Implementation;
   readonly clock: Clock;
   readonly startLimiter: StartLimiter;
-  /** Resolves the `${…}` in the server's specification and creates the transport. @throws {HubError} valueMissing */
+  /**
+   * Resolves the `${…}` in the server's specification and creates the transport.
+   * @throws {HubError} valueMissing
+   */
   openTransport(spec: RunnableServer): Promise<Transport>;
   /**
-   * Obtains authorization for a server; absent: authorization cannot be obtained.
+   * Obtains authorization for a server. Absent if that is not possible.
    * @throws {HubError} unauthorized, or the signal's reason
    */
   readonly authorize?: (
@@ -86,7 +87,6 @@ export interface ConnectEnvironment {
   ) => Promise<void>;
 }
 
-/** The input of `connect`. */
 export interface ConnectOptions {
   readonly spec: RunnableServer;
   readonly clients: ConnectionClients;
@@ -94,28 +94,29 @@ export interface ConnectOptions {
   readonly tasks: ServerTasks;
   readonly environment: ConnectEnvironment;
   readonly eraMemory: EraMemory;
-  /** The server was connected until just now: a remote one may only be restarting. */
+  /**
+   * Whether the server was connected until just now: a remote server may be restarting, so the attempt is repeated for
+   * a while.
+   */
   readonly wasConnected: boolean;
   /** Settles when the processes that must end before this attempt begins have ended. */
   readonly ready: Promise<unknown>;
-  /** Aborts the attempt. The caller then closes the session that `sessionMade` reported last. */
+  /** Aborts the attempt. The caller must then close the session that `sessionMade` reported last. */
   readonly signal: AbortSignal;
   readonly events: ConnectEvents;
 }
 
-/** What an attempt and its session report to the connection. */
 export interface ConnectEvents extends SessionEvents {
-  /** A session was made, over a transport that is about to be opened; it replaces the attempt's previous session. */
+  /** Reports the session whose transport will be opened next; it replaces the attempt's previous session. */
   sessionMade(session: Session): void;
   /**
-   * The attempt goes on after `connectTimeout` has passed.
+   * Called when the attempt takes longer than `connectTimeout`; the attempt goes on.
    * @param since when the attempt began, in ms of the clock
    * @param reason the error for the calls that wait for the connection
    */
   late(since: number, reason: HubError): void;
 }
 
-/** The result of a successful attempt. */
 export interface Connected {
   readonly session: Session;
   readonly listing: PartialListing;
@@ -125,17 +126,17 @@ export interface Connected {
 
 const MAX_STDERR_LINES = 10;
 /**
- * Maximum time for the answer to `server/discover`: in ms, and as a share of `connectTimeout`. A server that has not
+ * Maximum time for the answer to `server/discover`, in ms and as a share of `connectTimeout`. A server that has not
  * answered by then is treated as a legacy server.
  */
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
 /**
- * A remote server whose connection was just lost may be restarting: the attempt is repeated every `pause` ms for up to
- * `limit` ms.
+ * After the loss of its connection a remote server may be restarting: the attempt is repeated every `pause` ms for up
+ * to `limit` ms.
  */
 const RESTART_RETRY = { pause: 200, limit: 10_000 };
-/** The codes of errors that mean that the server cannot be reached, perhaps because it is still starting. */
+/** The errors that mean that a server cannot be reached, for example because it is still starting. */
 const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
   "unreachable",
   "serverFailed",
@@ -143,32 +144,29 @@ const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
   "answerLost",
   "connectionLost",
 ]);
-/** The share of `connectTimeout` that listing the optional kinds (all but tools) may take. */
+/** The share of `connectTimeout` that the listing of all kinds but tools may take. */
 const OPTIONAL_LISTS_TIME_SHARE = 0.5;
 
-/** The state of an attempt. */
 interface Attempt extends Omit<ConnectOptions, "signal"> {
   /** Aborted by the caller, at `startLimit`, and when the session's transport closes. */
   readonly signal: AbortSignal;
   abort(cause: HubError): void;
   phase: ConnectPhase;
   session: Session | undefined;
-  /** The last lines of the server's stderr, with secrets removed. */
+  /** Secrets are already removed. */
   readonly stderrTail: string[];
-  /** Why the first process exited during negotiation, if a second one had to be started. */
+  /** Why the first process exited during negotiation; undefined if no second process was needed. */
   earlyExit: EarlyExit | undefined;
-  /** Whether the session is open and listed: then its events no longer concern the attempt. */
+  /** Whether the session is open and listed. If the transport closes before, the attempt fails. */
   isOpen: boolean;
-  /** Releases the slot of the start limiter. */
   releaseSlot(): void;
-  /** Removes the secrets that the transport knows from a text. */
   redact(text: string): string;
 }
 
 /**
- * Connects to a server once `ready` has settled: waits for a slot of the start limiter, creates and opens the transport,
- * negotiates the protocol version and lists the server's items. Timeouts count from when the slot is granted: after
- * `connectTimeout` the attempt is late, after `startLimit` it is aborted.
+ * Connects to a server, after `ready` has settled and the start limiter has granted a slot: creates and opens the
+ * transport, negotiates the protocol version and lists the server's items. Timeouts count from when the slot is
+ * granted: after `connectTimeout` the attempt is late, after `startLimit` it is aborted.
  * @throws {HubError} with the phase that failed and the last lines of stderr
  */
 export async function connect(options: ConnectOptions): Promise<Connected> {
@@ -215,7 +213,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
   if (startLimit <= connectTimeout) return clock.after(connectTimeout, end);
   let cancelTimer = clock.after(connectTimeout, () => {
     cancelTimer = clock.after(startLimit - connectTimeout, end);
-    // The attempt goes on, but from now on other servers can use its slot, and calls no longer wait for this server.
+    // The attempt goes on, but other servers can use its slot, and calls no longer wait for it.
     attempt.releaseSlot();
     const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It is still starting, and is used when it is ready.`;
     attempt.events.late(began, failure(attempt, "connectTimeout", text));
@@ -223,7 +221,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
   return () => cancelTimer();
 }
 
-/** Opens a session; with a second process if the first one exited on `server/discover`. */
+/** Opens a session. If the process exits on `server/discover`, starts a second one. */
 async function openAnySession(attempt: Attempt): Promise<Session> {
   const { spec, wasConnected, eraMemory } = attempt;
   const first =
@@ -238,7 +236,7 @@ async function openAnySession(attempt: Attempt): Promise<Session> {
   return second;
 }
 
-/** Tries repeatedly to open a session with a remote server whose connection was just lost. */
+/** Repeats the attempt to open a session with a remote server whose connection was just lost. */
 async function openAfterRestart(attempt: Attempt): Promise<Session | undefined> {
   const { environment, signal } = attempt;
   const { clock } = environment;
@@ -251,7 +249,6 @@ async function openAfterRestart(attempt: Attempt): Promise<Session | undefined> 
       if (isTimeOver || !(error instanceof HubError && UNAVAILABLE_CODES.has(error.code)))
         throw error;
     }
-    // The wait must not occupy a slot of the start limiter.
     attempt.releaseSlot();
     await attempt.session?.close();
     await pause(clock, RESTART_RETRY.pause, signal);
@@ -260,7 +257,7 @@ async function openAfterRestart(attempt: Attempt): Promise<Session | undefined> 
 
 /**
  * Creates a transport and opens a session over it.
- * @returns undefined if the server exited when it was sent `server/discover`; the session is already closed then
+ * @returns undefined if the server exited on `server/discover`; the session is then already closed
  */
 async function openSession(attempt: Attempt): Promise<Session | undefined> {
   const { spec, clients, subscriptions, tasks, environment, eraMemory, signal, events } = attempt;
@@ -312,7 +309,6 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
   return undefined;
 }
 
-/** Lists the server; all kinds but tools within a share of `connectTimeout`. */
 function listWithin(attempt: Attempt, session: Session): Promise<PartialListing> {
   const { spec, environment, signal } = attempt;
   const text = `Server "${spec.name}" takes too long to list all that it has.`;
@@ -352,7 +348,7 @@ function describeDelay({ spec, phase }: Attempt, limit: number): string {
 
 /**
  * Adds the step and the last lines of stderr to an error that names no step. Redacts the texts of every error, because
- * they may quote text of the server that contains a secret.
+ * they may quote a server's text that contains a secret.
  */
 function describeFailure(attempt: Attempt, cause: HubError): HubError {
   const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;
@@ -364,15 +360,15 @@ function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: st
 }
 
 /**
- * The detected era of one server. It is kept when the server's process ends, so that the era of the next process need
- * not be detected again.
+ * Remembers the detected era of one server after its process has ended, so that the next process need not be asked
+ * again.
  */
 export class EraMemory {
   #detectedEra: DetectedEra | undefined;
-  /** Whether one of the server's processes exited when it was sent `server/discover`. */
+  /** Whether one of the server's processes has exited on `server/discover`. */
   #hasExited = false;
 
-  /** The server's era, as detected; undefined if not reliable. */
+  /** Undefined if the era is not reliably known. */
   get detectedEra(): DetectedEra | undefined {
     return this.#detectedEra;
   }
@@ -381,18 +377,18 @@ export class EraMemory {
     return this.#detectedEra?.era ?? (this.#hasExited ? "legacy" : undefined);
   }
 
-  /** The server exited when it was sent `server/discover`, as only legacy servers may. */
+  /** Called when the server has exited on `server/discover`, which only legacy servers may do. */
   onProbeExit(): void {
     this.#detectedEra = undefined;
     this.#hasExited = true;
   }
 
-  /** Adopts the era that an earlier run of the hub has saved, unless this run has detected one. */
+  /** Adopts the era that an earlier run of the hub has saved, unless this run has already detected one. */
   loadSaved(detectedEra: DetectedEra | undefined): void {
     this.#detectedEra ??= detectedEra;
   }
 
-  /** A session was opened: remembers its era, unless the manifest prescribes one. */
+  /** Remembers the era of an open session, unless the manifest prescribes it. */
   onConnected({ era, negotiation }: Session, spec: RunnableServer): void {
     const evidence = negotiation?.evidence ?? "known";
     if (spec.era !== "auto") this.#detectedEra = undefined;
@@ -403,8 +399,8 @@ export class EraMemory {
   }
 
   /**
-   * A connection failed during the handshake: forgets the era, which may have been wrong. Unless the connection was
-   * lost, also forgets that a process has exited on `server/discover`.
+   * Forgets the era after a failed handshake, because it may have been wrong. Unless the connection was lost, also
+   * forgets that a process has exited on `server/discover`.
    */
   onHandshakeFailure({ code }: HubError): void {
     this.#detectedEra = undefined;

@@ -32,23 +32,22 @@ import type { MalformedOutputReporter } from "./stray-output.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import { ServerTasks } from "./tasks.ts";
 
-/** Waits for a session: receives it when it is open, or the error because of which it will not open. */
+/** Waits for a session. Receives the open session, or the error because of which there will be none. */
 export interface SessionWaiter {
   /** The client's request that needs the session. */
   readonly clientRequest?: ClientRequest;
   onSession(session: Session): void;
   fail(error: HubError): void;
-  /** The connection is no longer used: the waiter has to ask the pool for the one that replaces it. */
+  /** Called when the pool has replaced the connection: the waiter must ask the pool for the new one. */
   onRetired(): void;
 }
 
 /**
- * The waiters for a session. Each is called once and may wait again at once. One that throws does not affect the
+ * The waiters for a session. Each is called once and may wait again at once. An exception of one does not affect the
  * others.
  */
 export class SessionWaiters {
   readonly #waiting = new Set<SessionWaiter>();
-  /** Receives the error that a waiter threw. */
   readonly #onException: (error: HubError) => void;
 
   constructor(onException: (error: HubError) => void) {
@@ -59,12 +58,12 @@ export class SessionWaiters {
     this.#waiting.add(waiter);
   }
 
-  /** @returns whether it was waiting */
+  /** @returns whether the waiter was waiting */
   delete(waiter: SessionWaiter): boolean {
     return this.#waiting.delete(waiter);
   }
 
-  /** The waiting request of the only client; undefined if several clients or none are waiting. */
+  /** The waiting request, if only one client's requests wait; else undefined. */
   get clientRequest(): ClientRequest | undefined {
     const requests = [...this.#waiting].flatMap(({ clientRequest }) => clientRequest ?? []);
     const [first, ...others] = requests;
@@ -75,7 +74,6 @@ export class SessionWaiters {
     this.#callAll((waiter) => waiter.onSession(session));
   }
 
-  /** Passes the session to one waiter. */
   resolve(waiter: SessionWaiter, session: Session): void {
     try {
       waiter.onSession(session);
@@ -92,7 +90,6 @@ export class SessionWaiters {
     this.#callAll((waiter) => waiter.onRetired());
   }
 
-  /** Tells one waiter that the connection is no longer used. */
   retire(waiter: SessionWaiter): void {
     this.#call(waiter, (each) => each.onRetired());
   }
@@ -121,19 +118,17 @@ export class SessionWaiters {
   }
 }
 
-/** The options of a connection. */
 export interface ConnectionOptions {
   readonly spec: RunnableServer;
-  /** The client's id if the server has a connection per client; undefined if it is shared. */
+  /** The client's id if the server has one connection per client; undefined if clients share the connection. */
   readonly client: string | undefined;
   /** Identifies the connection among the connections to the same server. */
   readonly key: string;
-  /** The clients that the connection serves. */
   readonly clients: ConnectionClients;
   readonly environment: ConnectEnvironment;
   readonly bus: EventBus;
   readonly alerts: Alerts;
-  /** Reports malformed output of the server, over all its connections. */
+  /** Reports malformed output of the server, on all its connections. */
   readonly malformedOutput: MalformedOutputReporter;
   /** The listing of the connection that this one replaces. */
   readonly listing: ServerListing | undefined;
@@ -142,71 +137,61 @@ export interface ConnectionOptions {
   goal(): Goal;
   /** Returns a random number from 0 to 1, for the jitter of retry delays. */
   random(): number;
-  /** The listing that was saved when the server last ran. Never rejects. */
+  /** Loads the listing that was saved when the server last ran. Never rejects. */
   loadSaved(): Promise<SavedListing | undefined>;
   save(saved: SavedListing): void;
-  /** The listing, as the catalog shows it, has changed. */
+  /** Called when the listing that clients see has changed. */
   changed(): void;
   /** `isSettled` or `isListable` may have changed. */
   settled(): void;
-  /** The server was unused for its idle time and is being stopped. */
+  /** Called when the server is stopped because it was unused for its idle time. */
   onIdleStop(): void;
 }
 
 /**
- * One server for one client profile, through all its processes and sessions: owns the state, which `step` computes, and
- * runs its effects; hands out the session, keeps the listing and reports the status.
+ * One server as one class of clients uses it, through all its processes and sessions. Owns the state, which `step`
+ * computes, and runs the effects that `step` returns. Provides the session, the listing and the status.
  */
 export class Connection {
   readonly client: string | undefined;
   readonly #options: ConnectionOptions;
   #spec: RunnableServer;
   #state: State<Session> = { at: "idle" };
-  /** The queue of signals; the first one is being applied. */
+  /** The queue of signals. The first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
-  /** Cancels the timer of the present state. */
   #cancelTimer: () => void = () => {};
-  /** The number of the current attempt, and of its session. What earlier ones report is ignored. */
+  /** The number of the current attempt. Events of earlier attempts and their sessions are ignored. */
   #epoch = 0;
-  /** Aborts the current attempt. */
   #abort = new AbortController();
-  /** The present session, from the creation of its transport. */
+  /** The present session; set as soon as its transport exists. */
   #session: Session | undefined;
-  /** Kinds for which `list_changed` arrived during the attempt: they are listed again. */
+  /** The kinds for which `list_changed` arrived during the attempt: they are listed again. */
   readonly #changedKinds = new Set<Kind>();
-  /** Whether the connection was open when it was lost: then a remote server may only be restarting. */
+  /** Whether the last loss ended an open connection: then a remote server may be restarting. */
   #wasConnected = false;
   readonly #ready: Promise<unknown>;
   #stopped: Deferred<void> | undefined;
   readonly #waiters = new SessionWaiters((error) => this.#logInternalError(error));
   readonly #listingSync: ListingSync;
-  /** The clients' subscriptions to the server's resources. */
   readonly subscriptions: Subscriptions;
-  /** The server's tasks, which clients' calls have created. */
+  /** The tasks that clients' calls have created at the server. */
   readonly tasks = new ServerTasks();
   #healthMonitor: HealthMonitor | undefined;
   readonly #authorizations: AuthorizationRunner;
   readonly #loginElicitation: LoginElicitation;
-  /** The server's last 401 or 403. */
+  /** The server's last 401 or 403 response. */
   #challenge: AuthChallenge = { status: 401, header: undefined };
-  /** The server was started only to learn its listing; the connection becomes idle afterwards. */
+  /** Whether the server was started only to learn its listing; then the connection becomes idle afterwards. */
   #isStartedToList = false;
-  /** Whether a connection attempt has ended since the connection was last started. */
   #hasAttempted = false;
-  /** The connection has failed until a user acts: its tools are not shown meanwhile. */
+  /** Whether the connection has failed until a user acts; its tools are not shown meanwhile. */
   #hasFailed = false;
-  /** Reading from the server is paused. */
   #isPaused = false;
-  /** The connection is draining: the pool hands out another one, or none. */
+  /** Whether the pool has taken the connection out of use: requests in flight may finish. */
   #isRetired = false;
-  /** The last failure; kept after the connection has recovered. */
   #lastError: HubError | undefined;
-  /** Duration of the last successful start, in ms. */
   #startDuration: number | undefined;
-  /**
-   * For the status: the number of calls in all sessions that have ended, the tool that was called last, and the name
-   * and version of the server.
-   */
+  /** For the status: what is known from earlier sessions. */
   #past: {
     readonly calls: number;
     readonly lastTool: string | undefined;
@@ -259,15 +244,12 @@ export class Connection {
     return this.#state;
   }
 
-  /** The present session, also while it is still being opened or listed. */
+  /** The present session, even if it is still being opened or listed. */
   get session(): Session | undefined {
     return this.#session;
   }
 
-  /**
-   * The listing that clients are shown: the last known one, or undefined if the goal is "down" or the connection has
-   * failed.
-   */
+  /** The listing that clients see: the last known one; undefined if the goal is "down" or the connection has failed. */
   get listing(): ServerListing | undefined {
     return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.listing;
   }
@@ -287,8 +269,8 @@ export class Connection {
   }
 
   /**
-   * Whether a client's first list request need not wait for this connection: the saved listing is loaded, and a
-   * connection attempt has ended or is late, or none is to be made.
+   * Whether nothing more is to be waited for before a client's first list request is answered: the saved listing is
+   * loaded, and an attempt to connect has ended or is late, or none is planned.
    */
   get isSettled(): boolean {
     if (this.#listingSync.isLoadingSaved) return false;
@@ -297,12 +279,11 @@ export class Connection {
     return this.#hasAttempted || (this.state.at === "idle" && this.#goal !== "up");
   }
 
-  /** Whether the saved listing is still being loaded. */
   get isLoadingSaved(): boolean {
     return this.#listingSync.isLoadingSaved;
   }
 
-  /** Whether no list request need wait for this server: it is settled, or its listing is known. */
+  /** Whether list requests need not wait for this server: it is settled, or its listing is known. */
   get isListable(): boolean {
     return this.isSettled || this.#listingSync.listing !== undefined;
   }
@@ -341,8 +322,8 @@ export class Connection {
   }
 
   /**
-   * Starts the server if its goal is "up", and loads the saved listing. A server with goal "onDemand" and no saved
-   * listing is started once to learn it.
+   * Loads the saved listing, and starts the server if its goal is "up". A server with goal "onDemand" and no saved
+   * listing is started once to learn its listing.
    */
   async begin(): Promise<void> {
     if (this.#goal === "up") this.start();
@@ -363,7 +344,7 @@ export class Connection {
 
   /**
    * Stops the server; requests in flight fail.
-   * @returns a promise that settles when its process or connection has ended
+   * @returns a promise that settles when the server's process or connection has ended
    */
   stop(): Promise<void> {
     this.#stopped ??= deferred();
@@ -385,8 +366,8 @@ export class Connection {
   }
 
   /**
-   * Applies settings that do not need a new process. If the connection has failed and start limits have changed, it is
-   * tried again.
+   * Applies settings that do not need a new process. A failed connection is tried again if its start limits have
+   * changed.
    */
   update(spec: RunnableServer): void {
     const hasOtherStartLimits = changesStartLimits(this.spec, spec);
@@ -398,8 +379,8 @@ export class Connection {
   }
 
   /**
-   * The pool no longer hands out this connection: its waiters and subscribers ask the pool for another one, requests in
-   * flight may finish within `limit` ms, then the server is stopped.
+   * Takes the connection out of use: waiters and subscribers ask the pool for another one. Requests in flight may
+   * finish within `limit` ms, then the server is stopped.
    */
   async retire(limit: number): Promise<void> {
     this.#isRetired = true;
@@ -417,7 +398,7 @@ export class Connection {
   }
 
   /**
-   * Passes the session to the waiter as soon as it is open; starts the server if necessary. All waiters share one
+   * Gives the waiter the session as soon as it is open; starts the server if necessary. All waiters share one
    * connection attempt. They also wait for an authorization, but fail at once if the attempt is late.
    */
   withSession(waiter: SessionWaiter): void {
@@ -444,37 +425,35 @@ export class Connection {
     this.#signal({ kind: "start" });
   }
 
-  /** Removes a waiter. */
   cancelWait(waiter: SessionWaiter): void {
     this.#waiters.delete(waiter);
   }
 
-  /** Whether the last known listing contains an item. @param key the server's own name or URI of the item */
+  /** @param key the server's own name or URI of the item */
   lists(kind: Kind, key: string): boolean {
     return this.#listingSync.has(kind, key);
   }
 
   /**
    * Lists the server again.
-   * @returns a promise that settles when the server is listed; immediately if it is not connected
+   * @returns a promise that settles when the server is listed, or at once if it is not connected
    */
   refresh(): Promise<void> {
     return this.#listingSync.refresh();
   }
 
-  /** Pauses or resumes reading from the server, because its messages cannot be passed on (backpressure). */
+  /** Pauses or resumes reading from the server (backpressure), because its messages cannot be passed on. */
   setPaused(isPaused: boolean): void {
     this.#isPaused = isPaused;
     this.#listingSync.setPaused(isPaused);
     this.#healthMonitor?.setPaused(isPaused);
-    // Only an open session is paused: before that, the server only answers the hub's own requests, which would time
-    // out.
+    // Only an open session is paused. Before, the server only answers the hub's own requests, which would time out.
     const session = sessionOf(this.state);
     if (isPaused) session?.pause();
     else session?.resume();
   }
 
-  /** Applies a signal; one that comes while another is being applied is queued. */
+  /** Applies a signal. Signals that arrive meanwhile are queued. */
   #signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
@@ -485,7 +464,7 @@ export class Connection {
         } catch (error) {
           this.#logInternalError(toHubError(error));
         } finally {
-          // The signal is removed even after an exception; otherwise it would block all later ones.
+          // Removed even after an exception: otherwise the signal would block all later ones.
           this.#signals.shift();
         }
       }
@@ -537,7 +516,7 @@ export class Connection {
         return;
       }
       case "authorize":
-        // An open session stays open during the authorization; an attempt without a session is closed.
+        // An open session stays open during the authorization; an attempt without an open session is closed.
         if (sessionOf(this.#state) === undefined) void this.#closeSession();
         this.#authorizations.begin(this.#challenge);
     }
@@ -574,14 +553,16 @@ export class Connection {
     } catch (thrown) {
       if (epoch !== this.#epoch) return;
       const cause = toHubError(thrown);
-      // The transport sends no request if it knows that credentials are missing or expired: this failure is handled
-      // like a 401.
+      // The transport sends no request if it knows that credentials are missing or expired. This is handled like a 401.
       if (cause.code === "unauthorized") this.#onChallenged({ status: 401, header: undefined });
       else this.#signal({ kind: "lost", cause });
     }
   }
 
-  /** The events of one attempt and its session; ignored when another attempt has begun or this one was closed. */
+  /**
+   * Returns the callbacks for one attempt and its session. They do nothing once the attempt is closed or another one
+   * has begun.
+   */
   #eventsOf(epoch: number): ConnectEvents {
     const isCurrent = (): boolean => epoch === this.#epoch;
     return {
@@ -611,7 +592,10 @@ export class Connection {
     };
   }
 
-  /** Aborts the attempt, or closes its session. @returns when its process or connection has ended */
+  /**
+   * Aborts the attempt, or closes its session.
+   * @returns a promise that settles when the process or connection has ended
+   */
   async #closeSession(): Promise<void> {
     this.#epoch++;
     const session = this.#session;
@@ -644,7 +628,7 @@ export class Connection {
       this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // Requests waited for an authorization while the session stayed open: now they get the session, or the error of
+      // While the session stayed open, requests waited for the authorization. Now they get the session, or the error of
       // the authorization.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
@@ -675,7 +659,6 @@ export class Connection {
     this.#isStartedToList = false;
   }
 
-  /** Starts health checks of the session with the present settings. */
   #startHealthMonitor(session: Session): void {
     this.#healthMonitor?.end();
     const { healthInterval, idleStop } = this.spec;
@@ -695,7 +678,7 @@ export class Connection {
     this.#healthMonitor.setPaused(this.#isPaused);
   }
 
-  /** Reports the progress of an authorization; pauses health checks while an authorization runs. */
+  /** Reports the progress of an authorization, and pauses health checks while it runs. */
   #trackAuthorization(before: State<Session>, state: State<Session>): void {
     const wasAuthenticating = before.at === "authenticating";
     const isAuthenticating = state.at === "authenticating";
@@ -711,7 +694,7 @@ export class Connection {
     }
   }
 
-  /** The attempt is late: all waiters fail. */
+  /** Fails all waiters, because the attempt is late. */
   #onLate(reason: HubError): void {
     const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
     this.#log("warn", "hub", text);
@@ -725,7 +708,7 @@ export class Connection {
     return new HubError("connectTimeout", text, { server });
   }
 
-  /** The hub's own code or a plugin's has thrown. */
+  /** Logs an exception of the hub's own code or of a plugin. */
   #logInternalError(error: HubError): void {
     this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }
@@ -737,7 +720,7 @@ export class Connection {
   }
 }
 
-/** The error for requests that wait for a server that was stopped. */
+/** Returns the error for requests that wait for a server that was stopped. */
 export function serverStoppedError(server: string): HubError {
   return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
 }

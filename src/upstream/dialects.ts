@@ -42,43 +42,42 @@ import { ListenSubscription } from "./listen.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
 import { type ClientDeclaration, type ConnectionClients, onlyClientOf } from "./profile.ts";
 
-/** What can be subscribed to by `subscriptions/listen` besides resources. */
+/** What can be subscribed to besides resources. */
 export type ListenTopic = "task";
 
-/** The era-specific part of a session with one server, after the handshake. */
+/** The part of a session that differs between the eras, after the handshake. */
 export interface Dialect {
   readonly era: Era;
   /** Whether several messages may arrive in one JSON array. */
   readonly hasBatches: boolean;
-  /** The method of the hub's health check. */
   readonly healthCheckMethod: string;
-  /** Called after the handshake: sends what the server must receive first. */
+  /** Sends what the server must receive first after the handshake. */
   onHandshake(): void;
   /** Completes the params of a request of the hub's own. */
   completeParams(params: object | undefined): object | undefined;
-  /** Adds to a client's request what the server must know about its sender, and removes what it must not get. */
+  /**
+   * Adds edits that tell the server about the sender of a client's request, and remove what the server must not get.
+   */
   addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void;
-  /** Whether the answer to a request may be a task. */
+  /** Whether the server may answer a request with a task. */
   mayCreateTask(request: Pick<PendingRequest, "method" | "isTask">): boolean;
   /** Subscribes to a resource or a task. @throws {HubError} if the server refuses or does not answer */
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void>;
-  /** Unsubscribes; the server's answer is ignored. */
   unsubscribe(id: string, topic?: ListenTopic): void;
   /**
-   * Removes the subscription id, which only notifications of modern servers contain, so that a client of any era can
-   * get the notification.
+   * Removes the subscription id, which only modern servers' notifications contain, so that clients of both eras can get
+   * the notification.
    */
   withoutSubscriptionId(notification: Notification): Notification;
   /** Handles a notification that exists only in this era. @returns whether it was handled */
   handleNotification(notification: Notification): boolean;
-  /** Called when clients may want another log level of the server than before. */
+  /** Called when the log levels that clients want may have changed. */
   updateLogLevel(): void;
-  /** A client's roots have changed. */
+  /** Called when a client's roots have changed. */
   rootsChanged(notification: Notification): void;
   close(): void;
 }
 
-/** The options of a dialect. */
 export interface DialectOptions {
   readonly server: string;
   readonly transport: Transport;
@@ -88,12 +87,12 @@ export interface DialectOptions {
   readonly clientInfo: Implementation;
   /** Sends an idempotent request of the hub's own. */
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** Called after a gap between two subscriptions: changes of these kinds and of resources may have been missed. */
+  /** Called when the subscription was interrupted: changes of these kinds and of resources may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }
 
-/** The dialect of the era that the handshake negotiated. */
+/** Creates the dialect of the era that the handshake negotiated. */
 export function createDialect(handshake: ServerHandshake, options: DialectOptions): Dialect {
   const { protocol } = handshake;
   return protocol.era === "legacy"
@@ -102,7 +101,7 @@ export function createDialect(handshake: ServerHandshake, options: DialectOption
 }
 
 const NEVER_ABORTED = new AbortController().signal;
-/** The level that a server is set to when no client wants one any more. */
+/** The log level of a server when no client wants one any more. */
 const DEFAULT_LEVEL: LogSeverity = "info";
 
 /** The legacy era (2024-10-07 … 2025-11-25): the server keeps a session and sends requests itself. */
@@ -111,7 +110,7 @@ export class LegacyDialect implements Dialect {
   readonly healthCheckMethod = Method.ping;
   readonly hasBatches: boolean;
   readonly #options: DialectOptions;
-  /** Whether the server supports `logging/setLevel`, and the level that was set last. */
+  /** Whether the server supports `logging/setLevel`. */
   readonly #hasLevels: boolean;
   #level: LogSeverity | undefined;
 
@@ -163,12 +162,12 @@ export class LegacyDialect implements Dialect {
     return false;
   }
 
-  /** Sets the lowest log level that any of the server's clients wants, if that has changed. */
+  /** Sets the server to the lowest log level that any of its clients wants, if that has changed. */
   updateLogLevel(): void {
     if (!this.#hasLevels) return;
     const { clients } = this.#options;
-    // The levels of clients that have left no longer count. If no client wants a level any more, the one that was set
-    // is replaced by the default.
+    // Levels of clients that have left no longer count. If a level was set and no client wants one any more, the
+    // default is set.
     const resetLevel = this.#level && DEFAULT_LEVEL;
     const wanted = clients.current().flatMap((client) => client.level ?? []);
     const level = lowestSeverityOf(wanted) ?? resetLevel;
@@ -177,10 +176,7 @@ export class LegacyDialect implements Dialect {
     this.#options.sendRequest(Method.setLevel, { level }, NEVER_ABORTED).catch(() => {});
   }
 
-  /**
-   * Forwards the notification if the `roots` capability was declared to the server and the connection has only one
-   * client.
-   */
+  /** Forwards the notification if `roots` was declared to the server and the connection has only one client. */
   rootsChanged(notification: Notification): void {
     const { clients, transport } = this.#options;
     if (clients.capabilities.roots !== undefined && onlyClientOf(clients) !== undefined)
@@ -190,16 +186,16 @@ export class LegacyDialect implements Dialect {
   close(): void {}
 }
 
-/** The params member of `subscriptions/listen` for each kind. */
+/** The member of the `subscriptions/listen` params that contains the names of each kind. */
 const FILTER_KEY_OF_TOPIC = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
-/** The `_meta` envelope of a request that the hub sends on its own behalf or for a legacy client. */
+/** Builds the `_meta` envelope of a request that the hub sends on its own behalf or for a legacy client. */
 export function clientEnvelopeOf(
   version: ModernVersion,
   client: Implementation,
   capabilities: Capabilities,
 ): object {
-  // Tasks are declared, because the hub's own `subscriptions/listen` may concern them.
+  // Tasks are declared, because the hub's own `subscriptions/listen` may be about tasks.
   const modernCapabilities = toModernCapabilities(capabilities, true);
   const envelope = { version, client, capabilities: modernCapabilities, level: undefined };
   return JSON.parse(`{${formatEnvelope(envelope)}}`) as object;
@@ -217,8 +213,8 @@ export class ModernDialect implements Dialect {
   readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
   /**
-   * The envelope that was built last, and the legacy client whose requests it is for: successive requests of one client
-   * use the same envelope.
+   * The last envelope for a legacy client and the client it was built for, because successive requests often come from
+   * the same client.
    */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
@@ -250,7 +246,7 @@ export class ModernDialect implements Dialect {
     );
   }
 
-  /** In this era the server alone decides whether a call becomes a task, so any call may. */
+  /** In the modern era the server alone decides whether a call becomes a task. */
   mayCreateTask({ method }: Pick<PendingRequest, "method">): boolean {
     return method === Method.toolsCall;
   }
@@ -263,7 +259,6 @@ export class ModernDialect implements Dialect {
     this.#listenSubscription.remove(FILTER_KEY_OF_TOPIC[topic ?? "resource"], id);
   }
 
-  /** Removes the subscription id, which is valid only between the hub and this server. */
   withoutSubscriptionId(notification: Notification): Notification {
     const edits = paramsOf(notification)
       .all("_meta")
@@ -274,10 +269,7 @@ export class ModernDialect implements Dialect {
     return applyMessageEdits(notification, edits);
   }
 
-  /**
-   * A server of this era has sent no requests that it could cancel: its `notifications/cancelled` ends the
-   * subscription.
-   */
+  /** Modern servers send no requests that they could cancel: their `notifications/cancelled` ends the subscription. */
   handleNotification(notification: Notification): boolean {
     if (notification.method === ModernMethod.acknowledged)
       this.#listenSubscription.onAcknowledged(notification);
@@ -287,10 +279,10 @@ export class ModernDialect implements Dialect {
     return true;
   }
 
-  /** Nothing to do: each request contains the level that its client wants. */
+  /** Nothing to do: each request contains the log level that its client wants. */
   updateLogLevel(): void {}
 
-  /** Nothing to do: servers of this era ask for the roots when they need them. */
+  /** Nothing to do: modern servers ask for the roots when they need them. */
   rootsChanged(): void {}
 
   close(): void {
@@ -311,8 +303,8 @@ export class ModernDialect implements Dialect {
 }
 
 /**
- * The capabilities of a legacy client in the form of the modern era, which has no roots `list_changed`.
- * @param hasTasks the hub polls tasks to their end
+ * Converts a legacy client's capabilities to the modern form, which has no `listChanged` of roots.
+ * @param hasTasks whether the hub polls tasks to their end
  */
 function toModernCapabilities(declared: Capabilities, hasTasks: boolean): object {
   const { roots, sampling, elicitation } = declared;

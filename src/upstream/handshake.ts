@@ -9,33 +9,33 @@ import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern
 import { declaresTasks } from "../protocol/tasks.ts";
 import type { PeerInfo } from "./status.ts";
 
-/** Optional capabilities of a server, besides its lists. */
+/** Optional capabilities of a server besides its lists. */
 export type ServerFeature = "completions" | "subscriptions" | "logging" | "tasks";
 
 /** What a server's answer to `initialize` or `server/discover` contains. */
 export interface ServerHandshake {
-  /** The negotiated protocol version. */
   readonly protocol:
     | { readonly era: "legacy"; readonly version: LegacyVersion }
     | { readonly era: "modern"; readonly version: ModernVersion };
   readonly peer: PeerInfo;
   /** The kinds of items that the server lists. */
   readonly kinds: ReadonlySet<Kind>;
-  /** Whether `kinds` has "resources". */
   readonly hasResources: boolean;
   /** The kinds for which the server sends `list_changed`. */
   readonly announcedKinds: ReadonlySet<Kind>;
   readonly features: ReadonlySet<ServerFeature>;
-  /** Capabilities besides the lists, in the form in which they are saved and shown to clients. */
+  /** The capabilities besides the lists, as they are saved and shown to clients. */
   readonly declared: ServerCapabilities;
-  /** The server's `instructions`, which tell models how to use it. */
   readonly instructions: string | undefined;
 }
 
-/** The length, in UTF-16 units, to which an unknown protocol version is cut in error messages. */
+/** An unknown protocol version is cut to this length in error messages, in UTF-16 units. */
 export const MAX_VERSION_LENGTH = 100;
 
-/** Reads the result of `initialize`. @returns a string, the protocol version as JSON, if the version is not known */
+/**
+ * Reads the result of `initialize`.
+ * @returns a string, the version as JSON, if the protocol version is not known
+ */
 export function readHandshake(result: unknown): ServerHandshake | string {
   const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
   if (!isLegacyVersion(protocolVersion)) {
@@ -45,13 +45,15 @@ export function readHandshake(result: unknown): ServerHandshake | string {
   return makeHandshake(protocol, serverInfo, capabilities, instructions);
 }
 
-/** The answer to `server/discover` of a modern server. */
 export type DiscoveryResult =
   | { readonly kind: "modern"; readonly handshake: ServerHandshake }
-  /** No modern version is supported by both sides. `versions`: those that the server supports. */
+  /** There is no modern version that both sides support. `versions`: those that the server supports. */
   | { readonly kind: "unsupported"; readonly versions: readonly unknown[] };
 
-/** Reads the result of `server/discover`. @returns undefined if no modern server would answer that */
+/**
+ * Reads the result of `server/discover`.
+ * @returns undefined if a modern server would not send such a result
+ */
 export function readDiscovery(result: unknown): DiscoveryResult | undefined {
   const { supportedVersions, capabilities, instructions, _meta } = membersOf(result);
   if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return undefined;
@@ -62,7 +64,7 @@ export function readDiscovery(result: unknown): DiscoveryResult | undefined {
   return { kind: "modern", handshake: makeHandshake(protocol, info, capabilities, instructions) };
 }
 
-/** The newest modern version that both sides know; undefined if there is none. */
+/** Returns the newest modern version that both sides support; undefined if there is none. */
 export function findMutualVersion(versions: readonly unknown[]): ModernVersion | undefined {
   return MODERN_VERSIONS.find((known) => versions.includes(known));
 }
@@ -121,7 +123,7 @@ function makeHandshake(
   };
 }
 
-/** Each capability, with the kinds of items that a server lists if it declares the capability. */
+/** The capabilities with lists, each with the kinds of items that the lists contain. */
 const KINDS_BY_CAPABILITY: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],
@@ -132,18 +134,19 @@ function isObject(value: unknown): boolean {
   return typeof value === "object" && value !== null;
 }
 
-/** The members of an object; empty for anything else. */
+/** Returns the members of an object; none if the value is not an object. */
 export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-/** Maximum length of a server's text in an error message, in UTF-16 units. */
+/** In error messages, in UTF-16 units. */
 const MAX_QUOTED_LENGTH = 2000;
 
 /**
- * The parsed result of the answer to a request of the hub's own. A program that echoes its input, such as `cat`, sends
- * back the hub's `initialize`, then the hub's rejection of that as the answer.
- * @throws {HubError} handshakeFailed, hubLoop */
+ * Parses the result of a request of the hub's own. A program that echoes its input, such as `cat`, is recognized: it
+ * returns the hub's own `initialize` request and then the hub's error response to that.
+ * @throws {HubError} handshakeFailed, hubLoop
+ */
 export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
   let value: unknown;
   try {
@@ -158,7 +161,7 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   }
   const answerText =
     typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
-  // A toolmux that detects a hub loop answers with this code: another attempt would fail the same way.
+  // The server is a toolmux that has detected a loop of hubs: another attempt would fail the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {
       server,
@@ -168,7 +171,6 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   throw unexpectedAnswerError(server, step, `answered with ${answerText}`);
 }
 
-/** The error of a server that answered something unexpected. */
 export function unexpectedAnswerError(
   server: string,
   step: ConnectPhase,

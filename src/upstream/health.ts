@@ -3,14 +3,13 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
 
-/** The options of a health monitor. */
 export interface HealthMonitorOptions {
   readonly session: Pick<
     Session,
     "server" | "messageCount" | "callCount" | "inFlight" | "isBusy" | "isSubscribed" | "ping"
   >;
   readonly clock: Clock;
-  /** The interval of health checks, and the time after which an unused server counts as idle; in ms, 0: never. */
+  /** In ms; 0: never. `idleStop`: the time without use after which the server counts as idle. */
   readonly healthInterval: number;
   readonly idleStop: number;
   onLost(cause: HubError): void;
@@ -18,9 +17,9 @@ export interface HealthMonitorOptions {
   onIdle(): void;
 }
 
-/** Number of health checks in a row that may stay unanswered. */
+/** Number of successive health checks without an answer after which the server counts as lost or not responding. */
 const MAX_MISSED_PINGS = 2;
-/** How often the monitor checks within one idle time whether the server is used. */
+/** How many times within the idle time the monitor checks whether the server is used. */
 const IDLE_CHECKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */
@@ -29,7 +28,6 @@ export class HealthMonitor {
   readonly #healthTimer: IntervalTimer | undefined;
   readonly #idleTimer: IntervalTimer | undefined;
   #messageCount: number;
-  /** Whether a ping was sent since the last message arrived. */
   #hasPinged = false;
   #missedPings = 0;
   #callCount: number;
@@ -61,8 +59,8 @@ export class HealthMonitor {
   }
 
   /**
-   * @param isLate whether the check runs much later than planned, for example because the computer slept: the server
-   * had no chance to answer in between
+   * @param isLate whether the check runs much later than planned, for example after the computer slept: the server had
+   * no chance to answer
    */
   #check(isLate: boolean): void {
     const { session } = this.#options;
@@ -76,7 +74,8 @@ export class HealthMonitor {
     if (isLate) this.#resetMisses();
     if (this.#hasPinged) this.#missedPings++;
     if (this.#missedPings >= MAX_MISSED_PINGS) {
-      // The server may only be busy with these requests. Their own deadlines decide, so the connection is kept.
+      // The server may only be busy with these requests. The connection is kept, and the requests' own deadlines
+      // decide.
       if (session.inFlight > 0) this.#options.setResponsive(false);
       else {
         this.#options.onLost(this.#notRespondingError());
@@ -111,7 +110,7 @@ export class HealthMonitor {
   }
 }
 
-/** Calls back at an interval, in ms, and says whether a tick came much later than it was due. */
+/** Calls back at an interval, in ms, and tells whether a call is much later than planned. */
 class IntervalTimer {
   readonly #clock: Clock;
   readonly #interval: number;

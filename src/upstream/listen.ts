@@ -22,20 +22,20 @@ export interface ListenSubscriptionOptions {
   readonly pending: PendingRequests;
   readonly clock: Clock;
   completeParams(params: object): object;
-  /** There was a gap between two subscriptions: notifications about these kinds may have been missed. */
+  /** Called when there was a gap between two subscriptions: notifications about these kinds may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }
 
 /**
- * The delay, in ms, before the hub subscribes again after the server has ended the subscription: doubles each time from
- * `min` to `max`, and starts over when a subscription has lasted `resetAfter` ms.
+ * The delay before the hub subscribes again after the server has ended the subscription, in ms. It doubles each time
+ * from `min` to `max`, and starts over when a subscription has lasted `resetAfter` ms.
  */
 const REOPEN_DELAY = { min: 100, max: 30_000, resetAfter: 30_000 };
-/** After this time, in ms, a subscription is treated as acknowledged even if the server has not acknowledged it. */
+/** In ms. After this time without an answer of the server, the subscription is treated as acknowledged. */
 const ACKNOWLEDGE_TIMEOUT = 10_000;
 
-/** The filter keys whose value is an array of names: URIs of resources, ids of tasks. */
+/** The members of the filter that list names: URIs of resources, or ids of tasks. */
 type FilterKey = (typeof FILTER_KEYS)[number];
 const FILTER_KEYS = ["resourceSubscriptions", "taskIds"] as const;
 const FEATURE_OF_FILTER_KEY = { resourceSubscriptions: "subscriptions", taskIds: "tasks" } as const;
@@ -52,7 +52,7 @@ interface ListenRequest {
   readonly filter: ListenFilter;
 }
 
-/** A caller that waits until the server has accepted a subscription to one resource or task. */
+/** Waits until the server has accepted the subscription to one resource or task. */
 interface NameWaiter {
   readonly filterKey: FilterKey;
   readonly name: string;
@@ -61,20 +61,18 @@ interface NameWaiter {
 }
 
 /**
- * The one `subscriptions/listen` request to a modern server, with a filter for all subscriptions. When the filter
- * changes, the hub sends a new request, and cancels the old one only after the new one is acknowledged, so that no
- * notification is missed.
+ * All subscriptions at a modern server, as one `subscriptions/listen` request. When its filter changes, the hub sends a
+ * new request, and cancels the old one only after the server has acknowledged the new one, so that no notification is
+ * missed.
  */
 export class ListenSubscription {
   readonly #options: ListenSubscriptionOptions;
   /** The kinds for which the server sends `list_changed`. */
   readonly #announcedKinds: ReadonlySet<Kind>;
-  /** The filter keys that the server supports. */
   readonly #filterKeys: ReadonlySet<FilterKey>;
   readonly #names = { resourceSubscriptions: new Set<string>(), taskIds: new Set<string>() };
-  /** The acknowledged request; `since` in ms of the clock. */
+  /** The acknowledged request. `since` is in ms of the clock. */
   #active: (ListenRequest & { readonly since: number }) | undefined;
-  /** The request that the server has not acknowledged yet. */
   #opening: ListenRequest | undefined;
   readonly #waiters = new Set<NameWaiter>();
   #state: "new" | "open" | "closed" = "new";
@@ -140,7 +138,7 @@ export class ListenSubscription {
     const { bytes, params } = notification;
     const { _meta, notifications } = membersOf(params && parseRange(bytes, params));
     const opening = this.#opening;
-    // Compare as strings: some servers send a numeric request id back as a string.
+    // Compared as strings, because some servers return a numeric request id as a string.
     const id = membersOf(_meta)[MetaKey.subscription];
     if (opening === undefined || String(id) !== String(opening.id)) return;
     this.#activate(opening);
@@ -155,20 +153,23 @@ export class ListenSubscription {
     this.#update();
   }
 
-  /** Handles `notifications/cancelled`: the server has ended the subscription. */
+  /** Handles `notifications/cancelled`, by which the server ends the subscription. */
   onCancelled(notification: Notification): void {
     const key = readCancelled(notification)?.key;
     if (typeof key === "number" && this.#options.pending.abandon(key)) this.#onEnd(key);
   }
 
-  /** Ends the subscription for good, because the transport has closed or the server refuses it: rejects all waiters. */
+  /**
+   * Ends the subscription for good and rejects all waiters, because the transport has closed or the server refuses to
+   * be subscribed.
+   */
   close(): void {
     this.#state = "closed";
     this.#cancelTimer();
     for (const waiter of this.#waiters) waiter.reject(this.#unsupportedError(waiter.name));
   }
 
-  /** Sends a new request if the filter has changed and no other request awaits its acknowledgement. */
+  /** Sends a new request if the filter has changed, unless another request still awaits its acknowledgement. */
   #update(): void {
     if (this.#state !== "open" || this.#opening !== undefined || this.#isWaitingToReopen) return;
     const filter = this.#currentFilter();
@@ -199,7 +200,7 @@ export class ListenSubscription {
     const record = {
       method,
       onResponse: (response: Response) => this.#onResponse(id, response),
-      // Over HTTP this request may be lost although the transport stays open.
+      // Over HTTP the request may be lost although the transport stays open.
       fail: () => this.#onEnd(id),
       onProgress: () => {},
     };
@@ -215,7 +216,7 @@ export class ListenSubscription {
     });
   }
 
-  /** Handles a response to `subscriptions/listen`: it ends the subscription, or refuses it. */
+  /** Handles a response to `subscriptions/listen`, which ends or refuses the subscription. */
   #onResponse(id: number, response: Response): void {
     const isRefused = response.outcome === "error" && id === this.#opening?.id;
     if (isRefused && errorCodeOf(response) === METHOD_NOT_FOUND) {
@@ -251,7 +252,7 @@ export class ListenSubscription {
     });
   }
 
-  /** Makes the new request the current one and cancels the old one. */
+  /** Makes the acknowledged request the current one and cancels the previous one. */
   #activate(request: ListenRequest): void {
     this.#cancelTimer();
     const previous = this.#active;
@@ -269,7 +270,7 @@ export class ListenSubscription {
     }
   }
 
-  /** The server has not accepted this name: removes it from the filter and rejects the callers that wait for it. */
+  /** Removes a name that the server has not accepted from the filter, and rejects the callers that wait for it. */
   #rejectName(filterKey: FilterKey, name: string): void {
     const error = this.#unsupportedError(name);
     this.#names[filterKey].delete(name);

@@ -18,30 +18,30 @@ import type { Session } from "./session.ts";
 
 /**
  * The pause after a listing, in ms. It doubles from `min` up to `max.changed` if the list had changed, else up to
- * `max.same`: some servers announce a change whenever they are listed, and would be listed all the time.
+ * `max.same`. Without it, a server that announces a change whenever it is listed would be listed all the time.
  */
 const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
 
 export interface CoalescedRefreshOptions {
   readonly clock: Clock;
-  /** Resolves when the server may be listed. */
   ready(): Promise<void>;
-  /** Lists the server. @returns whether the list changed; "again" if it failed because reading was paused */
+  /** Lists the server. @returns whether the list changed; "again" if the listing failed because reading was paused */
   list(): Promise<"changed" | "same" | "again">;
 }
 
-/** Lists a server again after it announces a change; announcements during a listing cause one more listing. */
+/**
+ * Lists a server again after the server announces a change. Announcements during a listing lead to one more listing.
+ */
 export class CoalescedRefresh {
   readonly #options: CoalescedRefreshOptions;
   #isRequested = false;
   #isRunning = false;
   #isEnded = false;
   /**
-   * The promises that the next listing resolves: one that all `request` calls since the running listing began share,
-   * because a server may announce changes without end; and those of a listing that has to be repeated.
+   * The promises that the next listing resolves. All `request` calls during a listing share one, because a server may
+   * announce changes without end. There are several only if a listing must be repeated.
    */
   #next: readonly Deferred<void>[] = [];
-  /** Ends the pause after a listing. */
   #endPause: () => void = () => {};
 
   constructor(options: CoalescedRefreshOptions) {
@@ -59,7 +59,7 @@ export class CoalescedRefresh {
     return next.promise;
   }
 
-  /** The connection has closed. */
+  /** Stops listing, because the connection has closed. */
   end(): void {
     this.#isEnded = true;
     this.#endPause();
@@ -107,23 +107,22 @@ export interface ListingSyncOptions {
   /** Loads the listing that an earlier run has saved. Never rejects. */
   loadSaved(): Promise<SavedListing | undefined>;
   save(saved: SavedListing): void;
-  /** The listing has changed. */
   changed(): void;
   warn(text: string): void;
-  /** How long listing one kind again may take, in ms. */
+  /** Returns the time limit for listing one kind again, in ms. */
   timeout(): number;
 }
 
 /**
- * How long the load of the saved listing may delay the server's start, in ms. Loading comes first because starting
- * processes would slow it down, and list requests wait for it.
+ * How long loading the saved listing may delay the server's start, in ms. The start waits because it would slow down
+ * the loading, for which list requests wait.
  */
 const LOAD_SAVED_LIMIT = 50;
 
-/** The bounds for a server's `ttlMs`, in ms. */
+/** A server's `ttlMs` is raised or lowered to these bounds, in ms. */
 const TTL_BOUNDS = { min: 1000, max: 24 * 60 * 60_000 };
 
-/** The last known listing of one server, kept up to date. It outlives sessions; its saved form outlives the hub. */
+/** The last known listing of one server, kept up to date. It outlives sessions, and its saved form outlives the hub. */
 export class ListingSync {
   readonly eraMemory = new EraMemory();
   readonly #options: ListingSyncOptions;
@@ -131,23 +130,20 @@ export class ListingSync {
   #source: "snapshot" | "server" | undefined;
   #savedAt: number | undefined;
   /**
-   * Whether the listing came from the server, over this connection or from a snapshot, and not from the connection that
-   * this one replaces.
+   * Whether this connection has received or loaded the listing itself. If not, the listing is unknown or that of the
+   * connection that this one replaces.
    */
   #isOwn = false;
   #isLoadingSaved = false;
   #session: Session | undefined;
   readonly #refreshes = new Map<Kind, CoalescedRefresh>();
-  /**
-   * The functions that cancel the timers for listing a kind again; only kinds whose changes the server does not
-   * announce have a timer.
-   */
+  /** Cancel the timers for listing a kind again. Only kinds whose changes the server does not announce have a timer. */
   readonly #ttlTimers = new Map<Kind, () => void>();
-  /** Settles when reading from the server is resumed; undefined while it is not paused. */
+  /** Settles when reading from the server is resumed; undefined while reading is not paused. */
   #resumed: Deferred<void> | undefined;
   readonly #savedLoaded = deferred();
 
-  /** @param listing the listing of the connection that was replaced, if there was one */
+  /** @param listing the listing of the connection that this one replaces, if there is one */
   constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
     this.#options = options;
     this.#listing = listing;
@@ -158,12 +154,12 @@ export class ListingSync {
     return this.#listing;
   }
 
-  /** The source of the listing: the server, over this connection, or a snapshot. */
+  /** Whether the listing was read from the server over this connection ("server") or earlier ("snapshot"). */
   get source(): "snapshot" | "server" | undefined {
     return this.#source;
   }
 
-  /** When the listing was saved, in ms since the epoch; undefined if it did not come from a snapshot. */
+  /** In ms since the epoch; undefined if the listing was not read from a snapshot. */
   get savedAt(): number | undefined {
     return this.#savedAt;
   }
@@ -185,7 +181,6 @@ export class ListingSync {
     return this.#listing?.[kind].some((item) => item.key === key) === true;
   }
 
-  /** Loads the saved listing. */
   async loadSaved(): Promise<void> {
     this.#isLoadingSaved = true;
     const cancelTimer = this.#options.clock.after(LOAD_SAVED_LIMIT, this.#savedLoaded.resolve);
@@ -194,7 +189,7 @@ export class ListingSync {
     this.#isLoadingSaved = false;
     this.#savedLoaded.resolve();
     this.eraMemory.loadSaved(saved?.detectedEra);
-    // The server may have been listed in the meantime: then the saved listing is outdated.
+    // If the server was listed in the meantime, the saved listing is out of date.
     if (saved === undefined || this.#isOwn) return;
     this.#listing = { ...saved.listing, hints: withoutCaching(saved.listing.hints) };
     this.#source = "snapshot";
@@ -203,7 +198,10 @@ export class ListingSync {
     this.#options.changed();
   }
 
-  /** Adopts what the server has listed; missing kinds stay as they were. @returns whether anything has changed */
+  /**
+   * Adopts what the server has listed; kinds that are missing stay as they were.
+   * @returns whether anything has changed
+   */
   update(listed: PartialListing): boolean {
     const listing: ServerListing = { ...EMPTY_LISTING, ...this.#listing, ...listed };
     const isSame = this.#listing !== undefined && sameListings(this.#listing, listing);
@@ -216,7 +214,7 @@ export class ListingSync {
     return !isSame;
   }
 
-  /** A new session is open: lists are read again over it whenever the server announces a change. */
+  /** Uses a new session for the listing, and lists again whenever the server announces a change. */
   attach(session: Session): void {
     this.#session = session;
     for (const kind of KINDS) {
@@ -238,17 +236,22 @@ export class ListingSync {
     this.#ttlTimers.clear();
   }
 
-  /** Lists these kinds again. */
   relist(kinds: readonly Kind[]): void {
     for (const kind of kinds) void this.#refreshes.get(kind)?.request();
   }
 
-  /** Lists all kinds again. @returns a promise that settles when they are listed; immediately if there is no session */
+  /**
+   * Lists all kinds again.
+   * @returns a promise that settles when they are listed, or at once if there is no session
+   */
   async refresh(): Promise<void> {
     await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.request()));
   }
 
-  /** Reading from the server is paused or resumed: while it is paused, answers to list requests do not arrive. */
+  /**
+   * Called when reading from the server is paused or resumed. While it is paused, answers to list requests do not
+   * arrive.
+   */
   setPaused(isPaused: boolean): void {
     if (isPaused) {
       this.#resumed ??= deferred();
@@ -280,7 +283,7 @@ export class ListingSync {
     }
   }
 
-  /** Schedules listing a kind again after its `ttlMs`, unless the server announces changes of that kind. */
+  /** Lists a kind again after its `ttlMs`, unless the server announces changes of that kind. */
   #scheduleRelist(session: Session, kind: Kind): void {
     const ttl = session.cacheHints.get(kind)?.ttlMs ?? 0;
     if (
@@ -298,7 +301,7 @@ export class ListingSync {
   }
 }
 
-/** A saved listing may be out of date: clients must not cache it. */
+/** Clients must not cache a saved listing, because it may be out of date. */
 function withoutCaching(hints: CacheHints | undefined): CacheHints | undefined {
   const kinds = hints && KINDS.filter((kind) => hints[kind] !== undefined);
   return kinds && Object.fromEntries(kinds.map((kind) => [kind, NO_CACHING]));

@@ -30,15 +30,14 @@ import {
   unexpectedAnswerError,
 } from "./handshake.ts";
 
-/** The input of a negotiation with a server. */
 export interface NegotiationPlan {
   /** The `era` of the server in the manifest. */
   readonly era: Era | "auto";
-  /** The era of the connection's clients. A server that speaks both eras is spoken to in this one. */
+  /** The era of the connection's clients. If the server supports both eras, the hub uses this one. */
   readonly clientEra: Era;
-  /** The era in which the server was spoken to last; undefined if that is not known or too long ago. */
+  /** The era that the server used last; undefined if that is not known or too long ago. */
   readonly knownEra: Era | undefined;
-  /** How long the server may take to answer `server/discover`, in ms, before it is taken for a legacy server. */
+  /** How long the server may take to answer `server/discover`, in ms; then it is treated as a legacy server. */
   readonly probeTimeout: number;
 }
 
@@ -58,7 +57,7 @@ export interface NegotiationOptions extends NegotiationPlan {
   /**
    * Sends a request of the hub's own; aborting the signal drops it.
    * @param headers HTTP headers that the transport does not yet add itself
-   * @throws {HubError} the transport's end, a lost request, or the signal's reason
+   * @throws {HubError} if the transport ends or the request is lost; or the signal's reason
    */
   sendRequest(
     method: string,
@@ -68,7 +67,7 @@ export interface NegotiationOptions extends NegotiationPlan {
   ): Promise<Response>;
 }
 
-/** How long after the answer to `initialize` an answer to the earlier `server/discover` still counts, in ms. */
+/** How long after a refused `initialize` the hub still waits for the answer to the earlier `server/discover`, in ms. */
 const LATE_ANSWER_TOLERANCE = 100;
 
 /** The result if the server exited before it answered `server/discover`. */
@@ -76,20 +75,19 @@ export interface EarlyExit {
   readonly cause: HubError;
 }
 
-/** The result of a negotiation. */
 export interface NegotiationResult {
   readonly handshake: ServerHandshake;
   /**
-   * How the era was found: "answered": the server's answer shows it; "assumed": the server did not answer the probe in
-   * time; "known": the era was known or prescribed before.
+   * How the era was found: "answered": the server's answer shows it; "assumed": the server did not answer
+   * `server/discover` in time; "known": it was known before or prescribed.
    */
   readonly evidence: "answered" | "assumed" | "known";
 }
 
 /**
- * Finds out which era a server speaks and performs the handshake (specification: basic/versioning, and lifecycle). If
- * the era is not known, it tries the era of the connection's clients first, then the other, over the same transport.
- * @returns an EarlyExit if the server exited on `server/discover`, as some do on an unknown method
+ * Finds out the era of a server and performs the handshake (basic/versioning, lifecycle). If the era is not known,
+ * first tries that of the connection's clients, then the other over the same transport.
+ * @returns an EarlyExit if the server exited on `server/discover`, as some servers do on an unknown method
  * @throws {HubError} handshakeFailed, or the error with which the transport closed
  */
 export async function negotiate(
@@ -114,7 +112,7 @@ export async function negotiate(
 
 /**
  * Sends `server/discover` to a server that has refused `initialize`.
- * @returns undefined if it is not modern either, or does not answer within `probeTimeout`
+ * @returns undefined if the server does not know this method either, or does not answer within `probeTimeout`
  */
 async function discoverWithTimeout(
   options: NegotiationOptions,
@@ -125,7 +123,7 @@ async function discoverWithTimeout(
   try {
     return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
-    // The error is ignored: the caller throws the one with which the server refused `initialize`, which explains more.
+    // The caller reports the error with which the server refused `initialize`, which explains more than this one.
     if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
       return undefined;
     throw error;
@@ -149,7 +147,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
       return undefined;
     },
   );
-  // This promise may reject when nothing awaits it any more: prevents an unhandled rejection.
+  // Prevents an unhandled rejection if nothing awaits this promise any more.
   discovering.catch(() => {});
   const timeout = deferred<"timeout">();
   const cancelTimer =
@@ -158,8 +156,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
     const discovery = await Promise.race([discovering, timeout.promise]);
     if (discovery === undefined) return await initialize(options);
     if (discovery !== "timeout") return await useDiscovery(options, discovery);
-    // The unanswered `server/discover` stays open, as a slow server may answer both requests: its answer counts only if
-    // `initialize` fails.
+    // A slow server may answer `server/discover` later. The late answer counts only if `initialize` fails.
     const toleranceOver = deferred<undefined>();
     const result = await initialize(options, () => {
       clock.after(LATE_ANSWER_TOLERANCE, () => toleranceOver.resolve(undefined));
@@ -182,8 +179,8 @@ async function useDiscovery(
   options: NegotiationOptions,
   discovery: DiscoveryResult,
 ): Promise<NegotiationResult> {
-  // With legacy clients, `server/discover` is sent only because the server is remembered as modern. Its answer must not
-  // renew this memory, which has to expire so that `initialize` is tried again some time.
+  // With legacy clients, `server/discover` is sent only because the server is remembered as modern. The answer must not
+  // renew this memory: it has to expire, so that `initialize` is tried again some time.
   const evidence = options.clientEra === "modern" ? "answered" : "known";
   if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
   if (discovery.versions.some(isLegacyVersion)) return initialize(options);
@@ -195,7 +192,11 @@ async function useDiscovery(
   );
 }
 
-/** Sends `server/discover`. @returns undefined if the server is not modern @throws {HubError} handshakeFailed */
+/**
+ * Sends `server/discover`.
+ * @returns undefined if the server is not modern
+ * @throws {HubError} handshakeFailed
+ */
 async function discover(
   options: NegotiationOptions,
   signal: AbortSignal,
@@ -204,7 +205,7 @@ async function discover(
 ): Promise<DiscoveryResult | undefined> {
   const { server, clientInfo, capabilities } = options;
   const params = { _meta: clientEnvelopeOf(version, clientInfo, capabilities) };
-  // The transport adds the header itself only once a version is negotiated.
+  // The transport adds this header itself only after a version is negotiated.
   const headers = { [VERSION_HEADER]: version };
   const response = await options.sendRequest(ModernMethod.discover, params, signal, headers);
   const value = parseBody(response);
@@ -246,7 +247,7 @@ async function initialize(
   throw answer;
 }
 
-/** Reads the response to `initialize`. @returns a HubError if it cannot be used */
+/** Reads the response to `initialize`. @returns a HubError if the response cannot be used */
 function readInitializeResult(server: string, response: Response): ServerHandshake | HubError {
   try {
     const handshake = readHandshake(parseOwnResult(server, response, "handshake"));
@@ -266,8 +267,8 @@ function isConnectionLost(error: unknown): error is HubError {
 }
 
 /**
- * Whether the error may mean that the server does not know the method. Over HTTP, a server may reject an unknown method
- * by the status alone, without a JSON-RPC error, and some servers answer with an internal error.
+ * Whether the error may mean that the server does not know the method. Over HTTP a server may say so by the status
+ * alone, without a JSON-RPC error, and some servers answer with an internal error.
  */
 function mayBeUnknownMethod(error: unknown): error is HubError {
   return error instanceof HubError && UNKNOWN_METHOD_CODES.has(error.code);
@@ -278,7 +279,7 @@ const UNKNOWN_METHOD_CODES: ReadonlySet<string> = new Set([
   "answerLost",
 ]);
 
-/** The `supported` versions in the data of an UnsupportedProtocolVersionError. */
+/** Returns the `supported` versions in the data of an UnsupportedProtocolVersionError. */
 function supportedVersionsOf(error: unknown): readonly unknown[] {
   const { supported } = membersOf(membersOf(error)["data"]);
   return Array.isArray(supported) ? supported : [];

@@ -26,20 +26,18 @@ import { headerAnnotationErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
 
-/** Limits of one listing: a longer one counts as endless and is cut. */
+/** Limits of one listing. A longer one is treated as endless and cut. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
-/** Cache hints by kind. */
 export type CacheHintTable = Map<Kind, CacheHint>;
 
 export interface PagingOptions {
   readonly server: string;
   readonly kind: Kind;
-  /** Requests one page. @throws what the session throws */
   requestPage(method: string, params: object | undefined): Promise<Response>;
-  /** The table to which the cache hint of this listing is added, if the server sends cache hints. */
+  /** Receives the cache hint of the listing. Undefined if the server sends no cache hints. */
   readonly cacheHints?: CacheHintTable;
-  /** The table to which the `_meta` of this list is added, as JSON. */
+  /** Receives the `_meta` of the list, as JSON. */
   readonly listMeta: Map<Kind, string>;
   /** Reports a fault of the server that does not end the listing. */
   warn(text: string): void;
@@ -53,9 +51,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   const { server, kind } = options;
   const items: ListedItem[] = [];
   let unnamedCount = 0;
-  /**
-   * Returns the items. If entries without a name were left out, one hidden item is added that stands for all of them.
-   */
+  /** Returns the items. One hidden item is added if entries without a name were left out; it stands for all of them. */
   const finish = (): readonly ListedItem[] => {
     if (unnamedCount > 0) items.push(makeUnshowableItem("", kind, "unnamed"));
     return items;
@@ -103,8 +99,8 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
 }
 
 /**
- * Leaves out the tools that cannot be called over HTTP, because the annotations that say which of their arguments are
- * repeated in HTTP headers are invalid.
+ * Leaves out the tools that cannot be called over HTTP. Their annotations, which say which arguments are repeated in
+ * HTTP headers, are invalid.
  */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
@@ -122,12 +118,15 @@ function describeUnnamed(number: number, kind: Kind): string {
   return `${subject} without a ${KEY_MEMBERS[kind]} ${number === 1 ? "was" : "were"} left out.`;
 }
 
-/** Maximum time to live, whatever a server says, in ms. */
+/** In ms; a server's longer time to live is lowered to this. */
 const MAX_TTL = 24 * 60 * 60_000;
 
 const HINT_MEMBERS = ["ttlMs", "cacheScope"];
 
-/** Reads the cache hint of a page (caching): the shortest of all pages counts, and `private` overrides `public`. */
+/**
+ * Reads the cache hint of a page (caching). Of all pages, the shortest time to live counts, and `private` overrides
+ * `public`.
+ */
 function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
   const members = scanObject(bytes, body.start, HINT_MEMBERS, ANY_DEPTH)?.items ?? [];
   const ttlRange = lastMember(members, "ttlMs");
@@ -141,7 +140,7 @@ function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTa
   });
 }
 
-/** Maximum size of a list's `_meta`, in bytes: it is kept, and sent with each list. A larger one is dropped. */
+/** In bytes. A larger `_meta` of a list is dropped, because the hub keeps it and sends it with each list. */
 const MAX_META_LENGTH = 64 * 1024;
 
 /** Reads the `_meta` of a list's first page, without the members that a modern server addresses to the hub alone. */
@@ -157,8 +156,8 @@ function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind,
 }
 
 /**
- * Whether the server does not know the method. Many servers have resources, and so declare templates, but do not list
- * templates.
+ * Whether the server does not know the method. Many servers have resources, which implies templates, but do not support
+ * listing templates.
  */
 function isMethodNotFound(response: Response): boolean {
   return errorCodeOf(response) === METHOD_NOT_FOUND;

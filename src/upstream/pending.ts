@@ -21,89 +21,90 @@ import type { Clock } from "../base/clock.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
 /**
- * A request in flight to a server. This is its only record, kept in the session's table until it is answered or
- * dropped.
+ * A request in flight to a server. The session keeps this record in its table until the request is answered or dropped.
  */
 export interface PendingRequest extends SendOptions {
-  /** Set on a client's request; absent on the hub's own. */
+  /** Set on clients' requests; absent on the hub's own. */
   readonly isClientRequest?: true;
-  /** Who sent it; absent on the hub's own. */
+  /** Who sent the request; absent on the hub's own. */
   readonly sender?: ClientDeclaration;
-  /** The client that sent it; undefined on the hub's own requests and on those of plugins. */
+  /** The client that sent the request; undefined for requests of the hub or of plugins. */
   readonly channel?: ClientChannel | undefined;
-  /** The server may create a task for it. */
+  /** Whether the client has asked for a task. */
   readonly isTask?: boolean;
-  /** The client's request; absent on the hub's own. Only used with transports that have response streams (HTTP). */
+  /**
+   * The client's request; absent on the hub's own. Used only over HTTP, where a request has its own response stream.
+   */
   readonly clientRequest?: ClientRequest;
-  /** HTTP headers that repeat arguments of the call. Only used for a modern server over HTTP. */
+  /** HTTP headers that repeat arguments of the call. Used only for a modern server over HTTP. */
   readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
-  /** The server answered. */
   onResponse(response: Response): void;
-  /** No answer will arrive. */
+  /** Called when no answer will arrive. */
   fail(error: HubError): void;
-  /** The server reports progress; `tokens` are the ranges of the progress token in the notification's bytes. */
+  /** Called with a progress notification. `tokens` are the ranges of the progress token in its bytes. */
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
-  /** The server sent a log message for this request. */
+  /** Called with a log message that the server has sent for this request. */
   log?(severity: LogSeverity, message: EncodedMessage): void;
   /** Pauses the deadline while the server waits for a client's answer, and resumes it afterwards. */
   setDeadlinePaused?(isPaused: boolean): void;
 }
 
-/** How a client's request is changed before it is sent, apart from its id, which the session always replaces. The session appends its own edits to `edits`. */
+/**
+ * The changes to a client's request before it is sent. The session also replaces the id, and appends its own edits to
+ * `edits`.
+ */
 export interface RequestRewrite {
   readonly edits: Edit[];
-  /** The ranges of `params._meta.progressToken`, each of which is replaced by a token of the session's own. */
+  /** The ranges of `params._meta.progressToken`: the session replaces each by a token of its own. */
   readonly tokens: readonly ByteRange[];
 }
 
-/** While a server has this many bytes unread, it gets no more requests. */
+/** In bytes. While this much waits for the server to read it, no more requests are sent. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
-/** How long an abandoned request counts as open at the server if no answer to it arrives, in ms. */
+/** How long an abandoned request without an answer is assumed to be open at the server, in ms. */
 const UNANSWERED_TTL = 10 * 60_000;
-/** Maximum number of abandoned requests that are remembered; the oldest are forgotten first. */
+/** Maximum number of remembered abandoned requests; the oldest is forgotten first. */
 const MAX_UNANSWERED = 1024;
 
-/** An abandoned request of a client that the server has not answered. */
+/** A client's request that the hub has abandoned and the server has not answered. */
 interface UnansweredRequest {
-  /** The client that sent it; undefined: a client that cannot be told apart from others. */
+  /** The client that sent the request; undefined if it cannot be told apart from others. */
   readonly client: string | undefined;
   readonly sender: ClientDeclaration | undefined;
-  /** When it no longer counts, in ms of the clock. */
+  /** When the request is no longer assumed to be open, in ms of the clock. */
   readonly expiresAt: number;
 }
 
-/** The requests in flight over one transport: allocates their ids, and removes every record exactly once. */
+/** The requests in flight over one transport. Allocates their ids, and removes every record exactly once. */
 export class PendingRequests {
   readonly #server: string;
   readonly #transport: Transport;
   readonly #clock: Clock;
   readonly #onLost: (record: PendingRequest) => void;
   readonly #records = new IdMap<PendingRequest>();
-  /** Number of clients' requests in flight. */
   #clientRequestCount = 0;
-  /** By request id, oldest first. */
+  /** By request id, the oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
   /**
-   * Until when abandoned requests that were forgotten, because there were too many, may still be open at the server; in
-   * ms of the clock.
+   * In ms of the clock. Until then, abandoned requests that exceeded `MAX_UNANSWERED` may still be open at the server.
    */
   #forgottenUntil = 0;
   /**
-   * The transport's handles of sent requests, by request id. Over stdio requests have no handle of their own, and the
-   * map stays empty, so that a call costs no more than its record.
+   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handle of their
+   * own; so a call costs no more than its record.
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
   /** Settles when no client's request is in flight; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
-  /** The error with which the transport ended: requests that are sent later fail at once. */
+  /** The error with which the transport ended. Requests that are sent later fail at once. */
   endCause: HubError | undefined;
-  /** Whether clients' requests must carry the headers that repeat arguments. */
+  /** Whether the headers that repeat arguments must be sent. */
   sendsParamHeaders = false;
   /**
-   * The clients that have yet to answer server requests that belong to no particular call, with the number of these
-   * server requests. Until they are answered, the deadlines of all requests of these clients are paused.
+   * For each client: the number of server requests that it has yet to answer and that belong to no particular call.
+   * Until they are answered, the deadlines of all its requests are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
@@ -124,12 +125,11 @@ export class PendingRequests {
     return this.#records.get(id);
   }
 
-  /** The request on whose stream a message arrived; undefined if it has ended. */
+  /** Returns the request on whose stream a message arrived; undefined if the request has ended. */
   requestOf(sentRequest: SentRequest): PendingRequest | undefined {
     return sentRequest.request === undefined ? undefined : this.#records.get(sentRequest.request);
   }
 
-  /** Number of clients' requests in flight. */
   get clientRequestCount(): number {
     return this.#clientRequestCount;
   }
@@ -145,7 +145,7 @@ export class PendingRequests {
     return clients;
   }
 
-  /** Whether requests are in flight that may be this client's. */
+  /** Whether requests are in flight that may belong to this client. */
   hasRequestsOf(client: ClientChannel | undefined): boolean {
     if (this.#clientRequestCount === 0) return false;
     const { clients } = this;
@@ -153,17 +153,16 @@ export class PendingRequests {
   }
 
   /**
-   * Whether a request of another client was abandoned and may still be open at the server: it is not answered, and
-   * `UNANSWERED_TTL` has not passed.
-   * @param client its id; undefined: a client that cannot be told apart from others, so each such request may be
-   * another's
+   * Whether an abandoned request of another client may still be open at the server.
+   * @param client the client's id; undefined if it cannot be told apart from others: then every abandoned request may
+   * be another client's
    */
   isUnansweredForOthers(client: string | undefined): boolean {
     if (this.#forgottenUntil > this.#clock.now()) return true;
     return this.#unexpired().some((each) => client === undefined || each.client !== client);
   }
 
-  /** The one request that a log message of the server belongs to; undefined if it is ambiguous. */
+  /** The one request that a server's log message can belong to; undefined if several clients are possible. */
   get logRecipient(): PendingRequest | undefined {
     const withLevel = this.#records.filter(({ sender }) => sender?.level !== undefined);
     const [first] = withLevel;
@@ -187,7 +186,6 @@ export class PendingRequests {
     }
   }
 
-  /** Resolves when no client's request is in flight. */
   whenIdle(): Promise<void> {
     this.#idle ??= deferred();
     const { promise } = this.#idle;
@@ -195,14 +193,13 @@ export class PendingRequests {
     return promise;
   }
 
-  /** Allocates a request id. */
   nextId(): number {
     return this.#nextId++;
   }
 
   /**
-   * Sends a request with an id that `nextId` has returned. If it cannot be sent, the record fails one event-loop turn
-   * later.
+   * Sends a request with an id from `nextId`. If that is not possible, the record's `fail` is called one event-loop
+   * turn later.
    */
   send(id: number, record: PendingRequest, message: EncodedMessage): void {
     const sendError =
@@ -224,7 +221,7 @@ export class PendingRequests {
         isRemote ? this.#sendOptionsFor(id, record) : record,
       );
     } catch (error) {
-      // A request that could not be sent gets no answer: its record would stay in flight forever.
+      // A request that could not be sent gets no answer, so nothing else would remove its record.
       this.remove(id);
       throw error;
     }
@@ -234,15 +231,15 @@ export class PendingRequests {
   }
 
   /**
-   * Pauses the deadline of a new request if its client has server requests to answer: once for each entry of
-   * `#pausedClients` that may be its client, because each of them resumes the deadline separately.
+   * Pauses the deadline of a new request once for each entry of `#pausedClients` that may be its client, because each
+   * entry later resumes it separately.
    */
   #applyPauses(record: PendingRequest): void {
     for (const client of this.#pausedClients.keys())
       if (mayBelongTo(record, client)) record.setDeadlinePaused?.(true);
   }
 
-  /** The send options for an HTTP transport, which may lose a single request and stay open. */
+  /** The send options for HTTP, where a single request may be lost while the transport stays open. */
   #sendOptionsFor(id: number, record: PendingRequest): SendOptions {
     const { method, name, headers } = record;
     return {
@@ -258,7 +255,7 @@ export class PendingRequests {
     };
   }
 
-  /** Sends a request of the hub's own and ignores the answer. @returns its id */
+  /** Sends a request of the hub's own and ignores the answer. @returns the request's id */
   sendWithoutWaiting(
     method: string,
     params?: object,
@@ -273,8 +270,8 @@ export class PendingRequests {
 
   /**
    * Sends a request of the hub's own. When the signal is aborted, `cancel` must remove the record.
-   * @param headers HTTP headers that are sent in addition to those of the transport
-   * @throws the signal's reason, or {HubError} the transport's end or a request that was not answered
+   * @param headers HTTP headers besides those of the transport
+   * @throws the signal's reason, or {HubError} if the transport ends or the request is not answered
    */
   sendRequest(
     method: string,
@@ -310,7 +307,6 @@ export class PendingRequests {
     });
   }
 
-  /** Removes the record that an answer is for. */
   remove(id: number): PendingRequest | undefined {
     const record = this.#records.remove(id);
     if (record === undefined) return undefined;
@@ -320,7 +316,7 @@ export class PendingRequests {
     return record;
   }
 
-  /** A message was too long: fails the request that it answers. @returns a warning if it answers none */
+  /** Fails the request that a too long message answers. @returns a warning if the message answers none */
   failOversized(head: Buffer, tail: Buffer, size: number): string | undefined {
     const server = this.#server;
     const edges = parseTruncated(head, tail);
@@ -333,13 +329,14 @@ export class PendingRequests {
   }
 
   /**
-   * An answer to a request that is not in flight. If that request was abandoned, it is no longer open at the server.
+   * Handles an answer to a request that is not in flight: if the request was abandoned, it is no longer open at the
+   * server.
    */
   onLateResponse(id: number): void {
     this.#unanswered.delete(id);
   }
 
-  /** Removes the record of a request whose answer is no longer needed. @returns it, if it was in the table */
+  /** Removes the record of a request whose answer is no longer needed. @returns the record, if there was one */
   abandon(id: number): PendingRequest | undefined {
     const sentRequest = this.#sentRequests.get(id);
     const record = this.remove(id);
@@ -359,7 +356,7 @@ export class PendingRequests {
     this.#forgottenUntil = oldest[1].expiresAt;
   }
 
-  /** The abandoned requests that still count as open. */
+  /** The abandoned requests that may still be open. */
   #unexpired(): UnansweredRequest[] {
     const now = this.#clock.now();
     for (const [id, { expiresAt }] of this.#unanswered) {
@@ -385,8 +382,8 @@ export class PendingRequests {
   }
 
   /**
-   * The error of one request when the transport ends. Over HTTP a client's request may be retried on the next
-   * transport.
+   * The error that a request gets when the transport ends. Over HTTP, the error lets a client's request be retried on
+   * the next transport.
    */
   #endErrorOf(
     record: PendingRequest,
@@ -394,8 +391,8 @@ export class PendingRequests {
     code: "answerLost" | "notDelivered",
   ): HubError {
     const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
-    // The hub's own requests (`isOwn`) and all requests over stdio get the error as it is. So do all requests if the
-    // transport was closed on purpose: then the error is not retryable.
+    // The hub's own requests and all requests over stdio get the error as it is. So do all requests if the transport
+    // was closed on purpose, which makes the error not retryable.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });
@@ -416,12 +413,12 @@ export class PendingRequests {
 
 const ignore = (): void => {};
 
-/** Whether a request may be that client's; a plugin's may be any client's. */
+/** Whether the request may be the client's. A plugin's request may be any client's. */
 function mayBelongTo({ channel }: PendingRequest, client: ClientChannel | undefined): boolean {
   return client === undefined || channel === undefined || channel === client;
 }
 
-/** The `Mcp-Name` of a request of the hub's own: only requests about tasks have one. */
+/** Returns the `Mcp-Name` header of a request of the hub's own. Only requests about tasks have one. */
 function nameOf(params: object | undefined): string | undefined {
   const id: unknown = params !== undefined && "taskId" in params ? params.taskId : undefined;
   return typeof id === "string" ? id : undefined;

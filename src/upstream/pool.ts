@@ -14,7 +14,6 @@ import { stateAfterStop } from "./state.ts";
 import type { Goal, ServerStatus } from "./status.ts";
 import { MalformedOutputReporter } from "./stray-output.ts";
 
-/** The options of a server pool. */
 export interface PoolOptions {
   readonly environment: ConnectEnvironment;
   readonly bus: EventBus;
@@ -22,21 +21,20 @@ export interface PoolOptions {
   readonly memory: ListingMemory;
   /** Returns a random number from 0 to 1. */
   random(): number;
-  /** The listing of some server has changed. */
+  /** Called when the listing of a server has changed. */
   changed(): void;
-  /** `isSettled` or `isListable` of a connection may have changed. */
+  /** Called when `isSettled` or `isListable` of a connection may have changed. */
   settled(): void;
 }
 
-/** A server with its goal and its connections. */
 interface PooledServer {
   spec: RunnableServer;
   goal: Goal;
-  /** The server was stopped by a command: until a command starts it, the manifest does not decide whether it runs. */
+  /** Whether a command has stopped the server: then the manifest cannot start it, only another command can. */
   isStopped: boolean;
   /** By connection key. */
   readonly connections: Map<string, PooledConnection>;
-  /** Malformed messages of the server since it has this specification. */
+  /** Counts malformed messages since the server got this specification. */
   malformedOutput: MalformedOutputReporter;
 }
 
@@ -46,7 +44,7 @@ interface PooledConnection {
   readonly profile: ClientProfile;
 }
 
-/** Maximum time that calls on a replaced or removed server may take to finish, in ms. */
+/** In ms: how long calls to a replaced or removed server may still take. */
 const DRAIN_LIMIT = 10_000;
 
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
@@ -54,18 +52,18 @@ const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
 
 /**
  * upstream/: the MCP servers behind the hub: their connections, sessions, listings and states. Main type: `ServerPool`,
- * below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its states and signals),
- * `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
+ * below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its states and
+ * signals), `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
  *
- * All servers: the goal of each, and its connections, one for each connection key of the client profiles that use it.
+ * All servers, each with its goal and its connections. Client profiles with the same connection key share a connection.
  */
 export class ServerPool {
   readonly #options: PoolOptions;
-  /** The servers by name, in manifest order. */
+  /** By name, in manifest order. */
   #servers = new Map<string, PooledServer>();
   /**
-   * The profiles of the clients that are present: a server with goal "up" is started for each of them, and a connection
-   * that none of them uses is closed.
+   * The profiles of the clients that are present. Each of them causes servers with goal "up" to be started; a
+   * connection that none of them uses is closed.
    */
   readonly #profiles = new Set<ClientProfile>();
   /** The retired connections that have not stopped yet, with their keys. */
@@ -73,7 +71,7 @@ export class ServerPool {
     Connection,
     { readonly key: string; readonly stopped: Promise<void> }
   >();
-  /** Reading from all servers is paused. */
+  /** Whether reading from all servers is paused. */
   #isPaused = false;
   #isClosed = false;
 
@@ -86,7 +84,6 @@ export class ServerPool {
     return [...this.#servers.values()].map(({ spec }) => spec);
   }
 
-  /** Whether some server has a connection per client. */
   get hasPerClientServers(): boolean {
     return this.specs.some(({ isolation }) => isolation === "perClient");
   }
@@ -101,7 +98,7 @@ export class ServerPool {
   }
 
   /**
-   * Applies these specifications, in this order. A server whose process still fits its specification keeps the process
+   * Replaces the specifications of all servers. A server whose process still fits its specification keeps the process
    * and its calls.
    */
   reconcile(specs: readonly RunnableServer[]): void {
@@ -116,7 +113,7 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** Adds a server or changes its specification; its process is kept unless the changes need a new process. */
+  /** Adds a server or changes its specification. A running process is kept unless the changes need a new one. */
   add(spec: RunnableServer): void {
     const known = this.#servers.get(spec.name);
     const difference = known && diffServers(known.spec, spec);
@@ -135,8 +132,8 @@ export class ServerPool {
     this.#emitChange(spec.name, known === undefined ? "added" : "changed");
     const resetsGoal = difference === "process" || goalOf(server.spec) !== goal;
     if (resetsGoal && !server.isStopped) server.goal = goal;
-    // When the isolation changes, clients are assigned to connections in another way: no single connection replaces an
-    // old one, so all are retired.
+    // Another isolation assigns clients to connections in another way, so no new connection corresponds to an old one:
+    // all are retired.
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     server.spec = spec;
     if (server.goal === "down" || hasNewIsolation) this.#retireAll(server);
@@ -146,7 +143,7 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** Removes a server; its running calls may finish within `DRAIN_LIMIT`. */
+  /** Removes a server. Its running calls may finish within `DRAIN_LIMIT`. */
   remove(name: string): void {
     const server = this.#servers.get(name);
     if (server === undefined) return;
@@ -158,7 +155,7 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** A profile is now present: servers of its subset whose goal is "up" are started for it. */
+  /** Adds a client's profile, and starts the servers of its subset whose goal is "up". */
   addProfile(profile: ClientProfile): void {
     this.#profiles.add(profile);
     for (const server of this.#serversOf(profile)) {
@@ -167,21 +164,20 @@ export class ServerPool {
     }
   }
 
-  /** A profile is no longer present: connections that only it used are closed. */
+  /** Removes a client's profile, and closes the connections that only it used. */
   removeProfile(profile: ClientProfile): void {
     this.#profiles.delete(profile);
     for (const server of this.#servers.values()) this.#retireUnused(server);
   }
 
-  /** Replaces one present profile by another. */
   replaceProfile(before: ClientProfile, after: ClientProfile): void {
     this.#profiles.delete(before);
     this.addProfile(after);
   }
 
   /**
-   * Whether clients that declare this extension belong to another capability class than those that do not: some server
-   * has declared it, or some server's declarations are not known yet.
+   * Whether an extension matters for the capability class of clients: a server has declared it, or it is not known yet
+   * what a server declares.
    */
   distinguishesExtension(name: string): boolean {
     return [...this.#servers.values()].some((server) => {
@@ -196,7 +192,8 @@ export class ServerPool {
   }
 
   /**
-   * The connection to a server for this profile; undefined if the profile has no such server, or its goal is "down".
+   * Returns the connection to a server for this profile; undefined if the profile has no such server, or the server's
+   * goal is "down".
    * @throws {HubError} notSupported if the server has a connection per client and the client is unknown
    */
   connectionFor(name: string, profile: ClientProfile): Connection | undefined {
@@ -214,37 +211,36 @@ export class ServerPool {
     return profile.subset.has(name) && this.#servers.has(name);
   }
 
-  /** The connections whose listings this profile sees, in manifest order. */
+  /** Returns the connections whose listings this profile sees, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
     return this.#serversOf(profile).flatMap((server) => {
-      // A profile without a client is also shown the listings of connections that it may not use itself.
+      // A profile without a client id also sees the listings of connections that it may not use for calls.
       const other = profile.client === undefined ? firstOf(server) : undefined;
       return this.#find(server, profile) ?? other ?? [];
     });
   }
 
-  /** The servers of the profile's subset whose goal is "down". */
+  /** Returns the servers of the profile's subset whose goal is "down". */
   stoppedServers(profile: ClientProfile): readonly RunnableServer[] {
     return this.#serversOf(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
 
-  /** All connections to a server. @throws {HubError} usage if there is no such server */
+  /** @throws {HubError} usage if there is no such server */
   connectionsOf(name: string): readonly Connection[] {
     return connectionsOf(this.#get(name));
   }
 
-  /** All connections. */
   get allConnections(): readonly Connection[] {
     return [...this.#servers.values()].flatMap(connectionsOf);
   }
 
-  /** Starts all servers whose goal is not "down", including those with goal "onDemand". */
+  /** Starts all servers whose goal is "up" or "onDemand". */
   startAll(): void {
     this.#profiles.add(SHARED_PROFILE);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
-  /** Reconnects all connections of a server; a connection attempt in progress goes on. @throws {HubError} usage */
+  /** Reconnects all connections of a server; attempts in progress go on. @throws {HubError} usage */
   reconnect(name: string): void {
     const server = this.#get(name);
     if (server.goal === "down") this.start(name);
@@ -273,7 +269,11 @@ export class ServerPool {
     this.#options.changed();
   }
 
-  /** Stops a server (goal "down"). @returns a promise that resolves when its processes have ended @throws {HubError} */
+  /**
+   * Sets the server's goal to "down" and stops it.
+   * @returns a promise that resolves when the server's processes have ended
+   * @throws {HubError} usage if there is no such server
+   */
   async stop(name: string): Promise<void> {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
@@ -296,20 +296,21 @@ export class ServerPool {
     await Promise.all(retired);
   }
 
-  /** Stops all servers and starts none any more. @returns a promise that resolves when their processes have ended */
+  /**
+   * Stops all servers for good.
+   * @returns a promise that resolves when their processes have ended
+   */
   shutDown(): Promise<void> {
     this.#isClosed = true;
     return this.stopAll();
   }
 
-  /** Pauses or resumes reading from all servers. */
   setPaused(isPaused: boolean): void {
     this.#isPaused = isPaused;
     for (const connection of [...this.allConnections, ...this.#retired.keys()])
       connection.setPaused(isPaused);
   }
 
-  /** The servers of this profile's subset. */
   #serversOf({ subset }: ClientProfile): readonly PooledServer[] {
     return [...this.#servers.values()].filter(({ spec }) => subset.has(spec.name));
   }
@@ -320,13 +321,12 @@ export class ServerPool {
     throw new HubError("usage", `There is no server "${name}".`);
   }
 
-  /** The present profiles that use a server. */
   #profilesOf(server: string): readonly ClientProfile[] {
     return [...this.#profiles].filter(({ subset }) => subset.has(server));
   }
 
   /**
-   * The connection that a profile uses: that of its key. If there is none, a profile without a channel uses any shared
+   * Returns the connection with the profile's key. If there is none, a profile without a channel uses any shared
    * connection.
    */
   #find(server: PooledServer, { keys, channel }: ClientProfile): Connection | undefined {
@@ -335,7 +335,7 @@ export class ServerPool {
     return own ?? (channel === undefined && isolation === "shared" ? firstOf(server) : undefined);
   }
 
-  /** Creates the connection of a profile if needed, and starts it if the server's goal is "up". */
+  /** Creates the connection of a profile if there is none, and starts it if the server's goal is "up". */
   #ensureStarted(server: PooledServer, profile: ClientProfile): void {
     const { goal } = server;
     if (goal === "down") return;
@@ -344,7 +344,7 @@ export class ServerPool {
     else if (goal === "up" && stateAfterStop(connection.state).at === "idle") connection.start();
   }
 
-  /** @param listing the listing of the connection that this one replaces */
+  /** @param listing the listing of the connection that the new one replaces */
   #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
     const options = this.#options;
     const { spec } = server;
@@ -371,13 +371,13 @@ export class ServerPool {
     return connection;
   }
 
-  /** The clients of the connection that serves a profile. */
+  /** Returns the clients that share the connection of this profile. */
   #clientsOf({ name, isolation }: RunnableServer, profile: ClientProfile): ConnectionClients {
     const { era, capabilities, keys, channel } = profile;
     const key = keys[isolation];
     const { extensions = {}, experimental = {} } = channel?.settings ?? {};
-    // All clients of a shared connection have the same extensions, as far as the server may know them; their
-    // experimental capabilities may differ, so none are declared.
+    // Clients with different extensions use different connections, but clients of a shared connection may have
+    // different experimental capabilities. So these are not declared on a shared connection.
     const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,
@@ -390,8 +390,8 @@ export class ServerPool {
   }
 
   /**
-   * Settles when the retired connections that must not run beside a new one have stopped: all of the server if it is or
-   * was shared, else those with the same key.
+   * Settles when no retired connection conflicts with a new one any more. All of a shared server conflict, or of one
+   * whose isolation has changed; of any other, only those with the same key.
    */
   #conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#retired].filter(([{ spec }, retired]) => {
@@ -401,7 +401,7 @@ export class ServerPool {
     return Promise.all(before.map(([, { stopped }]) => stopped));
   }
 
-  /** Replaces all connections to a server, because its specification has changed and needs a new process. */
+  /** Replaces all connections to a server, because its changed specification needs a new process. */
   #replaceAll(server: PooledServer): void {
     const connections = [...server.connections];
     for (const [key, { connection, profile }] of connections) {
@@ -410,16 +410,15 @@ export class ServerPool {
     }
   }
 
-  /** Retires all connections to a server. */
   #retireAll(server: PooledServer): void {
-    // The keys are copied first: retiring a connection may make its waiters create new connections, which must stay.
+    // Copied first: while connections retire, their waiters may create new connections, which must stay.
     const keys = [...server.connections.keys()];
     for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
   }
 
   /**
-   * Retires the connections that no present profile uses. A shared connection counts as used until a client needs a
-   * different shared connection.
+   * Retires the connections that no present profile uses. The last used shared connection stays until a client needs a
+   * different one.
    */
   #retireUnused(server: PooledServer): void {
     const { spec, connections } = server;
@@ -435,15 +434,15 @@ export class ServerPool {
   }
 
   /**
-   * Takes a connection out of use: it drains for up to `limit` ms and stops.
-   * @param replace creates the connection in its place; it is started when this one has stopped
+   * Takes a connection out of use. It stops when its calls have ended, at the latest after `limit` ms.
+   * @param replace creates the connection in its place, which starts when the old one has stopped
    */
   #retire(server: PooledServer, key: string, limit: number, replace?: () => void): void {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return;
     server.connections.delete(key);
     const stopped = deferred();
-    // A connection that is created from now on waits until this one has stopped.
+    // A connection that `replace` or a client creates from now on waits until the old one has stopped.
     this.#retired.set(connection, { key, stopped: stopped.promise });
     replace?.();
     void connection.retire(limit).then(() => {
@@ -465,7 +464,7 @@ function firstOf({ connections }: PooledServer): Connection | undefined {
   return connections.values().next().value?.connection;
 }
 
-/** The goal of a server according to the manifest. */
+/** The goal that the manifest sets for a server. */
 export function goalOf({ enabled, lazy }: RunnableServer): Goal {
   if (!enabled) return "down";
   return lazy ? "onDemand" : "up";

@@ -3,10 +3,10 @@ import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ServerIdentity, Snapshot, SnapshotKey, Snapshots } from "../snapshot/snapshots.ts";
 import type { ClientProfile } from "./profile.ts";
 
-/** Resolves the identity of a server, with its `${…}` values filled in; undefined if a value is not available. */
+/** Returns the identity of a server, with its `${…}` values filled in; undefined if a value is not available. */
 export type ResolveIdentity = (spec: RunnableServer) => Promise<ServerIdentity | undefined>;
 
-/** Saves servers' listings for the hub's next start, and raises an alert if descriptions of tools have changed. */
+/** Saves servers' listings for the hub's next start. Raises an alert if descriptions of tools have changed. */
 export class SavedListings implements ListingMemory {
   readonly #snapshots: Snapshots;
   readonly #resolveIdentity: ResolveIdentity;
@@ -38,7 +38,6 @@ export class SavedListings implements ListingMemory {
     void saving.then(() => this.#saving.delete(saving));
   }
 
-  /** Resolves when everything is saved. */
   async flush(): Promise<void> {
     await Promise.all(this.#saving);
     await this.#snapshots.flush();
@@ -71,7 +70,7 @@ export class SavedListings implements ListingMemory {
   }
 }
 
-/** Maximum length of an alert, in characters: a server may have changed every tool. */
+/** In characters: a server may have changed every tool. */
 const MAX_ALERT_LENGTH = 4000;
 
 /** Stores what the pool remembers about servers for the hub's next run. */
@@ -83,6 +82,6 @@ export interface ListingMemory {
 
 /** What was saved of a server: its listing and its era. */
 export type SavedListing = Pick<Snapshot, "listing" | "detectedEra"> & {
-  /** ms since the epoch; absent in what is to be saved. */
+  /** In ms since the epoch; absent in what is to be saved. */
   readonly savedAt?: number;
 };

@@ -41,15 +41,15 @@ export interface ServerRequestContent {
   readonly method: ServerRequestMethod;
   /** The JSON text of the server's progress token, if there is one. */
   readonly token: Piece | undefined;
-  /** The `elicitationId`, if the request is an elicitation in URL mode. */
+  /** Undefined unless the request is an elicitation in URL mode. */
   readonly elicitation: string | undefined;
-  /** The request's params with another progress token. */
+  /** Returns the params with another progress token. */
   params(token: Piece): readonly Piece[] | undefined;
 }
 
 /**
- * Reads a server request. Texts that are shown to people get the server's name.
- * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow it
+ * Reads a server request, and adds the server's name to texts that people will see.
+ * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow the request
  */
 export function readServerRequest(
   server: string,
@@ -65,7 +65,7 @@ export function readServerRequest(
   if (error !== undefined) throw error;
   const tokens = readProgressTokens(object);
   const last = tokens.at(-1);
-  // No client declares to a server that it runs requests as tasks, so `task` is ignored (2025-11-25, tasks).
+  // No client declares that it runs requests as tasks, so `task` is ignored (2025-11-25, tasks).
   const edits = params === undefined ? [] : [...removeTaskParam(params, object)];
   if (method === Method.elicitationCreate) edits.push(...prefixServerName(server, object));
   return {
@@ -119,7 +119,6 @@ function missingCapabilityError(
   }
 }
 
-/** Whether a server's request is an elicitation in URL mode. */
 export function isUrlElicitation(method: string, params: JsonObject): boolean {
   return method === Method.elicitationCreate && params.string("mode") === "url";
 }
@@ -132,7 +131,7 @@ function capabilityError(
   return new HubError(code, text, { data: { requiredCapabilities } });
 }
 
-/** The client capabilities that were missing, if the error refuses a server request for that reason. */
+/** Returns the missing client capabilities, if they are the reason of the error. */
 export function missingCapabilityOf({ data }: HubError): object | undefined {
   const requiredCapabilities = data?.["requiredCapabilities"];
   return typeof requiredCapabilities === "object" && requiredCapabilities !== null
@@ -140,9 +139,7 @@ export function missingCapabilityOf({ data }: HubError): object | undefined {
     : undefined;
 }
 
-/**
- * Puts the server's name before the message, so that the person who answers knows which server has sent the request.
- */
+/** Puts the server's name before the message, so that the user knows which server has sent the request. */
 export function prefixServerName(server: string, params: JsonObject): Edit[] {
   const name = JSON.stringify(`[${server}] `).slice(0, -1);
   return params
@@ -153,7 +150,7 @@ export function prefixServerName(server: string, params: JsonObject): Edit[] {
 }
 const QUOTE = 0x22;
 
-/** The bytes of one range, with the edits that lie in it applied. */
+/** Applies the edits that lie in a range, and returns the range's bytes. */
 function editRange(
   bytes: Uint8Array,
   { start, end }: ByteRange,
@@ -168,27 +165,25 @@ export interface ServerRequestsOptions {
   readonly attribution: MessageAttribution;
   readonly clock: Clock;
   readonly transport: Transport;
-  /** The clients' requests in flight at the server. */
   readonly pending: PendingRequests;
   warn(text: string): void;
 }
 
 /** How long a user may take to answer, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
-/** Maximum number of open requests of one server. */
 const MAX_OPEN_REQUESTS = 32;
 
 /** The requests of one server to its clients, each from its arrival to its one response. */
 export class ServerRequests {
   readonly #options: ServerRequestsOptions;
-  /** The open requests by a key of their id, which the server has chosen. */
+  /** By the request id, which the server has chosen. */
   readonly #open = new Map<string | number, OpenServerRequest>();
 
   constructor(options: ServerRequestsOptions) {
     this.#options = options;
   }
 
-  /** Sends the request to the one client that it can belong to, or refuses it. */
+  /** Sends the request to the client that it belongs to, or refuses it. */
   handle(request: Request, origin: MessageOrigin): void {
     try {
       this.#send(request, origin);
@@ -201,7 +196,9 @@ export class ServerRequests {
     }
   }
 
-  /** A client's request has ended: ends the server's requests that came on its response stream. */
+  /**
+   * Ends the server's requests that came on the response stream of a client's request, because that request has ended.
+   */
   onRequestEnded(record: PendingRequest): void {
     // Most servers have no open request, and this method runs for each response.
     if (this.#open.size === 0) return;
@@ -211,7 +208,8 @@ export class ServerRequests {
   }
 
   /**
-   * A client's request was abandoned: ends the server's requests to clients that have no other request at the server.
+   * Ends server requests that have lost their reason: a client has abandoned a call and has no other call at the
+   * server.
    */
   onRequestCancelled(): void {
     for (const open of this.#open.values()) {
@@ -228,7 +226,7 @@ export class ServerRequests {
     this.#open.get(cancelled.key)?.cancel({ notification, ids: cancelled.ids });
   }
 
-  /** The connection has closed: cancels all open requests at the clients. */
+  /** Cancels all open requests at the clients, because the connection has closed. */
   close(): void {
     for (const open of this.#open.values())
       open.cancel(`Server "${this.#options.server}" has ended.`);
@@ -292,19 +290,19 @@ interface OpenServerRequestOptions extends Pick<
   ServerRequestsOptions,
   "server" | "clock" | "transport" | "pending"
 > {
-  /** The server's task that the request belongs to. */
   readonly task: Task | undefined;
-  /** The client whose calls wait for the answer, so that their deadlines are paused; undefined: not known. */
+  /** The client whose calls are paused while it answers; undefined if the client is not known. */
   readonly client: ClientChannel | undefined;
-  /** The client's request on whose response stream this one arrived. If known, only its deadline is paused while the client
-   * answers; otherwise those of all the client's requests to the server are. */
+  /**
+   * The client's request on whose response stream the server's request arrived. Then only this request's deadline is
+   * paused while the client answers; otherwise those of all the client's requests to the server.
+   */
   readonly record: PendingRequest | undefined;
-  /** The request came while calls of the client were in flight. */
+  /** Whether the request came while calls of the client were in flight. */
   readonly isDuringCalls: boolean;
   onEnd(): void;
 }
 
-/** An open request of the server. */
 class OpenServerRequest implements ServerRequest {
   readonly server: string;
   readonly method: ServerRequestContent["method"];
@@ -341,7 +339,7 @@ class OpenServerRequest implements ServerRequest {
 
   answer(outcome: Response["outcome"], body: Uint8Array): void {
     const { task } = this.#options;
-    // The client's result names the task by the hub's id; the server expects its own.
+    // The client's result contains the hub's id of the task; the server expects its own id.
     const result =
       task === undefined || outcome === "error"
         ? [body]
@@ -359,13 +357,13 @@ class OpenServerRequest implements ServerRequest {
       this.#options.transport.send(replaceRanges(notification, tokens, token));
   }
 
-  /** Cancels the request at the client; the server gets no response. */
+  /** Cancels the request at the client. The server gets no response. */
   cancel(reason: CancelReason): void {
     this.#cancelAtClient(reason);
     this.#finish(undefined);
   }
 
-  /** Cancels the request at the client; the server gets an error. */
+  /** Cancels the request at the client. The server gets an error. */
   endWithError(text: string): void {
     this.#cancelAtClient(text);
     this.fail(new HubError("notAsked", text, { server: this.server }));
@@ -381,8 +379,8 @@ class OpenServerRequest implements ServerRequest {
   }
 
   /**
-   * Pauses the deadline of the call on whose response stream the request came; if that is not known, of all calls of the
-   * client.
+   * Pauses the deadline of the call on whose response stream the request came. If that call is not known, pauses the
+   * deadlines of all calls of the client.
    */
   #setDeadlinesPaused(isPaused: boolean): void {
     if (this.record === undefined) this.#options.pending.setDeadlinesPaused(this.client, isPaused);

@@ -49,17 +49,17 @@ import type { Subscriptions } from "./subscriptions.ts";
 import type { ServerTasks } from "./tasks.ts";
 
 /**
- * Maximum number of retries of a request whose answer was lost, and the delay before the first retry, in ms; the delay
+ * How often a request is repeated after its answer was lost, and the delay before the first retry, in ms. The delay
  * doubles with each retry.
  */
 const MAX_RETRIES = 3;
 const FIRST_RETRY_DELAY = 100;
-/** Requests of a server are not answered while it has this many unread bytes, or more. */
+/** In bytes. While this much waits for the server to read it, its requests are not answered. */
 const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
 
 /**
- * Sends an idempotent request again when it was lost, over a transport that may lose single requests.
+ * Repeats an idempotent request after it was lost, over a transport that may lose single requests.
  * @throws what the last attempt throws, or the signal's reason
  */
 async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortSignal): Promise<T> {
@@ -73,34 +73,30 @@ async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortS
   }
 }
 
-/** Whether a request was not answered although the transport is still open. */
+/** Whether a request got no answer although the transport is still open. */
 function isLost(error: unknown): boolean {
   return (
     error instanceof HubError && (error.code === "notDelivered" || error.code === "answerLost")
   );
 }
 
-/** The options of a session. */
 export interface SessionOptions {
   readonly server: string;
   readonly transport: Transport;
-  /** The clients that use the session. */
   readonly clients: ConnectionClients;
   readonly clock: Clock;
-  /** The clients' subscriptions to the server's resources. */
   readonly subscriptions: Subscriptions;
-  /** The server's tasks, which clients' calls have created. */
+  /** The tasks that clients' calls have created at the server. */
   readonly tasks: ServerTasks;
   readonly events: SessionEvents;
 }
 
-/** What a session reports to its connection. */
 export interface SessionEvents {
-  /** The server's lists of these kinds may have changed. */
+  /** Called when the server's lists of these kinds may have changed. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   malformedOutput?(output: MalformedOutput): void;
-  /** The server demands another authorization. */
+  /** Called when the server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
 }
@@ -118,13 +114,12 @@ export class Session implements TransportEvents {
   readonly subscriptions: Subscriptions;
   readonly #serverRequests: ServerRequests;
   readonly #attribution: MessageAttribution;
-  /** The handshake once it is complete; the dialect is set with it. */
+  /** Set, together with the dialect, when the handshake is complete. */
   handshake: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
   negotiation: NegotiationResult | undefined;
-  /** Number of messages received, including errors that answer pings: when it grows, the server is alive. */
+  /** Number of messages received, including errors that answer pings. When it grows, the server is alive. */
   messageCount = 0;
-  /** Number of clients' requests sent, and the tool of the last one. */
   callCount = 0;
   lastTool: string | undefined;
   /** The cache hints of the server's last lists, if it sends them. */
@@ -132,7 +127,7 @@ export class Session implements TransportEvents {
   /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
   #pingId: number | undefined;
-  /** The faults of the server that were logged. */
+  /** The texts of faults that were already logged. */
   readonly #warned = new Set<string>();
 
   constructor(options: SessionOptions) {
@@ -153,7 +148,7 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * Opens the transport and does the handshake; `onTransportOpen` is called between the two.
+   * Opens the transport, calls `onTransportOpen`, and does the handshake.
    * @throws {HubError} handshakeFailed, or what the transport throws
    */
   async open(
@@ -165,7 +160,7 @@ export class Session implements TransportEvents {
     const { server, transport, clients, clock, events } = this.#options;
     await transport.open(this, signal);
     onTransportOpen();
-    // The specification forbids cancelling `initialize`: an aborted handshake request is only abandoned.
+    // The specification forbids cancelling `initialize`: if the handshake is aborted, the hub only stops waiting.
     const abandon = (id: number): void => void this.#pending.abandon(id);
     const result = await negotiate({
       ...plan,
@@ -207,7 +202,6 @@ export class Session implements TransportEvents {
     return this.#transport.adopt !== undefined;
   }
 
-  /** The era of the session. */
   get era(): Era {
     return this.#dialect?.era ?? "legacy";
   }
@@ -222,7 +216,6 @@ export class Session implements TransportEvents {
     return this.era === "modern" || this.#isRemote;
   }
 
-  /** Number of clients' requests in flight. */
   get inFlight(): number {
     return this.#pending.clientRequestCount;
   }
@@ -232,13 +225,13 @@ export class Session implements TransportEvents {
     return this.inFlight > 0 || this.tasks.clients.length > 0;
   }
 
-  /** Whether clients have subscriptions or modern tasks at the server: it must not be stopped as idle. */
+  /** Whether clients have subscriptions or modern tasks at the server: then the server must not be stopped as idle. */
   get isSubscribed(): boolean {
     return this.subscriptions.isUsed || this.tasks.isUsed;
   }
 
   /**
-   * Lists all items of a kind; empty if the server does not declare the kind.
+   * Lists all items of a kind. Returns none if the server does not declare the kind.
    * @throws {HubError} handshakeFailed at step `list`, or the error with which the transport closed
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
@@ -264,7 +257,7 @@ export class Session implements TransportEvents {
     return this.handshake?.features.has(feature) === true;
   }
 
-  /** Sends a ping; any answer increments `messageCount`. An unanswered ping is dropped. */
+  /** Sends a ping; any answer increments `messageCount`. An earlier ping without an answer is dropped. */
   ping(): void {
     if (this.#pingId !== undefined) this.#pending.abandon(this.#pingId);
     const { healthCheckMethod: pingMethod = Method.ping } = this.#dialect ?? {};
@@ -272,12 +265,11 @@ export class Session implements TransportEvents {
     this.#pingId = this.#pending.sendWithoutWaiting(pingMethod, params, this.#onPingFailed);
   }
 
-  /** A ping was answered with an error: the server is alive. */
+  /** An error that answers a ping also shows that the server is alive. */
   readonly #onPingFailed = ({ code }: HubError): void => {
     if (code === "serverRefused" || code === "serverFailed") this.messageCount++;
   };
 
-  /** Resolves when no client's request is in flight. */
   whenIdle(): Promise<void> {
     return this.#pending.whenIdle();
   }
@@ -286,7 +278,7 @@ export class Session implements TransportEvents {
     return this.#transport.vitals();
   }
 
-  /** Sends a client's request with a new id that the session allocates. @returns that id, for `cancel` */
+  /** Sends a client's request with a new id. @returns the id, for `cancel` */
   relay(record: PendingRequest, request: Request, { edits, tokens }: RequestRewrite): number {
     const id = this.#pending.nextId();
     this.callCount++;
@@ -297,14 +289,14 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * Sends an idempotent request of the hub's own; aborting the signal cancels it.
+   * Sends an idempotent request of the hub's own; aborting the signal cancels the request.
    * @throws the signal's reason, or {HubError} if the request is lost or the transport closes
    */
   sendRequest(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
     const send = () =>
       this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
-    // Over stdio, a request is lost only together with the session, so a retry is pointless.
+    // Over stdio a request is lost only if the session is lost, too, so a retry is pointless.
     return this.#isRemote ? retryLost(send, this.#options.clock, signal) : send();
   }
 
@@ -317,13 +309,13 @@ export class Session implements TransportEvents {
     this.#dialect?.unsubscribe(id, topic);
   }
 
-  /** Drops a request and notifies the server. Its record is not called any more. */
+  /** Drops a request and notifies the server. No method of its record is called any more. */
   cancel(id: number, reason: CancelReason = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayCreateTask(record) === true) this.tasks.onCallCancelled(id);
-    // Over HTTP, closing the response stream of a modern request cancels it. In the legacy era it does not, so a
-    // notification is sent.
+    // Over HTTP, the server takes the closing of a modern request's response stream as its cancellation. In the legacy
+    // era a notification is needed.
     const isImplied = this.#transport.hasStreams === true && this.era === "modern";
     if (!isImplied) this.#transport.send(buildCancelled(id, reason));
     this.#pending.abandon(id);
@@ -331,12 +323,11 @@ export class Session implements TransportEvents {
     this.#serverRequests.onRequestCancelled();
   }
 
-  /** A client has come, left or changed the log level that it wants. */
+  /** Called when a client has come, left or changed the log level that it wants. */
   updateLogLevel(): void {
     this.#dialect?.updateLogLevel();
   }
 
-  /** A client's roots have changed. */
   rootsChanged(notification: Notification): void {
     this.#dialect?.rootsChanged(notification);
   }
@@ -357,10 +348,7 @@ export class Session implements TransportEvents {
     return this.#transport.close();
   }
 
-  /**
-   * Handles a message of the server.
-   * @param sentRequest the request on whose response stream it arrived, where the transport knows
-   */
+  /** @param sentRequest the request on whose response stream the message arrived, if the transport has such streams */
   frame(message: Message, sentRequest?: SentRequest): void {
     this.messageCount++;
     switch (message.kind) {
@@ -391,7 +379,6 @@ export class Session implements TransportEvents {
     this.#options.events.malformedOutput?.(output);
   }
 
-  /** A message was too long to be read. */
   oversized(head: Buffer, tail: Buffer, size: number): void {
     this.messageCount++;
     const text = this.#pending.failOversized(head, tail, size);
@@ -402,15 +389,12 @@ export class Session implements TransportEvents {
     this.#options.events.challenged(challenge);
   }
 
-  /**
-   * Nothing to do: the data that the server has not read yet is limited where it is sent, for requests by
-   * `PendingRequests`, for answers by `#onRequest`.
-   */
+  /** Nothing to do: `PendingRequests` and `#onRequest` limit the data that the server has not read yet. */
   pressure(): void {}
 
   closed(cause: HubError): void {
     this.#fail(cause);
-    // Until the handshake is complete, the event is not needed: the request of the handshake fails with the cause.
+    // Not needed during the handshake: its request fails with the same cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 
@@ -424,16 +408,16 @@ export class Session implements TransportEvents {
     }
     if (id !== undefined) this.#pending.onLateResponse(id);
     this.tasks.onLateResponse(this, response);
-    // A response after a cancellation is normal; a response to no request is a fault of the server.
+    // A response after a cancellation is normal. A response to no request is a fault of the server.
     this.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }
 
   #onRequest(raw: Request, sentRequest: SentRequest | undefined): void {
-    // If a server keeps sending requests but reads no answers, the answers would pile up here.
+    // Otherwise the answers would pile up here if a server keeps sending requests without reading the answers.
     if (this.#transport.queued > MAX_QUEUED_BYTES) return;
     const { server } = this;
     if (this.era === "modern") {
-      // Modern servers must not send requests (2026-07-28). One that does gets an error, so that it does not wait.
+      // Modern servers must not send requests (2026-07-28). The error keeps such a server from waiting for an answer.
       const text = `Server "${server}" sent a request "${raw.method}", which its protocol revision does not have.`;
       const error = new HubError("methodNotFound", text, { server });
       this.#transport.send(buildError(raw.id, error.toRpc()));
@@ -455,7 +439,7 @@ export class Session implements TransportEvents {
         const progress = readProgress(notification);
         if (progress === undefined) return;
         const { id, tokens } = progress;
-        // The progress token of a call that became a task remains valid until the task ends.
+        // If a call became a task, the progress token of the call is valid until the task ends.
         (this.#pending.get(id) ?? this.tasks.byCall(id))?.onProgress(notification, tokens);
         return;
       }
@@ -498,8 +482,8 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * The message, in which the hub's id replaces the server's id of a task that it names; and its origin: this task, and
-   * the request on whose stream the message arrived.
+   * Finds the task that the message names, and the request on whose stream the message arrived. In the returned
+   * message, the hub's id replaces the server's id of the task.
    */
   #originOf<M extends Notification | Request>(
     raw: M,
@@ -514,14 +498,13 @@ export class Session implements TransportEvents {
     return this.#dialect?.withoutSubscriptionId(notification) ?? notification;
   }
 
-  /** Logs a fault once per text: a server that has a fault usually repeats it. */
+  /** Logs each text once, because a server with a fault usually repeats it. */
   #warnOnce(text: string): void {
     if (this.#warned.has(text)) return;
     this.#warned.add(text);
     this.log("warn", "stdout", text);
   }
 
-  /** Fails all pending requests, tasks and subscriptions. */
   #fail(cause: HubError): void {
     this.#dialect?.close();
     this.#pending.fail(cause);

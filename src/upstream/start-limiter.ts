@@ -1,12 +1,12 @@
 import type { Clock } from "../base/clock.ts";
 
 /**
- * After this time, in ms, a start releases its slot even if it has not ended: most of its CPU load is over by then, and
- * a server that hangs or downloads must not delay the others.
+ * In ms. After this time a start releases its slot even if it goes on: most of its CPU load is over, and a server that
+ * hangs or downloads must not delay the others.
  */
 const SLOT_LIMIT = 10_000;
 
-/** Limits how many servers start at a time; a semaphore, first come, first served. */
+/** Limits how many servers start at the same time. Slots are given in the order of the requests. */
 export class StartLimiter {
   readonly #clock: Clock;
   #limit: number;
@@ -18,15 +18,15 @@ export class StartLimiter {
     this.#clock = clock;
   }
 
-  /** Maximum number of concurrent starts. If it is raised, waiting starts get their slots at once. */
+  /** Maximum number of concurrent starts. When it is raised, waiting starts get the new slots at once. */
   set limit(limit: number) {
     this.#limit = limit;
     this.#startQueued();
   }
 
   /**
-   * Waits for a slot. @returns a function that releases the slot; it is released after `SLOT_LIMIT`, too @throws the
-   * signal's reason
+   * Waits for a slot. The slot is released after `SLOT_LIMIT`, or earlier by the returned function.
+   * @throws the signal's reason
    */
   async acquire(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
@@ -45,8 +45,8 @@ export class StartLimiter {
   }
 
   /**
-   * Resolves when `#startQueued` gives this caller a slot. It counts the slot as taken at once, so that nobody else
-   * gets it before the caller runs.
+   * Resolves when `#startQueued` gives this caller a slot. `#startQueued` counts the slot as taken at once, so that
+   * nobody else gets it before the caller runs.
    */
   #waitForSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {

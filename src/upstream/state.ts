@@ -7,15 +7,15 @@ import type { AuthorizationProgress } from "../transport/http/target.ts";
 import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
 
-/** Whether no further attempt of the series follows this one. */
+/** Whether no further attempt follows this one. */
 export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number): boolean {
   return policy === "none" || (maxAttempts > 0 && attempt >= maxAttempts);
 }
 
-/** After this many attempts of a series, the delay is at least `pause` ms: nothing may restart in a tight loop. */
+/** From this attempt on, the delay is at least `pause` ms, so that nothing restarts in a tight loop. */
 const MIN_PAUSE = { attempts: 10, pause: 1000 };
 
-/** The delay after an attempt of a series, in ms. @param random 0…1: the share of the jitter that is subtracted */
+/** Returns the delay after an attempt, in ms. @param random 0…1: how much of the jitter is subtracted */
 export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
   const minDelay = attempt < MIN_PAUSE.attempts ? 0 : MIN_PAUSE.pause;
   if (reconnect.policy !== "exponential") return minDelay;
@@ -25,12 +25,12 @@ export function delayAfter(attempt: number, reconnect: Reconnect, random: number
 }
 
 /**
- * The state of a connection: a union that one pure function (`step`) changes. `S` is the session of an open connection.
- * `attempt` counts the attempts of a series, from 1; a connection that has proved stable starts a new series (0).
+ * The state of a connection, which only the pure function `step` changes. `S` is the type of the session. `attempt`
+ * counts the attempts since the connection was last stable, from 1; it is 0 while the connection is stable.
  */
 export type State<S> = StoppedState | Authenticating<S> | Connected<S> | Stopping;
 
-/** The states in which no process or session is open; they may follow `Stopping`. */
+/** The states without a process or session. They may follow `Stopping`. */
 export type StoppedState =
   | { readonly at: "idle" }
   | Connecting
@@ -39,7 +39,8 @@ export type StoppedState =
   | { readonly at: "disconnected" };
 
 /**
- * `lateSince`: when the attempt began, in ms of the clock; set once the attempt has taken longer than `connectTimeout`.
+ * `lateSince`: when the attempt began, in ms of the clock; set only if the attempt has taken longer than
+ * `connectTimeout`.
  */
 export interface Connecting {
   readonly at: "connecting";
@@ -47,7 +48,7 @@ export interface Connecting {
   readonly lateSince?: number;
 }
 
-/** Waits for the next attempt. `retryAt` is in ms of the clock; `maxAttempts` is 0 for no limit. */
+/** Waiting for the next attempt. `retryAt` is in ms of the clock; `maxAttempts` is 0 for no limit. */
 export interface Reconnecting {
   readonly at: "reconnecting";
   readonly attempt: number;
@@ -57,8 +58,8 @@ export interface Reconnecting {
 }
 
 /**
- * `session` is set if the connection stays open meanwhile: its authorization has expired, and running calls are not
- * dropped.
+ * `session` is set if the authorization of an open connection has expired. The connection stays open, so that running
+ * calls are not dropped.
  */
 export interface Authenticating<S> {
   readonly at: "authenticating";
@@ -67,31 +68,34 @@ export interface Authenticating<S> {
   readonly session: S | undefined;
 }
 
-/** The session is open. `since`: since when, in ms of the clock. */
+/** The session is open. `since` is in ms of the clock. */
 export interface Connected<S> {
   readonly at: "connected";
   readonly session: S;
   readonly since: number;
   readonly attempt: number;
-  /** Whether the server responds. One that does not respond but has calls in flight may only be busy. */
+  /** Whether the server responds to health checks. If it does not, but has calls in flight, it may only be busy. */
   readonly responsive: boolean;
 }
 
-/** Lasts until the old process has ended, so that two processes of a server never run at once. */
+/**
+ * The old process is ending. Until it has ended no new one is started, so that two processes of a server never run at
+ * once.
+ */
 export interface Stopping {
   readonly at: "stopping";
   readonly next: StoppedState;
 }
 
-/** The inputs of `step` besides state and signal. `now` is in ms of the clock; `random` is from 0 to 1. */
+/** What `step` needs besides state and signal. `now` is in ms of the clock; `random` is from 0 to 1. */
 export interface StepEnvironment {
   readonly now: number;
   readonly random: number;
   readonly policy: Reconnect;
   readonly goal: Goal;
   /**
-   * The server is remote, so it may be back at once: after a connection of at least `MIN_UPTIME` ms it is retried
-   * without delay.
+   * Whether the server is remote. After a connection of at least `MIN_UPTIME` ms, a remote server is tried again
+   * without delay, because it may be back at once.
    */
   readonly isRemote: boolean;
 }
@@ -101,9 +105,9 @@ export interface StepResult<S> {
   readonly effects: readonly Effect[];
 }
 
-/** How long a connection must last, in ms, for its loss to start a new series of attempts. */
+/** After this time, in ms, a connection is stable: when it is lost, attempts are counted anew. */
 const STABLE_AFTER = 30_000;
-/** How long a remote connection must have lasted, in ms, to be retried without delay. */
+/** How long a remote connection must have lasted, in ms, to be tried again without delay. */
 const MIN_UPTIME = 1000;
 
 const OPEN: Effect = { kind: "open" };
@@ -114,7 +118,9 @@ const IDLE: StoppedState = { at: "idle" };
 const DISCONNECTED: StoppedState = { at: "disconnected" };
 const FIRST: StoppedState = { at: "connecting", attempt: 1 };
 
-/** The next state and the effects of the move. A signal without meaning in a state returns the same state. */
+/**
+ * Returns the next state and the effects of the transition. Returns the same state if the signal has no meaning in it.
+ */
 export function step<S>(
   state: State<S>,
   signal: Signal<S>,
@@ -262,7 +268,7 @@ function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   }
 }
 
-/** The next state if "start" arrives while the old process is being stopped: the delay before the retry is skipped. */
+/** Returns the state that follows `Stopping` after "start" has arrived: the delay before the retry is skipped. */
 function resume(next: StoppedState): StoppedState {
   return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
 }
@@ -283,7 +289,7 @@ function authenticate<S>(attempt: number, session: S | undefined): StepResult<S>
   return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
 }
 
-/** The state after an attempt or a connection has failed: `failed` if a retry cannot help or none is left. */
+/** Returns the state after a failed attempt or a lost connection: `failed` if a retry cannot help or none is left. */
 function afterLoss(
   attempt: number,
   cause: HubError,
@@ -293,7 +299,7 @@ function afterLoss(
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
   if (!cause.properties.retryable) return { at: "failed", attempt, cause };
-  // There is no retry with goal "onDemand": the server is not needed before the next call, which starts it.
+  // With goal "onDemand" there is no retry: the next call starts the server.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
   const retryAt = retriesAtOnce ? now : now + delayAfter(attempt, policy, random);
@@ -312,16 +318,16 @@ function to<S>(state: State<S>, ...effects: Effect[]): StepResult<S> {
 export type Signal<S> =
   /** Start the server: the hub starts, or a call needs it. */
   | { readonly kind: "start" }
-  /** Stop the server; it stays down until it is started. */
+  /** Stop the server. It stays down until it is started. */
   | { readonly kind: "stop" }
-  /** Restart the server, whatever its state; a running attempt goes on. */
+  /** Restart the server, whatever its state. A running attempt goes on. */
   | { readonly kind: "reconnect" }
   /** Give up the running attempt, or the delay before the next one. */
   | { readonly kind: "cancel" }
   /** The attempt succeeded. */
   | { readonly kind: "opened"; readonly session: S }
   /**
-   * The attempt has taken longer than `connectTimeout` and goes on, but calls no longer wait for it. `since`: when it
+   * The attempt has taken longer than `connectTimeout`. It goes on, but calls no longer wait for it. `since`: when it
    * started, in ms of the clock. `reason`: the error for the calls that waited.
    */
   | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
@@ -329,16 +335,16 @@ export type Signal<S> =
   | { readonly kind: "challenged" }
   | { readonly kind: "progressed"; readonly progress: AuthorizationProgress }
   | { readonly kind: "authorized" }
-  /** No authorization was obtained; a session that works without it goes on. */
+  /** No authorization was obtained. A session that works without it goes on. */
   | { readonly kind: "denied"; readonly cause: HubError }
   /**
    * The attempt failed, the open connection ended, or no authorization was obtained after a 401.
-   * `cause.properties.retryable` decides whether to retry.
+   * `cause.properties.retryable` decides whether there is a retry.
    */
   | { readonly kind: "lost"; readonly cause: HubError }
   | { readonly kind: "unresponsive" }
   | { readonly kind: "responsive" }
-  /** The connection has lasted long enough for its next loss to start a new series. */
+  /** The connection has lasted for `STABLE_AFTER`. */
   | { readonly kind: "stable" }
   /** The old process has ended. */
   | { readonly kind: "drained" }
@@ -347,12 +353,14 @@ export type Signal<S> =
   /** The server was unused for its idle time. */
   | { readonly kind: "idleTimeout" };
 
-/** What the owner of the state must do after a step. A timer is cancelled when its state ends. */
+/** What the connection must do after a step. A timer is cancelled when its state ends. */
 export type Effect =
   | { readonly kind: "open" }
-  /** Close the attempt or its session, and signal `drained` when the process has ended. */
+  /** Close the attempt or its session. Send `drained` when the process has ended. */
   | { readonly kind: "close" }
-  /** Close the attempt unless its session is open; obtain authorization; signal `authorized`, `denied` or `lost`. */
+  /**
+   * Close the attempt unless its session is open, and obtain authorization. Then send `authorized`, `denied` or `lost`.
+   */
   | { readonly kind: "authorize" }
   /** Set a timer that sends `signal` at the time `at`, in ms of the clock. */
   | { readonly kind: "arm"; readonly signal: "due" | "stable"; readonly at: number };
@@ -361,15 +369,13 @@ export type Effect =
 export interface StateMove {
   readonly server: string;
   readonly client: string | undefined;
-  /** The connection's key: identifies it among the connections to the same server. */
+  /** Identifies the connection among the connections to the same server. */
   readonly connection: string;
   readonly before: State<Session>;
   readonly state: State<Session>;
-  /** The error that caused the transition, if one did. */
   readonly cause: HubError | undefined;
 }
 
-/** The state event to emit for a transition. */
 export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
   const { server, client, connection, before, state, cause } = move;
   const next = stateAfterStop(state);
@@ -390,12 +396,12 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
   };
 }
 
-/** Raises the alert that a transition calls for, or clears the alerts that it ends. */
+/** Raises the alert that a transition calls for, or clears the alerts that are no longer true. */
 export function updateAlerts(move: StateMove, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
   if (state.at === "connected") {
-    // Alerts are cleared even if there is a cause: after a refused step-up authorization (403) the connection works as
-    // before.
+    // Alerts are cleared even if there is a cause: if the server has asked for more scopes (403) and did not get them,
+    // the connection still works as before.
     alerts.clear(server, CONNECTION_ALERTS, connection);
     return;
   }
@@ -416,7 +422,7 @@ export function updateAlerts(move: StateMove, alerts: Alerts): void {
     return;
   }
   const isOver = state.at === "disconnected" || state.at === "idle";
-  // A server with goal "onDemand" becomes idle after a failure, too; its alert stays.
+  // A failed server with goal "onDemand" becomes idle after it has stopped; its alert stays.
   const isStopCompleted = before.at === "stopping" && state.at === "idle";
   if (isOver && !isStopCompleted) alerts.clear(server, CONNECTION_ALERTS, connection);
 }
@@ -433,24 +439,23 @@ const CONNECTION_ALERTS: readonly AlertKind[] = [
   "authExpired",
 ];
 
-/** The session of a state that has one. */
 export function sessionOf(state: State<Session>): Session | undefined {
   return "session" in state ? state.session : undefined;
 }
 
-/** The state that follows once a stop has ended; any other state is returned as it is. */
+/** If the connection is stopping, returns the state that follows; otherwise the state itself. */
 export function stateAfterStop(state: State<Session>): State<Session> | StoppedState {
   return state.at === "stopping" ? state.next : state;
 }
 
-/** When the running attempt began, in ms of the clock, if it has taken longer than `connectTimeout`; else undefined. */
+/** Returns when the running attempt began, in ms of the clock, if it has taken longer than `connectTimeout`. */
 export function lateSince(state: State<Session>): number | undefined {
   return state.at === "connecting" ? state.lateSince : undefined;
 }
 
 /**
- * Whether the connection has failed until a user acts. Missing authorization does not count: the next call may still
- * obtain it.
+ * Whether the connection has failed until a user acts. Missing authorization does not count, because the next call may
+ * still obtain it.
  */
 export function hasFailed(state: State<Session>): boolean {
   return state.at === "failed" && state.cause.code !== "unauthorized";
@@ -460,7 +465,7 @@ export function causeOfState(state: State<Session>): HubError | undefined {
   return "cause" in state ? state.cause : undefined;
 }
 
-/** When the next attempt is due, in ms since the epoch; undefined unless reconnecting. */
+/** Returns when the next attempt is due, in ms since the epoch; undefined unless reconnecting. */
 export function retryTimeOf(state: State<Session>, clock: Clock): number | undefined {
   if (state.at !== "reconnecting") return undefined;
   return Math.round(Date.now() + state.retryAt - clock.now());

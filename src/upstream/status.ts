@@ -7,8 +7,8 @@ import type { AuthorizationProgress, HttpTransportKind } from "../transport/http
 import type { StrayOutput } from "./stray-output.ts";
 
 /**
- * The goal of a server. `up`: it is to run; `onDemand`: it is to run when it is called (lazy servers, and those stopped
- * because they were idle); `down`: it is not to run, even if it is called.
+ * Whether a server should run. `up`: always; `onDemand`: when a call needs it (lazy servers, and those stopped because
+ * they were idle); `down`: never, even if it is called.
  */
 export type Goal = "up" | "onDemand" | "down";
 
@@ -22,56 +22,58 @@ export interface PeerInfo {
 
 /** The status of one connection. Durations are in ms; times of day are in ms since the epoch. */
 export interface ConnectionStatus {
-  /** The client's id, if the server is not shared. */
+  /** Undefined if clients share the server. */
   readonly client: string | undefined;
   readonly state: StateName;
-  /** The number of the current or last attempt, counted in its series of attempts. */
+  /** The number of the current or last attempt, counted since the connection was last stable. */
   readonly attempt: number | undefined;
   readonly retryAt: number | undefined;
-  /** Duration of the start so far, in ms, once it exceeds `connectTimeout`: calls no longer wait for it. */
+  /**
+   * Duration of the running attempt, in ms; set only if it exceeds `connectTimeout`. Then calls no longer wait for the
+   * attempt.
+   */
   readonly late?: number;
   /** Whether the server responds to health checks; undefined unless connected. */
   readonly responsive: boolean | undefined;
-  /** Streamable HTTP, or HTTP with SSE; undefined for stdio, or if not connected. */
+  /** Which HTTP transport is used; undefined for stdio, or if not connected. */
   readonly way: HttpTransportKind | undefined;
-  /** The progress of a running authorization. */
   readonly progress: AuthorizationProgress | undefined;
-  /** Why the server is not connected, if a failure is the reason. */
+  /** The failure because of which the server is not connected. */
   readonly cause: HubError | undefined;
   /** The last error, even if the server has connected since. */
   readonly lastError: HubError | undefined;
-  /** Name and version of the connected server, or else of the last one. */
+  /** Name and version of the connected server, or of the last one that was connected. */
   readonly peer: PeerInfo | undefined;
-  /** Whether the listing that is shown was saved or read from the server; undefined: no listing is known. */
+  /** Whether the listing was saved earlier or read from the server; undefined if no listing is known. */
   readonly listing: "snapshot" | "server" | undefined;
-  /** When the listing was saved, in ms since the epoch; absent if it was not read from a snapshot. */
+  /** When the listing was saved, in ms since the epoch; absent unless it was read from a snapshot. */
   readonly listedAt?: number;
-  /** Number of items that the server lists, before filters; undefined: no listing is known. */
+  /** Numbers of the items that the server lists, before filters; undefined if no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
   /** Duration of the last successful start, including the first listing, in ms. */
   readonly startDuration: number | undefined;
-  /** Number of calls sent to the server, and of those not answered yet. */
+  /** Number of calls sent to the server, and number of those not answered yet. */
   readonly calls: number;
   readonly inFlight: number;
-  /** The tool that was called last, by the server's own name. */
+  /** The server's own name of the tool that was called last. */
   readonly lastTool: string | undefined;
-  /** Lines of the server's stdout that were not messages, over all its connections; absent: none. */
+  /** Lines on the server's stdout that were not messages, from all its connections; absent if there were none. */
   readonly strayOutput?: StrayOutput;
 }
 
 /** The status of one server of the manifest. */
 export interface ServerStatus {
   readonly server: string;
-  /** undefined: not known, because the server's table in the manifest is invalid. */
+  /** Undefined if the server's table in the manifest is invalid. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
-  /** A shared connection, or one connection per client; empty until a client has needed the server. */
+  /** One shared connection, or one for each client; empty until a client has needed the server. */
   readonly connections: readonly ConnectionStatus[];
 }
 
-/** The status of a server that is not started because its table in the manifest is invalid. */
+/** Returns the status of a server that is not started because its table in the manifest is invalid. */
 export function invalidStatus(spec: InvalidServer): ServerStatus {
   const cause = invalidError(spec);
   const connection: ConnectionStatus = {
@@ -98,8 +100,8 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
 }
 
 /**
- * The servers with a working connection, those still starting, and those whose connections have all failed, with the
- * cause.
+ * The servers with a working connection, those that are still starting, and those whose connections have all failed,
+ * with the cause.
  */
 export interface SettledServers {
   readonly connected: readonly string[];
@@ -121,7 +123,7 @@ export function settledServersOf(servers: readonly ServerStatus[]): SettledServe
   return { connected, late, failed };
 }
 
-/** Why none of a server's connections can be used. */
+/** Says why none of a server's connections can be used. */
 export function unavailableReasonOf(
   server: string,
   connections: readonly ConnectionStatus[],

@@ -6,38 +6,37 @@ import type { Notification } from "../jsonrpc/message.ts";
 import { readResourceUpdated } from "../protocol/notifications.ts";
 import type { Session } from "./session.ts";
 
-/** A subscriber to a resource. */
 export interface Subscriber {
-  /** Identifies the client: a client with several subscriptions that match is notified only once per change. */
+  /** Identifies the client. A client is notified only once of a change, even if several of its subscriptions match. */
   readonly client: object;
   /**
-   * The resource `uri` has changed. `notice` is the server's notification with the ranges of the URI in it; without it,
-   * the resource may have changed, because notifications may have been missed.
+   * Called when the resource `uri` has changed. `notice` is the server's notification, with the ranges of the URI in
+   * it. Without `notice` it is not certain that the resource has changed: notifications may have been missed.
    */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
-  /** The connection is no longer used: the subscriber has to ask the pool for the one that replaces it. */
+  /** Called when the connection is no longer used: the subscriber must ask the pool for the one that replaces it. */
   onRetired(): void;
 }
 
-/** The characters with which the rest of a sub-resource's URI may begin. */
+/** After a resource's URI, one of these characters begins the rest of a sub-resource's URI. */
 const SUB_RESOURCE_STARTS = "/?#";
 
 interface ResourceSubscription {
   readonly subscribers: Set<Subscriber>;
-  /** The server has accepted the subscription. */
+  /** Whether the server has accepted the subscription. */
   isAccepted: boolean;
 }
 
 export interface SubscriptionsOptions {
   readonly clock: Clock;
-  /** Maximum time for the server's answer, in ms. */
+  /** Returns the time limit for the server's answer, in ms. */
   timeout(): number;
   warn(text: string): void;
 }
 
 /**
- * The clients' subscriptions to resources of one server, by the server's URIs. Outlives sessions. All clients that
- * subscribe to a resource share one subscription at the server.
+ * The clients' subscriptions to resources of one server, by the server's URIs. Survives the end of a session. Clients
+ * that subscribe to the same resource share one subscription at the server.
  */
 export class Subscriptions {
   readonly #options: SubscriptionsOptions;
@@ -48,12 +47,12 @@ export class Subscriptions {
     this.#options = options;
   }
 
-  /** Whether clients have subscriptions, so that the server must not be stopped as idle. */
+  /** Whether clients have subscriptions: then the server must not be stopped as idle. */
   get isUsed(): boolean {
     return this.#entries.size > 0;
   }
 
-  /** Adds a subscriber. @returns whether the server has already confirmed the subscription */
+  /** @returns whether the server has already confirmed the subscription */
   add(uri: string, subscriber: Subscriber): boolean {
     const entry = this.#entries.get(uri) ?? { subscribers: new Set(), isAccepted: false };
     this.#entries.set(uri, entry);
@@ -61,16 +60,13 @@ export class Subscriptions {
     return entry.isAccepted;
   }
 
-  /** The server has confirmed the subscription. */
+  /** Called when the server has confirmed the subscription. */
   accept(uri: string): void {
     const entry = this.#entries.get(uri);
     if (entry !== undefined) entry.isAccepted = true;
   }
 
-  /**
-   * Removes a subscriber. After the last one, unsubscribes at the server, unless the server has refused the
-   * subscription.
-   */
+  /** Removes a subscriber. The last one unsubscribes at the server, unless the server has refused the subscription. */
   remove(uri: string, subscriber: Subscriber, isRefused: boolean): void {
     const entry = this.#entries.get(uri);
     if (entry?.subscribers.delete(subscriber) !== true || entry.subscribers.size > 0) return;
@@ -81,7 +77,7 @@ export class Subscriptions {
   }
 
   /**
-   * A new session is open: subscribes to everything again and notifies all subscribers, as changes may have been
+   * Subscribes to everything again over a new session, and notifies all subscribers, because changes may have been
    * missed.
    */
   attach(session: Session): void {
@@ -94,14 +90,14 @@ export class Subscriptions {
     for (const entry of this.#entries.values()) entry.isAccepted = false;
   }
 
-  /** The connection is no longer used: all subscribers ask the pool for the one that replaces it. */
+  /** Makes all subscribers ask the pool for another connection, because this one is no longer used. */
   retire(): void {
     const subscribers = [...this.#entries.values()].flatMap((entry) => [...entry.subscribers]);
     this.#entries.clear();
     for (const subscriber of subscribers) subscriber.onRetired();
   }
 
-  /** The server announces a change of a resource: one with subscribers, or a sub-resource of one. */
+  /** Notifies the subscribers of a changed resource, and those of the resources that contain it. */
   onUpdated(notification: Notification): void {
     const found = readResourceUpdated(notification);
     if (found === undefined) return;
@@ -118,7 +114,7 @@ export class Subscriptions {
     for (const { subscriber } of notified.values()) subscriber.updated(uri, { notification, uris });
   }
 
-  /** Changes may have been missed: notifies all subscribers. */
+  /** Notifies all subscribers, because changes may have been missed. */
   onGap(): void {
     for (const [uri, { subscribers }] of this.#entries) {
       for (const subscriber of subscribers) subscriber.updated(uri);

@@ -33,53 +33,51 @@ import type { Session } from "./session.ts";
 import type { ClientView } from "./view.ts";
 
 /**
- * `any`: maximum time for which a modern task is kept; `ended`: maximum time after its end if the server gives no
- * `ttl`; in ms.
+ * In ms. `any`: how long a modern task is kept at most; `ended`: how long a task is kept after its end if the server
+ * gives no `ttl`.
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
-/**
- * Tolerance for the `ttl` of a task, in ms: servers count it from the task's creation, clients from when they learn of
- * it.
- */
+/** In ms. Servers count the `ttl` from the task's creation, but clients learn of the task later: this much is added. */
 const TTL_TOLERANCE = 60_000;
 
-/** The client and the call that a task was created for. */
+/** What a task was created for. */
 export interface TaskOrigin {
   readonly client: ClientChannel;
-  /** The catalog and the connections of the client. */
   readonly view: ClientView;
   readonly route: Route;
-  /** The client's progress token, byte for byte, if it gave one. */
+  /** The original bytes of the client's progress token, if there is one. */
   readonly token: Piece | undefined;
-  /** The connection over which the task was created. */
   readonly connection: Connection;
-  /** 1-based sequence number among the client's tasks; the cursor of `tasks/list`. */
+  /** Counts the client's tasks, from 1; the cursor of `tasks/list`. */
   readonly sequence: number;
-  /** When the task was created, in ms of the clock. */
+  /** In ms of the clock. */
   readonly createdAt: number;
-  /** The session has ended: a legacy task that ran in it is lost, and so is the result of one that had ended. */
+  /**
+   * Called when the session has ended. A legacy task that was running in it is lost, and so is the result of one that
+   * had ended.
+   */
   onLost(task: Task, cause: HubError): void;
 }
 
 /**
- * A task of a server, created for a client's call. It has two ids: the server's, and the hub's, under which the client
- * knows it, so that two servers may use equal ids, or one server the same id after a restart.
+ * A task of a server, created for a client's call. It has two ids: the server's own, and the hub's, which the client
+ * uses. So ids of several servers, or of one server after a restart, may be equal without harm.
  *
  * A legacy task (2025-11-25) ends with its session. A modern one (the tasks extension) may outlive it; the client polls
- * it.
+ * the task.
  */
 export class Task implements OpenTask {
   readonly era: Era;
   readonly id: string;
   readonly remoteId: string;
   readonly origin: TaskOrigin;
-  /** The session that created it. */
+  /** The session in which the task was created. */
   readonly session: Session;
-  /** The connection that its requests go to. */
+  /** The connection for requests about the task. */
   connection: Connection;
-  /** Whether its status is terminal. */
+  /** Whether the task's status is final. */
   isOver = false;
-  /** When it is forgotten, in ms of the clock. */
+  /** When the hub forgets the task, in ms of the clock. */
   expiresAt = Infinity;
   /** The error that ended the session of a legacy task. */
   lostCause: HubError | undefined;
@@ -88,7 +86,8 @@ export class Task implements OpenTask {
   /** @param now ms of the clock */
   constructor(session: Session, remoteId: string, status: TaskStatus, origin: TaskOrigin) {
     this.era = session.era;
-    // Over HTTP, the id of a modern task may be the only proof that it belongs to this client.
+    // Must be unguessable: over HTTP, the id of a modern task may be the only proof that the task belongs to the
+    // client.
     this.id = this.era === "modern" ? randomToken() : crypto.randomUUID();
     this.remoteId = remoteId;
     this.session = session;
@@ -102,7 +101,7 @@ export class Task implements OpenTask {
     return this.session.server;
   }
 
-  /** The server has reported the task's status. @param now ms of the clock */
+  /** Adopts the status that the server has reported. @param now ms of the clock */
   update(status: TaskStatus, now: number): void {
     const hasEnded = status.isOver && !this.isOver;
     this.isOver ||= status.isOver;
@@ -115,17 +114,17 @@ export class Task implements OpenTask {
     else if (hasEnded) this.expiresAt = Math.min(end, now + MAX_AGE.ended);
   }
 
-  /** Edits that replace the server's id by the hub's. */
+  /** Returns edits that replace the server's id by the hub's. */
   toOwnId(...references: readonly (TaskReference | undefined)[]): Edit[] {
     return replaceTaskId(references, this.remoteId, this.id);
   }
 
-  /** Edits that replace the hub's id by the server's. */
+  /** Returns edits that replace the hub's id by the server's. */
   toRemoteId(...references: readonly (TaskReference | undefined)[]): Edit[] {
     return replaceTaskId(references, this.id, this.remoteId);
   }
 
-  /** A message of the server about this task, with the hub's id. */
+  /** Returns a message of the server about this task with the hub's id in it. */
   withOwnId<M extends Notification | Request>(message: M): M {
     return applyMessageEdits(message, this.toOwnId(...readTaskReferences(message)));
   }
@@ -136,15 +135,15 @@ export class Task implements OpenTask {
     client.notify(this.server, replaceRanges(notification, tokens, token));
   }
 
-  /** Forwards a `notifications/tasks/status` of a legacy server. */
+  /** Forwards a legacy server's `notifications/tasks/status` to the client. */
   onStatus(notification: Notification): void {
     this.isOver ||= readTaskStatus(paramsOf(notification)).isOver;
     this.origin.client.notify(this.server, bytesOf(notification));
   }
 
   /**
-   * The session has ended. A legacy task is reported to its client as failed, unless it had ended. A modern server may
-   * keep the task beyond its own end: `tasks/get` shows whether it did.
+   * Handles the end of the session. A legacy task is lost and reported to the client as failed, unless it had already
+   * ended. A modern server may keep the task; the next `tasks/get` shows whether it did.
    */
   onSessionLost(cause: HubError): void {
     if (this.era === "modern") return;
@@ -164,7 +163,7 @@ export class Task implements OpenTask {
     connection.tasks.add(this);
   }
 
-  /** The lost task in the form of a result of `tasks/get`. */
+  /** The lost task as `tasks/get` would return it. */
   toTaskJson(): object {
     const { createdAt, ttl = null } = this.#status;
     const now = new Date().toISOString();
@@ -179,58 +178,61 @@ export class Task implements OpenTask {
   }
 }
 
-/** A task that has not ended: its server must not be stopped as idle. */
+/** A modern task that has not ended. While there is one, the server must not be stopped as idle. */
 export interface OpenTask {
-  /** The server is gone, and the task may be lost. */
+  /** Called when the session has ended, and the task may be lost. */
   onSessionLost(cause: HubError): void;
-  /** The connection is no longer used: the pool knows the one that replaces it, at which the task may go on. */
+  /**
+   * Called when the connection is no longer used. The task may go on at the connection that replaces it, which the pool
+   * knows.
+   */
   onRetired(): void;
 }
 
-/** Is notified when the server sends a notification about a modern task. */
+/** Receives the server's notifications about a modern task. */
 export interface TaskWatcher {
   onNotification(notification: Notification): void;
-  /** The connection is no longer used: the watcher has to ask the pool for the one that replaces it. */
+  /** Called when the connection is no longer used: the watcher must ask the pool for the one that replaces it. */
   onRetired(): void;
 }
 
-/** A created task, and the server's response with the task id replaced by the hub's. */
+/** A created task, and the server's response with the hub's id of the task. */
 export interface CreatedTask {
   readonly task: Task;
   readonly response: Response;
 }
 
 const NEVER_ABORTED = new AbortController().signal;
-/** Maximum number of remembered cancelled calls: the server may still create a task for them. */
+/** Limit of cancelled calls that are remembered because the server may still create a task for them. */
 const MAX_CANCELLED_CALLS = 256;
 
-/** The tasks of one server, by the server's ids, over all sessions of one connection. */
+/** The tasks of one server, over all sessions of one connection. */
 export class ServerTasks {
-  /** The legacy tasks, by the ids that the server's messages contain. */
+  /** The legacy tasks by the server's ids. */
   readonly #byRemoteId = new Map<string, Task>();
-  /** The legacy tasks by the ids of the calls that created them; these ids are the calls' progress tokens. */
+  /** The legacy tasks by the ids of the calls that created them. These ids are also the calls' progress tokens. */
   readonly #byCall = new Map<number, Task>();
-  /** The ids of the session's calls that were cancelled and may still create a task. */
+  /** The ids of cancelled calls for which the server may still create a task. */
   readonly #cancelledCalls = new Set<number>();
   /** The modern tasks that have not ended and that a client, or the hub for a client, polls. */
   readonly #open = new Set<OpenTask>();
-  /** The watchers of modern tasks. */
+  /** By the server's id of the modern task. */
   readonly #watchers = new Map<string, Set<TaskWatcher>>();
   #session: Session | undefined;
 
-  /** Whether modern tasks need the server, so that it must not be stopped as idle. */
+  /** Whether there are open or watched modern tasks: then the server must not be stopped as idle. */
   get isUsed(): boolean {
     return this.#open.size > 0 || this.#watchers.size > 0;
   }
 
-  /** The clients of the legacy tasks that have not ended. */
+  /** The clients with legacy tasks that have not ended. */
   get clients(): readonly ClientChannel[] {
     if (this.#byRemoteId.size === 0) return [];
     const open = [...this.#byRemoteId.values()].filter(({ isOver }) => !isOver);
     return open.map(({ origin }) => origin.client);
   }
 
-  /** The legacy task that a message of the server is about or belongs to. */
+  /** Returns the legacy task that a server's message names. */
   taskOfMessage(message: Notification | Request): Task | undefined {
     if (this.#byRemoteId.size === 0) return undefined;
     for (const reference of readTaskReferences(message)) {
@@ -240,12 +242,12 @@ export class ServerTasks {
     return undefined;
   }
 
-  /** The legacy task that a progress token belongs to. */
+  /** Returns the legacy task that a progress token belongs to. */
   byCall(id: number): Task | undefined {
     return this.#byCall.get(id);
   }
 
-  /** Adds the task that a call has created, according to the response. @returns undefined if it has created none */
+  /** Adds the task that a response announces. @returns undefined if the response announces none */
   addCreated(session: Session, response: Response, origin: TaskOrigin): CreatedTask | undefined {
     const created = readCreatedTask(response, session.era);
     if (created === undefined) return undefined;
@@ -260,20 +262,16 @@ export class ServerTasks {
     return { task, response: applyMessageEdits(response, task.toOwnId(reference, related)) };
   }
 
-  /** Adds a modern task that has not ended. */
   add(task: OpenTask): void {
     this.#open.add(task);
   }
 
-  /** A modern task has ended, or no client waits for it. */
+  /** Removes a modern task that has ended, or that no client waits for. */
   delete(task: OpenTask): void {
     this.#open.delete(task);
   }
 
-  /**
-   * Forgets a task, for example because its client has left or the server no longer knows it. Cancels it if it has not
-   * ended.
-   */
+  /** Forgets a task, and cancels it if it has not ended. */
   drop(task: Task): void {
     this.#open.delete(task);
     if (this.#byRemoteId.get(task.remoteId) === task) this.#byRemoteId.delete(task.remoteId);
@@ -282,7 +280,7 @@ export class ServerTasks {
     if (!task.isOver && task.lostCause === undefined) cancelTask(session, task.remoteId);
   }
 
-  /** The call was cancelled: a task that it creates later is cancelled. */
+  /** Remembers a cancelled call: a task that the server creates for it later is cancelled. */
   onCallCancelled(id: number): void {
     this.#cancelledCalls.add(id);
     const [oldest] = this.#cancelledCalls;
@@ -290,7 +288,7 @@ export class ServerTasks {
       this.#cancelledCalls.delete(oldest);
   }
 
-  /** A response came to a call that is no longer in flight: cancels the task that it has created. */
+  /** Handles a response to a call that is no longer in flight: cancels the task that the response announces. */
   onLateResponse(session: Session, response: Response): void {
     if (response.id !== undefined && this.#cancelledCalls.delete(response.id))
       cancelCreatedTask(session, response);
@@ -301,7 +299,7 @@ export class ServerTasks {
     this.#watchers.set(id, watchers.add(watcher));
   }
 
-  /** Removes a watcher; after the last one the server is unsubscribed. */
+  /** Removes a watcher. After the last one, unsubscribes at the server. */
   unwatch(id: string, watcher: TaskWatcher): void {
     const watchers = this.#watchers.get(id);
     if (watchers?.delete(watcher) !== true || watchers.size > 0) return;
@@ -309,22 +307,21 @@ export class ServerTasks {
     this.#session?.unsubscribe(id, "task");
   }
 
-  /** The server sent a notification about a modern task. */
   onNotification(notification: Notification): void {
     const task = readTaskReference(paramsOf(notification));
     if (task === undefined) return;
     for (const watcher of this.#watchers.get(task.id) ?? []) watcher.onNotification(notification);
   }
 
-  /** A new session is open: subscribes to all watched tasks again. */
+  /** Subscribes to all watched tasks again, over a new session. */
   attach(session: Session): void {
     this.#session = session;
-    // A failure to subscribe is harmless: watchers also poll.
+    // A failed subscription does no harm, because watchers also poll.
     for (const id of this.#watchers.keys())
       session.subscribe(id, NEVER_ABORTED, "task").catch(() => {});
   }
 
-  /** A session has ended: its legacy tasks are forgotten and reported as lost. */
+  /** Forgets the legacy tasks of a session that has ended, and reports them as lost. */
   onSessionLost(session: Session, cause: HubError): void {
     const legacy = [...this.#byRemoteId.values()].filter((task) => task.session === session);
     for (const task of legacy) this.#byRemoteId.delete(task.remoteId);
@@ -336,7 +333,6 @@ export class ServerTasks {
     for (const task of this.#open) task.onSessionLost(cause);
   }
 
-  /** The connection is no longer used. */
   retire(): void {
     const [open, watchers] = [[...this.#open], [...this.#watchers.values()]];
     this.#open.clear();
@@ -346,19 +342,19 @@ export class ServerTasks {
   }
 }
 
-/** Cancels a task that no client waits for any more. */
+/** Cancels a task at the server, because no client waits for the task any more. */
 export function cancelTask(session: Session | undefined, taskId: string): void {
   session?.sendRequest(LegacyTaskMethod.cancel, { taskId }, NEVER_ABORTED).catch(() => {});
 }
 
-/** Cancels the task that a call has created, according to the response. @returns whether there is one */
+/** Cancels the task that a response announces. @returns whether there is one */
 export function cancelCreatedTask(session: Session, response: Response): boolean {
   const created = readCreatedTask(response, session.era);
   if (created !== undefined) cancelTask(session, created.reference.id);
   return created !== undefined;
 }
 
-/** The task that the answer to a call announces; undefined if it announces none. */
+/** Reads the task that the answer to a call announces; undefined if there is none. */
 function readCreatedTask(
   response: Response,
   era: Era,
@@ -380,12 +376,10 @@ function readCreatedTask(
   return reference && { reference, related: undefined, status: readModernTaskStatus(result) };
 }
 
-/** Page size of `tasks/list`. */
 const PAGE_SIZE = 50;
 const CURSOR_KIND = "tasks";
 const INVALID_PARAMS = -32602;
 
-/** One page of a `tasks/list` result. */
 export interface TaskPage<Entry> {
   readonly entries: readonly Entry[];
   /** Builds the result from the JSON of the page's tasks; undefined tasks are left out. */
@@ -393,7 +387,7 @@ export interface TaskPage<Entry> {
 }
 
 /**
- * The page that a `tasks/list` request asks for; `all` is ordered by sequence number.
+ * Selects the page that a `tasks/list` request asks for. `all` must be ordered by sequence number.
  * @throws {HubError} invalidParams
  */
 export function readTaskPage<Entry>(
@@ -419,7 +413,7 @@ export function readTaskPage<Entry>(
   };
 }
 
-/** The result of `tasks/get` with the task id replaced by the hub's; undefined if the result is not an object. */
+/** Inserts the hub's task id in a result of `tasks/get`. @returns undefined if the result is not an object */
 export function exposeTask(task: Task, body: Uint8Array): Uint8Array | undefined {
   if (scanObject(body, skipWhitespace(body, 0)) === undefined) return undefined;
   const status = JsonObject.of(body);

@@ -19,13 +19,13 @@ export interface ClientViewOptions {
   readonly pool: ServerPool;
   readonly catalogCache: CatalogCache;
   readonly clock: Clock;
-  /** How long a client's first list request waits for servers whose listing is not known yet, in ms. */
+  /** Returns how long a client's first list request waits for servers whose listing is not known yet, in ms. */
   listWait(): number;
 }
 
 /**
- * How long a handshake waits for saved listings, in ms. It must be enough for a busy machine: instructions that are
- * missing then are never sent.
+ * How long a handshake waits for saved listings, in ms. Long enough for a busy machine, because the instructions of a
+ * server that is missed here are never sent.
  */
 const LOAD_SAVED_WAIT = 500;
 
@@ -34,9 +34,9 @@ export class ClientView {
   readonly #options: ClientViewOptions;
   #profile: ClientProfile;
   #catalog: Catalog | undefined;
-  /** The `version` of the `CatalogCache` from which `#catalog` was read. */
+  /** The version of the cache when `#catalog` was read. */
   #version = 0;
-  /** "opening": list requests wait until it is "listable". */
+  /** While the state is "opening", list requests wait until it is "listable". */
   #state: "closed" | "opening" | "listable" = "closed";
   #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
   readonly #listWaiters = new CatalogWaiters();
@@ -48,7 +48,7 @@ export class ClientView {
     this.#options = options;
   }
 
-  /** The client declares its capabilities; from then on its servers are started. */
+  /** Adopts the capabilities that the client declares, and starts its servers. */
   declareCapabilities(capabilities: string, channel: ClientChannel): void {
     const before = this.#profile;
     const { pool } = this.#options;
@@ -59,7 +59,7 @@ export class ClientView {
     this.#catalog = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
-      // The servers that are now started for this client are not listed yet: list requests wait again.
+      // Servers that are now started for this client are not listed yet: list requests wait again.
       this.#cancelTimer();
       this.#state = "closed";
     }
@@ -81,7 +81,7 @@ export class ClientView {
     return this.#profile.channel;
   }
 
-  /** Whether the client's subset has such a server, even if it is stopped. */
+  /** Whether the client may use such a server, even if it is stopped. */
   has(server: string): boolean {
     return this.#options.pool.has(server, this.#profile);
   }
@@ -99,7 +99,7 @@ export class ClientView {
       .map(({ spec }) => spec.name);
   }
 
-  /** The connections of servers whose listing is not known but which may have that exposed name or URI. */
+  /** Returns the connections of servers that may have this exposed name or URI, but whose listing is not known. */
   unlistedConnections(kind: Kind, name: string): readonly Connection[] {
     return this.#options.pool
       .connections(this.#profile)
@@ -107,7 +107,7 @@ export class ClientView {
       .filter(({ spec }) => !isNamed(kind) || this.#mayOffer(spec, name));
   }
 
-  /** The error for an unknown exposed name or URI. */
+  /** Returns the error for an unknown exposed name or URI. */
   notFoundError(kind: Kind, name: string): HubError {
     const noun = KIND_NOUNS[kind];
     const text = `There is no ${noun} "${name}"`;
@@ -138,23 +138,20 @@ export class ClientView {
       cancelSavedTimer();
     };
     pool.addProfile(this.#profile);
-    // "loading" is set only now because the check for it needs all connections of the client, which `addProfile` has
-    // created.
+    // Set only now: `addProfile` must first have created all connections of the client, or the loading would count as
+    // done.
     if (this.#savedListings === "notStarted") this.#savedListings = "loading";
     this.updateReadiness();
   }
 
-  /** The client's roots have changed. */
   rootsChanged(notification: Notification): void {
     for (const session of this.#sessions) session.rootsChanged(notification);
   }
 
-  /** The client has changed its log level. */
   levelChanged(): void {
     for (const session of this.#sessions) session.updateLogLevel();
   }
 
-  /** The client has left. */
   close(): void {
     this.#cancelTimer();
     this.#listWaiters.clear();
@@ -164,8 +161,8 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog: at once if every server has settled or its listing is known, else when that is the
-   * case or `listWait` has passed.
+   * Calls back with the catalog: at once if every server has settled or its listing is known; else when that is the
+   * case, at the latest after `listWait`.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
@@ -184,7 +181,7 @@ export class ClientView {
     return () => {};
   }
 
-  /** Checks whether list requests may be answered now. */
+  /** Checks whether waiting list requests can be answered now. */
   updateReadiness(): void {
     if (this.#state !== "opening") return;
     const connections = this.#options.pool.connections(this.#profile);
@@ -217,7 +214,7 @@ export class ClientView {
   }
 }
 
-/** Callbacks that wait for the catalog; each is called once, unless it is cancelled. */
+/** Callbacks that wait for the catalog. Each is called once, unless it is cancelled. */
 class CatalogWaiters {
   readonly #callbacks = new Set<(catalog: Catalog) => void>();
 
@@ -227,7 +224,10 @@ class CatalogWaiters {
     return () => void this.#callbacks.delete(callback);
   }
 
-  /** @param catalog returns the current catalog; called for each callback, because a callback may change the catalog */
+  /**
+   * @param catalog returns the current catalog. It is called again for each callback, because a callback may change the
+   * catalog.
+   */
   callAll(catalog: () => Catalog): void {
     const callbacks = [...this.#callbacks];
     this.#callbacks.clear();

@@ -5,7 +5,6 @@ import { type ReportTable, routeName } from "./tables.ts";
 /** A chart as data, drawn by `page.ts` in a browser. */
 export interface Chart {
   readonly title: string;
-  /** One sentence that explains the chart. */
   readonly note: string;
   readonly x: Axis;
   readonly y: Axis;
@@ -34,7 +33,6 @@ export interface Curve {
 
 const LEVEL_AXIS: Axis = { label: "calls in flight", unit: "count", scale: "log2" };
 
-/** All charts of a result that have data. */
 export function drawCharts(result: BenchResult): Chart[] {
   const charts = [
     drawPercentiles(result),
@@ -61,8 +59,8 @@ function drawPercentiles(result: BenchResult): Chart {
 }
 
 /**
- * A latency curve over the number of nines: x = 2 is the 99th percentile. The slowest of n calls is at x = log10(n),
- * and there is no data beyond.
+ * A latency curve over the number of nines: x = 2 is the 99th percentile, x = 3 the 99.9th. With n calls, the curve
+ * ends with the slowest one, at x = log10(n).
  */
 export function ninesCurve({ count: total, curve }: LatencyResult): [number, number][] {
   const end = Math.log10(Math.max(total, 1));
@@ -132,13 +130,16 @@ function drawLatenciesOverTime(result: BenchResult): Chart {
 
 interface Span {
   readonly at: number;
-  /** Length of the interval, in s. */
+  /** In seconds. */
   readonly length: number;
   readonly calls: number;
   readonly p99: number;
 }
 
-/** The intervals of a level's timeline. A short one, cut off at the end of a round, is merged into the one before. */
+/**
+ * The intervals of a level's timeline. An interval that was cut short by the end of a round is merged into the previous
+ * one.
+ */
 function readSpans({ timeline, seconds }: LevelResult): Span[] {
   const spans = timeline.map(({ at, calls, p99 }, i): Span => {
     const end = timeline[i + 1]?.at ?? seconds;
@@ -222,10 +223,7 @@ function drawRoutes(
   );
 }
 
-/**
- * Draws curves over the levels of what processes cost: one for the hub, and one for the server, whether behind the hub
- * or measured directly.
- */
+/** Draws what processes cost over the levels: the hub, the server behind it, and the server when measured directly. */
 function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number): Curve[] {
   return subjects.flatMap(({ kind, levels }) => {
     const isBehind = kind === "hub";

@@ -1,7 +1,6 @@
 import type uPlot from "uplot";
 import type { Axis, Chart, Curve, Unit } from "./charts.ts";
 
-/** Formatting functions by unit. */
 export type Formats = Readonly<Record<Unit, (value: number) => string>>;
 
 /**
@@ -34,7 +33,10 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
 
-  /** A log axis rounded to powers of ten would leave half of the chart empty. */
+  /**
+   * Limits a log axis closely to the data: an axis from one power of ten to another would leave half of the chart
+   * empty.
+   */
   const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
     min / 1.25,
     max * 1.25,
@@ -82,7 +84,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
       .filter((it) => it >= min && it <= max);
   };
 
-  /** Width of an axis's widest label, in px. */
+  /** In px. */
   const measureLabels = (plot: uPlot, values: string[] | null): number => {
     plot.ctx.save();
     plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;

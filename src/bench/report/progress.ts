@@ -92,7 +92,6 @@ function describeRate(spans: readonly Span["span"][]): string[] {
     : [];
 }
 
-/** A level's result in one line. */
 export function describeLevel(subject: string, level: LevelResult): string {
   const { concurrency, rate, latency } = level;
   const errors = countErrors(level);
@@ -110,7 +109,7 @@ function drawBar(done: number): string {
   return "━".repeat(full) + "─".repeat(BAR_WIDTH - full);
 }
 
-/** Counts as block characters, scaled to the highest. */
+/** Draws counts as block characters; the highest count gets the full height. */
 function drawHistory(counts: readonly number[]): string {
   const highest = Math.max(1, ...counts);
   return counts.map((it) => BLOCKS[Math.round((it / highest) * (BLOCKS.length - 1))]).join("");

@@ -9,14 +9,12 @@ import {
   WITHIN_NOISE,
 } from "./tables.ts";
 
-/** One of the headline figures. */
 export interface SummaryFigure {
   readonly label: string;
   readonly value: string;
   readonly note: string;
 }
 
-/** The headline figures of a result. */
 export function summarize({ subjects, overhead = [] }: BenchResult): SummaryFigure[] {
   const [first] = subjects;
   const levels = (first?.levels ?? []).filter(({ calls }) => calls > 0);

@@ -65,10 +65,8 @@ export interface ReportTables {
 
 export interface ReportTable {
   readonly title: string;
-  /** Sentences above the table. */
   readonly notes: readonly string[];
   readonly columns: readonly TableColumn[];
-  /** Each row has one cell per column. */
   readonly rows: readonly (readonly string[])[];
 }
 
@@ -79,7 +77,7 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
-/** What is said of a difference that is noise. */
+/** The label of a difference that is noise. */
 export const WITHIN_NOISE = "within noise";
 
 /** Converts a result to texts and tables. Each level has its own figures; there are no sums over levels. */
@@ -344,7 +342,7 @@ function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
   return [{ title: "Errors", notes: [], columns, rows }];
 }
 
-/** `hub` or `direct`: how calls reached the server. */
+/** Says how calls reached the server: `hub` or `direct`. */
 export function routeName({ kind }: SubjectResult): string {
   return kind === "hub" ? "hub" : "direct";
 }
@@ -368,7 +366,6 @@ function numberColumns(...titles: readonly string[]): TableColumn[] {
   return titles.map((title) => ({ title, kind: "number" }));
 }
 
-/** A report as text for a terminal. */
 export function formatReportText(
   { title, facts, tables }: ReportTables,
   style: TerminalStyle,

@@ -47,7 +47,6 @@ export type ServerArguments =
 
 const MAIN_OPTIONS = ["url", "package", "command"] as const;
 
-/** The options of `add`. */
 export interface AddOptions {
   readonly url: string | undefined;
   readonly header: readonly string[];
@@ -126,7 +125,9 @@ function readEnv(given: readonly string[]): Table {
   return readPairs(given, /^([^=\s]+)=(.*)$/s, "--env", "KEY=VALUE");
 }
 
-/** HTTP headers from `--header`. @throws {HubError} usage, without the value */
+/**
+ * HTTP headers from `--header`. @throws {HubError} usage; the message does not contain the value, which may be secret
+ */
 export function readHeaders(given: readonly string[]): Readonly<Record<string, string>> {
   return readPairs(given, /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
 }
@@ -147,7 +148,6 @@ function readPairs(
   return pairs;
 }
 
-/** The entry without undefined and empty values. */
 function withoutEmpty(entry: Table): Table {
   const made = createTable<unknown>();
   for (const [key, value] of Object.entries(entry)) {
@@ -171,8 +171,7 @@ export type TrialResult =
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
 /**
- * Starts a server once, alone, lists its tools and stops it. Waits for a late server, too, for as long as the manifest
- * allows (`startLimit`). Never starts a login.
+ * Starts a single server, lists its tools and stops it. Waits up to the server's `startLimit`. Never starts a login.
  */
 export async function tryServer(
   spec: RunnableServer,
@@ -200,7 +199,7 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // A server may connect first and then ask for authorization: it has settled, but is in this state.
+    // A server may ask for authorization only after it has connected. It then has this state instead of an error.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);
@@ -224,7 +223,6 @@ function withoutRetries(spec: RunnableServer): RunnableServer {
   return { ...spec, ...common };
 }
 
-/** A server to be added. */
 interface ServerToAdd {
   readonly key: string;
   readonly entry: Table;
@@ -284,8 +282,8 @@ export async function add(
 }
 
 /**
- * Sets a valid prefix if the key cannot be used as one.
- * @throws {HubError} usage if the prefix is used already, or not allowed with the separator of another manifest
+ * Sets a valid prefix in the entry if its key is not valid as a prefix.
+ * @throws {HubError} usage if another server has the prefix, or a separator does not allow it
  */
 function withPrefix(entry: Table, key: string, { separators, servers }: ExistingServers): Table {
   const given = entry["prefix"];
@@ -298,7 +296,8 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
       `"${prefix}" cannot be a prefix with the separator ${separatorList}: choose another one with --prefix.`,
     );
   }
-  // Prefixes of servers from other clients' files do not count: such a server gets another prefix if its own is taken.
+  // Servers from other clients' files do not count: such a server gets another prefix if a manifest's server takes its
+  // own.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&
@@ -346,8 +345,8 @@ async function readServerToAdd(
 }
 
 /**
- * Chooses one of a registry entry's ways to use the server: a package that can be run here, else a remote server, else
- * another package. @throws {HubError} notSupported
+ * Chooses one of a registry entry's ways to use the server: first a package that can be run here, then a remote server,
+ * then any other package. @throws {HubError} notSupported
  */
 async function chooseOption(
   registryEntry: RegistryEntry,

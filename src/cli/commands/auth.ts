@@ -17,7 +17,7 @@ import {
   type ShowLoginPage,
 } from "../transport-factory.ts";
 
-/** The authorization status of a server in half a sentence. `now` in ms since the epoch. */
+/** Describes the authorization status of a server in a phrase. `now` in ms since the epoch. */
 export function describeAuthStatus(
   { name, auth }: Pick<RemoteServer, "name" | "auth">,
   status: AuthorizationStatus,
@@ -94,10 +94,9 @@ export function resolveRemoteSpec(
   return resolveRemote(spec, env, cwd, openSchemeResolvers(context)(spec, new Map()));
 }
 
-/** Delay before a message that the login is still being prepared, in ms. */
+/** After this time, in ms, a message says that the login is still being prepared. */
 const WAIT_NOTICE_DELAY = 3000;
 
-/** The options of `auth`. */
 interface AuthOptions {
   readonly "no-browser": boolean;
   readonly scope: string | undefined;
@@ -194,7 +193,10 @@ async function resolveNamedServer(
   return { spec, resolved: await resolveRemoteSpec(spec, context) };
 }
 
-/** @returns undefined if the server needs no authorization and the manifest does not demand it */
+/**
+ * Asks the server how it wants to be authorized; undefined if it needs no authorization and the manifest does not set
+ * `auth = "oauth"`.
+ */
 async function findChallenge(
   { auth }: RemoteServer,
   { url, headers, ca }: ResolvedRemote,
@@ -221,7 +223,6 @@ function showPageInTerminal(context: CommandContext, noBrowser: boolean): ShowLo
 
 interface Row {
   readonly spec: RemoteServer;
-  /** The status, or the error that prevented reading it. */
   readonly status: AuthorizationStatus | HubError;
 }
 

@@ -12,7 +12,7 @@ import { openLog } from "../load-manifest.ts";
 import { type BenchCommandOptions, readBenchOptions } from "../bench-options.ts";
 import { openBenchSetup } from "../bench-targets.ts";
 
-/** @throws {HubError} usage if the file cannot be written, insofar as that can be checked without writing it */
+/** Checks that the report can be written, as far as possible without writing it. @throws {HubError} usage */
 export async function checkReportFile(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) throw unwritable(path, "it is a directory");
@@ -47,9 +47,7 @@ function unwritable(path: string, reason: unknown): HubError {
   });
 }
 
-/** How a measurement is reported. */
 export interface ReporterOptions {
-  /** Print the result as one JSON document. */
   readonly isJson: boolean;
   /** Absolute path of the HTML report. */
   readonly htmlFile: string | undefined;
@@ -64,14 +62,14 @@ export interface Reporter {
    */
   progress(event: BenchProgress): void;
   /**
-   * Prints the result to stdout and, if requested, writes the HTML report. Call it once, at the end, even without a
-   * result: it clears the status line.
-   * @throws {HubError} usage if the report cannot be written; everything else is printed then
+   * Prints the result to stdout and, if requested, writes the HTML report. Must be called once at the end, even without
+   * a result, to clear the status line.
+   * @throws {HubError} usage if the report cannot be written, after everything else is printed
    */
   finish(result: BenchResult | undefined): Promise<void>;
 }
 
-/** @throws {HubError} usage if the report's file cannot be written: checked before anything is measured */
+/** Opens a reporter before anything is measured. @throws {HubError} usage if the report's file cannot be written */
 export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
   const { isJson, htmlFile, context } = options;
   if (htmlFile !== undefined) await checkReportFile(htmlFile);

@@ -32,7 +32,6 @@ export function formatProgress({ progress, total, message }: CallProgress): stri
   return parts.join(" ");
 }
 
-/** The options of `call`. */
 interface CallOptions {
   readonly json: string | undefined;
   readonly structured: boolean;
@@ -41,8 +40,8 @@ interface CallOptions {
 }
 
 /**
- * `toolmux call`: calls one tool and prints its result. Starts only the tool's server, if what servers listed last says
- * which it is.
+ * `toolmux call`: calls one tool and prints its result. If a saved listing has the tool, only the tool's server is
+ * started.
  */
 export async function call(
   invocation: Invocation<CallOptions>,
@@ -79,7 +78,7 @@ function readView({ raw, structured, output }: CallOptions): ResultView {
   return structured ? "structured" : "texts";
 }
 
-/** Creates the folder of `--output`, before the call: the result of a call may not be available a second time. */
+/** Creates the folder of `--output` before the call, so that no result is lost because the folder cannot be created. */
 export async function makeOutputFolder(
   output: string | undefined,
   { cwd, env }: CommandContext,
@@ -95,7 +94,7 @@ export async function makeOutputFolder(
 }
 
 /**
- * Prints all parts, and saves attachments in `folder` if it is given. @returns the exit code: that of the report, or 1
+ * Prints all parts, and saves attachments in `folder` if it is given. @returns the report's exit code; 1 instead of 0
  * if an attachment could not be saved
  */
 export async function printReport(
@@ -116,7 +115,7 @@ export async function printReport(
         terminal.note(`not saved: ${(error as Error).message}`);
       }
     }
-    // Printing adds a line break: a text that ends in one is printed unchanged.
+    // Printing adds a line break, so one at the end of the text is removed.
     const whole = `${text}${note}`.replace(/\n$/, "");
     const shown = isTerminal ? sanitizeLines(whole) : whole;
     if (stream === "stdout") terminal.print(shown);

@@ -48,11 +48,9 @@ interface Row {
   readonly text: string;
   /** The command or URL; undefined for an entry that toolmux cannot use. */
   readonly command?: string;
-  /** What the user can do if the server cannot start. */
   readonly hint?: string | undefined;
 }
 
-/** Whether a server is enabled, but would not start. */
 function cannotStart({ state }: Row): boolean {
   return state !== "starts" && state !== "disabled";
 }
@@ -134,7 +132,7 @@ export async function check(
 /** The summary if every enabled server would start. */
 function describeServers(servers: readonly Row[], plugins: readonly PluginSpec[]): string {
   const disabled = servers.filter(({ state }) => state === "disabled").length;
-  // Plugins may provide servers, which are not known here.
+  // Plugins may provide servers that are not counted here, so something may start.
   if (disabled === servers.length && plugins.length === 0) {
     const reason = servers.length === 0 ? "has no servers" : "enables no server";
     return `the manifest is well-formed, but ${reason}: nothing would start`;
@@ -170,9 +168,9 @@ function printServers(servers: readonly Row[], { terminal }: CommandContext): vo
 }
 
 interface CheckResult {
-  /** If there are any, all other lists but that of the valid servers are empty. */
+  /** If there are problems, all other lists are empty, except that `servers` has the valid servers. */
   readonly problems: readonly Problem[];
-  /** Whether the problems are limited to single servers, so that the others would be started. */
+  /** Whether the problems concern only single servers, so that a hub would start the others. */
   readonly starts: boolean;
   readonly files: readonly string[];
   readonly servers: readonly Row[];
@@ -255,7 +253,7 @@ function hasRules(spec: ServerSpec): boolean {
   );
 }
 
-/** Rules of the manifest that match nothing that a server listed last. */
+/** Finds rules of the manifest that match nothing in the saved listings of servers. */
 async function findIdleRules(
   manifest: Manifest,
   context: CommandContext,
@@ -266,10 +264,10 @@ async function findIdleRules(
   return catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
 }
 
-/** References to servers that no plugin provides. */
+/** The problems of servers whose plugin is not in the manifest. */
 function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
-  // With an external plugin no reference is reported: which servers it provides is known only once it is loaded.
+  // The name of an external plugin is known only once its code is loaded, so nothing is reported then.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(
@@ -279,7 +277,7 @@ function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
     : [];
 }
 
-/** Plugin paths are printed unmasked: the user decides by them whether to trust the code. */
+/** Paths of plugins are not masked: by them the user decides whether to trust the code. */
 function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandContext): void {
   for (const plugin of plugins) terminal.print(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
@@ -341,7 +339,10 @@ async function checkServer(
   }
 }
 
-/** Whether the program can be looked up: neither its name nor its place come from a command or plugin. */
+/**
+ * Whether `check` can look up the program: no text that it depends on needs a command or plugin, because `check` runs
+ * none.
+ */
 function isProgramKnown({ command, cwd = "", env, syntax }: StdioServer): boolean {
   return [command, cwd, env["PATH"] ?? ""].every((text) =>
     parseTemplate(text, syntax).every((part) => part.kind !== "scheme" || part.scheme === "secret"),
@@ -354,14 +355,16 @@ function reasonOf({ message }: HubError, server: string): string {
     (verb) => `server "${server}" cannot be ${verb}: `,
   );
   const prefix = [started, reached].find((text = "") => message.startsWith(text)) ?? "";
-  // The list of all folders in PATH hides what is wrong.
+  // Without the long list of folders in PATH, in which the reason would be hard to find.
   return message
     .slice(prefix.length)
     .replace(` of server "${server}"`, "")
     .replace(/ in PATH \(.*\)/, " in PATH");
 }
 
-/** Resolvers that treat every value as present, because a check loads no plugin and runs no command. */
+/**
+ * Resolvers for plugins and commands that return an empty text, because `check` loads no plugin and runs no command.
+ */
 function makePlaceholderSchemes(spec: ExternalServer): SchemeResolvers {
   const schemes = [...listSchemes(spec), "cmd"];
   return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));

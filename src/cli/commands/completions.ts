@@ -248,7 +248,7 @@ function namesOf(commands: readonly Command[]): readonly string[] {
   return commands.map(({ name }) => name);
 }
 
-/** Every option that takes a value, as shell patterns `command:option`, and its possible values. */
+/** The options that take a value, as shell patterns `command:option`, with their possible values. */
 function optionsWithValue(
   commands: readonly Command[],
 ): { patterns: readonly string[]; choices: ValueChoices | undefined }[] {

@@ -8,7 +8,6 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
 import { describeForms, formsOfSchema, type JsonSchema, type ValueForm } from "../json-schema.ts";
 
-/** The options of `describe`. */
 interface DescribeOptions {
   readonly fresh: boolean;
   readonly json: boolean;
@@ -24,8 +23,8 @@ interface Tool {
 }
 
 /**
- * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts its server only if nothing is
- * known of it, or with `--fresh`.
+ * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts the tool's server only if no
+ * saved listing has the tool, or with `--fresh`.
  */
 export function describe(
   invocation: Invocation<DescribeOptions>,
@@ -54,12 +53,11 @@ export function describe(
   return withItem({ kind: "tools", name, startsServer: fresh, use }, invocation, context);
 }
 
-/** Descriptions of tools are indented by this, and wrapped. */
 const INDENT = "  ";
 /** Longest line of prose on wide terminals, in columns. */
 const MAX_PROSE = 100;
 
-/** What people read about a tool, without the last line break. */
+/** Describes a tool for people; without the last line break. */
 export function formatTool(
   name: string,
   server: string,
@@ -154,7 +152,7 @@ function describeMembers(forms: readonly ValueForm[]): string | undefined {
   return undefined;
 }
 
-/** The annotations of a tool that say something (schema, ToolAnnotations). */
+/** Phrases for the annotations of a tool (schema, ToolAnnotations) that tell the user something. */
 function describeAnnotations(annotations: Table): readonly string[] {
   const {
     readOnlyHint: isReadOnly,
@@ -223,7 +221,7 @@ function exampleOf({ schema }: JsonSchema, forms: readonly ValueForm[], depth: n
   }
 }
 
-/** A word as POSIX shells take it. */
+/** Quotes a word for POSIX shells. */
 function quoteWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }

@@ -57,7 +57,7 @@ export async function readTakenNames(
 
 /**
  * Adds servers to a manifest, all or none, and changes nothing else in it.
- * @param beforeWrite runs before the file is written, once the edit is known to be possible
+ * @param beforeWrite runs after the edit was tried in memory and before the file is written
  * @throws {HubError} usage, manifestInvalid
  */
 export async function addServers(
@@ -93,7 +93,7 @@ function exists(file: string): Promise<boolean> {
   );
 }
 
-/** What an import would do, from the files of the clients. */
+/** The clients' files, and the plan of importing their servers. */
 export interface ImportSources {
   readonly files: readonly ClientFile[];
   readonly planned: readonly PlannedServer[];
@@ -155,7 +155,6 @@ export async function applyImport(
   await addServers(manifest, servers, storeSecrets, context);
 }
 
-/** The options of `import`. */
 interface ImportOptions {
   readonly only: readonly string[];
   readonly except: readonly string[];
@@ -197,7 +196,7 @@ export async function importServers(
     if (isForPeople) printImported({ ...sources, planned: confirmed }, movesSecrets, context);
   }
   if (!isForPeople) context.terminal.printJson(toJson(sources, isDone, movesSecrets));
-  // A malformed file makes the exit code 2 only if its client was named.
+  // A malformed file of a client leads to exit code 2 only if the command line names the client.
   const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
   if (!shouldAdd || isDone) return isBroken ? 2 : 0;
   if (confirmed === undefined) {
@@ -245,7 +244,6 @@ function confirmImport(
   });
 }
 
-/** Prints what was added, and what to do next. */
 function printImported(
   { planned, manifest }: ImportSources,
   movesSecrets: boolean,

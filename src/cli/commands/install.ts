@@ -32,7 +32,6 @@ interface InstallOutcome {
   readonly backup: string | undefined;
 }
 
-/** The options of `install`. */
 interface InstallOptions {
   readonly project: boolean;
   readonly http: string | undefined;
@@ -192,8 +191,8 @@ function makeEntry(
 }
 
 /**
- * For `--replace`: the servers of this file that are to be added to the manifest. `names`: names, in this file, of the
- * servers that the manifest then has, whether added or already there.
+ * For `--replace`: plans the import of this file's servers. `names` are the names, in this file, of the servers that
+ * the manifest has after the import.
  */
 async function readReplacedServers(
   client: ClientApp,
@@ -235,7 +234,7 @@ function formatDifference(
   while (start < maxCommon && before[start] === after[start]) start++;
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
-  // The indent of the first line is part of what both texts have in common.
+  // Both texts share the indent of the first changed line; show it, too.
   const lineStart = after.lastIndexOf("\n", start - 1) + 1;
   if (after.slice(lineStart, start).trim() === "") start = lineStart;
   const line = before.slice(0, start).split("\n").length;

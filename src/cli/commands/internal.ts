@@ -16,7 +16,7 @@ const PROGRAMS: Readonly<
 
 /**
  * `toolmux internal NAME …`: runs a program that only toolmux itself starts: a server of the demo, a part of a
- * measurement, or the completion of a word. It is no command for people, so help and completions do not list it.
+ * measurement, or the completion of a word. Help and completions do not list it.
  * @throws {HubError} usage
  */
 export function runInternal(
@@ -39,7 +39,6 @@ async function printCompletedWords(
   return 0;
 }
 
-/** One of the embedded servers of `toolmux demo`. */
 async function runDemoServer([name, ...rest]: readonly string[]): Promise<number> {
   const server = DEMO_SERVERS.find((one) => one === name);
   const isUsable = server !== undefined && rest.length === 0 && !(await isStdinTerminal());
@@ -77,7 +76,7 @@ async function runStdioProxy(args: readonly string[]): Promise<number> {
   return run({ folder, delay: Number(delay), command, args: rest });
 }
 
-/** Asks the file descriptor: `process.stdin` would create a second stream beside that of the echo server. */
+/** Checks the file descriptor, because `process.stdin` would open a second stream beside that of the echo server. */
 async function isStdinTerminal(): Promise<boolean> {
   return (await import("node:tty")).isatty(0);
 }

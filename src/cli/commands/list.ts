@@ -27,22 +27,21 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
   skills: { kinds: ["skills"], noun: "skill" },
 };
 
-/** The options of `list`. */
 interface ListOptions {
   readonly all: boolean;
   readonly fresh: boolean;
   readonly json: boolean;
 }
 
-/** What to list: entries of one kind, or the servers; of the named servers only, if any are named. */
+/** What to list, and of which servers; an empty `servers` means all. */
 interface Request {
   readonly what: List;
   readonly servers: readonly string[];
 }
 
 /**
- * `toolmux list`: prints what is known of the servers. Those of which nothing is known, or all with `--fresh`, are
- * started; it waits until each of these is connected, has failed or is late.
+ * `toolmux list`: prints the saved listings of servers. Servers without one, or all with `--fresh`, are started; it
+ * waits until each of them is connected, has failed or exceeds its `connectTimeout`.
  */
 export async function list(
   invocation: Invocation<ListOptions>,
@@ -108,7 +107,7 @@ function pickServers({ servers }: Manifest, names: readonly string[]): Manifest[
   return names.length === 0 ? servers : servers.filter(({ name }) => names.includes(name));
 }
 
-/** Says when the servers that were not asked were last listed. */
+/** Prints the age of the oldest saved listing, if one is shown. */
 function printAge(states: readonly ServerState[], { terminal }: CommandContext): void {
   const oldest = oldestListing(states);
   if (oldest === undefined) return;
@@ -123,7 +122,7 @@ function oldestListing(states: readonly ServerState[]): number | undefined {
   return times.length === 0 ? undefined : Math.min(...times);
 }
 
-/** The hub that is listed, over a client of it, and the states of its servers. */
+/** The hub, a client of it, and the states of its servers. */
 interface Listed {
   readonly client: InProcessClient;
   readonly hub: Hub;
@@ -143,7 +142,7 @@ async function printEntries(
   );
   const exposureNotes = all ? notesOf(what, hub) : [];
   if (json) {
-    // The entries' bytes as clients get them: parsing would change the spelling of numbers.
+    // Prints the entries' bytes as clients get them, because parsing would change the spelling of numbers.
     const members = kinds.map((kind, i) => {
       const items = lists[i] ?? [];
       return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
@@ -169,7 +168,7 @@ async function printEntries(
   terminal.printTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows);
 }
 
-/** When each server that was not asked was last listed, by its name; undefined if all were asked. */
+/** The time of each saved listing, by server name; undefined if all servers were asked now. */
 function agesToJson(states: readonly ServerState[]): object | undefined {
   const ages = states.flatMap((state) =>
     state.at === "idle" && state.listedAt !== undefined

@@ -3,7 +3,6 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
 import { makeOutputFolder, printReport, showProgressOn } from "./call.ts";
 
-/** The options of `read`. */
 interface ReadOptions {
   readonly raw: boolean;
   readonly output: string | undefined;

@@ -28,7 +28,6 @@ const FLUSH_LIMIT = 250;
 /** Replay options by server name. */
 type RecordedServers = ReadonlyMap<string, ReplayOptions>;
 
-/** The options of `replay`. */
 interface ReplayCommandOptions {
   readonly server: string | undefined;
   readonly speed: string | undefined;

@@ -1,9 +1,6 @@
 import type { CommandContext, Invocation } from "../command.ts";
 
-/**
- * `toolmux schema`: prints the JSON Schema of the manifest, which is generated from the manifest's own schema when
- * toolmux is built.
- */
+/** `toolmux schema`: prints the JSON Schema of the manifest, which is generated when toolmux is built. */
 export async function schema(_: Invocation, { terminal }: CommandContext): Promise<number> {
   const { default: document } = await import("../../../toolmux.schema.json", {
     with: { type: "json" },

@@ -8,7 +8,6 @@ import { showWaiting, type TerminalStyle, wrapText } from "../../terminal/termin
 import { sanitizeLine } from "../../terminal/log.ts";
 import { logRegistryFailures, openRegistries } from "../registries.ts";
 
-/** The options of `search`. */
 interface SearchOptions {
   readonly from: readonly string[];
   readonly limit: number;
@@ -71,7 +70,7 @@ function describeResults(
   return [...blocks, colors.dim(summary)].join("\n");
 }
 
-/** The ways to run or reach a server, or why it cannot be added by name. */
+/** The packages and URLs of a registry entry; if there are none, why it cannot be added by name. */
 function describeOptions({ options: offers, omissions }: RegistryEntry): string {
   return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }

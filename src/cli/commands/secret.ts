@@ -19,7 +19,6 @@ import { askHidden, canAsk } from "../prompt.ts";
 /** Maximum size of a value, in bytes. */
 const MAX_VALUE_SIZE = 64 * 1024;
 
-/** The options of `secret`. */
 interface SecretOptions {
   readonly json: boolean;
 }
@@ -70,7 +69,7 @@ async function setSecret(
   const name = readName(words, "set");
   if (isReservedName(name))
     throw usageError(`${name} is reserved for the tokens of toolmux: choose another name.`);
-  // A store that cannot be used is reported before the user types a value.
+  // If the store cannot be used, this fails before the user types a value.
   await secrets.file.list();
   const value = canAsk()
     ? await askHidden(`Value of ${name} (hidden): `, signal)

@@ -54,8 +54,8 @@ async function serveWithOutput(
 
 /**
  * Refuses to start if hubs start each other in an endless loop.
- * @param isOnStdio whether a client on stdio has to be told
- * @throws {HubError} hubLoop, after that client's requests were answered with it
+ * @param isOnStdio whether a client on stdio gets this error as the answer to its requests
+ * @throws {HubError} hubLoop
  */
 async function rejectHubLoop(
   manifest: Manifest,

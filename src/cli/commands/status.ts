@@ -79,7 +79,6 @@ const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
 /** The overall result for all enabled servers. */
 export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
 
-/** Exit code of each verdict. */
 export const EXIT_CODES = {
   healthy: 0,
   partial: 1,
@@ -104,7 +103,7 @@ const STATE_COLORS = {
 
 const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".split(" ");
 
-/** @param env the hub's own environment */
+/** Makes the result of `status` for one server. @param env the hub's own environment */
 export function diagnose(
   serverState: ServerState,
   spec: ServerSpec,
@@ -171,7 +170,7 @@ export function describeDiagnoses(
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
 }
 
-/** If the table is too wide, it is split into two: what servers offer, and what runs. */
+/** Draws the table. If it is too wide, it becomes two: what the servers offer, and their processes. */
 function drawTable(rows: readonly (readonly Cell[])[], style: TerminalStyle): string {
   const wide = alignTable(TITLES, rows, { ...style, width: Number.POSITIVE_INFINITY });
   const fitting = alignTable(TITLES, rows, style);
@@ -229,7 +228,6 @@ function describeFailure(
   ].join("\n");
 }
 
-/** Notes about a server that is available. */
 function describeNotes(
   diagnosis: ServerDiagnosis,
   { colors, width }: TerminalStyle,
@@ -329,7 +327,8 @@ export interface StartProgress {
 }
 
 /**
- * Shows the progress of starting servers in a status line, until stopped. @param servers undefined: those that start
+ * Shows the progress of starting servers in a status line, until stopped.
+ * @param servers undefined: all servers that start
  * @returns a function that stops this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
@@ -431,7 +430,7 @@ async function diagnoseServers(
   const processStats = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
-      // An error is ignored: if the server has exited meanwhile, its state, which is read below, shows that.
+      // An error is ignored: if the server has exited, the state that is read below shows it.
       const running = await hub.inspect(server).catch(() => undefined);
       processStats.set(server, running);
     }),

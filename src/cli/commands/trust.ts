@@ -44,8 +44,8 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
 }
 
 /**
- * Trusts exactly the bytes that the returned manifest was parsed from, which are what the user is shown.
- * Reads under the lock for manifests, so that nobody writes between reading and storing the hash.
+ * Trusts exactly the bytes that the returned manifest was parsed from. Holds the lock for manifests, so that the file
+ * does not change between reading it and storing its hash.
  * @param path absolute
  * @returns the real path, and the parsed manifest
  * @throws {HubError} manifestInvalid, and as `withManifestLock`
@@ -66,7 +66,7 @@ export function trustFileContent(
   });
 }
 
-/** The commands of a server's `${cmd:…}`, as written: the user must see them in full before trusting them. */
+/** The commands of a server's `${cmd:…}`, unmasked: the user must see them in full before trusting them. */
 function listCommands(spec: ServerSpec): readonly string[] {
   if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
   return templatePartsOf(spec).flatMap((part) =>

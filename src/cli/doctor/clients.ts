@@ -12,8 +12,8 @@ import type { Manifest } from "../../manifest/manifest.ts";
 import type { CommandContext } from "../command.ts";
 
 /**
- * Checks the files of MCP clients: servers that both a client and toolmux start, and the toolmux executables
- * that they start. @param now ms since the epoch
+ * Checks the files of MCP clients: servers that both a client and toolmux start, and the toolmux executables that
+ * clients start. @param now ms since the epoch
  */
 export async function checkClients(
   manifest: Manifest | undefined,

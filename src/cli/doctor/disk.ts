@@ -15,7 +15,6 @@ const GROUP_AND_OTHERS = 0o077;
 const GROUP_AND_OTHERS_READ = 0o044;
 /** Maximum size of a lock file, in bytes. */
 const MAX_LOCK_BYTES = 512;
-/** Depth to which folders are searched. */
 const MAX_DEPTH = 3;
 
 interface FileEntry {

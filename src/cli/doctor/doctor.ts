@@ -90,7 +90,7 @@ export function describeFindings(
     const fix = (finding.fixes ?? []).length > 0 ? " (fixable)" : "";
     const line = `${name} ${sanitizeLine(text)}${fix}`.trimStart();
     const wrapped = wrapText(line, width, indent, indent).slice(FINDING_INDENT);
-    // Wrapping counts columns, so the name gets its weight afterwards.
+    // Made bold only after wrapping, because `wrapText` would count the escape codes as columns.
     const shownText = colors.bold(name) + wrapped.slice(name.length);
     const more = advice && colors.dim(wrapText(sanitizeLine(advice), width, indent));
     return [`${label}  ${shownText}`, ...(more === undefined ? [] : [more])];
@@ -122,7 +122,6 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
   };
 }
 
-/** The options of `doctor`. */
 export interface DoctorOptions {
   readonly connect: boolean;
   readonly fix: boolean;
@@ -164,15 +163,15 @@ export async function collectFindings(
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const servers = manifest?.servers ?? [];
   const secrets = openSecrets(context);
-  // Reading toolmux's own files restricts their permissions, so those are checked first.
+  // This comes first, because reading toolmux's own files restricts the permissions that it checks.
   const disk = await checkDisk(manifest, context, now);
   const isNamed = invocation.config.length > 0;
   const missing = await findMissingFiles(loaded.problems, isNamed, context);
   const line = invocation.options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   /**
-   * Values redacted in all findings: plaintext secrets in the manifest, and resolved values. Both may recur
-   * in servers' texts and in advice.
+   * Values redacted in all findings: plaintext secrets of the manifest, and resolved values. Texts of servers and
+   * advice may repeat them.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
   const [started, secretFindings, tokens, ports, clients] = await Promise.all([
@@ -225,8 +224,8 @@ function redactFinding(finding: Finding, redact: (text: string) => string): Find
 }
 
 /**
- * The files with problems that do not exist. If no file is named and none was found, the problem is about the file that
- * `toolmux add` would create.
+ * The files with problems that do not exist. If no file is named and none was found, this is the file that `toolmux
+ * add` would create.
  */
 async function findMissingFiles(
   problems: readonly Problem[],

@@ -1,4 +1,3 @@
-/** Severity of a finding. */
 export type FindingSeverity = "error" | "warning" | "info" | "ok";
 
 interface CodeInfo {
@@ -98,7 +97,7 @@ export function severityOf({ code }: Pick<Finding, "code">): FindingSeverity {
   return FINDING_CODES[code].severity;
 }
 
-/** Sorted by severity, then by code and subject. */
+/** Sorts by severity, then by code and subject. */
 export function sortFindings(findings: readonly Finding[]): readonly Finding[] {
   const rank = (finding: Finding): number => SEVERITY_ORDER.indexOf(severityOf(finding));
   return findings.toSorted(

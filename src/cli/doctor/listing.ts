@@ -132,7 +132,7 @@ export async function connectAndList(
   }
 }
 
-/** Finds servers that write output to stdout that is not MCP. */
+/** Finds servers that print text to stdout that is not an MCP message. */
 function checkStrayOutput(hub: Hub): readonly Finding[] {
   return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
     const strayOutput = connections.find(
@@ -205,7 +205,9 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
   TM905: "Look for a newer version of the server; toolmux list --all shows why.",
 };
 
-/** Kinds of notes that are reported for every list; other kinds are reported for tools and prompts only. */
+/**
+ * Kinds of notes that are reported for resources and skills, too; other kinds are reported for tools and prompts only.
+ */
 const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set([
   "conformed",
   "unreadable",
@@ -247,7 +249,7 @@ function checkToolSchemas({ tools }: Catalog): readonly Finding[] {
   ];
 }
 
-/** One finding for all servers: most servers have it, and most clients do not mind. */
+/** Makes one finding for all servers, because most servers have such schemas and most clients accept them. */
 function describeOlderDrafts(found: readonly ToolFinding[]): readonly Finding[] {
   if (found.length === 0) return [];
   const servers = [...new Set(found.map(({ server }) => server))].join(", ");
@@ -278,7 +280,7 @@ interface ToolFinding {
   readonly server: string;
   readonly code: FindingCode;
   readonly tool: string;
-  /** A sentence that says all, instead of the title of the code with the names of tools. */
+  /** The whole text of the finding, instead of the code's title with the names of tools. */
   readonly text?: string | undefined;
 }
 

@@ -64,7 +64,7 @@ function describeProblem(
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   const whole = [formatPath(path), message].filter((part) => part !== "").join(": ");
-  // The sentence may begin with a key (`path`), so its first letter is not capitalized.
+  // The first letter stays as it is, because the text may begin with a key.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "To see the line: toolmux check" };
 }

@@ -15,8 +15,8 @@ import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 
 /**
- * Resolvers for the `${…}` of a server's entry that run no command and no plugin: values from those are assumed to be
- * present.
+ * Resolvers for the `${…}` of a server's entry. Secrets are looked up. Commands and plugins are not run: they give an
+ * empty text.
  */
 export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
   const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);

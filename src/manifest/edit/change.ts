@@ -1,12 +1,10 @@
 import { createTable, isTable, type Table } from "../table.ts";
 
-/** A change of the servers of a manifest. */
 export type ManifestChange =
   | ServerChange
   /** Appends several servers, all of which must be new. */
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
 
-/** A change of one server. */
 export type ServerChange =
   /** Appends the server or, unless `isNew` is set, replaces the existing server of that name. */
   | {
@@ -26,7 +24,7 @@ export interface TextEdit {
   readonly text: string;
 }
 
-/** Why a text cannot be edited, and what to do: the end of a sentence that begins with the file's name. */
+/** Why a text cannot be edited, and what to do. `reason` completes a sentence that begins with the file's name. */
 export interface EditRefusal {
   readonly reason: string;
 }
@@ -106,7 +104,6 @@ export interface TextLine {
 export class TextLines {
   readonly #text: string;
   readonly all: readonly TextLine[];
-  /** The line end of the text. */
   readonly lineEnd: string;
   readonly #isComment: RegExp;
 
@@ -149,8 +146,8 @@ export class TextLines {
   }
 
   /**
-   * The last of the comment lines directly below a line, or the line itself. Comments that other text follows directly
-   * belong to that text.
+   * The last of the comment lines directly below a line. Comments directly above other text belong to that text; then
+   * the line itself is returned.
    */
   lastCommentBelow(line: number): number {
     let last = line;
@@ -159,7 +156,7 @@ export class TextLines {
     return belongsBelow ? line : last;
   }
 
-  /** Removes lines `first` to `last` inclusive, with blank lines that become superfluous. */
+  /** Removes lines `first` to `last` inclusive, and blank lines that are no longer needed. */
   remove(first: number, last: number): TextEdit {
     let from = first;
     let to = last;
@@ -167,13 +164,11 @@ export class TextLines {
     const isFirst = this.all.slice(0, first).every((line) => line.text.trim() === "");
     const isLast = to >= this.all.length - 1;
     if (isLast) while (from > 0 && this.isBlank(from - 1)) from--;
-    // Blank lines below the removed lines stay only if they are needed to separate the text below from text directly
-    // above.
+    // Text stands directly above, so the blank lines below stay to separate it from what follows.
     else if (!(isFirst || this.isBlank(first - 1))) to = last;
     return { from: this.all[from]?.from ?? 0, to: this.all[to]?.to ?? this.#text.length, text: "" };
   }
 
-  /** Replaces lines `first` to `last` inclusive by other lines. */
   replace(block: readonly string[], first: number, last: number): TextEdit {
     const from = this.all[first]?.from ?? 0;
     const to = this.all[last]?.to ?? this.#text.length;

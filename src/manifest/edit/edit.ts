@@ -24,7 +24,6 @@ import {
 
 export type { ManifestChange } from "./change.ts";
 
-/** The text of a manifest and its file. */
 export interface ManifestText {
   /** Absolute. */
   readonly file: string;
@@ -33,13 +32,9 @@ export interface ManifestText {
   readonly format: FileFormat;
 }
 
-/** The result of an edit. */
 export interface EditedText {
   readonly text: string;
-  /**
-   * The server that the change is about, as it is after the change, or before it if it was removed; undefined if there
-   * are several.
-   */
+  /** The changed server as it is after the change, or before it if it was removed; undefined if there are several. */
   readonly server: ServerSpec | undefined;
   readonly others: readonly ServerSpec[];
 }
@@ -92,7 +87,7 @@ export async function computeEdits(
   path: readonly string[],
   change: ManifestChange,
 ): Promise<readonly TextEdit[] | EditRefusal> {
-  // Loaded only when needed: the parsers in both modules, which record positions, are slow to load.
+  // Loaded only when needed, because the parsers, which record positions, load slowly.
   return format === "toml"
     ? (await import("./toml.ts")).editToml(text, path.join("."), change)
     : (await import("./json.ts")).editJson(text, path, change);
@@ -104,7 +99,8 @@ interface ParsedManifestText {
 }
 
 /**
- * Reads and validates a text. @param isWritten whether the file has this text; if not, problems get no line numbers
+ * Reads and validates a text. @param isWritten whether the file already has this text; if not, problems get no line
+ * numbers
  * @throws {HubError} manifestInvalid
  */
 async function readManifestText(
@@ -143,7 +139,7 @@ function splitByteOrderMark(text: string): readonly [mark: string, body: string]
   return text.startsWith("\uFEFF") ? ["\uFEFF", text.slice(1)] : ["", text];
 }
 
-/** A text without a final line end stays without one. */
+/** Removes the final line end if the original text has none. */
 function keepFinalLineEnd(edited: string, text: string): string {
   const hasNoLineEnd = text.trim() !== "" && !text.endsWith("\n");
   return hasNoLineEnd ? edited.replace(/\r?\n$/, "") : edited;

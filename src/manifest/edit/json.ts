@@ -52,7 +52,6 @@ export function editJson(
   }
 }
 
-/** A text and its formatting. */
 interface JsonText {
   readonly text: string;
   readonly lines: TextLines;
@@ -84,7 +83,6 @@ function addAt(
   return addAt(source, root, path.slice(0, -1), [[key, Object.fromEntries(members)]]);
 }
 
-/** Appends members to an object. */
 function addMembers(
   source: JsonText,
   object: Node,
@@ -107,8 +105,8 @@ function addMembers(
       .join(",");
   const last = object.children?.at(-1);
   if (last === undefined) {
-    // The object is empty or holds only comments. The members start on a new line, because the last comment may reach
-    // to the end of its line.
+    // The object is empty or holds only comments. The members start on a new line, because after `//` they would be
+    // part of the comment.
     const contentEnd = open + text.slice(open, close).trimEnd().length;
     const newText = formatMembers(lines.lineEnd + inner, inner, true) + lines.lineEnd + outer;
     return [{ from: contentEnd, to: close, text: newText }];
@@ -169,7 +167,7 @@ function removeMember({ text, lines }: JsonText, property: Node): readonly TextE
       : [{ from: superfluousComma, to: superfluousComma + 1, text: "" }];
   if (isOnOwnLines) return [...commas, lines.remove(lines.firstCommentAbove(first), last)];
   if (next !== undefined) return [{ from: property.offset, to: next.offset, text: "" }];
-  // A comment on the line above belongs to the member there.
+  // A comment at the end of the line above belongs to the member on that line, so it stays.
   const start = startsLine ? lineStart : (superfluousComma ?? property.offset - 1) + 1;
   return [...commas, { from: start, to: afterComma, text: "" }];
 }

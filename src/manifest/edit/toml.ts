@@ -21,7 +21,6 @@ interface PlacedPair {
   readonly depth: number;
 }
 
-/** The parsed structure of a file. */
 interface TomlLayout {
   readonly text: string;
   readonly serversKey: string;
@@ -92,7 +91,7 @@ function tablesOf({ tables, serversKey }: TomlLayout, name: string): readonly AS
   return tables.filter(({ resolvedKey: [top, key] }) => top === serversKey && key === name);
 }
 
-/** The pairs of a server outside of its own tables (dotted keys, inline tables). */
+/** The pairs that set a server outside of its own tables, as dotted keys or inline tables. */
 function pairsOutsideTablesOf(
   { pairs, serversKey }: TomlLayout,
   name: string,
@@ -130,8 +129,8 @@ function addServer(
   const { lines, text, serversKey } = layout;
   const block = linesOfServer(serversKey, name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // The server has pairs outside of its own tables. A table header cannot take their place, because it would claim
-    // the keys that follow: the server is removed, and appended as a new table.
+    // A table header in place of these pairs would claim the keys below it. So the server is removed, and appended as a
+    // new table.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
     const result = applyTextEdits(
       withoutServer,
@@ -144,7 +143,6 @@ function addServer(
   return [appendLines(layout, block)];
 }
 
-/** The lines of a server's table. */
 function linesOfServer(serversKey: string, name: string, entry: Table): readonly string[] {
   return [`[${serversKey}.${formatTomlKey(name)}]`, ...Object.entries(entry).map(formatTomlPair)];
 }

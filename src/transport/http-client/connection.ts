@@ -10,20 +10,17 @@ import {
 
 /** Receives the response to a request. `end` or `fail` is called last, once; nothing is called after cancellation. */
 export interface ResponseReceiver {
-  /** The whole request was written. */
   sent?(): void;
   head(head: ResponseHead): void;
-  /** A part of the body; it belongs to the receiver: see `ByteSlice`. */
+  /** Receives a part of the body. The receiver owns the bytes: see `ByteSlice`. */
   body(bytes: Buffer): void;
   end(): void;
   /**
-   * The request failed before its response was complete. @param isUndelivered no byte of the request has left this
-   * process
+   * Called if the request failed before its response was complete. @param isUndelivered no byte of the request was sent
    */
   fail(error: Error, isUndelivered: boolean): void;
 }
 
-/** A serialized request. */
 export interface OutgoingRequest {
   readonly method: string;
   /** Request line and headers, with the empty line after them. */
@@ -32,7 +29,6 @@ export interface OutgoingRequest {
   readonly receiver: ResponseReceiver;
 }
 
-/** Callbacks of a connection to its pool. */
 export interface HttpConnectionEvents {
   /** The connection can take another request. */
   available(connection: HttpConnection): void;
@@ -40,7 +36,7 @@ export interface HttpConnectionEvents {
   closed(connection: HttpConnection): void;
 }
 
-/** Requests up to this size are sent in one write, in bytes. */
+/** In bytes: larger requests are written in several parts. */
 const SINGLE_WRITE_LIMIT = 64 * 1024;
 
 /** One HTTP/1.1 connection to a server. Sends one request at a time, without pipelining. */
@@ -48,11 +44,11 @@ export class HttpConnection {
   readonly #socket: Socket;
   readonly #events: HttpConnectionEvents;
   #request: OutgoingRequest | undefined;
-  /** The first bytes of an incomplete head. */
+  /** The bytes received of a head that is not complete yet. */
   #headStart: Buffer | undefined;
   #head: ResponseHead | undefined;
   /**
-   * The last head with its bytes. The responses of a server often have the same head, and comparing is cheaper than
+   * The last head, parsed, and its bytes. A server often sends the same head again; comparing bytes is cheaper than
    * parsing.
    */
   #lastHead: { readonly bytes: Buffer; readonly head: ResponseHead } | undefined;
@@ -63,7 +59,7 @@ export class HttpConnection {
   #isPaused = false;
   /** The idle timeout that the server has sent in `Keep-Alive`, in ms. */
   keepAliveTimeout: number | undefined;
-  /** Since when the connection is idle, in ms of `performance.now()`. */
+  /** When the connection became idle, in ms of `performance.now()`. */
   idleSince = 0;
 
   constructor(socket: Socket, events: HttpConnectionEvents) {
@@ -98,7 +94,7 @@ export class HttpConnection {
     return this.#request === request;
   }
 
-  /** Closes the connection; the receiver of a current request is not called. */
+  /** Closes the connection. The receiver of a current request is not called. */
   destroy(): void {
     this.#request = undefined;
     this.#close(new Error("the connection was given up"));
@@ -145,7 +141,7 @@ export class HttpConnection {
     }
     const parsed = parseResponseHead(bytes);
     if (parsed !== undefined && parsed !== "malformed") {
-      // The head is copied, so that the chunk, which also holds the body, can be freed.
+      // Copied, because `bytes` would keep the whole chunk, with the body, in memory.
       this.#lastHead = { bytes: Buffer.from(bytes.subarray(0, parsed.lineEnd)), head: parsed.head };
     }
     return parsed;
@@ -194,7 +190,7 @@ export class HttpConnection {
 
   readonly #onBody = (bytes: Buffer): void => this.#request?.receiver.body(bytes);
 
-  /** The response is complete. `isClean`: no bytes follow it, so the connection can be reused. */
+  /** @param isClean no bytes follow the response, so the connection can be reused */
   #endResponse(isClean: boolean): void {
     const { receiver } = this.#request ?? {};
     // A server that responds before it has read the whole request may never read the rest.
@@ -227,13 +223,13 @@ export class HttpConnection {
   }
 }
 
-/** The `timeout` parameter of a `Keep-Alive` header, in ms. */
+/** Reads the `timeout` parameter of a `Keep-Alive` header. @returns ms */
 function keepAliveTimeoutOf(header: string | undefined): number | undefined {
   const [, seconds] = /\btimeout=(\d{1,6})\b/i.exec(header ?? "") ?? [];
   return seconds === undefined ? undefined : Number(seconds) * 1000;
 }
 
-/** Why the bytes are not an HTTP response. */
+/** Says why the bytes are not an HTTP response. */
 function describeNonHttp(bytes: Buffer): string {
   // These bytes begin a TLS alert record: the server expects TLS.
   if (bytes[0] === 0x15 && bytes[1] === 0x03)

@@ -14,12 +14,12 @@ export interface FetchInit {
 }
 
 /**
- * Like `fetch`. @throws {HubError} unreachable or tlsFailed (nothing was sent), answerLost, messageTooLarge, or the
- * signal's reason
+ * Like `fetch`.
+ * @throws {HubError} unreachable or tlsFailed (nothing was sent), answerLost, messageTooLarge, or the signal's reason
  */
 export type Fetch = (url: string | URL, init?: FetchInit) => Promise<Response>;
 
-/** Maximum size of a response body, in bytes; a longer one fails with messageTooLarge. */
+/** In bytes; a longer body fails with messageTooLarge. */
 const MAX_BODY = 16 * 1024 * 1024;
 
 /**

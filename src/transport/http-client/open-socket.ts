@@ -16,7 +16,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 const CERTIFICATE_VARIABLES = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] as const;
 
 /**
- * Loads the trusted CA certificates: those of the system or runtime, `ca` of the manifest, and the files that
+ * Loads the trusted CA certificates: those of the system or runtime, those of `ca`, and those in the files that
  * `NODE_EXTRA_CA_CERTS` and `SSL_CERT_FILE` name.
  * @returns undefined if nothing is added to the runtime's own certificates
  * @throws {HubError} tlsFailed if a file cannot be read
@@ -46,9 +46,7 @@ function describeReadError(error: unknown): string {
   return (error as { code?: unknown }).code === "ENOENT" ? "there is no such file" : String(error);
 }
 
-/**
- * The default certificates. The TLS option `ca` replaces them, so they are passed together with any additional ones.
- */
+/** The TLS option `ca` replaces the default certificates, so they must be passed together with any additional ones. */
 function defaultCertificates(): readonly string[] {
   const tlsModule: { getCACertificates?(kind: "default" | "system"): readonly string[] } = tls;
   if (tlsModule.getCACertificates === undefined) return tls.rootCertificates;
@@ -60,7 +58,6 @@ function defaultCertificates(): readonly string[] {
   ];
 }
 
-/** Options for connecting. */
 export interface ConnectOptions {
   /** Additional trusted certificates, in PEM. */
   readonly ca: string | undefined;
@@ -74,7 +71,7 @@ const CONNECT_TIMEOUT = 20_000;
 const KEEP_ALIVE_DELAY = 30_000;
 
 /**
- * Opens a connection to the host of a URL, through a proxy if the environment names one, and with TLS for `https:`.
+ * Opens a connection to the host of a URL, with TLS for `https:`, and through a proxy if the environment names one.
  * @throws {HubError} unreachable or tlsFailed (nothing was sent); or the signal's reason
  */
 export async function openSocket(
@@ -123,7 +120,7 @@ function directSocket(socket: Socket): OpenedSocket {
   return { socket, usesAbsoluteForm: false, proxyHeaderLines: "" };
 }
 
-/** Connects to the host of a URL. `through`: an open connection to a proxy, used instead of a new connection. */
+/** Connects to the host of a URL. @param through an open connection to a proxy, used instead of a new connection */
 async function connectTo(
   url: URL,
   through: Socket | undefined,
@@ -149,7 +146,7 @@ async function connectTo(
   try {
     socket = secure(options);
   } catch (error) {
-    // The runtime's own certificates are valid, so an additional one causes this error.
+    // The error means that an additional certificate is invalid: the runtime's own ones are valid.
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
     throw connectFailure("tlsFailed", text);
   }
@@ -175,14 +172,14 @@ function whenConnected(
     };
     const failWith = (error: unknown): void => {
       removeListeners();
-      // Ignore all later errors of the socket: an unhandled one would end the process.
+      // Ignores all later errors of the socket: an unhandled one would end the process.
       socket.on("error", () => {});
       socket.destroy();
       reject(error);
     };
     const onConnected = (): void => {
       removeListeners();
-      // An error before the caller uses the socket would be unhandled, and end the process.
+      // Ignores errors before the caller uses the socket: an unhandled one would end the process.
       socket.on("error", () => {});
       resolve(socket);
     };
@@ -260,7 +257,7 @@ function proxyAuthorizationLine({ username, password }: URL): string {
   return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
 }
 
-/** Decodes percent escapes; a percent sign that begins no escape stays. */
+/** Decodes percent escapes, and keeps a percent sign that begins none. */
 function decodePercent(text: string): string {
   return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
     try {
@@ -277,7 +274,7 @@ function connectFailure(code: HubError["code"], text: string): HubError {
 
 /**
  * Explains why a connection failed. The patterns match error codes and messages of the operating system, OpenSSL,
- * BoringSSL and rustls. Deno reports the same error for every certificate that is not trusted.
+ * BoringSSL and rustls. Deno reports the same error for every untrusted certificate.
  */
 function connectErrorOf(error: Error, url: URL): HubError {
   const { code } = error as { code?: unknown };

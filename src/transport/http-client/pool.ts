@@ -7,7 +7,7 @@ import {
   type ResponseReceiver,
 } from "./connection.ts";
 
-/** The target of a request, with the parts that its request line and Host header need. */
+/** The URL of a request, and the parts of it that the request line and the Host header need. */
 export interface RequestTarget {
   readonly url: URL;
   readonly path: string;
@@ -18,46 +18,42 @@ export function requestTargetOf(url: URL): RequestTarget {
   return { url, path: `${url.pathname}${url.search}`, host: url.host };
 }
 
-/** A request to be sent over the pool. */
 export interface PooledRequest {
   readonly method: string;
   readonly target: RequestTarget;
-  /** Header lines, each with its CRLF; Host and Content-Length are added. */
+  /** Each line ends with CRLF. The pool adds Host and Content-Length. */
   readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection, and how requests on it have to be written if it leads to a proxy. */
+/** An open connection. If it leads to a proxy that reads the requests, they are written in another way. */
 export interface OpenedSocket {
   readonly socket: Socket;
-  /** Whether the request line needs the whole URL (absolute-form, RFC 9112, 3.2.2), because a proxy reads it. */
+  /** Whether the request line must contain the whole URL, for a proxy (absolute-form, RFC 9112, 3.2.2). */
   readonly usesAbsoluteForm: boolean;
-  /** Header lines for the proxy. */
   readonly proxyHeaderLines: string;
 }
 
-/** A request in progress. */
 export interface RequestHandle {
-  /** Cancels the request: its receiver is not called any more. */
+  /** Cancels the request. Its receiver is not called any more. */
   cancel(): void;
   pause(): void;
   resume(): void;
 }
 
-/** Maximum number of connections that are being opened at a time. */
 const MAX_OPENING = 32;
 /**
- * Idle time after which a connection is closed, in ms. `standard`: if the server has sent no `Keep-Alive` timeout; else
- * that timeout minus `margin`, at most `max`.
+ * When an idle connection is closed, in ms: after the `Keep-Alive` timeout of the server minus `margin`, but at most
+ * `max`; after `standard` if the server has sent no timeout.
  */
 const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
 
 /**
- * The transport/http-client folder: an HTTP/1.1 client for Bun, Deno and Node which never sends a request twice, and
- * which knows proxies and additional certificates. Start with `HttpConnectionPool`, below. `open-socket.ts` connects
+ * The transport/http-client folder: an HTTP/1.1 client for Bun, Deno and Node. It never sends a request twice, and
+ * supports proxies and additional certificates. Start with `HttpConnectionPool`, below. `open-socket.ts` connects
  * (`proxy.ts` chooses the proxy), `connection.ts` sends requests over one connection, `response-parser.ts` decodes
- * responses, and `fetch.ts` is the `fetch`-like use of the pool. docs/decisions/http-client.md tells why `node:http` is
- * not used.
+ * responses, and `fetch.ts` uses the pool in the manner of `fetch`. docs/decisions/http-client.md tells why `node:http`
+ * is not used.
  *
  * A pool of connections to one origin. A request uses an idle connection, or the next one that becomes idle or is
  * opened.
@@ -66,7 +62,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
   readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
   readonly #abort = new AbortController();
   readonly #connections = new Map<HttpConnection, OpenedSocket>();
-  /** The connection that was used last is reused first. */
+  /** The connection that was used last is at the end and is reused first. */
   readonly #idle: HttpConnection[] = [];
   readonly #queue = new Set<QueuedRequest>();
   #openingCount = 0;
@@ -88,7 +84,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     return queued;
   }
 
-  /** Closes all connections; the receivers of requests in progress are not called. */
+  /** Closes all connections. The receivers of requests in progress are not called. */
   close(): void {
     this.#abort.abort();
     this.#queue.clear();
@@ -133,7 +129,6 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     queued.attach(connection, encodeRequest(queued, opened));
   }
 
-  /** Opens a connection for each waiting request, up to the limit. */
   #openConnections(): void {
     while (this.#openingCount < Math.min(this.#queue.size, MAX_OPENING)) {
       this.#openingCount++;
@@ -156,7 +151,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
     this.#openConnections();
   }
 
-  /** The server cannot be connected to: all waiting requests fail. */
+  /** Fails all waiting requests, because the server cannot be connected to. */
   #connectFailed(thrown: unknown): void {
     this.#openingCount--;
     if (this.#abort.signal.aborted) return;
@@ -212,7 +207,7 @@ class QueuedRequest implements RequestHandle {
     this.#currentConnection()?.resume();
   }
 
-  /** The connection that carries this request; undefined before one is assigned, and after the response. */
+  /** Returns the connection only while it carries this request: between the assignment and the end of the response. */
   #currentConnection(): HttpConnection | undefined {
     if (this.#connection === undefined || this.#bytes === undefined) return undefined;
     return this.#connection.isSending(this.#bytes) ? this.#connection : undefined;
@@ -220,8 +215,8 @@ class QueuedRequest implements RequestHandle {
 }
 
 /**
- * Whether a connection was idle for too long to be reused. The limit is below the server's own timeout, since the
- * server may close the connection just when a request is sent on it.
+ * Whether a connection was idle for too long. A reused connection must not be near the server's own timeout: the server
+ * may close it just when a request is sent.
  */
 function isStale(connection: HttpConnection, now: number): boolean {
   const { keepAliveTimeout } = connection;

@@ -1,10 +1,9 @@
-/** The hub's environment variables. */
 type Env = Readonly<Record<string, string | undefined>>;
 
 /**
  * Finds the proxy for a URL in `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`; lower-case variables win.
  * Loopback addresses are never proxied.
- * @returns undefined if there is none; the text of the proxy's URL if that is not usable
+ * @returns undefined if no proxy is to be used; a string, the invalid URL, if the variable's value is not an HTTP URL
  */
 export function proxyFor(url: URL, env: Env): URL | string | undefined {
   const host = hostWithoutBrackets(url);
@@ -19,7 +18,7 @@ export function proxyFor(url: URL, env: Env): URL | string | undefined {
   return /^https?:$/.test(proxy.protocol) ? proxy : completeUrl;
 }
 
-/** The host without the brackets of an IPv6 address. */
+/** Returns the host without the brackets of an IPv6 address. */
 export function hostWithoutBrackets({ hostname }: URL): string {
   return hostname.startsWith("[") ? hostname.slice(1, -1) : hostname;
 }
@@ -44,8 +43,8 @@ function isLoopback(host: string): boolean {
 }
 
 /**
- * Whether `NO_PROXY` names the host: `example.com` and `.example.com` include subdomains, `*` is every host; an entry
- * may have a port, or be an IPv4 range.
+ * Whether `NO_PROXY` contains the host. `example.com` and `.example.com` include subdomains, `*` means every host; an
+ * entry may have a port, or be an IPv4 range.
  */
 function isInNoProxy(host: string, port: number, text: string | undefined): boolean {
   return (text ?? "").split(/[\s,]+/).some((entry) => {
@@ -57,7 +56,7 @@ function isInNoProxy(host: string, port: number, text: string | undefined): bool
   });
 }
 
-/** Adds brackets to an IPv6 address that has none. Such an entry has no port. */
+/** Adds brackets to an IPv6 address that has none, so that no part of it is taken for a port. */
 function withBrackets(entry: string): string {
   const text = entry.toLowerCase();
   return /^[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:]*$/.test(text) ? `[${text}]` : text;

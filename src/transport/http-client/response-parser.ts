@@ -3,13 +3,12 @@ import type { Buffer } from "node:buffer";
 /** Status line and header fields of an HTTP/1.x response. */
 export interface ResponseHead {
   readonly status: number;
-  /** By name in lower case; repeated fields are joined with commas. */
+  /** The names are in lower case; the values of repeated fields are joined with commas. */
   readonly headers: ReadonlyMap<string, string>;
-  /** Whether the connection may be reused after the response. */
   readonly isReusable: boolean;
 }
 
-/** Maximum number of bytes that are kept of a response head whose end has not been received. */
+/** Limit of an incomplete response head, in bytes. */
 export const MAX_RESPONSE_HEAD = 64 * 1024;
 
 const HEAD_END = "\r\n\r\n";
@@ -44,7 +43,7 @@ export function parseResponseHead(
     headers.set(name, previous === undefined ? value : `${previous}, ${value}`);
   }
   const connection = headers.get("connection");
-  // With both headers an intermediary may delimit the body differently (RFC 9112, 6.3).
+  // If both headers are present, an intermediary may find another end of the body (RFC 9112, 6.3).
   const isAmbiguous = headers.has("transfer-encoding") && headers.has("content-length");
   const isKeepAlive =
     minorVersion === "1"
@@ -60,7 +59,8 @@ export function parseResponseHead(
 const STATUS_LINE_START = "HTTP/1.";
 
 /**
- * Whether the bytes may be the start of a head. Bare LF line ends are rejected: such a head would never be complete.
+ * Whether the bytes may be the start of a head. Lines that end with LF alone are rejected at once: the end of such a
+ * head would never be found.
  */
 function mayBeIncomplete(bytes: Buffer): boolean {
   if (bytes.length > MAX_RESPONSE_HEAD || bytes.includes("\n\n")) return false;
@@ -68,18 +68,16 @@ function mayBeIncomplete(bytes: Buffer): boolean {
   return STATUS_LINE_START.startsWith(start);
 }
 
-/** State of the body after a chunk. `endWithExtra`: the body is complete, and unexpected bytes follow it. */
+/** The state of the body after a chunk. `endWithExtra`: the body is complete, but unexpected bytes follow. */
 type BodyProgress = "more" | "end" | "endWithExtra" | "malformed";
 
-/** Decodes the body of a response from the bytes of its connection. */
 export interface BodyDecoder {
   /** Decodes the next chunk and passes the body bytes in it to `onData`. */
   push(chunk: Buffer, onData: (bytes: Buffer) => void): BodyProgress;
-  /** Whether the body ends when the connection closes. */
   readonly endsWithConnection?: true;
 }
 
-/** Chooses how the body is delimited (RFC 9112, 6.3). `none`: there is no body. */
+/** Finds out how the end of the body is marked (RFC 9112, 6.3). `none`: there is no body. */
 export function bodyDecoderOf(
   { status, headers }: ResponseHead,
   method: string,
@@ -127,11 +125,13 @@ const CHUNK_SIZE = /^([0-9a-f]{1,12})[ \t]*(?:;|$)/i;
 /** Maximum length of a chunk-size or trailer line, and of all trailers, in bytes. */
 const MAX_LENGTH = { line: 4096, trailers: 16 * 1024 };
 
-/** Decodes the chunked transfer coding (RFC 9112, 7.1). Lines may end with LF alone, as some servers write them. */
+/**
+ * Decodes the chunked transfer coding (RFC 9112, 7.1). Accepts lines that end with LF alone, as some servers send them.
+ */
 class ChunkedDecoder implements BodyDecoder {
   #state: "size" | "data" | "chunkEnd" | "trailer" = "size";
   #remaining = 0;
-  /** The part of the current chunk-size or trailer line that was received. */
+  /** The beginning of a chunk-size or trailer line whose end was not received yet. */
   #line = "";
   #trailerLength = 0;
 

@@ -5,9 +5,9 @@ import type { ResponseHead } from "../http-client/response-parser.ts";
 import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
 
-/** Maximum length of an excerpt, in characters. */
+/** In characters. */
 const MAX_EXCERPT = 300;
-/** How much of an unexpected body is read for an excerpt, in bytes. */
+/** How much of an unexpected body is read, in bytes. */
 export const EXCERPT_LIMIT = 16 * 1024;
 
 export function isEventStream(head: ResponseHead): boolean {
@@ -25,14 +25,15 @@ export function isJson(head: ResponseHead): boolean {
 const EVENT_STREAM_TYPE = "text/event-stream";
 const JSON_TYPE = "application/json";
 
-/** The media type of the body without its parameters, in lower case. */
+/** Returns the media type of the body without its parameters, in lower case. */
 export function mediaTypeOf({ headers }: ResponseHead): string {
   const [mediaType = ""] = (headers.get("content-type") ?? "").split(";", 1);
   return mediaType.trim().toLowerCase();
 }
 
 /**
- * An excerpt of an unexpected body for an error message: one line without markup and secrets; "" if there is no text.
+ * Makes an excerpt of an unexpected body for an error message: one line without markup and secrets; "" if the body
+ * contains no text.
  */
 export function excerptOfBody(head: ResponseHead, bytes: Buffer, redactor: Redactor): string {
   const text = textOf(bytes.subarray(0, EXCERPT_LIMIT));
@@ -53,7 +54,7 @@ function withoutMarkup(text: string): string {
     .replace(/<[^>]*(?:>|$)/g, " ");
 }
 
-/** The error text in a JSON body, under one of the usual keys. */
+/** Finds the error text in a JSON body, under one of the usual keys such as `error.message`. */
 function jsonErrorText(text: string): string | undefined {
   let value: unknown;
   try {
@@ -75,7 +76,10 @@ function jsonErrorText(text: string): string | undefined {
   return undefined;
 }
 
-/** The error for a response that is not JSON-RPC. @param isNegotiated the server has answered as an MCP server before */
+/**
+ * Returns the error for a response that is not JSON-RPC.
+ * @param isNegotiated whether the server has answered as an MCP server before
+ */
 export function errorOfResponse(
   head: ResponseHead,
   body: Buffer,
@@ -102,7 +106,7 @@ function hubErrorCodeOf(
   { status, headers }: ResponseHead,
   isNegotiated: boolean,
 ): HubError["code"] {
-  // The server has not processed the request, and the hub has retried it as often as it may.
+  // The server has not processed the request, and the hub has already made all allowed retries.
   if (status === 429 || (status === 503 && headers.has("retry-after"))) return "serverFailed";
   if (status === 503) return isNegotiated ? "notDelivered" : "serverFailed";
   if (status >= 500) return isNegotiated ? "answerLost" : "serverFailed";

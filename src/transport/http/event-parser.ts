@@ -1,11 +1,10 @@
 import { Buffer } from "node:buffer";
 import { type TruncatedMessage, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 
-/** Callbacks of an event parser. */
 export interface EventParserEvents {
   /** Receives an event with data; `type` is `message` if the event names none. */
   event(type: string, data: Buffer): void;
-  /** An event above the size limit was dropped. */
+  /** Called if an event above the size limit was dropped. */
   oversized(truncated: TruncatedMessage): void;
 }
 
@@ -14,7 +13,7 @@ const CR = 0x0d;
 const COLON = 0x3a;
 const SPACE = 0x20;
 const LINE_BREAK = Buffer.from("\n");
-/** Maximum length of a field name, and of a value other than data, in bytes; longer ones are ignored. */
+/** Limits in bytes, of a field name and of a value other than data; longer ones are ignored. */
 const MAX_FIELD_LENGTH = { value: 4096, name: 16 };
 /** Maximum reconnection time that a server may set, in ms. */
 const MAX_RETRY = 300_000;
@@ -29,7 +28,6 @@ const KNOWN_FIELDS: ReadonlyMap<string, Field> = new Map(
  * be anywhere. An incomplete event at the end of the stream is discarded.
  */
 export class EventParser {
-  /** The last event id that the server has sent. */
   lastId: string | undefined;
   /** The reconnection time that the server has sent in `retry`, in ms. */
   retry: number | undefined;
@@ -53,7 +51,7 @@ export class EventParser {
     this.#data = new BoundedBuffer(limit);
   }
 
-  /** Takes ownership of the chunk. */
+  /** Parses the next chunk, and becomes its owner. */
   push(chunk: Buffer): void {
     let position = 0;
     let cr = chunk.indexOf(CR);
@@ -114,7 +112,6 @@ export class EventParser {
     }
   }
 
-  /** The field name is complete. */
   #endFieldName(): void {
     // A stream may begin with a UTF-8 byte order mark.
     const name = this.#isFirstLine ? this.#name.replace(/^\xef\xbb\xbf/, "") : this.#name;

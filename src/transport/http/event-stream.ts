@@ -7,49 +7,46 @@ import { EventParser, type EventParserEvents } from "./event-parser.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 
 /**
- * What an event stream does when a connection of it ends:
- * - `endWithConnection`: it ends (HTTP+SSE).
- * - `resumeUntilAnswered`: it is resumed by the id of its last event (Streamable HTTP, resumability). It begins as the
- *   response to a POST, whose body its owner passes on.
- * - `reconnectForever`: it is requested again, unless the server will certainly not serve it (Streamable HTTP, listening
- *   for messages from the server).
+ * What happens when a connection of an event stream ends:
+ * - `endWithConnection`: the stream ends, too (HTTP+SSE).
+ * - `resumeUntilAnswered`: a GET with the id of the last event continues the stream (Streamable HTTP, resumability).
+ *   The stream begins as the response to a POST, whose owner passes the body on.
+ * - `reconnectForever`: the stream is requested again, unless the server will certainly refuse it (Streamable HTTP,
+ *   listening for messages from the server).
  */
 type EventStreamPolicy = "endWithConnection" | "resumeUntilAnswered" | "reconnectForever";
 
-/** How an event stream has ended. */
 export type EventStreamEnd =
-  /** Its connection was closed. `cause`: if the stream was the response to a POST, how that POST failed. */
+  /** The connection was closed. `cause`: why the POST failed, if the stream was its response. */
   | { readonly kind: "dropped"; readonly cause: HubError | undefined }
   /**
-   * The server has rejected the GET request or answered with another media type. `wasOpened`: it had accepted one
-   * before.
+   * The server has rejected the GET request or answered with another media type. `wasOpened`: whether the server had
+   * accepted an earlier GET.
    */
   | { readonly kind: "refused"; readonly status: number; readonly wasOpened: boolean }
   | { readonly kind: "failed"; readonly cause: HubError };
 
-/** Options and callbacks of an event stream. */
 interface EventStreamOptions extends EventParserEvents {
   readonly policy: EventStreamPolicy;
-  /** Header lines for a GET request. */
   headerLines(): string;
-  /** The stream has ended, and is not requested again. Not called after `close`. */
+  /** Called when the stream has ended and is not requested again, but not after `close`. */
   ended(end: EventStreamEnd): void;
 }
 
 /**
- * Maximum number of resumptions in a row without a new event, and the delay before one if the server has sent no
- * `retry`, in ms: first and maximum.
+ * Limits of `resumeUntilAnswered`. `attempts`: how many GET requests in a row may bring no event. `firstDelay` and
+ * `maxDelay`: the delay before a request, in ms, if the server has sent no `retry`.
  */
 const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
 
 /**
- * Delay before a stream is requested again under `reconnectForever`, in ms: `min`, `first` and `max`. `stableAfter`: how
- * long the stream has to stay open, in ms, for the count of attempts to be reset.
+ * Limits of `reconnectForever`, in ms. The delay before a request grows from `first` (`min` if the server sends
+ * `retry`) to `max`. It starts over after the stream was open for `stableAfter`.
  */
 const RECONNECT_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 
 /**
- * A stream of server-sent events that continues over successive GET requests. It may begin as the response to a POST.
+ * A stream of server-sent events that may continue over several GET requests. It may begin as the response to a POST.
  */
 export class EventStream implements RequestEvents {
   readonly #requester: HttpRequester;
@@ -58,12 +55,11 @@ export class EventStream implements RequestEvents {
   #parser: EventParser;
   /** The GET request; undefined while the stream is the response to a POST. */
   #request: HttpRequest | undefined;
-  /** The id of the last received event. */
   #lastId: string | undefined;
   #isAnswered = false;
   /** Number of requests in a row that have brought no event. */
   #attempts = 0;
-  /** The reconnection time that the server has sent, in ms, on any connection. */
+  /** The last reconnection time that the server has sent, in ms. */
   #retry: number | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** When the last connection was opened, in ms. */
@@ -80,7 +76,7 @@ export class EventStream implements RequestEvents {
     return this.#state === "open";
   }
 
-  /** The awaited response has arrived, so the stream is not resumed. */
+  /** Tells the stream that the awaited response has arrived, so that the stream is not resumed. */
   answered(): void {
     this.#isAnswered = true;
   }
@@ -149,7 +145,7 @@ export class EventStream implements RequestEvents {
     this.#timer = setTimeout(() => this.#send(), delay);
   }
 
-  /** The delay before the next request, in ms; undefined if the stream is not requested again. */
+  /** Returns the delay before the next request, in ms; undefined if the stream is not requested again. */
   #delayAfter(end: EventStreamEnd): number | undefined {
     switch (this.#options.policy) {
       case "endWithConnection":
@@ -161,7 +157,7 @@ export class EventStream implements RequestEvents {
     }
   }
 
-  /** Without an event id the stream cannot be resumed. */
+  /** Returns undefined if the stream cannot be resumed, for example because the server has sent no event id. */
   #resumeDelay(): number | undefined {
     this.#retry = this.#parser.retry ?? this.#retry;
     if (this.#lastId === undefined || this.#isAnswered) return undefined;
@@ -186,7 +182,7 @@ export class EventStream implements RequestEvents {
         return isTemporary(end.status) ? delay : undefined;
       case "failed":
         if (end.cause.step === "dial") return undefined;
-        // A login may make the server accept the request, so it is tried again after the longest delay.
+        // After a login the server may accept the request, so it is repeated, but slowly.
         if (end.cause.code === "unauthorized") return max;
         return end.cause.properties.retryable ? delay : undefined;
     }
@@ -194,8 +190,8 @@ export class EventStream implements RequestEvents {
 }
 
 /**
- * Whether a rejection is temporary. 409: only one such stream is allowed, and the server may not have noticed yet that
- * the last one is closed.
+ * Whether a rejection is temporary. 409: the server allows one such stream, and may not have noticed yet that the
+ * previous one is closed.
  */
 function isTemporary(status: number): boolean {
   return status === 409 || status === 429 || status >= 500;

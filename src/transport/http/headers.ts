@@ -1,7 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { SendOptions, NegotiatedProtocol } from "../transport.ts";
 
-/** Content headers of every POST. */
 export const CONTENT_HEADERS =
   "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
@@ -10,7 +9,8 @@ const ENCODED_VALUE = /^=\?base64\?.*\?=$/i;
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 /**
- * Encodes a text as a header value (Streamable HTTP, value encoding): unchanged if it is plain ASCII, else in Base64.
+ * Encodes a text as a header value (Streamable HTTP, value encoding): plain ASCII stays as it is, other text becomes
+ * Base64.
  */
 export function encodeHeaderValue(value: string): string {
   if (PLAIN_VALUE.test(value) && !ENCODED_VALUE.test(value)) return value;
@@ -18,8 +18,8 @@ export function encodeHeaderValue(value: string): string {
 }
 
 /**
- * Header lines that describe a request: in the modern era `Mcp-Method` and `Mcp-Name`, which repeat members of the
- * body; and `options.headers`.
+ * Returns the header lines for a message: `options.headers` and, in the modern era, `Mcp-Method` and `Mcp-Name`, which
+ * repeat members of the body.
  */
 export function messageHeaders(
   options: SendOptions,
@@ -35,7 +35,7 @@ export function messageHeaders(
   for (const [name, value] of Object.entries(headers)) {
     if (!HEADER_NAME.test(name)) continue;
     if (protocol !== undefined && /^mcp-protocol-version$/i.test(name)) continue;
-    // An encoded value consists of plain ASCII, so it is not encoded a second time.
+    // A value that is already encoded is plain ASCII, so it is not encoded again.
     lines += `${name}: ${PLAIN_VALUE.test(value) ? value : encodeHeaderValue(value)}\r\n`;
   }
   return lines;

@@ -1,21 +1,20 @@
 import { type Deferred, deferred } from "../../base/deferred.ts";
 
 /**
- * Time limit when an `HttpVariant` closes, in ms: for sending what is queued, and again for the DELETE of the session.
+ * How long an `HttpVariant` may take to send what is queued when it closes, and then again to end the session by
+ * DELETE, in ms.
  */
 export const CLOSE_TIMEOUT = 600;
-/** How long a message may delay the following ones, in ms. */
+/** How long a message may delay the next ones, in ms. */
 const HOLD_TIMEOUT = 10_000;
 
 /**
- * Keeps messages that are sent in separate HTTP requests in order where order matters: a notification is sent when the
- * server has accepted the previous one, and requests wait for the first notification (`notifications/initialized`).
+ * Keeps messages in order although each has its own HTTP request. The next notification is sent when the server has
+ * accepted the previous one. Requests wait for the first notification only (`notifications/initialized`).
  */
 export class MessageOrder<Item> {
   readonly #start: (item: Item) => void;
-  /** Notifications to be sent. */
   readonly #notifications = new Set<Item>();
-  /** Requests that wait for the first notification. */
   readonly #requests = new Set<Item>();
   #current: Item | undefined;
   #isFirstSettled = false;
@@ -26,7 +25,7 @@ export class MessageOrder<Item> {
     this.#start = start;
   }
 
-  /** @param isNotification whether the message is a notification or response, which expects no response */
+  /** @param isNotification whether no response to the message is expected */
   add(item: Item, isNotification: boolean): void {
     if (this.#current === undefined) this.#startItem(item, isNotification);
     else if (isNotification) this.#notifications.add(item);
@@ -34,7 +33,7 @@ export class MessageOrder<Item> {
     else this.#requests.add(item);
   }
 
-  /** The server has accepted the message, or will not accept it any more. */
+  /** Lets the next messages go: the server has accepted this one, or will not accept it any more. */
   settle(item: Item): void {
     this.#notifications.delete(item);
     this.#requests.delete(item);
@@ -54,7 +53,7 @@ export class MessageOrder<Item> {
     if (this.#current === undefined) this.#drained?.resolve();
   }
 
-  /** Resolves when all notifications are sent and the server has accepted the last one, or takes too long to. */
+  /** Resolves when the server has accepted all notifications, or takes too long. */
   drained(): Promise<void> {
     if (this.#current === undefined) return Promise.resolve();
     this.#drained ??= deferred();

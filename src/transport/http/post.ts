@@ -19,17 +19,19 @@ import type { StreamableHttp } from "./streamable.ts";
 import type { ResponseHead } from "../http-client/response-parser.ts";
 import { EventStream, type EventStreamEnd } from "./event-stream.ts";
 
-/** An HTTP error response to a POST. */
 export interface HttpErrorResponse {
   readonly status: number;
-  /** The error for the sender of the message. */
+  /** The error that the sender of the message gets. */
   readonly cause: HubError;
-  /** The JSON-RPC response in the body. `isOwn`: it has the request's id; else the server may not have read the id. */
+  /**
+   * The JSON-RPC response in the body. `isOwn` is false if the server sent no id, perhaps because it could not read the
+   * request.
+   */
   readonly response: { readonly message: Message; readonly isOwn: boolean } | undefined;
 }
 
 /**
- * The first request of the modern era to a server. If it fails in any way, the server does not support the modern era.
+ * The first request to a server of the modern era. If it fails in any way, the server is treated as a legacy server.
  */
 const DISCOVER_METHOD = "server/discover";
 
@@ -37,14 +39,14 @@ const DISCOVER_METHOD = "server/discover";
 export class Post implements SentRequest, RequestEvents {
   readonly options: SendOptions | undefined;
   readonly pieces: readonly Piece[];
-  /** Size of the message, in bytes. */
+  /** In bytes. */
   readonly size: number;
   readonly #streamable: StreamableHttp;
   #request: HttpRequest | undefined;
   #head: ResponseHead | undefined;
   #stream: EventStream | undefined;
   #content: BoundedBuffer | undefined;
-  /** Key in the transport's table of posts; -1 until the post is in the table. */
+  /** The key in the transport's table of posts; -1 until it is set. */
   id = -1;
   #isAnswered = false;
   #isSent = false;
@@ -87,7 +89,7 @@ export class Post implements SentRequest, RequestEvents {
     if (!this.#isAnswered) this.finish();
   }
 
-  /** Ends the POST without a response; the sender of the message is told if it still waits. */
+  /** Ends the POST without a response. A sender that still waits gets the error. */
   failWith(cause: HubError): void {
     if (this.#isEnded) return;
     this.finish();
@@ -195,7 +197,7 @@ export class Post implements SentRequest, RequestEvents {
     this.#streamable.transport.oversized(truncated);
   }
 
-  /** A complete response that is not an event stream. */
+  /** Handles a complete response that is not an event stream. */
   #onResponse(head: ResponseHead, content: Buffer | TruncatedMessage): void {
     const { requester } = this.#streamable;
     if (isTruncated(content)) {
@@ -233,7 +235,6 @@ export class Post implements SentRequest, RequestEvents {
     );
   }
 
-  /** A response with an HTTP error status. */
   #onHttpError(head: ResponseHead, content: Buffer | TruncatedMessage): void {
     const { requester, isNegotiated } = this.#streamable;
     const body = isTruncated(content) ? content.head : content;
@@ -242,7 +243,6 @@ export class Post implements SentRequest, RequestEvents {
     this.#streamable.httpError(this, { status: head.status, cause, response });
   }
 
-  /** Ends the POST with an HTTP error response. */
   endWithHttpError({ status, cause, response }: HttpErrorResponse): void {
     if (response?.isOwn === true) {
       this.#emit(response.message);
@@ -254,8 +254,8 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   /**
-   * The JSON-RPC response in the body. `isOwn`: it has the request's id. An error without id, from a server that could
-   * not parse the request, gets the request's id, and `isOwn` is false.
+   * Reads the JSON-RPC response in the body. An error without an id, from a server that could not parse the request,
+   * gets the request's id, and `isOwn` is false.
    */
   #responseIn(content: Buffer): HttpErrorResponse["response"] {
     if (content.length === 0) return undefined;
@@ -291,7 +291,6 @@ export class Post implements SentRequest, RequestEvents {
     options.unanswered?.(cause);
   }
 
-  /** The JSON-RPC id of the request. */
   #requestId(): number | undefined {
     const message = parseMessage(joinPieces(this.pieces));
     return message.kind === "request" && typeof message.id.key === "number"
@@ -313,7 +312,7 @@ function isResponse(message: Message): boolean {
   return message.kind === "batch" ? message.items.some(isResponse) : message.kind === "response";
 }
 
-/** Removes a UTF-8 byte order mark: some servers send one, and JSON does not allow it. */
+/** Removes a UTF-8 byte order mark, which some servers send although JSON does not allow it. */
 function withoutByteOrderMark(content: Buffer | TruncatedMessage): Buffer | TruncatedMessage {
   const startsLikeMark = !isTruncated(content) && content[0] === 0xef && content[1] === 0xbb;
   return startsLikeMark && content[2] === 0xbf ? content.subarray(3) : content;

@@ -16,13 +16,16 @@ import type { ResponseHead } from "../http-client/response-parser.ts";
 import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
-/** Maximum `Retry-After` that is waited for, and the first delay for a 429 response without one, in ms. */
+/**
+ * In ms: the longest `Retry-After` that the hub waits for, and the first delay after a 429 response without this
+ * header.
+ */
 const RETRY_DELAY = { max: 30_000, first: 1000 };
 
 /**
- * The delay before a request that the server has not processed is repeated: 429 (too many requests), or 503 with
- * `Retry-After`.
- * @returns ms; undefined if it is not repeated
+ * Returns the delay before a request is repeated that the server has not processed: 429 (too many requests), or 503
+ * with `Retry-After`.
+ * @returns ms; undefined if the request must not be repeated
  */
 export function retryDelayOf(
   { status, headers }: ResponseHead,
@@ -42,39 +45,42 @@ export function parseRetryAfter(value: string | undefined, now: number): number 
   return Number.isNaN(time) ? undefined : Math.max(0, time - now);
 }
 
-/** A request without the headers that all requests to the server share. */
+/** A request without the headers that are the same for all requests to the server. */
 export interface RequestTemplate {
   readonly method: "GET" | "POST" | "DELETE";
-  /** Header lines, each with its CRLF. */
+  /** Each line ends with CRLF. */
   readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
-  /** The target of the request; undefined for the server's current URL. */
+  /** Undefined for the server's current URL. */
   readonly target?: RequestTarget | undefined;
 }
 
-/** Receives the events of a request. Nothing is called after the request was cancelled. */
+/** Receives the events of a request. None is called after the request was cancelled. */
 export interface RequestEvents {
-  /** The whole request was written. */
   sent?(): void;
   head(head: ResponseHead): void;
   body(bytes: Buffer): void;
   end(): void;
   /**
-   * There is no complete response: unreachable or tlsFailed (no byte was sent), unauthorized, serverRefused or
-   * answerLost.
+   * Called if there is no complete response: unreachable or tlsFailed (no byte was sent), unauthorized, serverRefused
+   * or answerLost.
    */
   fail(cause: HubError): void;
 }
 
 /**
- * Maximum number of redirects, of delays demanded by the server (429, 503), and of repetitions with new credentials.
+ * How often one request is redirected, delayed because the server demands it (429, 503), and repeated with new
+ * credentials.
  */
 const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
 
-/** Why a redirect to another origin is not followed: the end of an error text. */
+/**
+ * The end of the error text for a redirect to another origin, which the hub does not follow if the request contains
+ * secrets.
+ */
 const ORIGIN_BOUND_REASON = "what it bears is for this server alone; write that URL if it is right";
 
-/** One request including redirects, delays (Retry-After) and new credentials, until it has its final response. */
+/** One request with its redirects, delays (Retry-After) and new credentials, until the final response. */
 export class HttpRequest implements RequestHandle, ResponseReceiver {
   readonly #requester: HttpRequester;
   readonly #template: RequestTemplate;
@@ -103,13 +109,13 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#target = template.target ?? requester.currentTarget;
   }
 
-  /** Sends the request: at once, unless it has to wait for credentials. */
+  /** Sends the request at once, or when its credentials are available. */
   start(): void {
     let lines: string | Promise<string>;
     try {
       lines = this.#requester.getCredentialLines();
     } catch (error) {
-      // The error is passed on as a rejected promise, because callers do not expect `fail` to be called during `send`.
+      // A rejected promise delays the error: callers do not expect `fail` to be called during `send`.
       lines = Promise.reject(toHubError(error));
     }
     if (typeof lines === "string") this.#sendWith(lines);
@@ -144,8 +150,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       status === 401 ||
       (status === 403 && !this.#isOffOrigin && isInsufficientScope(head))
     ) {
-      // A challenge of another origin is ignored: it must not influence which authorization server issues the tokens
-      // for this server.
+      // A challenge from another origin is ignored: only this server may decide which authorization server issues its
+      // tokens.
       const header = this.#isOffOrigin ? undefined : head.headers.get("www-authenticate");
       this.#sendAgain(this.#renewCredentials({ status, header }));
     } else {
@@ -184,7 +190,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     }
   }
 
-  /** Whether the request goes to another origin than the URL in the manifest. */
+  /** Whether the request goes to another origin than that of the URL in the manifest. */
   get #isOffOrigin(): boolean {
     const { manifestTarget } = this.#requester;
     return this.#target !== manifestTarget && this.#target.url.origin !== manifestTarget.url.origin;
@@ -193,7 +199,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #sendWith(credentialLines: string): void {
     if (this.#isOver) return;
     this.#credentialLines = credentialLines;
-    // A redirect to another origin may have been followed, and remembered, when there were no credentials yet.
+    // The other origin comes from a redirect that was allowed because there were no credentials yet. Now there are, and
+    // it must not get them.
     if (this.#isOffOrigin && this.#requester.isOriginBound(credentialLines)) {
       if (this.#template.target !== undefined) {
         const { manifestTarget, redactor } = this.#requester;
@@ -209,8 +216,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 
   /**
-   * Discards the response and sends the request again when `ready` settles; if `ready` resolves to or rejects with an
-   * error, the request fails with that error.
+   * Discards the response and sends the request again when `ready` settles. The request fails if `ready` resolves to an
+   * error or rejects.
    */
   #sendAgain(ready: Promise<HubError | undefined>): void {
     this.#handle?.cancel();
@@ -235,7 +242,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#onEnd();
   }
 
-  /** @returns the error to fail with if there are no other credentials */
+  /** @returns an error if there are no other credentials */
   async #renewCredentials(challenge: AuthChallenge): Promise<HubError | undefined> {
     const requester = this.#requester;
     const credentialLines = this.#credentialLines;
@@ -265,14 +272,14 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     }
     redirectUrl.hash = "";
     this.#target = requestTargetOf(redirectUrl);
-    // A server that works may redirect a GET to a page for browsers; that says nothing about where POSTs go.
+    // A working MCP server may redirect a GET to a web page; later requests still go to the old URL.
     const isPageRedirect = this.#template.method === "GET" && this.#requester.wasAccepted;
     if (this.#template.target === undefined && !isPageRedirect)
       this.#requester.currentTarget = this.#target;
     this.#sendAgain(Promise.resolve(undefined));
   }
 
-  /** The reason why a redirect is not followed; undefined if it is followed. */
+  /** Returns why a redirect is not followed; undefined if it is followed. */
   #refusalOf(status: number, redirectUrl: URL | undefined): string | undefined {
     const { url } = this.#target;
     if (redirectUrl === undefined || !/^https?:$/.test(redirectUrl.protocol))
@@ -290,36 +297,35 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 }
 
-/** Whether a 403 asks for more scopes. Other 403 responses cannot be cured by another authorization. */
+/** Whether a 403 asks for more scopes. A new authorization does not help against any other 403. */
 function isInsufficientScope({ headers }: ResponseHead): boolean {
   return /\binsufficient_scope\b/.test(headers.get("www-authenticate") ?? "");
 }
 
-/** Headers that only the transport sets; those of the manifest are ignored. */
+/** Headers that only the transport may set; the manifest's values for them are ignored. */
 const RESERVED_HEADERS =
   /^(?:host|content-length|content-type|transfer-encoding|connection|accept|accept-encoding|mcp-session-id|mcp-protocol-version|last-event-id)$/i;
 
-/** Characters allowed in a header value: no line breaks. */
+/** Line breaks are not allowed in a header value. */
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** Stands for the credentials in `#reportedFor` if a request could not be made because there are none. */
+/** The value of `#reportedFor` if a request could not be sent because there are no credentials. */
 const NO_CREDENTIALS_KEY = "none";
 
-/** Number of recently used credential values that are redacted. */
+/** Number of the last used credential values that are redacted. */
 const MAX_RECENT_VALUES = 8;
 
 /**
- * Sends the requests of one transport: current URL, shared headers, credentials, and one connection pool per origin.
+ * Sends the requests of one transport. Holds the current URL, shared headers, credentials, and one connection pool per
+ * origin.
  */
 export class HttpRequester {
   readonly target: HttpTarget;
-  /** Redacts the manifest's secrets and the last used credentials. */
   redactor: Redactor;
-  /** The server's current URL, after redirects. */
+  /** The server's URL after redirects. */
   currentTarget: RequestTarget;
-  /** The URL in the manifest. */
   readonly manifestTarget: RequestTarget;
-  /** Whether a request was accepted (2xx). */
+  /** Whether the server has ever accepted a request (2xx). */
   wasAccepted = false;
   readonly #abort = new AbortController();
   readonly #onChallenged: (challenge: AuthChallenge) => void;
@@ -329,7 +335,6 @@ export class HttpRequester {
   readonly #requests = new IdMap<HttpRequest>();
   #isPaused = false;
   #recentValues: readonly string[] = [];
-  /** The last credential header lines. */
   #credentialLines = "";
   #renewing: Promise<boolean> | undefined;
   /** The credentials for which a challenge was reported last. */
@@ -349,21 +354,21 @@ export class HttpRequester {
   }
 
   /**
-   * Whether requests with these credentials must stay at the origin of the URL in the manifest, because they have
-   * credentials, or headers from the manifest.
+   * Whether requests with these credentials must stay at the origin of the manifest's URL: they contain credentials or
+   * headers from the manifest.
    */
   isOriginBound(credentialLines: string): boolean {
     return credentialLines !== "" || Object.keys(this.target.headers).length > 0;
   }
 
   /**
-   * Whether a request has headers meant for this server only: credentials, headers from the manifest, or a session id.
+   * Whether a request contains what only this server may see: credentials, headers from the manifest, or a session id.
    */
   hasPrivateHeaders({ headerLines }: RequestTemplate, credentialLines: string): boolean {
     return this.isOriginBound(credentialLines) || /^mcp-session-id:/im.test(headerLines);
   }
 
-  /** Sends a request, with redirects, delays and new credentials. */
+  /** Sends a request; handles redirects, delays and new credentials. */
   send(template: RequestTemplate, events: RequestEvents): HttpRequest {
     const request = new HttpRequest(this, template, events, () => void this.#requests.remove(id));
     const id = this.#requests.add(request);
@@ -373,8 +378,8 @@ export class HttpRequester {
   }
 
   /**
-   * Header lines with the credentials for the next request; a promise only if a token has to be loaded or refreshed
-   * first. @throws {HubError} unauthorized if there are no credentials
+   * Returns the header lines with the credentials; a promise only if a token must be loaded or refreshed first.
+   * @throws {HubError} unauthorized if there are no credentials
    */
   getCredentialLines(): string | Promise<string> {
     const headers = this.target.credentials.getHeaders(this.#abort.signal);
@@ -382,7 +387,7 @@ export class HttpRequester {
     return headers.then(
       (resolved) => this.#formatCredentials(resolved),
       (error: unknown) => {
-        // A request for which credentials are missing is not sent.
+        // Without credentials the request is not sent, so no 401 arrives: the challenge is reported here.
         const isMissing = error instanceof HubError && error.code === "unauthorized";
         if (isMissing) this.challenged({ status: 401, header: undefined }, NO_CREDENTIALS_KEY);
         throw error;
@@ -390,7 +395,6 @@ export class HttpRequester {
     );
   }
 
-  /** Sends a request once. */
   sendOnce(
     template: RequestTemplate,
     target: RequestTarget,
@@ -413,9 +417,9 @@ export class HttpRequester {
     return pool.send(pooledRequest, receiver);
   }
 
-  /** The server has rejected these credentials: obtains others. @returns whether there are others now */
+  /** Obtains other credentials after the server has rejected these. @returns whether there are others now */
   async renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean> {
-    // Another request may have obtained new credentials meanwhile, or be doing so.
+    // Another request may have obtained new credentials meanwhile.
     if ((await this.getCredentialLines()) !== credentialLines) return true;
     const { credentials } = this.target;
     this.#renewing ??= credentials.renew(challenge, this.#abort.signal).finally(() => {
@@ -424,7 +428,7 @@ export class HttpRequester {
     return this.#renewing;
   }
 
-  /** Reports a challenge to the transport's owner, once per credentials. */
+  /** Reports a challenge to the transport's owner, but only once for the same credentials. */
   challenged(challenge: AuthChallenge, credentialLines: string): void {
     if (this.#reportedFor === credentialLines) return;
     this.#reportedFor = credentialLines;
@@ -455,8 +459,8 @@ export class HttpRequester {
   }
 
   /**
-   * Adds credential values to the redactor, with and without their scheme (such as `Bearer`). The latest previous
-   * values stay in it, since they may still appear in responses.
+   * Adds credential values to the redactor, with and without their scheme (such as `Bearer`). The last used ones stay
+   * in it, because they may still appear in responses.
    */
   #redactValues(used: readonly string[]): void {
     const values = used.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
@@ -464,7 +468,7 @@ export class HttpRequester {
     this.redactor = new Redactor([...this.#recentValues, ...this.target.secrets]);
   }
 
-  /** Formats credential headers. An Authorization header of the manifest has precedence. */
+  /** Formats credential headers. They do not replace an Authorization header of the manifest. */
   #formatCredentials(headers: Readonly<Record<string, string>>): string {
     let lines = "";
     for (const name in headers) {

@@ -21,19 +21,19 @@ import type { ResponseHead } from "../http-client/response-parser.ts";
 import { requestTargetOf, type RequestTarget } from "../http-client/pool.ts";
 import { CLOSE_TIMEOUT, MessageOrder } from "./message-order.ts";
 
-/** Maximum length of the endpoint's URL, in bytes. */
+/** In bytes. */
 const MAX_ENDPOINT_LENGTH = 4096;
 
 /**
- * The HTTP+SSE transport of 2024-11-05: all messages of the server come on one GET stream. When it ends, the transport
- * ends.
+ * The HTTP+SSE transport of 2024-11-05. The server sends all its messages on one GET stream, whose end closes the
+ * transport.
  */
 export class LegacySse implements HttpVariant {
   readonly hasStreams = false;
   readonly #transport: HttpTransport;
   readonly #requester: HttpRequester;
   readonly #order = new MessageOrder<LegacyPost>((post) => this.#start(post));
-  /** The messages that are not written yet. */
+  /** The messages that are not completely written yet. */
   readonly #posts = new Set<LegacyPost>();
   #stream: EventStream | undefined;
   #endpoint: RequestTarget | undefined;
@@ -68,7 +68,6 @@ export class LegacySse implements HttpVariant {
     this.#end();
   }
 
-  /** Resolves when all notifications are sent. */
   async #drained(): Promise<void> {
     if (this.#posts.size > 0 && this.#endpoint === undefined) await this.#endpointKnown.promise;
     await this.#order.drained();
@@ -90,7 +89,7 @@ export class LegacySse implements HttpVariant {
     else if (type === "endpoint" && this.#endpoint === undefined) this.#onEndpoint(data);
   }
 
-  /** The `endpoint` event: the URL for POSTs. */
+  /** Handles the `endpoint` event, which contains the URL for POSTs. */
   #onEndpoint(data: Buffer): void {
     const requester = this.#requester;
     const { url } = requester.currentTarget;
@@ -117,12 +116,12 @@ export class LegacySse implements HttpVariant {
     this.#requester.send(template, post);
   }
 
-  /** The whole message was written, or is discarded. */
+  /** Called when the whole message was written, or is discarded. */
   sent(post: LegacyPost): void {
     if (this.#posts.delete(post)) this.#transport.queuedChanged(-post.size);
   }
 
-  /** The POST has ended. `cause`: why the server has not accepted the message; undefined if it has. */
+  /** Handles the end of a POST. @param cause why the server has not accepted the message; undefined if it has */
   ended(post: LegacyPost, cause: HubError | undefined): void {
     this.sent(post);
     this.#order.settle(post);
@@ -170,11 +169,11 @@ export class LegacySse implements HttpVariant {
   }
 }
 
-/** One POST over HTTP+SSE. Its response says only whether the message was accepted. */
+/** One POST over HTTP+SSE. The response only tells whether the server has accepted the message. */
 export class LegacyPost implements RequestEvents {
   readonly pieces: readonly Piece[];
   readonly options: SendOptions | undefined;
-  /** Size of the message, in bytes. */
+  /** In bytes. */
   readonly size: number;
   readonly #sse: LegacySse;
   readonly #requester: HttpRequester;

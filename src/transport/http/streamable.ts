@@ -16,14 +16,14 @@ import { type HttpErrorResponse, Post } from "./post.ts";
 import type { HttpRequester } from "./request.ts";
 import type { HttpTransport, HttpVariant } from "./transport.ts";
 
-/** An id that the hub's own requests never use. */
+/** The hub gives this id to no other request. */
 const PING_ID = 0;
 const METHOD_NOT_FOUND = -32601;
 
 /**
- * Sends a ping to learn whether the server still knows the session. Some servers reject messages of an unknown session
- * with the same status as any invalid request, or with a JSON-RPC error. A ping is always valid: a server that knows
- * the session answers it, or says that it does not know the method.
+ * Sends a ping to learn whether the server still knows the session. An error response to another message does not show
+ * that: some servers answer an unknown session like an invalid request. A ping is always valid, so a server that knows
+ * the session answers it, at least with "method not found".
  */
 export function pingSession(requester: HttpRequester, headerLines: string): Promise<boolean> {
   const buffer = new BoundedBuffer(EXCERPT_LIMIT);
@@ -53,12 +53,11 @@ export function pingSession(requester: HttpRequester, headerLines: string): Prom
   });
 }
 
-/** The first request to a server of the legacy era. */
 const INITIALIZE_METHOD = "initialize";
-/** Maximum number of response streams that stay open after their response: some servers do not close them. */
+/** Limit of response streams that the server keeps open after the response. */
 const MAX_LINGERING_STREAMS = 16;
 
-/** The Streamable HTTP transport of both eras: each message is a POST of its own. */
+/** The Streamable HTTP transport of both eras. Each message is a POST of its own. */
 export class StreamableHttp implements HttpVariant {
   readonly hasStreams = true;
   readonly transport: HttpTransport;
@@ -80,14 +79,14 @@ export class StreamableHttp implements HttpVariant {
     this.requester = transport.requester;
   }
 
-  /** Whether the protocol was negotiated: the server has answered as an MCP server before. */
+  /** Whether the server has answered as an MCP server. */
   get isNegotiated(): boolean {
     return this.#protocol !== undefined;
   }
 
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
     const post = new Post(this, message, options);
-    // The modern era has no notifications from client to server: a request is cancelled by closing its stream.
+    // There are no client notifications in the modern era. The hub cancels a request by closing its stream.
     const isSendable = options !== undefined || this.#protocol?.era !== "modern";
     if (!isSendable || this.#state !== "open") return post;
     post.id = this.#posts.add(post);
@@ -114,7 +113,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   /**
-   * Header lines of a request. `options` is undefined for a notification, and for a GET that resumes a response stream.
+   * Returns the header lines of a request. `options` is undefined for a notification, and for a GET that resumes a
+   * response stream.
    */
   headerLinesFor(options: SendOptions | undefined): string {
     if (options === undefined) return this.#commonLines;
@@ -122,18 +122,16 @@ export class StreamableHttp implements HttpVariant {
     return `${this.#commonLines}${messageHeaders(options, this.#protocol)}`;
   }
 
-  /** A message has arrived on the stream of a POST. */
   message(message: Message, post: Post): void {
     if (post.isAnswered && !post.isEnded) this.#keepLingering(post);
     this.transport.message(message, post);
   }
 
-  /** The whole request was written. */
   sent(post: Post): void {
     if (this.#unsent.remove(post.id) !== undefined) this.transport.queuedChanged(-post.size);
   }
 
-  /** The head of a POST's response has arrived; `head` is undefined if there will be no response. */
+  /** Called with the head of a POST's response, or with undefined if there will be no response. */
   responded(post: Post, head: ResponseHead | undefined): void {
     const { options } = post;
     if (head !== undefined && head.status < 300) {
@@ -148,8 +146,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   /**
-   * Decides what an HTTP error means: the server has lost the session, the server may know HTTP+SSE only, or only this
-   * POST has failed. Some servers reject messages of an unknown session with 400, or with 404 and a JSON-RPC error.
+   * Finds out what an HTTP error means: the server has lost the session, the server may support HTTP+SSE only, or only
+   * this POST has failed. To an unknown session some servers answer with 400, or with 404 and a JSON-RPC error.
    */
   httpError(post: Post, error: HttpErrorResponse): void {
     const { status, response } = error;
@@ -170,16 +168,15 @@ export class StreamableHttp implements HttpVariant {
     }
   }
 
-  /** The server cannot be connected to. */
+  /** Handles a failure to connect to the server. */
   unreachable(cause: HubError): void {
-    // While the server works on another request or keeps the standalone stream open, the session is not lost.
+    // The session still works if the server is processing another request or keeps the standalone stream open.
     for (const post of this.#posts.values()) if (post.isSent) return;
     if (this.#standaloneStream?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
     this.#fail(this.requester.wasAccepted ? this.requester.error("connectionLost", text) : cause);
   }
 
-  /** A POST has ended; nothing more of it arrives. */
   ended(post: Post): void {
     this.#posts.remove(post.id);
     this.#lingering.delete(post);
@@ -187,13 +184,13 @@ export class StreamableHttp implements HttpVariant {
     this.#order.settle(post);
   }
 
-  /** Whether the server has rejected `initialize` with a status that a server without Streamable HTTP may use. */
+  /** Whether the server has answered `initialize` with a status that also servers without Streamable HTTP use. */
   #mayKnowOnlyLegacySse(post: Post, status: number): boolean {
     const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
     return isInitialize && (status === 400 || status === 404 || status === 405);
   }
 
-  /** Whether the server still knows the session; concurrent callers share one check. */
+  /** Pings the server to learn whether it still knows the session; concurrent callers share one ping. */
   #isKnown(): Promise<boolean> {
     this.#sessionCheck ??= pingSession(
       this.requester,
@@ -216,7 +213,10 @@ export class StreamableHttp implements HttpVariant {
     this.#commonLines = `${sessionLine}${versionLine ?? ""}`;
   }
 
-  /** Opens the standalone GET stream: the server has received `notifications/initialized` and may send messages. */
+  /**
+   * Opens the standalone GET stream, on which a legacy server sends messages after it has received
+   * `notifications/initialized`.
+   */
   #openStandaloneStream(): void {
     if (this.#protocol?.era !== "legacy" || this.#state !== "open") return;
     this.#standaloneStream ??= new EventStream(this.requester, {
@@ -231,8 +231,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   #onStandaloneStreamEnd(end: EventStreamEnd): void {
-    // A 404 to the first GET may only mean that the server has no such stream. If the stream was open before, a 404
-    // means that the session is lost.
+    // A 404 to the first GET may only mean that the server has no such stream. A 404 after the stream was open means
+    // that the session is lost.
     if (end.kind === "refused" && end.status === 404 && end.wasOpened) this.#sessionLost(undefined);
     else if (end.kind === "failed" && end.cause.step === "dial") this.unreachable(end.cause);
   }
@@ -246,7 +246,7 @@ export class StreamableHttp implements HttpVariant {
     }
   }
 
-  /** The server has lost the session, and with it all requests in progress. */
+  /** Ends the transport, because the server has lost the session and with it all requests in progress. */
   #sessionLost(rejected: Post | undefined): void {
     if (this.#state !== "open") return;
     const { requester } = this;
@@ -280,8 +280,8 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     // The state is set first: callbacks must not send on this transport.
     this.#state = "closing";
-    // Messages that were still queued were not delivered; the answers to all others are lost. During negotiation the
-    // cause is reported only as the transport's end.
+    // Unsent messages fail as `notDelivered`, all others as `answerLost`. During negotiation the cause is only reported
+    // as the transport's end.
     if (this.requester.wasAccepted) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";

@@ -39,16 +39,17 @@ interface RejectedInitialize {
  * implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single requests with
  * credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
  *
- * A transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05): its variant sends the messages and
- * calls back to it. Unless the manifest names the transport, the server's response to the first message decides.
+ * A transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05). Its variant sends and receives the
+ * messages. If the manifest does not name the transport, the server's response to the first message decides which
+ * variant is used.
  */
 export class HttpTransport implements ServerTransport {
   readonly requester: HttpRequester;
   readonly #target: HttpTarget;
   #variant: HttpVariant;
   /**
-   * The variant to use if the server rejects the present one. A rejected `initialize` means that HTTP+SSE is being
-   * tried: if the server rejects that, too, `initialize` fails with the error that it got over Streamable HTTP.
+   * What to use if the server rejects the present variant. It is a `RejectedInitialize` while HTTP+SSE is tried: if the
+   * server rejects HTTP+SSE, too, `initialize` fails with the error of Streamable HTTP.
    */
   #alternative: "none" | HttpTransportKind | RejectedInitialize = "none";
   #events: TransportEvents | undefined;
@@ -65,7 +66,7 @@ export class HttpTransport implements ServerTransport {
     const isAuto = target.transport === "auto";
     const kind = isAuto ? target.knownTransport.kind : target.transport;
     this.#variant = kind === "sse" ? new LegacySse(this) : new StreamableHttp(this);
-    // A server that was known to use HTTP+SSE may use Streamable HTTP by now.
+    // The remembered variant may be out of date, so the other one is tried after it.
     if (isAuto) this.#alternative = kind === "sse" ? "http" : "sse";
   }
 
@@ -115,7 +116,6 @@ export class HttpTransport implements ServerTransport {
     return this.#closing;
   }
 
-  /** A message has arrived. */
   message(message: Message, sentRequest?: SentRequest): void {
     if (this.#state !== "open") return;
     const repaired = repairUtf8(message, () => this.#events?.flaw?.({ kind: "invalidText" }));
@@ -130,7 +130,7 @@ export class HttpTransport implements ServerTransport {
     if (this.#state === "open") this.#events?.log("warn", "stdout", text);
   }
 
-  /** The number of queued bytes changed by `delta`. Negative: the server has taken bytes, or they were discarded. */
+  /** Called when `delta` bytes were queued or, if it is negative, were accepted by the server or discarded. */
   queuedChanged(delta: number): void {
     this.#queued += delta;
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
@@ -139,13 +139,13 @@ export class HttpTransport implements ServerTransport {
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
-  /** The server has answered as this transport requires, so it is used from now on. */
+  /** Remembers that the server uses this transport, because the server has answered in the way that it requires. */
   kindDetected(kind: HttpTransportKind): void {
     const { transport, knownTransport } = this.#target;
     if (transport === "auto" && knownTransport.kind !== kind) knownTransport.remember(kind);
   }
 
-  /** The variant has failed and cannot be used any more. */
+  /** Closes the transport, because its variant has failed. */
   ended(cause: HubError): void {
     if (this.#state !== "open") return;
     this.#state = "closed";
@@ -164,7 +164,10 @@ export class HttpTransport implements ServerTransport {
     return true;
   }
 
-  /** The server has rejected HTTP+SSE. @returns whether Streamable HTTP takes over the unsent messages */
+  /**
+   * Returns to Streamable HTTP after the server has rejected HTTP+SSE.
+   * @returns whether Streamable HTTP handles the unsent messages
+   */
   takeFromLegacySse(unsent: readonly LegacyPost[]): boolean {
     const alternative = this.#alternative;
     if (typeof alternative === "object") {
