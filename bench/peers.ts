@@ -1,7 +1,7 @@
 /**
  * The comparison with programs of others: installs them into dist/peers, runs them side by side with a direct
  * connection, a byte pump, toolmux and a relay made of the MCP SDK, over stdio and over HTTP, and prints a table
- * for each. With --write it puts the tables and a chart into README.md.
+ * for each. With --write it puts the tables and a chart into docs/benchmarks.md.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -24,7 +24,7 @@ const USAGE = `usage: bun bench/peers.ts [--quick] [--only TRACK] [--rounds N] [
   --quick       one short round
   --only TRACK  stdio or HTTP alone
   --rounds N    how often each is run (3, quick 1); the figures are medians
-  --write       puts the tables into README.md, and the chart beside it`;
+  --write       puts the tables into docs/benchmarks.md, and the chart beside it`;
 const LATEST = fileURLToPath(new URL("results/peers.json", import.meta.url));
 
 interface Wishes {

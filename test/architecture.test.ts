@@ -246,33 +246,57 @@ describe("the files", () => {
   }
 });
 
+/** The pages for people, without the records of decisions. */
+const DOCUMENTS: readonly string[] = [
+  "README.md",
+  "ARCHITECTURE.md",
+  "CONTRIBUTING.md",
+  "bench/README.md",
+  ...listPages("docs"),
+  ...listPages("plugins"),
+];
+
 describe("the documents", () => {
-  const documents = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    ...["docs", "plugins", "bench"].flatMap((folder) =>
-      readdirSync(join(ROOT, folder), { encoding: "utf8", recursive: true })
-        .filter((file) => file.endsWith(".md") && !file.includes("node_modules"))
-        .map((file) => `${folder}/${file}`),
-    ),
-  ];
-  for (const document of documents) {
-    it(`name only paths of the project, and link only to files, that exist: ${document}`, () => {
-      const text = read(document);
-      const paths = [...text.matchAll(/`((?:src|plugins|bench|scripts|test|\.ci)\/[\w./-]*)`/g)];
-      const links = [...text.matchAll(/\]\((?!\w+:|#)([^)#\s]+)[^)]*\)/g)];
-      const named = [
-        ...paths.map(([, path = ""]) => path),
-        ...links.map(([, path = ""]) => posix.join(posix.dirname(document), path)),
-      ];
+  for (const document of DOCUMENTS) {
+    it(`of the project name only paths that exist: ${document}`, () => {
+      const paths = /`((?:src|plugins|bench|scripts|test|\.ci)\/[\w./-]*)`/g;
+      const missing = [...read(document).matchAll(paths)]
+        .map(([, path = ""]) => path)
+        .filter((path) => !existsSync(join(ROOT, path)));
+      assert.deepEqual(missing, []);
+    });
+
+    it(`of the project link only to what exists: ${document}`, () => {
+      const links = /\]\((?!\w+:)([^()#\s]*)(?:#([\w-]+))?\)/g;
+      const missing = [...read(document).matchAll(links)].filter(([, target = "", anchor]) => {
+        const path = target === "" ? document : posix.join(posix.dirname(document), target);
+        if (!existsSync(join(ROOT, path))) return true;
+        return anchor !== undefined && !anchorsOf(path).includes(anchor);
+      });
       assert.deepEqual(
-        named.filter((path) => !existsSync(join(ROOT, path))),
+        missing.map(([link]) => link),
         [],
       );
     });
   }
 });
+
+function listPages(folder: string): string[] {
+  return readdirSync(join(ROOT, folder))
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => `${folder}/${name}`);
+}
+
+/** The anchors of a page's headings, as GitHub makes them. */
+function anchorsOf(path: string): string[] {
+  const text = read(path).replaceAll(/^```[\s\S]*?^```/gm, "");
+  return [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = ""]) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\w\s-]/g, "")
+      .replaceAll(" ", "-"),
+  );
+}
 
 function readSources(folder: string): Source[] {
   if (!existsSync(join(ROOT, folder))) return [];

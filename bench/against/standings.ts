@@ -1,5 +1,5 @@
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname } from "node:path";
+import { readFileSync, writeFileSync } from "node:fs";
+import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { answerSize } from "../answer.ts";
 import type { Track } from "./entrants.ts";
@@ -7,8 +7,8 @@ import type { Machine } from "../machine.ts";
 import { type LapName, LAPS, type Standing } from "./race.ts";
 import { formatMachine, formatNumber, formatTable } from "../report.ts";
 
-const README = fileURLToPath(new URL("../../README.md", import.meta.url));
-/** The chart's place, as README.md links to it. */
+/** The page that has the tables, and the chart beside it: paths from the root of the repository. */
+export const PAGE = "docs/benchmarks.md";
 export const CHART = "docs/peers.svg";
 const COMMAND = "npm run bench:peers -- --write";
 const MARKS = ["<!-- peers: begin -->", "<!-- peers: end -->"] as const;
@@ -19,16 +19,19 @@ export function formatStandings(track: Track, standings: readonly Standing[]): s
   return [`over ${track}`, formatTable([headOf(), ...rowsOf(standings)]), ...faults].join("\n");
 }
 
-/** Puts the tables and the chart where README.md has them. */
+/** Writes the tables into PAGE, and the chart. */
 export function publish(
   machine: Machine,
   standings: ReadonlyMap<Track, readonly Standing[]>,
   chart: string,
 ): void {
-  const file = fileURLToPath(new URL(`../../${CHART}`, import.meta.url));
-  mkdirSync(dirname(file), { recursive: true });
-  writeFileSync(file, chart);
-  writeFileSync(README, replaceMarked(readFileSync(README, "utf8"), describe(machine, standings)));
+  writeFileSync(fromRoot(CHART), chart);
+  const page = fromRoot(PAGE);
+  writeFileSync(page, replaceMarked(readFileSync(page, "utf8"), describe(machine, standings)));
+}
+
+function fromRoot(path: string): string {
+  return fileURLToPath(new URL(`../../${path}`, import.meta.url));
 }
 
 /** A text with another one between the marks. @throws if they are not there. */
@@ -40,7 +43,7 @@ export function replaceMarked(text: string, content: string): string {
   return `${text.slice(0, from + MARKS[0].length)}\n\n${content}\n\n${text.slice(to)}`;
 }
 
-/** What stands in README.md. */
+/** The text between the marks of PAGE. */
 function describe(machine: Machine, standings: ReadonlyMap<Track, readonly Standing[]>): string {
   const tables = [...standings].flatMap(([track, ofTrack]) => {
     const faults = faultsOf(ofTrack).map((fault) => `- Not measured: ${fault}`);
@@ -49,7 +52,9 @@ function describe(machine: Machine, standings: ReadonlyMap<Track, readonly Stand
   });
   const where = formatMachine(machine).replaceAll("\n", "; ");
   const made = `Made by \`${COMMAND}\` on ${where}.`;
-  return [`![Calls per second with 64 in flight](${CHART})`, ...tables, made].join("\n\n");
+  return [`![Calls per second with 64 in flight](${basename(CHART)})`, ...tables, made].join(
+    "\n\n",
+  );
 }
 
 const COLUMNS: readonly { readonly title: string; readonly of: (standing: Standing) => string }[] =

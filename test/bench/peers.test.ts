@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
+import { basename } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { setImmediate } from "node:timers/promises";
@@ -9,7 +10,7 @@ import type { Figures, Job } from "../../bench/against/job.ts";
 import { OTHERS } from "../../bench/against/others.ts";
 import { LAPS, race } from "../../bench/against/race.ts";
 import { runJob } from "../../bench/against/run.ts";
-import { CHART, formatStandings, replaceMarked } from "../../bench/against/standings.ts";
+import { CHART, formatStandings, PAGE, replaceMarked } from "../../bench/against/standings.ts";
 import { carriersOf } from "../../bench/soak/processes.ts";
 
 const read = (file: string): string =>
@@ -61,10 +62,10 @@ describe("the comparison with others", () => {
     for (const { name, version } of OTHERS) assert.match(version, /^\d+\.\d+\.\d+$/, name);
   });
 
-  it("has a place in README.md, and the chart if that shows one", () => {
-    const readme = read("README.md");
-    assert.match(replaceMarked(readme, "so"), /begin -->\n\nso\n\n<!--/);
-    if (readme.includes(`](${CHART})`)) assert.match(read(CHART), /^<svg[\s\S]*toolmux/);
+  it("has a place in docs/benchmarks.md, and the chart if that shows one", () => {
+    const page = read(PAGE);
+    assert.match(replaceMarked(page, "so"), /begin -->\n\nso\n\n<!--/);
+    if (page.includes(`](${basename(CHART)})`)) assert.match(read(CHART), /^<svg[\s\S]*toolmux/);
   });
 
   it("leaves a text alone that has no place for it", () => {

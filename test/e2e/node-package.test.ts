@@ -86,11 +86,9 @@ describe("the package for Node", () => {
         packages: Record<string, unknown>;
       };
       assert.equal(enginesIn(JSON.stringify(lock.packages[""])), said);
-      for (const file of ["README.md", "CONTRIBUTING.md"]) {
-        const [, named] =
-          /Node (\d+[\d.]*\d) or later/.exec(readFileSync(join(ROOT, file), "utf8")) ?? [];
-        assert.equal(named, least, file);
-      }
+      assert.ok(
+        readFileSync(join(ROOT, "docs/building.md"), "utf8").includes(`Node ${least} or later`),
+      );
     },
   );
 

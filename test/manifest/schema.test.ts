@@ -122,7 +122,7 @@ const RESOLVED = {
   },
 };
 
-/** The manifest of README.md as it is written. */
+/** The example in docs/manifest.md, as it is written. */
 interface Shown {
   readonly hub: object;
   readonly defaults: object;
@@ -204,9 +204,9 @@ describe("a manifest", () => {
     assert.equal(said.manifest.defaults.startLimit, undefined);
   });
 
-  it("is shown in README.md with every key, and with the defaults as they are", async () => {
-    const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
-    const [, text = ""] = /```toml\n(#:schema[\s\S]*?)```/.exec(readme) ?? [];
+  it("is shown in docs/manifest.md with every key, and with the defaults as they are", async () => {
+    const page = await readFile(new URL("../../docs/manifest.md", import.meta.url), "utf8");
+    const [, text = ""] = /```toml\n(#:schema[\s\S]*?)```/.exec(page) ?? [];
     const { manifest } = await loadText(text);
     assert.deepEqual(plainCopy(manifest.hub), plainCopy(HUB_DEFAULTS));
     const server = getServer(manifest, "files");
