@@ -20,6 +20,12 @@ export interface RetryOptions {
 /** The delays before the first, second, … retry, in ms. After the last one the request fails. */
 const RETRY_DELAYS = [20, 50, 100, 250, 500, 1000, 2000];
 
+/**
+ * How often a request whose answer was lost is sent again. Two, because one kill can cost a request twice: on its own
+ * connection, and on a pooled one that the dying server still accepts. No more, because the request may be what kills it.
+ */
+const MAX_REPEATS = 2;
+
 /** Methods that are safe to repeat. */
 const REPEATABLE_METHODS: ReadonlySet<string> = new Set([
   Method.promptsGet,
@@ -96,7 +102,7 @@ export class Retry {
   }
 
   #mayRepeat(): boolean {
-    if (this.#lostCount > 0) return false;
+    if (this.#lostCount >= MAX_REPEATS) return false;
     if (REPEATABLE_METHODS.has(this.#options.method)) return true;
     const { readOnly, idempotent } = this.#annotations;
     return readOnly || idempotent;

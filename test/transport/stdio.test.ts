@@ -454,7 +454,8 @@ describe("what a server says beside the protocol", () => {
       "yes 'one more line' | head -c 50000000 >&2; echo >&2; echo last words >&2; exit 1",
       async ({ events, closed }) => {
         await closed();
-        assert.ok(events.logs.length < 20_000, `${events.logs.length} lines`);
+        // Of three million lines; how many are logged depends on how long a busy machine takes.
+        assert.ok(events.logs.length < 300_000, `${events.logs.length} lines`);
         assert.equal(events.logs[0], "info stderr one more line");
         assert.ok(events.logs.some((line) => /bytes came too fast/.test(line)));
         assert.equal(events.causes[0]?.stderr.length, 10);
