@@ -82,7 +82,6 @@ const ON_EVERY_RUNTIME = [
   "jsonrpc/pipe.test.ts",
   "jsonrpc/utf8.test.ts",
   "manifest/edit.test.ts",
-  "plugins/contract.test.ts",
   "plugins/core-reload.test.ts",
   "process/",
   "secrets/",

@@ -12,13 +12,6 @@ const MODERN_STDIO = ["2026-07-28-legacy-stdio", "2026-07-28-modern-stdio"];
 
 /** The expected failures. An entry that passes must be removed. */
 export const EXPECTED: readonly ExpectedFailure[] = [
-  ...["client-registration", "authorization-request", "token-request"].map((check) => ({
-    suite: "client-auth-0.1.16",
-    scenario: "auth/2025-03-26-oauth-metadata-backcompat",
-    check,
-    reason:
-      "its metadata name another issuer than the one that they are fetched for, which a client has to refuse; the later suite has that right",
-  })),
   ...["2026-07-28-legacy", "2026-07-28-legacy-stdio"].map((suite) => ({
     suite,
     scenario: "input-required-result-basic-elicitation",

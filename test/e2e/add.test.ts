@@ -5,6 +5,7 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import {
   officialApi,
@@ -12,14 +13,7 @@ import {
   smitheryApi,
   withRegistryServer,
 } from "../fixtures/registry-server.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import {
   waitForListChanged,
@@ -28,23 +22,12 @@ import {
   withControlledServers,
 } from "../harness/controlled-servers.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs a command in the stage's folder, on the manifest of its user. */
-async function run(
+function run(
   setup: TestFolder,
   args: readonly string[],
   env: Record<string, string> = {},
-): Promise<Output> {
-  const command = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
+): Promise<CommandOutput> {
+  return runCommand(setup, args, { env });
 }
 
 const { args: [SCRIPTED = ""] = [] } = scripted();

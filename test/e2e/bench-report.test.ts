@@ -3,34 +3,19 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { pathToFileURL } from "node:url";
+import { runCommand } from "../harness/command.ts";
 import type { BenchResult } from "../../src/bench/result.ts";
 import { drawCharts } from "../../src/bench/report/charts.ts";
 import { skipWithoutChromium, withBrowserPage } from "../harness/chromium.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
 
 /** A measurement that is over at once. */
 const QUICK = ["bench", "--calls", "40", "--concurrency", "1,4", "--warm-up", "0"];
 
-/** Runs a command to its end, with an empty stdin. */
-async function run(setup: TestFolder, args: readonly string[]) {
-  const command = new RawClient(executable(), args, setup.dir, setup.env);
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
-}
-
 describe("what toolmux bench shows", () => {
   it("is a table on stdout, and a line for each level on stderr", TEST_OPTIONS, () =>
     withTestFolder({ servers: {} }, async (setup) => {
-      const { code, stdout, stderr } = await run(setup, QUICK);
+      const { code, stdout, stderr } = await runCommand(setup, QUICK);
       assert.equal(code, 0, stderr);
       assert.match(stdout, /\nIN FLIGHT +RATE +P50 .*\n +1 +.* 40 +0\n +4 +.* 40 +0\n/);
       assert.match(stderr, /^toolmux: .*, 1 in flight: .*\ntoolmux: .*, 4 in flight: [^\n]*\n$/);
@@ -42,7 +27,7 @@ describe("what toolmux bench shows", () => {
     TEST_OPTIONS,
     () =>
       withTestFolder({ servers: {} }, async (setup) => {
-        const { code, stdout, stderr } = await run(setup, [...QUICK, "--html", setup.dir]);
+        const { code, stdout, stderr } = await runCommand(setup, [...QUICK, "--html", setup.dir]);
         assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
         assert.ok(stderr.startsWith("toolmux: ") && stderr.includes(setup.dir), stderr);
       }),
@@ -58,7 +43,7 @@ describe("what toolmux bench shows", () => {
       withTestFolder({ servers: {} }, async (setup) => {
         const path = join(setup.dir, "page.html");
         const args = [...QUICK, "--compare", "direct", "--json", "--html", path];
-        const { code, stdout, stderr } = await run(setup, args);
+        const { code, stdout, stderr } = await runCommand(setup, args);
         assert.equal(code, 0, stderr);
         assert.equal(statSync(path).mode & 0o777, 0o600);
         const result = JSON.parse(stdout) as BenchResult;

@@ -1,27 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { type CommandOutput, finishCommand } from "../harness/command.ts";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { executable, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const ECHO = ["--", executable(), "internal", "echo-server"];
 const STALLING = fileURLToPath(new URL("../fixtures/servers/stalling.mjs", import.meta.url));
 const NOTHING = { servers: {} };
-
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 function start(setup: TestFolder, args: readonly string[]): RawClient {
   const command = new RawClient(executable(), ["bench", "--json", ...args], setup.dir, setup.env);
@@ -29,22 +18,16 @@ function start(setup: TestFolder, args: readonly string[]): RawClient {
   return command;
 }
 
-async function finish(command: RawClient): Promise<Output> {
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
-}
-
 /** Runs `toolmux bench --json …` to its end. */
-function run(setup: TestFolder, ...args: string[]): Promise<Output> {
-  return finish(start(setup, args));
+function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
+  return finishCommand(start(setup, args));
 }
 
-function read({ stdout }: Output): BenchResult {
+function read({ stdout }: CommandOutput): BenchResult {
   return JSON.parse(stdout) as BenchResult;
 }
 
-function only(output: Output): LevelResult {
+function only(output: CommandOutput): LevelResult {
   const level = read(output).subjects[0]?.levels[0];
   assert.ok(level !== undefined, output.stdout + output.stderr);
   return level;
@@ -180,7 +163,7 @@ describe("bench", () => {
         () => (calls() >= 20 ? true : undefined),
       );
       command.signal("SIGINT");
-      const output = await finish(command);
+      const output = await finishCommand(command);
       assert.equal(output.code, 130, output.stderr);
       // Two were in flight at most.
       assert.ok(only(output).calls >= 18);

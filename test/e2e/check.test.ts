@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   closeClient,
@@ -13,21 +14,9 @@ import {
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-async function run(setup: TestFolder, ...args: readonly string[]): Promise<Output> {
-  const command = new RawClient(executable(), ["--config", setup.config, ...args], setup.dir, {
-    ...setup.env,
-    FROM_SHELL: "x",
-  });
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
+function run(setup: TestFolder, ...args: readonly string[]): Promise<CommandOutput> {
+  const env = { FROM_SHELL: "x" };
+  return runCommand(setup, ["--config", setup.config, ...args], { env });
 }
 
 interface Document {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import type { CommandOutput } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -12,14 +13,8 @@ import {
 } from "../harness/hub.ts";
 import { publishedServer, scripted } from "../harness/manifest.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 /** Runs `toolmux call …` on the stage's manifest to its end. */
-async function call(setup: TestFolder, ...args: string[]): Promise<Output> {
+async function call(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
   const line = ["call", ...args, "--config", setup.config];
   const command = new RawClient(executable(), line, setup.dir, setup.env);
   command.end();

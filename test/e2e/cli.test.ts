@@ -11,6 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { type CommandOutput, finishCommand, runCommand } from "../harness/command.ts";
 import { stateFolder } from "../../src/base/paths.ts";
 import { isTrusted } from "../../src/manifest/trust.ts";
 import { RawClient } from "../harness/raw-client.ts";
@@ -24,33 +25,17 @@ import {
 import { scripted } from "../harness/manifest.ts";
 import { pidsWithEnv, waitUntilExited } from "../harness/processes.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 /** Starts a command in the stage's folder. */
 function start(setup: TestFolder, args: readonly string[]): RawClient {
   return new RawClient(executable(), args, setup.dir, setup.env);
 }
 
-async function finish(command: RawClient): Promise<Output> {
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
-}
-
-/** Runs a command to its end; its stdin holds `input` and no more. */
-function run(setup: TestFolder, args: readonly string[], input = ""): Promise<Output> {
-  const command = start(setup, args);
-  command.write(input);
-  command.end();
-  return finish(command);
+function run(setup: TestFolder, args: readonly string[], input = ""): Promise<CommandOutput> {
+  return runCommand(setup, args, { input });
 }
 
 /** Runs a command on the stage's manifest. */
-function use(setup: TestFolder, ...args: string[]): Promise<Output> {
+function use(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
   return run(setup, ["--config", setup.config, ...args]);
 }
 
@@ -333,7 +318,7 @@ describe("call", () => {
           const command = start(setup, ["call", "a__hang", "--config", setup.config]);
           await setup.waitForEvent("a", ({ event }) => event === "call");
           command.signal(signal);
-          const output = await finish(command);
+          const output = await finishCommand(command);
           assert.deepEqual([output.code, output.stdout], [code, ""]);
           assert.ok(setup.log("a").some(({ event }) => event === "cancelled"));
         }),
@@ -346,9 +331,9 @@ describe("call", () => {
       await setup.waitForEvent("a", ({ event }) => event === "start");
       const waiting = start(setup, ["call", "a__echo", "-", "--log-level", "debug"]);
       starting.signal("SIGINT");
-      assert.equal((await finish(starting)).code, 130);
+      assert.equal((await finishCommand(starting)).code, 130);
       waiting.signal("SIGINT");
-      assert.equal((await finish(waiting)).code, 130);
+      assert.equal((await finishCommand(waiting)).code, 130);
     }),
   );
 });
@@ -428,7 +413,7 @@ describe("serve", () => {
             wanted.test(client.stderr) ? true : undefined,
           );
           client.end();
-          return (await finish(client)).stderr;
+          return (await finishCommand(client)).stderr;
         };
         const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n/m;
         assert.match(await reported("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
@@ -453,7 +438,7 @@ describe("serve", () => {
             /warn far: this server cannot be used: /.test(client.stderr) ? true : undefined,
           );
           client.end();
-          assert.equal((await finish(client)).code, 0);
+          assert.equal((await finishCommand(client)).code, 0);
           const { code, stdout } = await use(setup, "list", "servers", "--fresh");
           assert.equal(code, 3);
           assert.match(stdout, /far +failed/);
@@ -475,7 +460,10 @@ describe("serve", () => {
         const left = start(setup, ["serve", "--config", setup.config]);
         await left.initialize();
         left.end();
-        assert.deepEqual([(await finish(reported)).code, (await finish(left)).code], [code, 0]);
+        assert.deepEqual(
+          [(await finishCommand(reported)).code, (await finishCommand(left)).code],
+          [code, 0],
+        );
       }),
     );
   }
@@ -554,7 +542,7 @@ describe("a manifest in the working directory", () => {
           ...setup.env,
           ...state,
         });
-        const { code, stdout, stderr } = await finish(command);
+        const { code, stdout, stderr } = await finishCommand(command);
         assert.deepEqual([code, stdout], [1, ""]);
         assert.match(stderr, /^toolmux: .*\n$/);
       }),

@@ -1,31 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  TEST_OPTIONS,
-  type TestFolder,
-  executable,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
+import { TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs one command to its end, with an empty stdin. */
-async function run(setup: TestFolder, ...args: string[]): Promise<Output> {
-  const command = new RawClient(executable(), args, setup.dir, setup.env);
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  return {
-    code,
-    stdout: [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n"),
-    stderr: command.stderr,
-  };
+function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
+  return runCommand(setup, args);
 }
 
 describe("commands", () => {

@@ -5,6 +5,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -17,23 +18,8 @@ import {
 import { scripted } from "../harness/manifest.ts";
 import { poll } from "../harness/wait.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs a command without stdin. */
-async function run(setup: TestFolder, ...args: readonly string[]): Promise<Output> {
-  const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
-  const client = new RawClient(executable(), args, setup.dir, env);
-  client.end();
-  const { code } = await client.waitForExit(EXIT_LIMIT);
-  return {
-    code,
-    stdout: client.lines.map(({ text }) => text).join("\n"),
-    stderr: client.stderr,
-  };
+function run(setup: TestFolder, ...args: readonly string[]): Promise<CommandOutput> {
+  return runCommand(setup, args, { env: { TOOLMUX_KEYCHAIN: "off" } });
 }
 
 interface FindingJson {
@@ -43,7 +29,7 @@ interface FindingJson {
   readonly advice?: string;
 }
 
-function findingsOf({ stdout }: Output): readonly FindingJson[] {
+function findingsOf({ stdout }: CommandOutput): readonly FindingJson[] {
   return (JSON.parse(stdout) as { findings: readonly FindingJson[] }).findings;
 }
 
@@ -234,7 +220,7 @@ function withLostKey(use: (setup: TestFolder) => Promise<void>): Promise<void> {
 }
 
 describe("a port that is taken", () => {
-  const serveAt = (setup: TestFolder, port: number): Promise<Output> =>
+  const serveAt = (setup: TestFolder, port: number): Promise<CommandOutput> =>
     run(setup, "serve", "--http", String(port), "--config", setup.config);
 
   it("by another toolmux is reported with its pid, its config and its address", TEST_OPTIONS, () =>

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   closeClient,
@@ -27,12 +28,7 @@ const IDLE = ["idle-1", "idle-2", "idle-3", "idle-4", "idle-5", "idle-6", "idle-
 const MANIFEST = { servers: { a: scripted("", RULES), b: scripted() } };
 
 async function run(setup: TestFolder, ...args: readonly string[]): Promise<string> {
-  const command = new RawClient(executable(), ["--config", setup.config, ...args], setup.dir, {
-    ...setup.env,
-  });
-  command.end();
-  await command.waitForExit(EXIT_LIMIT);
-  return [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
+  return (await runCommand(setup, ["--config", setup.config, ...args])).stdout;
 }
 
 /** The marks of the idle rules in texts that are about server `a`. */

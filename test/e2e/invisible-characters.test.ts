@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -37,21 +38,11 @@ const MANIFEST: Manifest = {
   },
 };
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
+function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
+  return runCommand(setup, args);
 }
 
-async function run({ dir, env }: TestFolder, ...args: string[]): Promise<Output> {
-  const command = new RawClient(executable(), args, dir, env);
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
-}
-
-function assertShown({ stdout, stderr }: Output, what: string): void {
+function assertShown({ stdout, stderr }: CommandOutput, what: string): void {
   const found = Array.from(HIDDEN).filter((char) => (stdout + stderr).includes(char));
   assert.deepEqual(
     found.map((char) => char.codePointAt(0)?.toString(16)),

@@ -1,30 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  EXIT_LIMIT,
-  TEST_OPTIONS,
-  type TestFolder,
-  executable,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
+import { TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { controlled, listToolNames, withControlledServers } from "../harness/controlled-servers.ts";
 import { publishedServer, scripted } from "../harness/manifest.ts";
-import { RawClient } from "../harness/raw-client.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs a command on the folder's manifest to its end. */
-async function run(setup: TestFolder, ...args: string[]): Promise<Output> {
-  const line = [...args, "--config", setup.config];
-  const command = new RawClient(executable(), line, setup.dir, setup.env);
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
+function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
+  return runCommand(setup, [...args, "--config", setup.config]);
 }
 
 function startsOf(setup: TestFolder, server: string): number {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { chmodSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
@@ -15,18 +16,8 @@ import {
 import { scripted, type ServerEntry, toToml } from "../harness/manifest.ts";
 import { pidsWithEnv, commandLineOf, environmentOf } from "../harness/processes.ts";
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-async function run(setup: TestFolder, args: readonly string[], env = {}): Promise<Output> {
-  const started = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
-  started.end();
-  const { code } = await started.waitForExit(EXIT_LIMIT);
-  const stdout = [...started.lines.map(({ text }) => text), started.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: started.stderr };
+function run(setup: TestFolder, args: readonly string[], env = {}): Promise<CommandOutput> {
+  return runCommand(setup, args, { env });
 }
 
 /**

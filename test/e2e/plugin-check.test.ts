@@ -2,22 +2,11 @@ import assert from "node:assert/strict";
 import { appendFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  TEST_OPTIONS,
-  type TestFolder,
-  executable,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
+import { TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
 
-/** Runs a command in the stage's folder to its end. */
-async function run(setup: TestFolder, ...args: string[]) {
-  const command = new RawClient(executable(), args, setup.dir, setup.env);
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
+function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
+  return runCommand(setup, args);
 }
 
 /** Writes a plugin that leaves a trace when it is loaded. @returns whether it has been. */

@@ -5,6 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -114,12 +115,8 @@ function readFolders(setup: TestFolder): string {
 }
 
 async function run(setup: TestFolder, args: readonly string[], env: Record<string, string>) {
-  const command = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
-  command.end();
-  await command.waitForExit(EXIT_LIMIT);
-  return (
-    command.lines.map(({ text }) => text).join("\n") + command.unterminatedOutput + command.stderr
-  );
+  const { stdout, stderr } = await runCommand(setup, args, { env });
+  return stdout + stderr;
 }
 
 const ENV = {

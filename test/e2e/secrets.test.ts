@@ -5,6 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -35,25 +36,6 @@ const VARIABLES = {
   TOOLMUX_SECRET_WORD: CANARIES.word,
 };
 
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-async function run(
-  setup: TestFolder,
-  args: readonly string[],
-  { input, env = {} }: { input?: string | Uint8Array; env?: Record<string, string> } = {},
-): Promise<Output> {
-  const command = new RawClient(executable(), args, setup.dir, { ...setup.env, ...env });
-  if (input !== undefined) command.write(input);
-  command.end();
-  const { code } = await command.waitForExit(EXIT_LIMIT);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
-}
-
 /** A manifest whose one server is given all canaries and tells them. */
 function manifestOf(mode: string): string {
   const server = {
@@ -78,7 +60,9 @@ async function withCanaries(
   await withTestFolder(manifestOf(mode), async (setup) => {
     writeFileSync(join(setup.dir, "given"), `${CANARIES.file}\n`);
     writeFileSync(join(setup.dir, "command"), `${CANARIES.command}\n`);
-    const kept = await run(setup, ["secret", "set", "a/store"], { input: `${CANARIES.store}\n` });
+    const kept = await runCommand(setup, ["secret", "set", "a/store"], {
+      input: `${CANARIES.store}\n`,
+    });
     assert.equal(kept.code, 0, kept.stderr);
     await use({ ...setup, env: { ...setup.env, ...VARIABLES } });
   });
@@ -115,7 +99,7 @@ const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
 describe("what a server is given that must not be shown", () => {
   it("is given to it, whole", TEST_OPTIONS, () =>
     withCanaries("list", async (setup) => {
-      const { stdout } = await run(setup, ["list", "--json", "--config", setup.config]);
+      const { stdout } = await runCommand(setup, ["list", "--json", "--config", setup.config]);
       for (const value of Object.values(CANARIES))
         assert.ok(stdout.includes(encodeURIComponent(value)), value);
     }),
@@ -136,7 +120,7 @@ describe("what a server is given that must not be shown", () => {
           ["secret", "list", ...common],
           ["secret", "list", "--json", ...common],
         ]) {
-          const { stdout, stderr } = await run(setup, args);
+          const { stdout, stderr } = await runCommand(setup, args);
           assert.deepEqual(findCanaries(stdout + stderr), [], args.join(" "));
           assert.notEqual(stdout + stderr, "");
         }
@@ -236,30 +220,30 @@ describe("toolmux secret", () => {
   it("says what to run when a server lacks one, and after that it starts", TEST_OPTIONS, () =>
     withTestFolder(MANIFEST, async (setup) => {
       const common = ["--config", setup.config];
-      const before = await run(setup, ["status", ...common]);
+      const before = await runCommand(setup, ["status", ...common]);
       assert.equal(before.code, 3);
       assert.match(before.stdout, /Set the secret: toolmux secret set a\/token/);
-      const lacking = await run(setup, ["check", ...common]);
+      const lacking = await runCommand(setup, ["check", ...common]);
       assert.match(lacking.stdout, /a\/token +nowhere +a/);
       assert.match(lacking.stdout, /\n {2}a: .*a\/token/);
-      const set = await run(setup, ["secret", "set", "a/token"], { input: "a-value\n" });
+      const set = await runCommand(setup, ["secret", "set", "a/token"], { input: "a-value\n" });
       assert.equal(set.code, 0);
       assert.equal(set.stdout.trim(), "stored a/token in the secret store");
       assert.match(
         set.stderr,
         /key of the store is in the same directory: .*config\/toolmux\/secrets/,
       );
-      assert.equal((await run(setup, ["status", ...common])).code, 0);
-      assert.match((await run(setup, ["check", ...common])).stdout, /a\/token +file +a/);
-      const listed = await run(setup, ["secret", "list", "--json", ...common]);
+      assert.equal((await runCommand(setup, ["status", ...common])).code, 0);
+      assert.match((await runCommand(setup, ["check", ...common])).stdout, /a\/token +file +a/);
+      const listed = await runCommand(setup, ["secret", "list", "--json", ...common]);
       assert.deepEqual(JSON.parse(listed.stdout), {
         secrets: [{ name: "a/token", places: ["file"], servers: ["a"] }],
         folder: join(setup.dir, "config", "toolmux", "secrets"),
         key: "beside",
       });
-      assert.equal((await run(setup, ["secret", "remove", "a/token"])).code, 0);
-      assert.equal((await run(setup, ["secret", "remove", "a/token"])).code, 1);
-      assert.equal((await run(setup, ["status", ...common])).code, 3);
+      assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 0);
+      assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 1);
+      assert.equal((await runCommand(setup, ["status", ...common])).code, 3);
     }),
   );
 
@@ -279,7 +263,7 @@ describe("toolmux secret", () => {
   ] as const) {
     it(`refuses ${what}, shows no value, and keeps nothing`, TEST_OPTIONS, () =>
       withTestFolder({ servers: {} }, async (setup) => {
-        const { code, stdout, stderr } = await run(setup, ["secret", ...args], { input });
+        const { code, stdout, stderr } = await runCommand(setup, ["secret", ...args], { input });
         assert.equal(code, 2, stderr);
         assert.ok(!(stdout + stderr).includes("hunter2"), stderr);
         assert.deepEqual(readdirSync(join(setup.dir, "config")), []);
@@ -290,10 +274,10 @@ describe("toolmux secret", () => {
   it("keeps a value as it was piped in, but for its last line end", TEST_OPTIONS, () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const value = " two\nlines € \n";
-      await run(setup, ["secret", "set", "x"], { input: `${value}\r\n` });
+      await runCommand(setup, ["secret", "set", "x"], { input: `${value}\r\n` });
       const manifest = `[servers.s]\ncommand = "printf"\nargs = ["%s", "\${secret:x}"]\n`;
       writeFileSync(setup.config, manifest);
-      const { stdout } = await run(setup, ["check", "--json", "--config", setup.config]);
+      const { stdout } = await runCommand(setup, ["check", "--json", "--config", setup.config]);
       assert.equal(JSON.parse(stdout).secrets[0].place, "file");
       const { openSecrets } = await import("../../src/secrets/secrets.ts");
       const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
@@ -310,7 +294,7 @@ describe("a command that gives a value", () => {
         setup.config,
         `${toToml({ servers: { a: server } })}\n[secrets]\ncommands = true\n`,
       );
-      const { stdout } = await run(setup, ["trust", setup.config]);
+      const { stdout } = await runCommand(setup, ["trust", setup.config]);
       assert.match(stdout, /commands.*:\n +pass show 'my token'/);
     }),
   );
@@ -329,7 +313,7 @@ describe("a command that gives a value", () => {
         },
       };
       writeFileSync(setup.config, `${toToml(manifest)}\n[secrets]\ncommands = true\n`);
-      await run(setup, ["check", "--config", setup.config]);
+      await runCommand(setup, ["check", "--config", setup.config]);
       assert.throws(() => readFileSync(count), /ENOENT/);
       const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
       await client.initializeAndList();

@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { sendJson, withRegistryServer } from "../fixtures/registry-server.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { faulty } from "../harness/faulty-server.ts";
@@ -15,12 +16,6 @@ import {
 } from "../harness/hub.ts";
 import { publishedServer, scripted, type ServerEntry } from "../harness/manifest.ts";
 import { findPort, startRemote } from "../harness/remote-process.ts";
-
-interface Output {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 /** One server in the document of --json. */
 interface Entry {
@@ -42,24 +37,11 @@ interface Document {
 }
 
 /** Runs a command on the stage's manifest to its end. */
-function run(setup: TestFolder, ...args: string[]): Promise<Output> {
-  return execute(setup, [...args, "--config", setup.config]);
+function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
+  return runCommand(setup, [...args, "--config", setup.config]);
 }
 
-/** Runs a command line to its end, for `ms` at most. */
-async function execute(
-  setup: TestFolder,
-  line: readonly string[],
-  ms = EXIT_LIMIT,
-): Promise<Output> {
-  const command = new RawClient(executable(), line, setup.dir, setup.env);
-  command.end();
-  const { code } = await command.waitForExit(ms);
-  const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join("\n");
-  return { code, stdout, stderr: command.stderr };
-}
-
-const status = (setup: TestFolder, ...args: string[]): Promise<Output> =>
+const status = (setup: TestFolder, ...args: string[]): Promise<CommandOutput> =>
   run(setup, "status", ...args);
 
 /** What `--json` says, and the exit code. */
@@ -201,7 +183,7 @@ describe("status", () => {
               ["list", "servers", "--json", ...on],
               ["call", "slow__echo", "text=hello", ...on],
               ["add", "late", "--file", file, "--", command, ...args],
-            ].map((line) => execute(setup, line, 60_000)),
+            ].map((line) => runCommand(setup, line, { ms: 60_000 })),
           );
           assert.ok(found && listed && called && added);
           const { verdict, servers: all } = JSON.parse(found.stdout) as Document;
