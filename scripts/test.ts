@@ -54,14 +54,6 @@ const CHECKS: readonly Step[] = [
   { name: "types-deno", command: "deno", args: ["check", "--quiet"], limit: 2 * MINUTE },
 ].map(logged);
 
-/** The referees' suites: the executable behind and before servers and clients of theirs. */
-const CONFORMANCE: Step = logged({
-  name: "conformance",
-  command: "bun",
-  args: ["scripts/conformance.ts"],
-  limit: 4 * MINUTE,
-});
-
 function logged(step: Omit<Step, "log">): Step {
   return { ...step, log: `${OUTPUT}/${step.name}.log` };
 }
@@ -76,27 +68,33 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 const ON_EVERY_RUNTIME = [
   "auth/race.test.ts",
   "auth/safe-fetch.test.ts",
-  "base/",
-  "frontend/http/",
+  "base/private-files.test.ts",
+  "frontend/http/listener.test.ts",
+  "frontend/http/loading.test.ts",
+  "frontend/http/modern-socket.test.ts",
+  "frontend/http/request-body.test.ts",
+  "frontend/http/sdk.test.ts",
+  "frontend/http/server.test.ts",
+  "frontend/http/session-transport.test.ts",
+  "frontend/http/socket.test.ts",
   "hub/hub.test.ts",
   "jsonrpc/pipe.test.ts",
   "jsonrpc/utf8.test.ts",
-  "manifest/edit.test.ts",
   "plugins/core-reload.test.ts",
   "process/",
   "secrets/",
   "snapshot/",
-  "transport/",
+  "transport/contract.test.ts",
+  "transport/http-client/",
+  "transport/http/",
+  "transport/stdio.test.ts",
 ];
 
 /** How many files of test/e2e run at once: they mostly wait. */
 const PARALLEL = 3;
 
-/**
- * The steps, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
- * executable, and run under bun.
- */
-function planSteps(files: readonly string[]): (readonly Lane[])[] {
+/** The steps, in lanes that run beside each other. Tests of test/e2e drive the executable, and run under bun. */
+function planSteps(files: readonly string[]): readonly Lane[] {
   const below = (file: string): string => file.slice(TESTS.length + 1);
   const isEndToEnd = (file: string): boolean => below(file).startsWith("e2e/");
   const alone = files.filter((file) => ALONE.includes(below(file)));
@@ -106,15 +104,15 @@ function planSteps(files: readonly string[]): (readonly Lane[])[] {
     (file) => !isWhole || ON_EVERY_RUNTIME.some((start) => below(file).startsWith(start)),
   );
   return [
-    [isWhole ? CHECKS : [], testOnBun("test-alone", alone)],
     [
-      testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
-      [
-        ...testOnBun("test-bun", portable),
-        ...(isWhole ? [CONFORMANCE] : []),
-        ...testOnDeno(onEvery),
-        ...testOnNode(onEvery),
-      ],
+      ...testOnBun("test-alone", alone),
+      ...testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
+    ],
+    [
+      ...(isWhole ? CHECKS : []),
+      ...testOnBun("test-bun", portable),
+      ...testOnDeno(onEvery),
+      ...testOnNode(onEvery),
     ],
   ];
 }
@@ -231,11 +229,8 @@ async function main(): Promise<Totals> {
     console.log("no test file matches");
     return { passed: 0, failed: 1, skipped: 0 };
   }
-  const verdicts: Verdict[] = [];
   if (findNode() === undefined) console.log(NO_NODE);
-  for (const lanes of planSteps(files)) {
-    verdicts.push(...(await Promise.all(lanes.map(runLane))).flat());
-  }
+  const verdicts = (await Promise.all(planSteps(files).map(runLane))).flat();
   for (const lack of new Set(verdicts.flatMap(({ lacks }) => lacks))) console.log(lack);
   const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
   return {

@@ -253,6 +253,7 @@ const DOCUMENTS: readonly string[] = [
   "CONTRIBUTING.md",
   "bench/README.md",
   ...listPages("docs"),
+  ...listPages("docs/decisions"),
   ...listPages("plugins"),
 ];
 

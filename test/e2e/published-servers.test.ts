@@ -25,7 +25,8 @@ function servers(dir: string): Record<string, ServerEntry> {
     everything: publishedServer("everything", ["stdio"]),
     files: publishedServer("filesystem", [join(dir, "files")]),
     memory: publishedServer("memory", [], { MEMORY_FILE_PATH: join(dir, "memory.jsonl") }),
-    thinking: publishedServer("sequential-thinking"),
+    // As users run it.
+    thinking: { ...publishedServer("sequential-thinking"), command: "node" },
   };
 }
 

@@ -34,13 +34,17 @@ export function scripted(options = "", more: Readonly<Record<string, unknown>> =
   };
 }
 
-/** A published server (`@modelcontextprotocol/server-NAME`), run by Node. */
+/** A published server (`@modelcontextprotocol/server-NAME`), run by the runtime of the tests, which starts faster than Node. */
 export function publishedServer(
   name: string,
   args: readonly string[] = [],
   env: Readonly<Record<string, string>> = {},
 ): ServerEntry {
-  return { command: "node", args: [`${PACKAGES}server-${name}/dist/index.js`, ...args], env };
+  return {
+    command: process.execPath,
+    args: [`${PACKAGES}server-${name}/dist/index.js`, ...args],
+    env,
+  };
 }
 
 /** Adds environment variables to every stdio server; the server's own take precedence. */
