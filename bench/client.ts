@@ -7,12 +7,8 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { Caller } from "./caller.ts";
 import { contest } from "./contest.ts";
-import { flood } from "./flood.ts";
 import { Flight } from "./flight.ts";
-import { grow } from "./growth.ts";
-import { loadHttp } from "./http/load.ts";
-import { mixHttp } from "./http/mixture.ts";
-import { listenHttp } from "./http/streams.ts";
+import { flood } from "./flood.ts";
 import { idle } from "./idle.ts";
 import type {
   FirstJob,
@@ -28,10 +24,7 @@ import type {
   StartJob,
   StartResult,
 } from "./job.ts";
-import { kill } from "./kills.ts";
-import { park } from "./park.ts";
 import { Peer } from "./peer.ts";
-import { reload } from "./reload.ts";
 import { median } from "./stats.ts";
 import { readUsage } from "./usage.ts";
 import { warmUp } from "./warmth.ts";
@@ -143,14 +136,8 @@ async function perform(job: Job): Promise<Results[Job["kind"]]> {
       return contest(job);
     case "flood":
       return flood(job);
-    case "growth":
-      return grow(job);
     case "idle":
       return idle(job);
-    case "park":
-      return park(job);
-    case "reload":
-      return reload(job);
     case "load":
       return load(job);
     case "soak":
@@ -161,17 +148,6 @@ async function perform(job: Job): Promise<Results[Job["kind"]]> {
       return start(job);
     case "first":
       return first(job);
-    case "kills":
-      return kill(job);
-    case "cycles":
-      // Only these jobs have a hub, or a part of it, in their own process.
-      return (await import("./cycles.ts")).cycle(job);
-    case "httpLoad":
-      return loadHttp(job);
-    case "httpStreams":
-      return listenHttp(job);
-    case "httpMix":
-      return mixHttp(job);
   }
 }
 

@@ -1,7 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { fileURLToPath } from "node:url";
 import type { Era } from "../src/protocol/modern.ts";
 import type { Programs } from "./build.ts";
 import type { Command } from "./peer.ts";
@@ -30,7 +29,6 @@ export interface EchoOptions {
 /** A call that is lost shows soon, in ms. */
 const CALL_TIMEOUT = 10_000;
 const ANYWHERE = ["--http", "127.0.0.1:0"];
-const MEDLEY = fileURLToPath(new URL("peers/medley.ts", import.meta.url));
 
 /** Starts programs so that nothing of the user's own configuration has a say. */
 export class Stage {
@@ -87,14 +85,6 @@ export class Stage {
     const servers = { echo: { command: file, args } };
     const peer = this.#serve({ servers }, ANYWHERE);
     return peer && { peer, tool: "echo__echo" };
-  }
-
-  /** Servers with some of everything behind a hub that serves over HTTP. @returns undefined if it has not been built. */
-  medley(names: readonly string[]): Command | undefined {
-    const servers = Object.fromEntries(
-      names.map((name) => [name, { command: process.execPath, args: [MEDLEY, name] }]),
-    );
-    return this.#serve({ servers }, ANYWHERE);
   }
 
   /** A folder that goes with the benchmark. */

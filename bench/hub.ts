@@ -1,3 +1,5 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { EchoOptions, Stage } from "./contestants.ts";
 import type { Plan } from "./plan.ts";
 import { runJob } from "./runner.ts";
@@ -142,4 +144,34 @@ export async function measureSoak(
     return mean(rss.slice((part - 1) * size, part * size));
   };
   return { calls, early: tenth(2), late: tenth(10) };
+}
+
+/** First lists of a hub that has snapshots of its servers, while some of these never answer; times in ms. */
+export interface SnapshotsResult {
+  readonly servers: number;
+  readonly mute: number;
+  readonly tools: number;
+  /** From the start of the process to the answer. */
+  readonly median: number;
+  readonly worst: number;
+}
+
+const KNOWN = { servers: 10, mute: 3, toolsEach: 20 };
+
+export async function measureSnapshots(
+  stage: Stage,
+  { starts: runs }: Plan,
+): Promise<SnapshotsResult | undefined> {
+  const { servers, mute, toolsEach } = KNOWN;
+  const mutes = stage.makeFolder("mutes");
+  const hub = stage.hub(servers, { ...ONE, tools: toolsEach, mutes });
+  if (hub === undefined) return undefined;
+  const tools = servers * toolsEach;
+  // All of them answer this once.
+  await runJob({ kind: "list", peer: hub.peer, tools, runs: 0 });
+  const muted = hub.servers.filter((_, at) => at % Math.floor(servers / mute) === 1).slice(0, mute);
+  for (const name of muted) writeFileSync(join(mutes, name), "");
+  const { times } = await runJob({ kind: "first", peer: hub.peer, tools, runs });
+  rmSync(mutes, { recursive: true });
+  return { servers, mute: muted.length, tools, median: median(times), worst: Math.max(...times) };
 }

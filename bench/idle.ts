@@ -1,4 +1,8 @@
+import type { Stage } from "./contestants.ts";
 import { type Command, Peer } from "./peer.ts";
+import type { Plan } from "./plan.ts";
+import { ECHO } from "./race.ts";
+import { runJob } from "./runner.ts";
 import { type Holding, holdingOf, readUsage } from "./usage.ts";
 
 /** A peer that has nothing to do. */
@@ -38,4 +42,12 @@ export async function idle({ peer: command, ...job }: IdleJob): Promise<IdleResu
 
 function pass(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+const SERVERS = 10;
+
+/** A hub with ten servers and nothing to do; undefined if the executable has not been built. */
+export async function measureIdle(stage: Stage, plan: Plan): Promise<IdleResult | undefined> {
+  const hub = stage.hub(SERVERS, ECHO);
+  return hub && (await runJob({ kind: "idle", peer: hub.peer, tools: SERVERS, ...plan.idle }));
 }

@@ -12,27 +12,35 @@ import { compareBuilds, slowerLoads } from "./builds.ts";
 import { check } from "./check.ts";
 import { Stage } from "./contestants.ts";
 import { measureCopies } from "./copies.ts";
-import { measureCatalogs, measureGrowth, measureReload } from "./curves.ts";
-import { measureCycles, measureKills, measureSnapshots } from "./endurance.ts";
+import { measureCatalogs } from "./catalogs.ts";
 import { measureEras } from "./eras.ts";
-import { measureFaces } from "./faces.ts";
 import { judge, type Measurements, setGoals } from "./goals.ts";
-import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
-import { measureHttp } from "./http.ts";
+import { measureBroad, measureSlow, measureSnapshots, measureSoak, measureStart } from "./hub.ts";
+import { measureHttp } from "./http-load.ts";
+import { measureIdle } from "./idle.ts";
 import { describeMachine } from "./machine.ts";
 import { parsePlan, type Plan, type Scenario, USAGE } from "./plan.ts";
-import { measurePlugins } from "./plugins.ts";
 import { measureRelays } from "./relay.ts";
-import { formatGoals, formatHub, formatMachine, formatRelay } from "./report.ts";
-import { measureIdle, measureParked } from "./rest.ts";
+import { formatGoals, formatMachine, formatRelay, formatScenarios } from "./report.ts";
 import { killAll } from "./runner.ts";
-import { formatLoads, formatRest } from "./summary.ts";
-import { measurePolicies, measureSpread } from "./spread.ts";
-import { measureFlood } from "./torrents.ts";
 
 const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
 
-type Measure<T> = (stage: Stage, plan: Plan) => Promise<T | undefined>;
+/** The function of each scenario: undefined if the executable has not been built; throws if something fails. */
+const SCENARIO_TABLE: {
+  readonly [Name in Scenario]: (stage: Stage, plan: Plan) => Promise<Measurements[Name]>;
+} = {
+  start: measureStart,
+  slow: measureSlow,
+  broad: measureBroad,
+  snapshots: measureSnapshots,
+  copies: measureCopies,
+  catalogs: measureCatalogs,
+  idle: measureIdle,
+  eras: measureEras,
+  http: measureHttp,
+  soak: measureSoak,
+};
 
 /** @returns the exit code: 1 if something failed, whatever became of the goals. */
 async function main(plan: Plan, folder: string): Promise<number> {
@@ -59,8 +67,7 @@ async function main(plan: Plan, folder: string): Promise<number> {
   const measurements = await measure(stage, plan, report);
   const goals = setGoals(measurements);
   for (const relay of measurements.relay) console.log(`\n${formatRelay(relay)}`);
-  const findings = [formatHub, formatLoads, formatRest].flatMap((format) => format(measurements));
-  console.log(["", ...findings, "", formatGoals(goals)].join("\n"));
+  console.log(["", ...formatScenarios(measurements), "", formatGoals(goals)].join("\n"));
   for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
 
   const { mode, rounds, warmUp, duration } = plan;
@@ -88,38 +95,15 @@ async function measure(
   report: (text: string) => void,
 ): Promise<Measurements> {
   const relay = await measureRelays(stage, plan, report);
-  const attempt = async <T>(name: Scenario, scenario: Measure<T>): Promise<T | undefined> => {
-    if (!plan.scenarios.includes(name)) return undefined;
+  const figures: Record<string, unknown> = {};
+  for (const name of plan.scenarios) {
     try {
-      return await scenario(stage, plan);
+      figures[name] = await SCENARIO_TABLE[name](stage, plan);
     } catch (error) {
       report(`${name}: ${String(error)}`);
-      return undefined;
     }
-  };
-  return {
-    relay,
-    start: await attempt("start", measureStart),
-    slow: await attempt("slow", measureSlow),
-    broad: await attempt("broad", measureBroad),
-    snapshots: await attempt("snapshots", measureSnapshots),
-    kills: await attempt("kills", measureKills),
-    cycles: await attempt("cycles", measureCycles),
-    plugins: await attempt("plugins", measurePlugins),
-    policies: await attempt("policies", measurePolicies),
-    spread: await attempt("spread", measureSpread),
-    flood: await attempt("flood", measureFlood),
-    copies: await attempt("copies", measureCopies),
-    catalogs: await attempt("catalogs", measureCatalogs),
-    growth: await attempt("growth", measureGrowth),
-    reload: await attempt("reload", measureReload),
-    parked: await attempt("parked", measureParked),
-    idle: await attempt("idle", measureIdle),
-    eras: await attempt("eras", measureEras),
-    http: await attempt("http", measureHttp),
-    faces: await attempt("faces", measureFaces),
-    soak: await attempt("soak", measureSoak),
-  };
+  }
+  return { relay, ...figures };
 }
 
 /** Rounds to what can be told apart; what is not a number becomes null. */

@@ -19,31 +19,21 @@ export interface Load {
   readonly without?: { readonly contestant: Contestant; readonly why: string };
 }
 
-/** Everything but loads that can be measured. */
+/** The scenarios besides loads; each has one function in SCENARIO_TABLE of main.ts. */
 export const SCENARIOS = [
   "start",
   "slow",
   "broad",
   "snapshots",
-  "kills",
-  "cycles",
-  "plugins",
-  "policies",
-  "spread",
-  "flood",
   "copies",
   "catalogs",
-  "growth",
-  "reload",
-  "parked",
   "idle",
   "eras",
   "http",
-  "faces",
   "soak",
 ] as const;
-/** What takes long also when it is done quickly: only what is asked for of these is part of a quick run. */
-const LONG: readonly string[] = ["soak", "spread", "growth", "reload", "idle", "faces", "copies"];
+/** Scenarios that take long: a quick run has them only if they are named. */
+const LONG: readonly string[] = ["soak", "idle", "http", "copies"];
 export type Scenario = (typeof SCENARIOS)[number];
 
 /** What is measured, and how long; times in ms. */
@@ -61,29 +51,9 @@ export interface Plan {
   readonly pace: Pace;
   readonly starts: number;
   readonly soakCalls: number;
-  /** Kills that warm up and that count, and how long memory rests before it is looked at. */
-  readonly siege: { readonly warmUp: number; readonly kills: number; readonly rest: number };
-  /** How many servers, how many starts and stops of each at every pace, and how many reconnects. */
-  readonly cycling: {
-    readonly servers: number;
-    readonly cycles: number;
-    readonly reconnects: number;
-  };
-  /** Sessions that listen, and for how long memory rests; clients that ask for everything, and for how long. */
-  readonly http: {
-    readonly sessions: number;
-    readonly rest: number;
-    readonly clients: number;
-    readonly duration: number;
-  };
-  /** Notifications of one call, and how often it is made. */
-  readonly flood: { readonly notes: number; readonly rounds: number };
   /** How long a hub is left alone, and is looked at after that. */
   readonly idle: { readonly rest: number; readonly duration: number };
-  /** How often a server makes its list another, a list is asked for, and for how long calls are made. */
-  readonly growth: { readonly changes: number; readonly runs: number; readonly duration: number };
-  /** How often a manifest is changed, and catalogs are built in one process. */
-  readonly changes: number;
+  /** How often catalogs are built in one process. */
   readonly catalogs: number;
   /** Another executable: only this build and that one are compared, under the loads of builds.ts with these names. */
   readonly against: { readonly executable: string; readonly only: readonly string[] } | undefined;
@@ -194,17 +164,7 @@ export function parsePlan(argv: readonly string[]): Plan {
         : { rounds: 4 * rounds + 1, warmUp: 1000, duration: 200 },
     starts: quick ? 20 : 40,
     soakCalls: 1_000_000,
-    siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 300, kills: 1000, rest: 15_000 },
-    cycling: { servers: quick ? 1 : 4, cycles: 50, reconnects: 20 },
-    http: quick
-      ? { sessions: 100, rest: 0, clients: 20, duration: 3000 }
-      : { sessions: 1000, rest: 15_000, clients: 200, duration: 60_000 },
-    flood: quick ? { notes: 20_000, rounds: 2 } : { notes: 100_000, rounds: 5 },
     idle: quick ? { rest: 2000, duration: 20_000 } : { rest: 10_000, duration: 300_000 },
-    growth: quick
-      ? { changes: 2, runs: 20, duration: 800 }
-      : { changes: 5, runs: 100, duration: 1000 },
-    changes: quick ? 2 : 5,
     catalogs: 10,
     json,
   };

@@ -2,8 +2,6 @@ import { answerSize } from "./answer.ts";
 import { CONTESTANTS } from "./contestants.ts";
 import { CELLS } from "./eras.ts";
 import { type Goal, judge, type Measurements } from "./goals.ts";
-import { CUSTOMS } from "./plugins.ts";
-import { PACES, type Weight } from "./job.ts";
 import type { Machine } from "./machine.ts";
 import type { RelayResult } from "./relay.ts";
 
@@ -59,112 +57,60 @@ function megabytes(bytes: number | null): number | null {
   return bytes === null ? null : bytes / 1e6;
 }
 
-/** Everything but the relays, one line each. */
-export function formatHub({ start, slow, broad, soak, ...others }: Measurements): string[] {
+/** All figures but those of the relays, one line each. */
+export function formatScenarios(measured: Measurements): string[] {
+  const { start, slow, broad, snapshots, copies, catalogs, idle, eras, http, soak } = measured;
   const lines: string[] = [];
-  if (start) {
-    const { hello, toolmux, first } = start;
-    const times = [hello, toolmux, first].map(formatNumber);
+  if (start)
     lines.push(
-      `start: hello-world ${times[0]} ms, initialize ${times[1]} ms, without snapshots ${times[2]} ms`,
+      text`start: hello-world ${start.hello} ms, initialize ${start.toolmux} ms, without snapshots ${start.first} ms`,
+    );
+  if (slow)
+    lines.push(text`slow: ${slow.servers} servers that sleep ${slow.delay} ms: ${slow.ready} ms`);
+  for (const { servers, tools, ready, call, size, list } of broad ? [broad.one, broad.many] : [])
+    lines.push(
+      text`broad: ${servers} × ${tools / servers} tools: ready in ${ready} ms, a call ${call} µs, a list ${list} µs for ${size} bytes`,
+    );
+  if (snapshots)
+    lines.push(
+      text`snapshots: ${snapshots.tools} tools of ${snapshots.servers} servers, ${snapshots.mute} of them mute: ${snapshots.median} ms, at worst ${snapshots.worst} ms`,
+    );
+  if (copies)
+    lines.push(
+      text`copies: ${copies.size / 1e6} MB each, ${copies.alone} with one in flight, ${copies.four} of each of four; after many to after few ${copies.growth} ×`,
+    );
+  for (const { servers, tools, cold, first, rebuild, find } of catalogs?.points ?? [])
+    lines.push(
+      text`catalogs, ${servers} servers with ${tools} tools: ${cold} ms in a fresh process, ${first} ms later, ${rebuild} ms if one changed; a look-up ${find * 1e6} ns`,
+    );
+  if (idle) {
+    const { core, holding, duration } = idle;
+    lines.push(
+      text`idle: ${core === null ? null : core * 100} % of a core over ${duration / 1000} s; ${megabytes(holding?.rss ?? null)} MB resident, ${megabytes(holding?.own ?? null)} MB shared with nobody`,
     );
   }
-  if (slow) {
-    const { servers, delay, ready } = slow;
-    lines.push(`slow: ${servers} servers that sleep ${delay} ms: ${formatNumber(ready)} ms`);
-  }
-  if (broad) {
-    for (const { servers, tools, ready, call, size, list } of [broad.one, broad.many]) {
-      const text = `${servers} × ${tools / servers} tools: ready in ${formatNumber(ready)} ms`;
-      const times = `a call ${formatNumber(call)} µs, a list ${formatNumber(list)} µs`;
-      lines.push(`broad: ${text}, ${times} for ${formatNumber(size)} bytes`);
-    }
-  }
-  lines.push(
-    ...formatEndurance(others),
-    ...formatPlugins(others.plugins),
-    ...formatEras(others.eras),
-    ...formatHttp(others.http),
-  );
-  if (soak) {
-    const [early, late] = [formatNumber(soak.early / 1e6), formatNumber(soak.late / 1e6)];
-    lines.push(`soak: ${formatNumber(soak.calls)} calls, ${early} MB early, ${late} MB late`);
-  }
+  for (const cell of eras ? CELLS : [])
+    lines.push(
+      text`eras, client ${cell.charAt(0)}, server ${cell.charAt(1)}: ${eras?.[cell].rate ?? null} calls/s, ${eras?.[cell].cpu ?? null} µs of CPU (${eras?.[cell].cpuToLegacy ?? null} ×)`,
+    );
+  for (const { name, rate, p50, cpu, rateToSdk, cpuToSdk, memory } of http ?? [])
+    lines.push(
+      text`http, ${name}: ${rate} calls/s (${rateToSdk} × the SDK's), p50 ${p50} µs, ${cpu} µs of CPU (${cpuToSdk} ×), at most ${megabytes(memory.peak)} MB`,
+    );
+  if (soak)
+    lines.push(
+      text`soak: ${soak.calls} calls, ${soak.early / 1e6} MB early, ${soak.late / 1e6} MB late`,
+    );
   return lines;
 }
 
-function formatEndurance({ snapshots, kills, cycles }: Endurance): string[] {
-  const lines: string[] = [];
-  if (snapshots) {
-    const { servers, mute, tools, median, worst } = snapshots;
-    const times = `${formatNumber(median)} ms, at worst ${formatNumber(worst)} ms`;
-    lines.push(`snapshots: ${tools} tools of ${servers} servers, ${mute} of them mute: ${times}`);
-  }
-  if (kills) {
-    const { calls, errors, faults, examples } = kills;
-    const rate = formatNumber(kills.kills / kills.seconds);
-    const counts = `${formatNumber(calls)} calls, ${formatNumber(errors)} errors, ${faults} faults`;
-    const weights = [kills.before, kills.after].map(formatWeight).join(", then ");
-    lines.push(`kills: ${formatNumber(kills.kills)}, ${rate} a second; ${counts}; ${weights}`);
-    lines.push(...examples.map((example) => `  ${example}`));
-  }
-  if (cycles) {
-    const { lives, overlaps, left } = cycles;
-    const times = PACES.map((pace) => `${pace} ${formatNumber(cycles.times[pace])} ms`).join(", ");
-    const { processes, descriptors, timers } = left;
-    const rest = `${processes} processes, ${formatNumber(descriptors)} descriptors, ${timers} timers left`;
-    lines.push(`cycles: ${times}; ${lives} lives, ${overlaps} overlaps; ${rest}`);
-  }
-  return lines;
-}
-
-function formatPlugins(result: Measurements["plugins"]): string[] {
-  if (result === undefined) return [];
-  return (["small", "large"] as const).map((size) => {
-    const tolls = CUSTOMS.map((custom) => {
-      const { rate, cpu, rateToNone } = result[size][custom];
-      const figures = [rate, cpu, rateToNone].map(formatNumber);
-      return `${custom} ${figures[0]} calls/s, ${figures[1]} µs (${figures[2]} ×)`;
-    });
-    return `plugins, ${size}: ${tolls.join("; ")}`;
-  });
-}
-
-function formatEras(result: Measurements["eras"]): string[] {
-  if (result === undefined) return [];
-  const cells = CELLS.map((cell) => {
-    const { rate, cpu, cpuToLegacy } = result[cell];
-    const figures = [rate, cpu, cpuToLegacy].map(formatNumber);
-    return `${cell} ${figures[0]} calls/s, ${figures[1]} µs (${figures[2]} ×)`;
-  });
-  return [`eras of client and server: ${cells.join("; ")}`];
-}
-
-function formatHttp(result: Measurements["http"]): string[] {
-  if (result === undefined) return [];
-  const { faces, toSdk, streams, mix } = result;
-  const loads = Object.entries(faces).map(([contestant, { rate, p50, p99, cpu }]) => {
-    const figures = [rate, p50, p99, cpu].map(formatNumber);
-    return `${contestant} ${figures[0]} calls/s, p50 ${figures[1]} µs, p99 ${figures[2]} µs, ${figures[3]} µs of CPU`;
-  });
-  const { sessions, changes, missed, strays, slowest, each } = streams;
-  const heard = `${missed} missed, ${strays} strays, at worst after ${formatNumber(slowest)} ms`;
-  const weight = `${formatNumber(each === null ? null : each / 1000)} kB each`;
-  const { kills, requests, errors, cancelled, faults, examples } = mix;
-  const counts = [requests, errors, cancelled, faults].map(formatNumber);
-  return [
-    `http: ${loads.join("; ")} (${formatNumber(toSdk)} ×)`,
-    `http: ${sessions} sessions that listen, ${changes} changes: ${heard}; ${weight}`,
-    `http: ${kills} kills; ${counts[0]} requests, ${counts[1]} errors, ${counts[2]} cancelled, ${counts[3]} faults; the slowest ${formatNumber(mix.slowest)} ms`,
-    ...examples.map((example) => `  ${example}`),
-  ];
-}
-
-type Endurance = Pick<Measurements, "snapshots" | "kills" | "cycles">;
-
-function formatWeight(weight: Weight | null): string {
-  if (weight === null) return "–";
-  return `${formatNumber(weight.rss / 1e6)} MB and ${weight.descriptors} descriptors`;
+/** A template whose numbers are formatted. */
+function text(
+  strings: TemplateStringsArray,
+  ...values: readonly (number | string | null)[]
+): string {
+  const parts = values.map((value) => (typeof value === "string" ? value : formatNumber(value)));
+  return String.raw({ raw: strings }, ...parts);
 }
 
 /** Those that were measured, and how many were not. */

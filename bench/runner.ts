@@ -7,8 +7,6 @@ import { MOST_STEPS } from "./warmth.ts";
 
 /** ms that a job may take longer than what it measures. */
 const PATIENCE = 60_000;
-/** ms from one kill to the next, where starting a process is dear. */
-const KILL_LIMIT = 100;
 /** So many of the last characters of what a job complains of are kept: a hub that logs each call is talkative. */
 const COMPLAINTS = 1 << 16;
 const CLIENT = fileURLToPath(new URL("client.ts", import.meta.url));
@@ -55,9 +53,6 @@ function durationOf(job: Job): number {
   if (job.kind === "contest") return job.entrants.length * (job.warmUp + job.rounds * job.duration);
   if ("warmUp" in job && "duration" in job) return MOST_STEPS * job.warmUp + job.duration;
   if (job.kind === "idle") return job.rest + job.duration;
-  if (job.kind === "httpMix") return job.duration;
-  if (job.kind === "httpStreams") return 2 * job.rest;
-  if (job.kind === "kills") return (job.warmUp + job.kills) * KILL_LIMIT + 2 * job.rest;
   return 0;
 }
 

@@ -1,6 +1,6 @@
 import { existsSync, readlinkSync } from "node:fs";
 import process from "node:process";
-import { carriersOf } from "../soak/processes.ts";
+import { carriersOf } from "../../test/soak/processes.ts";
 import { quantile } from "../stats.ts";
 import { readUsage } from "../usage.ts";
 import type { Figures, Job } from "./job.ts";

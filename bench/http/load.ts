@@ -2,9 +2,7 @@ import { beginTurn } from "../turn.ts";
 import type { Buffer } from "node:buffer";
 import { answerSize } from "../answer.ts";
 import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "../contest.ts";
-import type { HttpLoadJob, LoadResult } from "../job.ts";
 import { forgetPeak, readUsage } from "../usage.ts";
-import { warmUp } from "../warmth.ts";
 import { Host } from "./host.ts";
 import { Visitor } from "./visitor.ts";
 import { Wire } from "./wire.ts";
@@ -16,17 +14,6 @@ const FIRST_KEY = 10_000_000;
 interface Client {
   readonly visitor: Visitor;
   readonly wire: Wire;
-}
-
-/** Calls one tool for a while. */
-export async function loadHttp(job: HttpLoadJob): Promise<LoadResult> {
-  const { peer, tool, clients, lines, warmUp: step, duration } = job;
-  const crowd = await Crowd.open({ peer, tools: [tool] }, { flight: clients, lines, pad: 0 });
-  await warmUp(async (ms) => (await crowd.run(ms)).rate, step);
-  const turn = await crowd.run(duration);
-  const weight = crowd.weigh();
-  await crowd.end();
-  return { ...turn, ...weight };
 }
 
 /** Those who call a peer over HTTP. */

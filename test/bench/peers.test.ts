@@ -11,7 +11,7 @@ import { OTHERS } from "../../bench/against/others.ts";
 import { LAPS, race } from "../../bench/against/race.ts";
 import { runJob } from "../../bench/against/run.ts";
 import { CHART, formatStandings, PAGE, replaceMarked } from "../../bench/against/standings.ts";
-import { carriersOf } from "../../bench/soak/processes.ts";
+import { carriersOf } from "../soak/processes.ts";
 
 const read = (file: string): string =>
   readFileSync(new URL(`../../${file}`, import.meta.url), "utf8");

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Census } from "../../bench/soak/census.ts";
-import { Chance } from "../../bench/soak/chance.ts";
-import type { Errand } from "../../bench/soak/errand.ts";
-import { Gauge } from "../../bench/soak/gauge.ts";
-import { History } from "../../bench/soak/history.ts";
-import { type Call, Ledger } from "../../bench/soak/ledger.ts";
-import { Lists } from "../../bench/soak/lists.ts";
-import type { Message } from "../../bench/soak/wire.ts";
+import { Census } from "../soak/census.ts";
+import { Chance } from "../soak/chance.ts";
+import type { Errand } from "../soak/errand.ts";
+import { Gauge } from "../soak/gauge.ts";
+import { History } from "../soak/history.ts";
+import { type Call, Ledger } from "../soak/ledger.ts";
+import { Lists } from "../soak/lists.ts";
+import type { Message } from "../soak/wire.ts";
 
 const MINUTE = 60_000;
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,15 +28,6 @@ import { missingPrograms, skipWithout, skipWithoutLinux } from "../harness/requi
 const skip = "Bun" in globalThis ? false : "runs on bun only";
 
 const path = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
-
-async function inFolder(work: (folder: string) => Promise<void>): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  try {
-    await work(folder);
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
-}
 
 /** The ids of requests, which are their keys as well. */
 function idsOf(requests: Buffer): number[] {
@@ -307,46 +298,6 @@ describe("the goals", () => {
     assert.equal(judge(first), "reached");
   });
 
-  it("count a change of weight either way, and of memory only after a rest", () => {
-    const before = { rss: 100, descriptors: 20 };
-    const kills = { kills: 1, seconds: 1, calls: 1, errors: 0, faults: 2, examples: [] };
-    const figures = (rest: number) =>
-      setGoals({
-        relay: [],
-        kills: { ...kills, rest, before, after: { rss: 80, descriptors: 23 } },
-      })
-        .filter(({ name }) => name.startsWith("servers killed"))
-        .map(({ figure }) => figure && Math.round(figure));
-    assert.deepEqual(figures(1), [2, 20, 15]);
-    assert.deepEqual(figures(0), [2, undefined, 15]);
-  });
-
-  it("weigh sessions only after a rest, and count what they hear twice", () => {
-    const figures = (rest: number, each: number | null) => {
-      const streams = { sessions: 9, changes: 9, slowest: 9, missed: 1, strays: 2, rest, each };
-      const tally = { kills: 1, requests: 1, errors: 1, cancelled: 1, slowest: 1, examples: [] };
-      const face = { rate: 1, p50: 1, p99: 1, cpu: 1 };
-      const faces = { toolmux: face, sdk: face };
-      const http = { faces, toSdk: 3, streams, mix: { ...tally, faults: 4 } };
-      return setGoals({ relay: [], http })
-        .slice(-4)
-        .map(({ figure }) => figure);
-    };
-    assert.deepEqual(figures(1, 7000), [3, 3, 7, 4]);
-    assert.deepEqual(figures(0, 7000), [3, 3, undefined, 4]);
-    assert.deepEqual(figures(1, null), [3, 3, undefined, 4]);
-  });
-
-  it("count whatever overlaps or is left, but nothing that went", () => {
-    const figure = (descriptors: number | null) => {
-      const left = { processes: 1, descriptors, timers: 2 };
-      const times = { atOnce: 1, turnByTurn: 1, atRandom: 1, oneByOne: 1, reconnects: 1 };
-      const cycles = { times, lives: 9, overlaps: 4, left };
-      return setGoals({ relay: [], cycles }).find(({ name }) => name.includes("overlaps"))?.figure;
-    };
-    assert.deepEqual([figure(3), figure(-3), figure(null)], [10, 7, 7]);
-  });
-
   it("are missed on the wrong side of their limit, and open without a figure", () => {
     const goal = { name: "g", limit: 5, unit: "×" } as const;
     assert.equal(judge({ ...goal, bound: "atLeast", figure: 4.9 }), "missed");
@@ -511,82 +462,6 @@ describe("the programs", () => {
         runJob({ kind: "first", peer, tools: 4, runs: 1 }),
         /3 tools in the first/,
       );
-    },
-  );
-
-  it("that kill servers find every call answered by a hub that survives it", { skip }, async () => {
-    await inFolder(async (folder) => {
-      const server = { command: process.execPath, args: [...echo.args, "head", "2", "0"] };
-      const manifest = join(folder, "toolmux.json");
-      writeFileSync(manifest, JSON.stringify({ servers: { a: server, b: server } }));
-      const args = [path("src/main.ts"), "serve", "--config", manifest];
-      const env = { PATH: process.env["PATH"] ?? "", HOME: folder };
-      const peer = { file: process.execPath, args, env };
-      const sizes = { flight: 8, warmUp: 2, kills: 6, rest: 0 };
-      const result = await runJob({ kind: "kills", peer, servers: ["a", "b"], ...sizes });
-      assert.deepEqual([result.faults, result.examples], [0, []]);
-      assert.ok(result.calls > result.kills);
-      // Between the two the hub may have begun, or ended, to read a file of its own.
-      const [before = 0, after = 0] = [result.before?.descriptors, result.after?.descriptors];
-      assert.ok(before > 0 && Math.abs(after - before) <= 2, `${after} after ${before}`);
-    });
-  });
-
-  it(
-    "that kill servers find answers that are another's, that come twice, and that say nothing",
-    { skip },
-    async () => {
-      const args = [path("test/fixtures/servers/wrong-answers.mjs")];
-      const peer = { ...echo, args, env: { PATH: process.env["PATH"] ?? "" } };
-      const sizes = { flight: 1, warmUp: 0, kills: 2, rest: 0 };
-      const result = await runJob({ kind: "kills", peer, servers: ["a"], ...sizes });
-      assert.equal(result.faults, 3, result.examples.join("\n"));
-      assert.match(
-        result.examples.join("\n"),
-        /waits for .*twice[^]*no clear.*other[^]*no clear.*vague/,
-      );
-    },
-  );
-
-  it("that keep a diary note each other one that lives", { skip }, async () => {
-    await inFolder(async (folder) => {
-      const file = join(folder, "diary");
-      const live = () => spawn(process.execPath, [path("bench/peers/diary.ts"), file]);
-      const first = live();
-      first.stdin.write('{"jsonrpc":"2.0","id":1,"method":"ping"}\n');
-      await once(first.stdout, "data");
-      const pids = [first.pid];
-      for (const before of [undefined, first]) {
-        if (before !== undefined) {
-          before.stdin.end();
-          await once(before, "exit");
-        }
-        const next = live();
-        next.stdin.end();
-        await once(next, "exit");
-        pids.push(next.pid);
-      }
-      const [a, b, c] = pids;
-      const lines = [`start ${a}`, `start ${b}`, `meet ${a}`, `end ${b}`, `end ${a}`];
-      assert.deepEqual(readFileSync(file, "utf8").trim().split("\n"), [
-        ...lines,
-        `start ${c}`,
-        `end ${c}`,
-      ]);
-    });
-  });
-
-  it(
-    "that start and stop servers find one life at a time, and nothing left",
-    { skip },
-    async () => {
-      await inFolder(async (folder) => {
-        const sizes = { servers: 1, cycles: 4, reconnects: 5 };
-        const { lives, overlaps, left } = await runJob({ kind: "cycles", folder, ...sizes });
-        assert.ok(lives >= 4 + 2, `${lives} lives`);
-        assert.equal(overlaps, 0);
-        assert.deepEqual(left, { processes: 0, descriptors: left.descriptors && 0, timers: 0 });
-      });
     },
   );
 

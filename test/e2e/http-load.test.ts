@@ -1,17 +1,17 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { mix } from "../../bench/http/mixture.ts";
+import { mix } from "../soak/http-mixture.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { EXIT_LIMIT, TEST_OPTIONS, executable, withTestFolder } from "../harness/hub.ts";
 
-const MEDLEY = fileURLToPath(new URL("../../bench/peers/medley.ts", import.meta.url));
-const SERVERS = ["a", "b", "c", "d"];
-const LOAD = { servers: SERVERS, clients: 50, duration: 10_000 };
+const SERVER = fileURLToPath(new URL("../soak/everything-server.ts", import.meta.url));
+const NAMES = ["a", "b", "c", "d"];
+const LOAD = { servers: NAMES, clients: 50, duration: 10_000 };
 
 /** Servers whose every answer says who gave it, and to what. */
-function medley(name: string): { command: string; args: string[] } {
-  return { command: process.execPath, args: [MEDLEY, name] };
+function serverEntry(name: string): { command: string; args: string[] } {
+  return { command: process.execPath, args: [SERVER, name] };
 }
 
 describe("the HTTP face under load", () => {
@@ -20,7 +20,7 @@ describe("the HTTP face under load", () => {
     TEST_OPTIONS,
     () =>
       withTestFolder(
-        { servers: Object.fromEntries(SERVERS.map((name) => [name, medley(name)])) },
+        { servers: Object.fromEntries(NAMES.map((name) => [name, serverEntry(name)])) },
         async (setup) => {
           const args = ["serve", "--http", "127.0.0.1:0", "--config", setup.config];
           const hub = new RawClient(executable(), args, setup.dir, setup.env);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { returns } from "../../bench/soak/returns.ts";
+import { returns } from "../soak/returns.ts";
 import { executable, TEST_OPTIONS } from "../harness/hub.ts";
 
 describe("servers over HTTP that are killed and come back under load", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { soak } from "../../bench/soak/soak.ts";
+import { soak } from "../soak/soak.ts";
 import { executable, TEST_OPTIONS } from "../harness/hub.ts";
 
 const DURATION = 15_000;

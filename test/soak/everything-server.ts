@@ -1,6 +1,6 @@
 /**
  * A server with some of everything, that puts its name, its process's number and the key that it was given into every
- * answer: medley.ts NAME. Its tools are "echo"; "steps", which tells of its progress first; "stuck", which ends only when it is
+ * answer: everything-server.ts NAME. Its tools are "echo"; "steps", which tells of its progress first; "stuck", which ends only when it is
  * cancelled; "change", which makes its list of tools another.
  */
 import process from "node:process";

@@ -1,7 +1,5 @@
 import process from "node:process";
-import type { HttpMixJob, HttpMixResult } from "../job.ts";
-import { Host } from "./host.ts";
-import { type Message, Visitor } from "./visitor.ts";
+import { type Message, Visitor } from "../../bench/http/visitor.ts";
 
 /** What may be said to a request whose server was killed: at work, or at its start. */
 const CLEAR = ["connectionLost", "handshakeFailed", "spawnFailed"];
@@ -18,28 +16,37 @@ const LANES = 2;
 const ERRANDS = ["echo", "steps", "echo", "cancel", "prompt", "echo", "resource", "list"] as const;
 type Errand = (typeof ERRANDS)[number];
 
-/** Begins with a host of its own: see `mix`. */
-export async function mixHttp(job: HttpMixJob): Promise<HttpMixResult> {
-  const host = await Host.start(job.peer);
-  try {
-    return await mix(host.url, job);
-  } finally {
-    await host.end();
-  }
+/** What is asked for over HTTP, while one server after the other is killed. */
+export interface HttpMixture {
+  /** The names of the servers, which run everything-server.ts. */
+  readonly servers: readonly string[];
+  readonly clients: number;
+  /** In ms. */
+  readonly duration: number;
+}
+
+export interface HttpMixtureResult {
+  readonly kills: number;
+  readonly requests: number;
+  /** Requests that were answered by an error that names the server, and that were cancelled. */
+  readonly errors: number;
+  readonly cancelled: number;
+  /** From a request to the end of its answer, at worst, in ms. */
+  readonly slowest: number;
+  /** Answers that are missing, too many, another's or unclear; the first of them as text. */
+  readonly faults: number;
+  readonly examples: readonly string[];
 }
 
 /** Many clients that ask for everything at once, while one server after the other is killed. */
-export async function mix(
-  url: URL,
-  job: Omit<HttpMixJob, "kind" | "peer">,
-): Promise<HttpMixResult> {
-  const bazaar = new Bazaar(url, job.servers);
-  await bazaar.awaitTools();
-  await bazaar.run(job.clients, job.duration);
-  return bazaar.result;
+export async function mix(url: URL, job: HttpMixture): Promise<HttpMixtureResult> {
+  const load = new MixedLoad(url, job.servers);
+  await load.awaitTools();
+  await load.run(job.clients, job.duration);
+  return load.result;
 }
 
-class Bazaar {
+class MixedLoad {
   readonly #url: URL;
   readonly #servers: readonly string[];
   /** Who answered last for each server since it was killed. */
@@ -58,7 +65,7 @@ class Bazaar {
     this.#servers = servers;
   }
 
-  get result(): HttpMixResult {
+  get result(): HttpMixtureResult {
     return {
       kills: this.#kills,
       requests: this.#requests,

@@ -1,5 +1,5 @@
-import type { Weight } from "../job.ts";
-import { quantile } from "../stats.ts";
+import type { Weight } from "../../bench/job.ts";
+import { quantile } from "../../bench/stats.ts";
 
 /** What the hub holds at a moment. */
 interface Sample extends Weight {

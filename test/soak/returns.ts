@@ -7,7 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { quantile } from "../stats.ts";
+import { quantile } from "../../bench/stats.ts";
 import { type Message, Wire } from "./wire.ts";
 
 export interface ReturnsOptions {

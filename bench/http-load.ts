@@ -4,13 +4,13 @@ import type { Plan } from "./plan.ts";
 import { ECHO, entrantOf, middle, race, ratio } from "./race.ts";
 
 /** One kind of load over HTTP. */
-interface FaceLoad {
+interface HttpLoad {
   readonly name: string;
   readonly flight: number;
   readonly lines: number;
 }
 
-export interface FaceResult extends FaceLoad {
+export interface HttpFigures extends HttpLoad {
   /** Calls per second, and CPU in µs for each; NaN where that cannot be known. */
   readonly rate: number;
   readonly p50: number;
@@ -21,7 +21,7 @@ export interface FaceResult extends FaceLoad {
   readonly memory: Omit<EntrantResult, "turns">;
 }
 
-const LOADS: readonly FaceLoad[] = [
+const LOADS: readonly HttpLoad[] = [
   { name: "small-1", flight: 1, lines: 1 },
   { name: "small-16", flight: 16, lines: 1 },
   { name: "small-64", flight: 64, lines: 1 },
@@ -32,8 +32,8 @@ const LOADS: readonly FaceLoad[] = [
 const NO_MEMORY = { base: null, peak: null, rss: null };
 
 /** The hub and a relay made of the SDK over HTTP, in turns. @throws if one is not there, or fails */
-export async function measureFaces(stage: Stage, { pace }: Plan): Promise<readonly FaceResult[]> {
-  const results: FaceResult[] = [];
+export async function measureHttp(stage: Stage, { pace }: Plan): Promise<readonly HttpFigures[]> {
+  const results: HttpFigures[] = [];
   for (const load of LOADS) {
     const face = { face: "http" } as const;
     const entrants = {
