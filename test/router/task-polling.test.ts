@@ -373,12 +373,10 @@ describe("a task that plugins must not see", () => {
 describe("a task that a call cannot be", () => {
   it("is an error", async () => {
     const s = new ModernTaskServer();
-    const listings = { ...s.listings, prompts: [{ name: "p" }] as never[] };
-    const task = `"result":{"resultType":"task",${modernTaskJson("t1")}}`;
-    const { client } = await begin({
-      listings,
-      handlers: { ...s.handlers, "prompts/get": () => task },
-    });
+    s.listings = { ...s.listings, prompts: [{ name: "p" }] as never[] };
+    s.handlers["prompts/get"] = () => `"result":{"resultType":"task",${modernTaskJson("t1")}}`;
+    const { client } = setUpHubWithClock({ s }, { servers: AUTO });
+    await initialize(client);
     for (const answer of [
       sendRequest(client, "prompts/get", { name: "s__p" }),
       sendModernRequest(client, "prompts/get", { name: "s__p" }, TASKS_DECLARED),
