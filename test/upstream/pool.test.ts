@@ -413,15 +413,20 @@ describe("a server that the manifest gives no connectTimeout", () => {
     return { ...made, slow, latch, status: () => connectionStatusOf(made.hub, "slow") };
   }
 
-  it("is not waited for by lists once connectTimeout is over, and joins them when it is ready, as the same process", async () => {
+  it("is not waited for by lists and calls once connectTimeout is over, and joins when it is ready, as the same process", async () => {
     const { client, clock, slow, latch, status } = await beginSlow();
     let names: readonly string[] | undefined;
     void listToolNames(client).then((listed) => (names = listed));
+    const waiting = callTool(client, "slow__x");
     await clock.advanceAsync(29_999);
     assert.equal(names, undefined);
     await clock.advanceAsync(1);
     assert.deepEqual(names, ["quick__y"]);
+    assert.equal(codeOf(await waiting), "connectTimeout");
     await clock.advanceAsync(15_000);
+    const later = await callTool(client, "slow__x");
+    assert.equal(codeOf(later), "connectTimeout");
+    assert.match(later.error?.message ?? "", /45 seconds/);
     assert.deepEqual([status().state, status().late], ["connecting", 45_000]);
     latch.open();
     await clock.advanceAsync(1000);
@@ -429,22 +434,6 @@ describe("a server that the manifest gives no connectTimeout", () => {
     assert.deepEqual(await listToolNames(client), ["quick__y", "slow__x"]);
     assert.ok((await callTool(client, "slow__x")).result);
     assert.deepEqual([slow.transportCount, slow.maxOpenCount, status().late], [1, 1, undefined]);
-  });
-
-  it("fails a call that waits for it once connectTimeout is over, and one that comes later at once", async () => {
-    const { client, clock, latch, slow, status } = await beginSlow();
-    const waiting = callTool(client, "slow__x");
-    await clock.advanceAsync(30_000);
-    assert.equal(codeOf(await waiting), "connectTimeout");
-    await clock.advanceAsync(15_000);
-    const later = await callTool(client, "slow__x");
-    assert.equal(codeOf(later), "connectTimeout");
-    assert.match(later.error?.message ?? "", /45 seconds/);
-    assert.equal(status().state, "connecting");
-    latch.open();
-    await turn();
-    assert.ok((await callTool(client, "slow__x")).result);
-    assert.equal(slow.transportCount, 1);
   });
 
   it("fails a call of a tool that is known from before, too, while it is late", async () => {
@@ -855,10 +844,8 @@ describe("starting one server", () => {
 });
 
 describe("a verb about a server that there is not", () => {
-  for (const verb of [
-    ...(["start", "reconnect", "cancelAttempt"] as const),
-    ...(["stop", "refresh", "inspect"] as const),
-  ]) {
+  const verbs = ["start", "reconnect", "cancelAttempt", "stop", "refresh", "inspect"] as const;
+  for (const verb of verbs) {
     it(`is refused: ${verb}`, async () => {
       const act = async (): Promise<unknown> => setUpHubWithClock({}).hub[verb]("none");
       await assert.rejects(act, { code: "usage" });
@@ -1003,9 +990,14 @@ describe("a hub that is closed", () => {
     assert.deepEqual([a.transportCount, a.openCount, clock.pendingDelays], [1, 0, []]);
   });
 
-  it("has no client that comes later", async () => {
-    const { hub, connect, clock } = await beginOne();
+  it("answers what ran with an error, leaves its clients, and has none that comes later", async () => {
+    const { hub, client, connect, clock } = await beginOne({ onCall: SILENCE });
+    const answer = callTool(client, "a__x");
+    await turn();
+    assert.equal(hub.close(), hub.close());
     await hub.close();
+    assert.equal(codeOf(await answer), "serverStopped");
+    await client.until(() => client.isClosed);
     const late = connect();
     late.send(INITIALIZE_REQUEST);
     await late.until(() => late.isClosed);
@@ -1013,21 +1005,11 @@ describe("a hub that is closed", () => {
     assert.deepEqual([late.received, clock.pendingDelays], [[], []]);
   });
 
-  it("is closed once, however often it is told to, and settles those who wait for its servers", async () => {
+  it("settles those who wait until every server has settled", async () => {
     const { hub } = await beginOne({ onInitialize: SILENCE });
     const settled = hub.settled();
-    assert.equal(hub.close(), hub.close());
     await hub.close();
     await settled;
-  });
-
-  it("answers what ran with an error, and then leaves its clients", async () => {
-    const { hub, client } = await beginOne({ onCall: SILENCE });
-    const answer = callTool(client, "a__x");
-    await turn();
-    await hub.close();
-    assert.equal(codeOf(await answer), "serverStopped");
-    await client.until(() => client.isClosed);
   });
 
   it("answered pings although every server hung", async () => {

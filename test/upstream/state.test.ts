@@ -312,29 +312,6 @@ describe("the time until the next attempt", () => {
       assert.equal(after(attempt, policy, random), expected);
     });
   }
-
-  it("grows from loss to loss for a server that dies right after its handshake", () => {
-    let { state }: StepResult<string> = { state: { at: "connecting", attempt: 1 }, effects: [] };
-    const delays: number[] = [];
-    for (const name of ["opened", "lost", "drained", "due", "opened", "lost", "drained"] as const) {
-      ({ state } = step<string>(state, signals[name], circumstances()));
-      if (state.at === "reconnecting") delays.push(state.retryAt - NOW);
-    }
-    assert.deepEqual(delays, [1000, 2000]);
-  });
-
-  it("begins anew for a server that was stable before it was lost", () => {
-    let { state }: StepResult<string> = { state: { at: "connecting", attempt: 4 }, effects: [] };
-    for (const name of ["opened", "stable", "lost", "drained"] as const) {
-      ({ state } = step<string>(state, signals[name], circumstances()));
-    }
-    assert.ok(state.at === "reconnecting");
-    assert.equal(state.retryAt - NOW, 1000);
-    assert.equal(
-      printState(step<string>(state, signals.due, circumstances()).state),
-      "connecting 1",
-    );
-  });
 });
 
 describe("a server that runs by itself", () => {
