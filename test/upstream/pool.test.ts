@@ -223,22 +223,26 @@ describe("a server that is stopped", () => {
     });
   }
 
-  it("shows no tools, refuses calls, and stays so for later clients, until it is started", async () => {
-    const { a, hub, client, clock, connect, state } = await beginOne();
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    await hub.stop("a");
-    assert.deepEqual(await listToolNames(client), []);
-    const answer = await callTool(client, "a__x");
-    assert.equal(codeOf(answer), "serverStopped");
-    assert.match(answer.error?.message ?? "", /"a" is stopped/);
-    await initialize(connect());
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, state()], [1, "disconnected"]);
-    hub.start("a");
-    await turn();
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(client, "a__x")).result);
-  });
+  for (const verb of ["start", "reconnect"] as const) {
+    it(`shows no tools, refuses calls, and stays so for later clients, until it is told to ${verb}`, async () => {
+      const { a, hub, client, clock, connect, state } = await beginOne();
+      assert.deepEqual(await listToolNames(client), ["a__x"]);
+      await hub.stop("a");
+      assert.deepEqual(await listToolNames(client), []);
+      const answer = await callTool(client, "a__x");
+      assert.equal(codeOf(answer), "serverStopped");
+      assert.match(answer.error?.message ?? "", /"a" is stopped/);
+      await initialize(connect());
+      await hub.refresh("a");
+      await clock.advanceAsync(HOUR);
+      assert.deepEqual([a.transportCount, state()], [1, "disconnected"]);
+      hub[verb]("a");
+      await turn();
+      assert.deepEqual([serverStatusOf(hub, "a").goal, state()], ["up", "connected"]);
+      assert.deepEqual(await listToolNames(client), ["a__x"]);
+      assert.ok((await callTool(client, "a__x")).result);
+    });
+  }
 
   it("fails the calls that it was to answer", async () => {
     const { hub, client } = await beginOne({ onCall: SILENCE });
@@ -344,15 +348,6 @@ describe("an attempt that is given up", () => {
 });
 
 describe("reconnecting a server", () => {
-  it("that somebody stopped starts it, and its tools are there again", async () => {
-    const { hub, client, state } = await beginOne();
-    await hub.stop("a");
-    hub.reconnect("a");
-    await turn();
-    assert.deepEqual([serverStatusOf(hub, "a").goal, state()], ["up", "connected"]);
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-  });
-
   it("that waits for its next attempt does not wait, and settles with that attempt", async () => {
     const { a, hub, state } = await beginOne({ onInitialize: REFUSE });
     a.onInitialize = GREET;
@@ -510,43 +505,46 @@ describe("a server that the manifest gives no connectTimeout", () => {
 });
 
 describe("a server that cannot be started", () => {
-  for (const [what, policy, times] of [
+  for (const [what, policy, code, times] of [
     [
       "ever later up to max under the policy exponential",
       { base: 500, max: 3000, maxAttempts: 6 },
+      "connectionLost",
       [0, 500, 1500, 3500, 6500, 9500],
     ],
     [
       "at once under the policy immediate, maxAttempts times in all",
       { policy: "immediate", maxAttempts: 4 },
+      "connectionLost",
       [0, 0, 0, 0],
     ],
-    ["maxAttempts times under the policy exponential", { maxAttempts: 3 }, [0, 1000, 3000]],
-    ["once under the policy none", { policy: "none" }, [0]],
-  ] as const satisfies readonly (readonly [string, Partial<Reconnect>, readonly number[]])[]) {
+    ["maxAttempts times by default", { maxAttempts: 3 }, "connectionLost", [0, 1000, 3000]],
+    ["once under the policy none", { policy: "none" }, "connectionLost", [0]],
+    ["once if nothing can cure it", {}, "commandNotFound", [0]],
+  ] as const satisfies readonly (readonly [
+    string,
+    Partial<Reconnect>,
+    HubError["code"],
+    readonly number[],
+  ])[]) {
     it(`is tried ${what}`, async () => {
       const a = new ScriptedServer("x");
-      const { client, clock } = setUpHubWithClock({ a }, { servers: { a: reconnect(policy) } });
+      const { hub, client, clock } = setUpHubWithClock(
+        { a },
+        { servers: { a: reconnect(policy) } },
+      );
       const tried: number[] = [];
-      a.onInitialize = () => {
+      a.onOpen = () => {
         tried.push(clock.now());
-        return REFUSAL;
+        return Promise.reject(new HubError(code, "out of order"));
       };
       await initialize(client);
       await clock.advanceAsync(HOUR);
       assert.deepEqual(tried, times);
+      const { state, cause } = connectionStatusOf(hub, "a");
+      assert.deepEqual([state, cause?.code], ["failed", code]);
     });
   }
-
-  it("is tried once if nothing can cure it", async () => {
-    const cause = new HubError("commandNotFound", "Nothing there.");
-    const { a, clock, status } = await beginOne({ onOpen: () => Promise.reject(cause) });
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual(
-      [a.transportCount, status().state, status().cause?.code],
-      [1, "failed", "commandNotFound"],
-    );
-  });
 
   it("tells in its status what went wrong, which attempt it was, and when the next is due", async () => {
     const { clock, status } = await beginOne({ onInitialize: REFUSE });
@@ -928,12 +926,6 @@ describe("refreshing a server's listing", () => {
     await refreshed;
     assert.deepEqual(await listToolNames(client), ["a__x", "a__y"]);
     assert.ok(a.messagesOf("tools/list").length - before <= 2);
-  });
-
-  it("is done at once if it is not connected", async () => {
-    const { hub } = await beginOne();
-    await hub.stop("a");
-    await hub.refresh("a");
   });
 });
 

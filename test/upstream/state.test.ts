@@ -91,29 +91,28 @@ const states = {
   disconnected: { at: "disconnected" },
 } as const satisfies Record<string, State<string>>;
 
-/** What a start, a loss and so on lead to while a server is open, whatever else is in its state. */
-const FROM_CONNECTING = {
-  late: "connecting 2 late since 4000",
+/** What leads from whatever is open to its end. */
+const FROM_OPEN = {
   stop: "stopping > disconnected +close",
+  lost: "stopping > reconnecting 2 of 5 at 12000: gone +close",
+  fatal: "stopping > failed 2: nothing there +close",
+};
+const FROM_CONNECTING = {
+  ...FROM_OPEN,
+  late: "connecting 2 late since 4000",
   cancel: "stopping > idle +close",
   opened: "connected 2 with new since 10000 +arm stable at 40000",
   challenged: "authenticating 2 starting +authorize",
-  lost: "stopping > reconnecting 2 of 5 at 12000: gone +close",
-  fatal: "stopping > failed 2: nothing there +close",
 };
 const FROM_AUTHENTICATING = {
-  stop: "stopping > disconnected +close",
+  ...FROM_OPEN,
   reconnect: "stopping > connecting 1 +close",
   cancel: "stopping > idle +close",
-  lost: "stopping > reconnecting 2 of 5 at 12000: gone +close",
-  fatal: "stopping > failed 2: nothing there +close",
 };
 const FROM_CONNECTED = {
-  stop: "stopping > disconnected +close",
+  ...FROM_OPEN,
   reconnect: "stopping > connecting 1 +close",
   challenged: "authenticating 2 starting with s +authorize",
-  lost: "stopping > reconnecting 2 of 5 at 12000: gone +close",
-  fatal: "stopping > failed 2: nothing there +close",
   idleTimeout: "stopping > idle +close",
 };
 
