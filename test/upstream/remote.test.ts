@@ -89,7 +89,7 @@ function hanging<S extends ScriptedServer>(s: S): S {
   return s;
 }
 
-/** The same with a call of client and, if wanted, one of another. */
+/** The same with a call of the client. */
 async function beginCall(
   s: ScriptedServer = hanging(new ScriptedServer("x")),
   settings: Partial<RemoteServer> = {},
@@ -101,6 +101,7 @@ async function beginCall(
   return { ...setup, answer: () => setup.client.find(isResponseTo(1)) };
 }
 
+/** The same with calls of two clients. */
 async function beginTwo(s = hanging(new ScriptedServer("x")), settings = {}) {
   const setup = await begin(s, settings);
   const other = await introduce(setup.connect());
