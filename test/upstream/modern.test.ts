@@ -621,7 +621,6 @@ describe("a modern server that wants more", () => {
       s.messagesOf("resources/read").length === 1
         ? inputRequiredResult({ a: FORM_ELICITATION })
         : '"result":{"resultType":"complete","contents":[],"ttlMs":5,"cacheScope":"public"}';
-    s.handlers["completion/complete"] = () => inputRequiredResult({ a: FORM_ELICITATION });
     const { client } = await begin(s, ABLE);
     answerAll(client, DECLINES);
     const { result } = await sendRequest(client, "resources/read", { uri: "x://1" });

@@ -96,7 +96,7 @@ describe("the first list", () => {
     await clock.advanceAsync(399);
     assert.equal(answers().length, 0);
     await clock.advanceAsync(1);
-    assert.match(JSON.stringify(answers()[0]?.result), /^\{"tools":\[\{"name":"b__y"[^[]*\]\}$/);
+    assert.deepEqual(JSON.stringify(answers()[0]?.result).match(/\w__\w/g), ["b__y"]);
     assert.deepEqual(await list(), ["b__y"]);
     latch.open();
     await clock.advanceAsync(HOUR);
