@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { Hub } from "../../src/hub/hub.ts";
 import {
   messagesOfMethod,
   waitForRequest,
@@ -9,6 +8,7 @@ import {
   SAMPLING_PARAMS,
   newestPeerOf,
 } from "../fixtures/server-requests.ts";
+import { cancel, isOf, post, respond } from "../fixtures/peer-messages.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   sendRequest,
@@ -16,6 +16,7 @@ import {
   callRequest,
   initialize,
   isResponseTo,
+  type Json,
   type Peer,
   setUpHubWithClock,
   type HubSetupOptions,
@@ -34,25 +35,39 @@ const GET = "tasks/get";
 const RESULT = "tasks/result";
 const CANCEL = "tasks/cancel";
 const LIST = "tasks/list";
+const CANCELLED = "notifications/cancelled";
+const PROGRESS = "notifications/progress";
+const LOG = "notifications/message";
+const SAMPLING = "sampling/createMessage";
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
-const SAMPLING = { sampling: {} };
+const SILENCE = (): undefined => undefined;
+
+const relatedTo = (taskId: unknown) => ({ _meta: { [RELATED_TASK_KEY]: { taskId } } });
 
 /** A hub with one server that has tasks, and two clients that can be asked for samples. */
-async function begin(
-  settings: Omit<HubSetupOptions, "clock" | "random"> = {},
-): Promise<
-  ReturnType<typeof setUpHubWithClock> & { git: LegacyTaskServer; other: Peer; hub: Hub }
-> {
+async function begin(settings: Omit<HubSetupOptions, "clock" | "random"> = {}) {
   const git = new LegacyTaskServer();
   const setup = setUpHubWithClock({ git }, settings);
+  const { client } = setup;
   const other = setup.connect();
-  for (const client of [setup.client, other]) {
-    await initialize(client, SAMPLING);
-    client.send(INITIALIZED);
+  for (const peer of [client, other]) {
+    await initialize(peer, { sampling: {} });
+    peer.send(INITIALIZED);
   }
   await turn();
-  return { ...setup, git, other };
+  return {
+    ...setup,
+    git,
+    other,
+    create: (peer = client) => createTask(peer, "git__x"),
+    request: (method: string, taskId: unknown, peer = client) =>
+      sendRequest(peer, method, { taskId }),
+    /** The server does not answer this method any more. */
+    silence: (method: string) => (git.handlers = { ...git.handlers, [method]: SILENCE }),
+  };
 }
+
+const codeOf = ({ error }: Json): number | undefined => error?.code;
 
 /** The ids of what a client is listed. */
 async function listTasks(client: Peer): Promise<unknown[]> {
@@ -60,25 +75,27 @@ async function listTasks(client: Peer): Promise<unknown[]> {
   return (result?.["tasks"] as { taskId: string }[]).map(({ taskId }) => taskId);
 }
 
+const hasReceived = ({ received }: Peer, part: string): boolean =>
+  received.some((text) => text.includes(part));
+
 describe("a call that becomes a task", () => {
   it("tells of it under an id that nobody can guess, and changes nothing else", async () => {
     const { client, git } = await begin();
     client.send(callRequest(1, "git__x", {}, { task: { ttl: 5 } }));
     const id = createdTaskIdOf(await client.find(isResponseTo(1)));
     assert.match(id, UUID);
-    const text = `"result":{"task": ${taskJson(id)},"_meta":{"n":1.0}}`;
-    assert.ok(client.received.some((each) => each.includes(text)));
+    assert.ok(hasReceived(client, `"result":{"task": ${taskJson(id)},"_meta":{"n":1.0}}`));
     assert.deepEqual(git.messagesOf("tools/call")[0]?.params?.["task"], { ttl: 5 });
   });
 
   it("is answered as the server answers that has no tasks", async () => {
     const { client, git } = await begin();
+    const params = { name: "git__x", task: {} };
     git.onCall = () => '"result":{"content":[],"x":1.0}';
-    client.send(callRequest(1, "git__x", {}, { task: {} }));
-    assert.deepEqual((await client.find(isResponseTo(1))).result, { content: [], x: 1 });
+    const { result } = await sendRequest(client, "tools/call", params);
+    assert.deepEqual(result, { content: [], x: 1 });
     git.onCall = () => '"error":{"code":-32601,"message":"no tasks"}';
-    client.send(callRequest(2, "git__x", {}, { task: {} }));
-    assert.equal((await client.find(isResponseTo(2))).error?.message, "no tasks");
+    assert.equal((await sendRequest(client, "tools/call", params)).error?.message, "no tasks");
     assert.deepEqual(await listTasks(client), []);
   });
 
@@ -91,202 +108,208 @@ describe("a call that becomes a task", () => {
   it("and whose tool says so is listed with what it says", async () => {
     const git = new LegacyTaskServer();
     git.tools = ['{"name":"x","execution":{"taskSupport":"required","n":1.0}}'];
-    const { client } = setUpHubWithClock({ git }, {});
-    await initialize(client, SAMPLING);
+    const { client } = setUpHubWithClock({ git });
+    await initialize(client);
     await sendRequest(client, "tools/list");
-    assert.ok(client.received.some((text) => text.includes('"taskSupport":"required","n":1.0')));
+    assert.ok(hasReceived(client, '"taskSupport":"required","n":1.0'));
   });
 });
 
 describe("a task", () => {
   it("is asked for under the server's id and shown under the hub's, byte for byte", async () => {
-    const { client, git } = await begin();
-    const id = await createTask(client, "git__x");
+    const { client, git, create, request } = await begin();
+    const id = await create();
     const got = await sendRequest(client, GET, { taskId: id, _meta: { a: 1 } });
     assert.equal(got.result?.["taskId"], id);
-    assert.ok(client.received.some((text) => text.includes(`"result":${taskJson(id)}`)));
+    assert.ok(hasReceived(client, `"result":${taskJson(id)}`));
     assert.deepEqual(git.messagesOf(GET)[0]?.params, { taskId: "t1", _meta: { a: 1 } });
-    const { result } = await sendRequest(client, RESULT, { taskId: id });
-    assert.deepEqual(result, { content: [], x: 1, _meta: { [RELATED_TASK_KEY]: { taskId: id } } });
-    assert.ok(client.received.some((text) => text.includes('"x":1.0')));
-    assert.equal((await sendRequest(client, CANCEL, { taskId: id })).result?.["taskId"], id);
+    const { result } = await request(RESULT, id);
+    assert.deepEqual(result, { content: [], x: 1, ...relatedTo(id) });
+    assert.ok(hasReceived(client, '"x":1.0'));
+    assert.equal((await request(CANCEL, id)).result?.["taskId"], id);
     assert.deepEqual(git.taskIdsOf(CANCEL), ["t1"]);
   });
 
   it("has all its ids changed where a message has several", async () => {
-    const { client, git } = await begin();
+    const { client, git, create } = await begin();
     git.onCall = () =>
       `"result":{"task":${taskJson("a")},"task":{"taskId":"a","task\\u0049d":"t1"}}`;
-    const id = await createTask(client, "git__x");
+    const id = await create();
     client.send(
       `{"jsonrpc":"2.0","id":7,"method":"${GET}","params":{"taskId":"x","taskId":"${id}"}}`,
     );
     await client.find(isResponseTo(7));
-    assert.ok(
-      newestPeerOf(git).received.some((text) => text.includes('{"taskId":"t1","taskId":"t1"}')),
-    );
+    assert.ok(hasReceived(newestPeerOf(git), '{"taskId":"t1","taskId":"t1"}'));
   });
 
   it("is named by its other id wherever it is said to be what a message belongs to", async () => {
     const { client, git } = await begin();
-    const meta = (id: string): object => ({ _meta: { [RELATED_TASK_KEY]: { taskId: id } } });
-    git.onCall = () => `"result":${JSON.stringify({ task: { taskId: "t1" }, ...meta("t1") })}`;
+    git.onCall = () => `"result":${JSON.stringify({ task: { taskId: "t1" }, ...relatedTo("t1") })}`;
     const { result } = await sendRequest(client, "tools/call", { name: "git__x", task: {} });
     const { taskId } = result?.["task"] as { taskId: string };
-    assert.deepEqual(result?.["_meta"], { [RELATED_TASK_KEY]: { taskId } });
-    await sendRequest(client, RESULT, { taskId, ...meta(taskId) });
-    assert.deepEqual(git.messagesOf(RESULT)[0]?.params, { taskId: "t1", ...meta("t1") });
+    assert.deepEqual({ _meta: result?.["_meta"] }, relatedTo(taskId));
+    await sendRequest(client, RESULT, { taskId, ...relatedTo(taskId) });
+    assert.deepEqual(git.messagesOf(RESULT)[0]?.params, { taskId: "t1", ...relatedTo("t1") });
   });
 
   it("has progress of a request for it told under the client's token", async () => {
-    const { client, git } = await begin();
-    const id = await createTask(client, "git__x");
-    git.handlers = { ...git.handlers, [RESULT]: () => undefined };
-    const params = { taskId: id, _meta: { progressToken: "mine" } };
-    client.send({ jsonrpc: "2.0", id: 9, method: RESULT, params });
+    const { client, git, create, silence } = await begin();
+    const id = await create();
+    silence(RESULT);
+    post(client, 9, RESULT, { taskId: id, _meta: { progressToken: "mine" } });
     await turn();
     const [request] = git.messagesOf(RESULT);
     const { progressToken } = request?.params?.["_meta"] as { progressToken: unknown };
     assert.equal(progressToken, request?.id);
-    git.sendMessage({ method: "notifications/progress", params: { progressToken, progress: 1 } });
-    const reported = await client.find(({ method }) => method === "notifications/progress");
-    assert.deepEqual(reported.params, { progressToken: "mine", progress: 1 });
+    git.sendMessage({ method: PROGRESS, params: { progressToken, progress: 1 } });
+    const { params } = await client.find(isOf(PROGRESS));
+    assert.deepEqual(params, { progressToken: "mine", progress: 1 });
   });
 
   it("may point to resources by its result", async () => {
-    const [a, b] = [new LegacyTaskServer(), new LegacyTaskServer()];
-    for (const script of [a, b]) {
+    const scripts = { a: new LegacyTaskServer(), b: new LegacyTaskServer() };
+    const link = { type: "resource_link", uri: "x://1", name: "1" };
+    for (const [of, script] of Object.entries(scripts)) {
       script.listings = { resources: [] };
       script.handlers = {
         ...script.handlers,
-        "resources/read": () => `"result":{"contents":[],"of":"${script === b ? "b" : "a"}"}`,
+        "resources/read": () => `"result":{"contents":[],"of":"${of}"}`,
+        ...(of === "b" && { [RESULT]: () => `"result":${JSON.stringify({ content: [link] })}` }),
       };
     }
-    const link = { type: "resource_link", uri: "x://1", name: "1" };
-    b.handlers = {
-      ...b.handlers,
-      [RESULT]: () => `"result":${JSON.stringify({ content: [link] })}`,
-    };
-    const { client } = setUpHubWithClock({ a, b });
+    const { client } = setUpHubWithClock(scripts);
     await initialize(client);
     await sendRequest(client, RESULT, { taskId: await createTask(client, "b__x") });
-    assert.equal(
-      (await sendRequest(client, "resources/read", { uri: "x://1" })).result?.["of"],
-      "b",
-    );
+    const { result } = await sendRequest(client, "resources/read", { uri: "x://1" });
+    assert.equal(result?.["of"], "b");
   });
 
   it("is unknown to every other client, and to the one that guesses the server's id", async () => {
-    const { client, git, other } = await begin();
-    const id = await createTask(client, "git__x");
+    const { client, git, other, create, request } = await begin();
+    const id = await create();
     for (const method of [GET, RESULT, CANCEL]) {
-      assert.equal((await sendRequest(other, method, { taskId: id })).error?.code, -32602);
-      assert.equal((await sendRequest(client, method, { taskId: "t1" })).error?.code, -32602);
-      assert.equal((await sendRequest(client, method, {})).error?.code, -32602);
-      assert.equal((await sendRequest(client, method)).error?.code, -32602);
+      const answers = [
+        await request(method, id, other),
+        await request(method, "t1"),
+        await sendRequest(client, method, {}),
+        await sendRequest(client, method),
+      ];
+      for (const answer of answers) assert.equal(codeOf(answer), -32602);
       assert.deepEqual(git.taskIdsOf(method), []);
     }
   });
 
   it("is told of to its client alone, under its id", async () => {
-    const { client, git, other } = await begin();
-    const [one, two] = [await createTask(client, "git__x"), await createTask(other, "git__x")];
+    const { client, git, other, create } = await begin();
+    const [one, two] = [await create(), await create(other)];
     git.sendStatus("t2", "working");
     git.sendStatus("t1", "completed");
     git.sendStatus("t9", "completed");
-    await client.find(({ method }) => method === TASK_STATUS_METHOD);
+    await client.find(isOf(TASK_STATUS_METHOD));
     assert.deepEqual(taskStatusesOf(client), [[one, "completed"]]);
     assert.deepEqual(taskStatusesOf(other), [[two, "working"]]);
-    assert.ok(
-      client.received.some((text) => text.includes(`"params":${taskJson(one, "completed")}`)),
-    );
+    assert.ok(hasReceived(client, `"params":${taskJson(one, "completed")}`));
   });
 
   it("has an error of its server's passed as it is", async () => {
-    const { client, git } = await begin();
-    const id = await createTask(client, "git__x");
-    git.handlers = { ...git.handlers, [RESULT]: () => '"error":{"code":-7,"message":"it failed"}' };
-    assert.deepEqual((await sendRequest(client, RESULT, { taskId: id })).error, {
-      code: -7,
-      message: "it failed",
-    });
+    const { git, create, request } = await begin();
+    const id = await create();
+    const error = { code: -7, message: "it failed" };
+    git.handlers = { ...git.handlers, [RESULT]: () => `"error":${JSON.stringify(error)}` };
+    assert.deepEqual((await request(RESULT, id)).error, error);
+  });
+
+  it("keeps its server from being stopped as unused until it has ended", async () => {
+    const { git, clock, create } = await begin({ servers: { git: { idleStop: 1000 } } });
+    await create();
+    await clock.advanceAsync(10_000);
+    assert.equal(git.openCount, 1);
+    git.sendStatus("t1", "completed");
+    await clock.advanceAsync(10_000);
+    assert.equal(git.openCount, 0);
+  });
+
+  it("of too many is refused, and those that have ended make place", async () => {
+    const { client, git, create, request } = await begin();
+    const first = await create();
+    for (let i = 1; i < 256; i++) await create();
+    const refused = await sendRequest(client, "tools/call", { name: "git__x", task: {} });
+    assert.equal(codeOf(refused), -32600);
+    assert.equal(git.taskCount, 256);
+    assert.ok((await callTool(client, "git__x")).result);
+    git.sendStatus("t1", "completed");
+    await turn();
+    await create();
+    assert.equal(codeOf(await request(GET, first)), -32602);
   });
 });
 
 describe("a request for a task's result", () => {
   it("waits for as long as it takes, while all others have their deadlines", async () => {
-    const { client, git, clock } = await begin();
-    const id = await createTask(client, "git__x");
+    const { client, git, clock, create } = await begin();
+    const taskId = await create();
     git.handlers = {};
-    for (const [at, method] of [RESULT, GET, CANCEL].entries()) {
-      client.send({ jsonrpc: "2.0", id: at, method, params: { taskId: id } });
-    }
+    for (const method of [RESULT, GET, CANCEL]) post(client, method, method, { taskId });
     await turn();
     await clock.advanceAsync(3_600_000);
-    assert.deepEqual(client.messages.filter(isResponseTo(0)), []);
-    assert.equal((await client.find(isResponseTo(1))).error?.code, -31003);
-    assert.equal((await client.find(isResponseTo(2))).error?.code, -31003);
-    assert.equal(git.messagesOf("notifications/cancelled").length, 2);
-    const request = git.messagesOf(RESULT)[0];
-    git.sendMessage({ id: request?.id, result: { content: [] } });
-    assert.ok((await client.find(isResponseTo(0))).result);
+    assert.ok(!client.messages.some(isResponseTo(RESULT)));
+    for (const method of [GET, CANCEL]) {
+      assert.equal(codeOf(await client.find(isResponseTo(method))), -31003);
+    }
+    assert.equal(git.messagesOf(CANCELLED).length, 2);
+    respond(git.newestPeer, git.messagesOf(RESULT)[0]?.id, { content: [] });
+    assert.ok((await client.find(isResponseTo(RESULT))).result);
   });
 
   it("can be cancelled, which leaves the task alone", async () => {
-    const { client, git } = await begin();
-    const id = await createTask(client, "git__x");
-    git.handlers = { ...git.handlers, [RESULT]: () => undefined };
-    client.send({ jsonrpc: "2.0", id: 5, method: RESULT, params: { taskId: id } });
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 5 } });
+    const { client, git, create, request, silence } = await begin();
+    const taskId = await create();
+    silence(RESULT);
+    post(client, 5, RESULT, { taskId });
+    cancel(client, 5);
     await turn();
-    const [cancelled] = git.messagesOf("notifications/cancelled");
+    const [cancelled] = git.messagesOf(CANCELLED);
     assert.equal(cancelled?.params?.["requestId"], git.messagesOf(RESULT)[0]?.id);
     assert.deepEqual(git.taskIdsOf(CANCEL), []);
-    assert.equal((await sendRequest(client, GET, { taskId: id })).result?.["status"], "working");
+    assert.equal((await request(GET, taskId)).result?.["status"], "working");
   });
 });
 
 describe("a call that is cancelled before it is a task", () => {
-  it("has the task ended that is made of it after that", async () => {
-    const { client, git } = await begin();
-    git.onCall = () => undefined;
-    client.send(callRequest(1, "git__x", {}, { task: {} }));
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
-    await turn();
-    const { id } = git.messagesOf("tools/call")[0] ?? {};
-    assert.equal(git.messagesOf("notifications/cancelled")[0]?.params?.["requestId"], id);
-    git.sendMessage({ id, result: { task: { taskId: "late", status: "working" } } });
-    git.sendMessage({ id, result: { task: { taskId: "again", status: "working" } } });
-    await turn();
-    assert.deepEqual(git.taskIdsOf(CANCEL), ["late"]);
-    assert.deepEqual(client.messages.filter(isResponseTo(1)), []);
-  });
+  for (const [what, more, ended] of [
+    ["has the task ended that is made of it after that", { task: {} }, ["late"]],
+    ["changes nothing if it would not have been one", {}, []],
+  ] as const) {
+    it(what, async () => {
+      const { client, git } = await begin();
+      git.onCall = SILENCE;
+      client.send(callRequest(1, "git__x", {}, more));
+      cancel(client, 1);
+      await turn();
+      const { id } = git.messagesOf("tools/call")[0] ?? {};
+      assert.equal(git.messagesOf(CANCELLED)[0]?.params?.["requestId"], id);
+      for (const taskId of ["late", "again"]) {
+        respond(git.newestPeer, id, { task: { taskId, status: "working" } });
+      }
+      await turn();
+      assert.deepEqual(git.taskIdsOf(CANCEL), ended);
+      assert.ok(!client.messages.some(isResponseTo(1)));
+    });
+  }
 
   it("has it ended as well if its time ran out, or its client left", async () => {
     const { client, other, git, clock } = await begin();
-    git.onCall = () => undefined;
-    client.send(callRequest(1, "git__x", {}, { task: {} }));
-    other.send(callRequest(1, "git__x", {}, { task: {} }));
+    git.onCall = SILENCE;
+    for (const peer of [client, other]) peer.send(callRequest(1, "git__x", {}, { task: {} }));
     await turn();
     await other.transport.close();
     await clock.advanceAsync(60_001);
     for (const { id } of git.messagesOf("tools/call")) {
-      git.sendMessage({ id, result: { task: { taskId: `of ${String(id)}`, status: "working" } } });
+      const task = { taskId: `of ${String(id)}`, status: "working" };
+      respond(git.newestPeer, id, { task });
     }
     await turn();
     assert.equal(git.taskIdsOf(CANCEL).length, 2);
-  });
-
-  it("changes nothing of a call that would not have been one", async () => {
-    const { client, git } = await begin();
-    git.onCall = () => undefined;
-    client.send(callRequest(1, "git__x"));
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
-    await turn();
-    const { id } = git.messagesOf("tools/call")[0] ?? {};
-    git.sendMessage({ id, result: { task: { taskId: "late", status: "working" } } });
-    await turn();
-    assert.deepEqual(git.taskIdsOf(CANCEL), []);
   });
 });
 
@@ -295,85 +318,75 @@ describe("the list of tasks", () => {
     const [a, b] = [new LegacyTaskServer(), new LegacyTaskServer()];
     const { client, connect } = setUpHubWithClock({ a, b });
     const other = connect();
-    await initialize(client);
-    await initialize(other);
-    const own = [await createTask(client, "a__x"), await createTask(client, "b__x")];
+    for (const peer of [client, other]) await initialize(peer);
+    const [one, two] = [await createTask(client, "a__x"), await createTask(client, "b__x")];
     const foreign = await createTask(other, "a__x");
     b.status = "completed";
     const { result } = await sendRequest(client, LIST);
     const tasks = result?.["tasks"] as { taskId: string; status: string }[];
-    assert.deepEqual(
-      tasks.map(({ taskId, status }) => [taskId, status]),
-      [
-        [own[0], "working"],
-        [own[1], "completed"],
-      ],
-    );
-    assert.ok(client.received.some((text) => text.includes(taskJson(own[0] ?? ""))));
+    const listed = tasks.map(({ taskId, status }) => `${taskId} ${status}`);
+    assert.deepEqual(listed, [`${one} working`, `${two} completed`]);
+    assert.ok(hasReceived(client, taskJson(one)));
     assert.deepEqual(await listTasks(other), [foreign]);
     assert.deepEqual([a.messagesOf(LIST), b.messagesOf(LIST)], [[], []]);
   });
 
   it("leaves out, and forgets, what its server does not know any more", async () => {
-    const { client, git } = await begin();
-    const [one, two] = [await createTask(client, "git__x"), await createTask(client, "git__x")];
-    const { handlers: on } = git;
+    const { client, git, create, request } = await begin();
+    const [one, two] = [await create(), await create()];
+    const get = git.handlers[GET];
     git.handlers = {
-      ...on,
+      ...git.handlers,
       [GET]: (message, text) =>
         message.params?.["taskId"] === "t1"
           ? '"error":{"code":-32602,"message":"gone"}'
-          : on[GET]?.(message, text),
+          : get?.(message, text),
     };
     assert.deepEqual(await listTasks(client), [two]);
-    assert.equal((await sendRequest(client, GET, { taskId: one })).error?.code, -32602);
+    assert.equal(codeOf(await request(GET, one)), -32602);
     assert.deepEqual(git.taskIdsOf(GET), ["t1", "t2"]);
   });
 
   it("leaves out what is not told in time, but knows it still", async () => {
-    const { client, git, clock } = await begin();
-    const id = await createTask(client, "git__x");
-    const { handlers: on } = git;
+    const { client, git, clock, create } = await begin();
+    const id = await create();
+    const { handlers } = git;
     git.handlers = {};
-    client.send({ jsonrpc: "2.0", id: 3, method: LIST });
+    const list = listTasks(client);
     await turn();
     await clock.advanceAsync(60_001);
-    assert.deepEqual((await client.find(isResponseTo(3))).result, { tasks: [] });
-    git.handlers = on;
+    assert.deepEqual(await list, []);
+    git.handlers = handlers;
     assert.deepEqual(await listTasks(client), [id]);
   });
 
   it("comes in pages whose cursors are good after some have gone", async () => {
-    const { client, git } = await begin();
+    const { client, git, create } = await begin();
     const ids: string[] = [];
-    for (let i = 0; i < 120; i++) ids.push(await createTask(client, "git__x"));
+    for (let i = 0; i < 120; i++) ids.push(await create());
     const seen: unknown[] = [];
     let cursor: unknown;
     do {
-      const { result } = await sendRequest(
-        client,
-        LIST,
-        cursor === undefined ? undefined : { cursor },
-      );
+      const { result } = await sendRequest(client, LIST, cursor === undefined ? {} : { cursor });
       seen.push(...(result?.["tasks"] as { taskId: string }[]).map(({ taskId }) => taskId));
       cursor = result?.["nextCursor"];
     } while (cursor !== undefined);
     assert.deepEqual(seen, ids);
     assert.equal(git.messagesOf(GET).length, 120);
-    assert.equal((await sendRequest(client, LIST, { cursor: "x" })).error?.code, -32602);
+    assert.equal(codeOf(await sendRequest(client, LIST, { cursor: "x" })), -32602);
   });
 
   it("can be cancelled", async () => {
-    const { client, git, clock } = await begin();
-    await createTask(client, "git__x");
+    const { client, git, clock, create } = await begin();
+    await create();
     git.handlers = {};
-    client.send({ jsonrpc: "2.0", id: 3, method: LIST });
+    post(client, 3, LIST);
     await turn();
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 3 } });
+    cancel(client, 3);
     await turn();
-    assert.equal(git.messagesOf("notifications/cancelled").length, 1);
+    assert.equal(git.messagesOf(CANCELLED).length, 1);
     await clock.advanceAsync(100_000);
-    assert.deepEqual(client.messages.filter(isResponseTo(3)), []);
+    assert.ok(!client.messages.some(isResponseTo(3)));
   });
 });
 
@@ -384,87 +397,68 @@ describe("progress of a task", () => {
     const id = createdTaskIdOf(await client.find(isResponseTo(1)));
     const meta = git.messagesOf("tools/call")[0]?.params?.["_meta"] as { progressToken: unknown };
     const step = (progress: number): void =>
-      git.sendMessage({
-        method: "notifications/progress",
-        params: {
-          progressToken: meta.progressToken,
-          progress,
-          _meta: { [RELATED_TASK_KEY]: { taskId: "t1" } },
-        },
-      });
+      git.sendMessage({ method: PROGRESS, params: { ...meta, progress, ...relatedTo("t1") } });
     step(1);
     step(2);
     git.sendStatus("t1", "completed");
     step(3);
-    await client.find(({ method }) => method === TASK_STATUS_METHOD);
+    await client.find(isOf(TASK_STATUS_METHOD));
     await turn();
-    assert.deepEqual(
-      messagesOfMethod(client, "notifications/progress").map(({ params }) => params),
-      [1, 2].map((progress) => ({
-        progressToken: "mine",
-        progress,
-        _meta: { [RELATED_TASK_KEY]: { taskId: id } },
-      })),
-    );
-    assert.deepEqual(messagesOfMethod(other, "notifications/progress"), []);
+    const reported = messagesOfMethod(client, PROGRESS).map(({ params }) => params);
+    const expected = { progressToken: "mine", ...relatedTo(id) };
+    assert.deepEqual(reported, [
+      { ...expected, progress: 1 },
+      { ...expected, progress: 2 },
+    ]);
+    assert.deepEqual(messagesOfMethod(other, PROGRESS), []);
   });
 });
 
 describe("a server that ends", () => {
   it("takes its tasks with it: each client is told of its own, and why", async () => {
-    const { client, git, other } = await begin();
-    const [one, done] = [await createTask(client, "git__x"), await createTask(client, "git__x")];
-    const two = await createTask(other, "git__x");
+    const { client, git, other, create, request, silence } = await begin();
+    const [one, done] = [await create(), await create()];
+    const two = await create(other);
     git.sendStatus("t2", "completed");
-    git.handlers = { ...git.handlers, [RESULT]: () => undefined };
-    client.send({ jsonrpc: "2.0", id: 5, method: RESULT, params: { taskId: one } });
+    silence(RESULT);
+    const result = request(RESULT, one);
     await turn();
     git.disconnect();
-    assert.equal((await client.find(isResponseTo(5))).error?.code, -31002);
-    await other.find(({ method }) => method === TASK_STATUS_METHOD);
-    assert.deepEqual(taskStatusesOf(client), [
-      [done, "completed"],
-      [one, "failed"],
-    ]);
-    assert.deepEqual(taskStatusesOf(other), [[two, "failed"]]);
-    const { params } = messagesOfMethod(other, TASK_STATUS_METHOD)[0] ?? {};
+    assert.equal(codeOf(await result), -31002);
+    const { params } = await other.find(isOf(TASK_STATUS_METHOD));
+    const statuses = [taskStatusesOf(client), taskStatusesOf(other)].map((each) => each.join(" "));
+    assert.deepEqual(statuses, [`${done},completed ${one},failed`, `${two},failed`]);
     assert.match(String(params?.["statusMessage"]), /git/);
-    assert.equal((await sendRequest(client, GET, { taskId: done })).error?.code, -32602);
-    assert.equal(params?.["ttl"], 60_000);
-    assert.equal(params?.["createdAt"], "2025-11-25T10:00:00Z");
+    assert.equal(codeOf(await request(GET, done)), -32602);
+    assert.deepEqual([params?.["ttl"], params?.["createdAt"]], [60_000, "2025-11-25T10:00:00Z"]);
   });
 
   it("is not asked for them when it is back, though it may use their ids again", async () => {
-    const { client, git } = await begin();
-    const old = await createTask(client, "git__x");
+    const { client, git, create, request } = await begin();
+    const old = await create();
     git.disconnect();
     await turn();
     git.taskCount = 0;
-    const id = await createTask(client, "git__x");
+    const id = await create();
     assert.notEqual(id, old);
-    assert.equal((await sendRequest(client, GET, { taskId: old })).result?.["status"], "failed");
-    assert.equal((await sendRequest(client, RESULT, { taskId: old })).error?.code, -31002);
-    assert.equal((await sendRequest(client, CANCEL, { taskId: old })).error?.code, -32602);
-    assert.deepEqual(
-      [git.taskIdsOf(GET), git.taskIdsOf(RESULT), git.taskIdsOf(CANCEL)],
-      [[], [], []],
-    );
-    assert.equal((await sendRequest(client, GET, { taskId: id })).result?.["status"], "working");
+    assert.equal((await request(GET, old)).result?.["status"], "failed");
+    assert.equal(codeOf(await request(RESULT, old)), -31002);
+    assert.equal(codeOf(await request(CANCEL, old)), -32602);
+    for (const method of [GET, RESULT, CANCEL]) assert.deepEqual(git.taskIdsOf(method), []);
+    assert.equal((await request(GET, id)).result?.["status"], "working");
     assert.deepEqual(await listTasks(client), [old, id]);
   });
 });
 
 describe("a client that leaves", () => {
   it("has what has not ended cancelled at the server, and nothing else", async () => {
-    const { client, git, other } = await begin();
-    await createTask(client, "git__x");
-    await createTask(client, "git__x");
-    await createTask(other, "git__x");
+    const { client, git, other, create, request } = await begin();
+    for (const peer of [client, client, other]) await create(peer);
     git.sendStatus("t2", "failed");
-    await sendRequest(client, RESULT, { taskId: await createTask(client, "git__x") });
-    const done = await createTask(client, "git__x");
+    await request(RESULT, await create());
+    const done = await create();
     git.status = "completed";
-    await sendRequest(client, GET, { taskId: done });
+    await request(GET, done);
     await client.transport.close();
     await turn();
     assert.deepEqual(git.taskIdsOf(CANCEL), ["t1"]);
@@ -475,121 +469,63 @@ describe("a client that leaves", () => {
 });
 
 describe("what a server says to belong to a task", () => {
-  const related = { _meta: { [RELATED_TASK_KEY]: { taskId: "t1" } } };
+  const sample = (git: LegacyTaskServer, more: object = {}): Promise<Json> =>
+    sendServerRequest(git, 1, SAMPLING, { ...SAMPLING_PARAMS, ...more });
+  const log = (git: LegacyTaskServer, more: object): void =>
+    git.sendMessage({ method: LOG, params: { level: "info", data: "d", ...more } });
 
   it("is asked of the task's client, though others share the server", async () => {
-    const { client, git, other } = await begin();
-    const id = await createTask(other, "git__x");
-    const answer = sendServerRequest(git, 1, "sampling/createMessage", {
-      ...SAMPLING_PARAMS,
-      ...related,
-    });
-    const request = await waitForRequest(other, "sampling/createMessage");
-    assert.deepEqual(request.params, {
-      ...SAMPLING_PARAMS,
-      _meta: { [RELATED_TASK_KEY]: { taskId: id } },
-    });
-    const result = { role: "assistant", _meta: { [RELATED_TASK_KEY]: { taskId: id } } };
-    other.send({ jsonrpc: "2.0", id: request.id, result });
-    assert.deepEqual((await answer).result, { role: "assistant", ...related });
-    assert.deepEqual(messagesOfMethod(client, "sampling/createMessage"), []);
+    const { client, git, other, create } = await begin();
+    const id = await create(other);
+    const answer = sample(git, relatedTo("t1"));
+    const request = await waitForRequest(other, SAMPLING);
+    assert.deepEqual(request.params, { ...SAMPLING_PARAMS, ...relatedTo(id) });
+    respond(other, request.id, { role: "assistant", ...relatedTo(id) });
+    assert.deepEqual((await answer).result, { role: "assistant", ...relatedTo("t1") });
+    assert.deepEqual(messagesOfMethod(client, SAMPLING), []);
   });
 
   it("is refused if it belongs to none that is known", async () => {
-    const { client, git } = await begin();
-    await createTask(client, "git__x");
-    const foreign = { _meta: { [RELATED_TASK_KEY]: { taskId: "t7" } } };
-    const answer = await sendServerRequest(git, 1, "sampling/createMessage", {
-      ...SAMPLING_PARAMS,
-      ...foreign,
-    });
-    assert.match(answer.error?.message ?? "", /perClient/);
+    const { git, create } = await begin();
+    await create();
+    assert.match((await sample(git, relatedTo("t7"))).error?.message ?? "", /perClient/);
   });
 
   it("is refused if it names no task while another client's has not ended", async () => {
-    const { client, git, other } = await begin();
-    await createTask(other, "git__x");
-    git.onCall = () => undefined;
+    const { client, git, other, create } = await begin();
+    await create(other);
+    git.onCall = SILENCE;
     client.send(callRequest(1, "git__x"));
     await turn();
-    const answer = await sendServerRequest(git, 1, "sampling/createMessage", SAMPLING_PARAMS);
-    assert.equal(answer.error?.code, -31007);
-    assert.deepEqual(messagesOfMethod(client, "sampling/createMessage"), []);
+    assert.equal(codeOf(await sample(git)), -31007);
+    assert.deepEqual(messagesOfMethod(client, SAMPLING), []);
   });
 
-  it("is logged to the task's client", async () => {
-    const { client, git, other } = await begin();
-    const id = await createTask(other, "git__x");
-    git.sendMessage({
-      method: "notifications/message",
-      params: { level: "info", data: "of a task", ...related },
-    });
-    git.sendMessage({
-      method: "notifications/message",
-      params: { level: "info", data: "of nobody" },
-    });
-    const line = await other.find(({ method }) => method === "notifications/message");
-    assert.deepEqual(line.params?.["_meta"], { [RELATED_TASK_KEY]: { taskId: id } });
-    await turn();
-    assert.equal(messagesOfMethod(other, "notifications/message").length, 1);
-    assert.deepEqual(messagesOfMethod(client, "notifications/message"), []);
-  });
-
-  it("is none of it if it only has an id like the task's", async () => {
-    const { client, git, other } = await begin();
-    await createTask(other, "git__x");
-    const params = { level: "info", data: "d", taskId: "t1" };
-    git.sendMessage({ method: "notifications/message", params });
+  it("is logged to the task's client, and to nobody if it only has an id like the task's", async () => {
+    const { client, git, other, create } = await begin();
+    const id = await create(other);
+    for (const more of [{ taskId: "t1" }, relatedTo("t1"), {}]) log(git, more);
+    const { params } = await other.find(isOf(LOG));
+    assert.deepEqual({ _meta: params?.["_meta"] }, relatedTo(id));
     await sendRequest(other, "ping");
     await turn();
-    assert.deepEqual(messagesOfMethod(other, "notifications/message"), []);
-    assert.deepEqual(messagesOfMethod(client, "notifications/message"), []);
+    const counts = [other, client].map((peer) => messagesOfMethod(peer, LOG).length);
+    assert.deepEqual(counts, [1, 0]);
   });
 
   it("lets the time of calls stand still while a client is asked, and outlives them", async () => {
-    const { client, git, clock } = await begin();
-    const id = await createTask(client, "git__x");
-    git.onCall = () => undefined;
+    const { client, git, clock, create } = await begin();
+    const id = await create();
+    git.onCall = SILENCE;
     client.send(callRequest(1, "git__x"));
     await turn();
-    const answer = sendServerRequest(git, 1, "sampling/createMessage", {
-      ...SAMPLING_PARAMS,
-      ...related,
-    });
-    const request = await waitForRequest(client, "sampling/createMessage");
+    const answer = sample(git, relatedTo("t1"));
+    const request = await waitForRequest(client, SAMPLING);
     await clock.advanceAsync(120_000);
-    assert.deepEqual(client.messages.filter(isResponseTo(1)), []);
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
+    assert.ok(!client.messages.some(isResponseTo(1)));
+    cancel(client, 1);
     await turn();
-    client.send({ jsonrpc: "2.0", id: request.id, result: { a: id } });
+    respond(client, request.id, { a: id });
     assert.deepEqual((await answer).result, { a: id });
-  });
-});
-
-describe("tasks without number", () => {
-  it("are refused, and those that have ended make place", async () => {
-    const { client, git } = await begin();
-    const first = await createTask(client, "git__x");
-    for (let i = 1; i < 256; i++) await createTask(client, "git__x");
-    const refused = await sendRequest(client, "tools/call", { name: "git__x", task: {} });
-    assert.equal(refused.error?.code, -32600);
-    assert.equal(git.taskCount, 256);
-    assert.ok((await callTool(client, "git__x")).result);
-    git.sendStatus("t1", "completed");
-    await turn();
-    await createTask(client, "git__x");
-    assert.equal((await sendRequest(client, GET, { taskId: first })).error?.code, -32602);
-  });
-});
-
-describe("a server that nobody uses", () => {
-  it("is not stopped while it has a task that has not ended", async () => {
-    const { client, git, clock } = await begin({ servers: { git: { idleStop: 1000 } } });
-    await createTask(client, "git__x");
-    await clock.advanceAsync(10_000);
-    assert.equal(git.openCount, 1);
-    git.sendStatus("t1", "completed");
-    await clock.advanceAsync(10_000);
-    assert.equal(git.openCount, 0);
   });
 });

@@ -44,7 +44,7 @@ interface Errand {
   readonly began: number;
 }
 
-const PEER = fileURLToPath(new URL("../peers/returning.ts", import.meta.url));
+const PEER = fileURLToPath(new URL("./returning-server.ts", import.meta.url));
 const MOST_FAULTS = 10;
 /** How long the last calls may take, in ms. */
 const REST = 30_000;

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { StdioServer } from "../../src/manifest/manifest.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { HealthMonitor } from "../../src/upstream/health.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
-  callRequest,
   callTool,
+  type HubSetupOptions,
   initialize,
   Latch,
   listToolNames,
@@ -16,6 +17,7 @@ import {
   stdioSpecOf,
   connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
+import { respond } from "../fixtures/peer-messages.ts";
 
 const HOUR = 3_600_000;
 const SILENCE = (): undefined => undefined;
@@ -41,15 +43,8 @@ class Watched {
   }
 }
 
-interface Watch {
-  readonly clock: VirtualClock;
-  readonly session: Watched;
-  readonly monitor: HealthMonitor;
-  /** What was told, with the time. */
-  readonly reported: string[];
-}
-
-function watch(settings: { healthInterval?: number; idleStop?: number }): Watch {
+/** A monitored session, and what was told of it, with the time. */
+function watch(settings: { healthInterval?: number; idleStop?: number }) {
   const clock = new VirtualClock();
   const session = new Watched();
   const reported: string[] = [];
@@ -67,7 +62,14 @@ function watch(settings: { healthInterval?: number; idleStop?: number }): Watch 
     setResponsive: (responsive) => tell(responsive ? "responsive" : "unresponsive"),
     onIdle: () => tell("idle"),
   });
-  return { clock, session, monitor, reported };
+  /** After so many ms this has been told in all, the last of it only then. */
+  const assertReportedIn = async (ms: number, ...expected: string[]): Promise<void> => {
+    await clock.advanceAsync(ms - 1);
+    assert.deepEqual(reported, expected.slice(0, -1));
+    await clock.advanceAsync(1);
+    assert.deepEqual(reported, expected);
+  };
+  return { clock, session, monitor, reported, assertReportedIn };
 }
 
 describe("a server that is watched", () => {
@@ -81,12 +83,9 @@ describe("a server that is watched", () => {
   });
 
   it("is asked once an interval while it is silent, and is lost after two misses in a row", async () => {
-    const { clock, session, reported } = watch({ healthInterval: 1000 });
-    await clock.advanceAsync(2999);
-    assert.deepEqual([session.pings, reported], [2, []]);
-    await clock.advanceAsync(1);
-    assert.deepEqual(reported, ["notResponding at 3000"]);
-    assert.deepEqual(clock.pendingDelays, []);
+    const { clock, session, assertReportedIn } = watch({ healthInterval: 1000 });
+    await assertReportedIn(3000, "notResponding at 3000");
+    assert.deepEqual([session.pings, clock.pendingDelays], [2, []]);
   });
 
   it("that answers every second ping only is not lost", async () => {
@@ -119,34 +118,22 @@ describe("a server that is watched", () => {
     assert.equal(reported.at(-1), "notResponding at 6000");
   });
 
-  it("is not asked, nor lost, without an interval", async () => {
-    const { clock, session, reported } = watch({});
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([session.pings, reported, clock.pendingDelays], [0, [], []]);
-  });
-
   it("on a machine that slept is asked anew, and gets its two intervals", async () => {
-    const { clock, session, reported } = watch({ healthInterval: 1000 });
+    const { clock, session, reported, assertReportedIn } = watch({ healthInterval: 1000 });
     await clock.advanceAsync(2500);
     await clock.wakeAfterSleep(HOUR);
     assert.deepEqual([session.pings, reported], [3, []]);
-    await clock.advanceAsync(1999);
-    assert.deepEqual(reported, []);
-    await clock.advanceAsync(1);
-    assert.deepEqual(reported, [`notResponding at ${2500 + HOUR + 2000}`]);
+    await assertReportedIn(2000, `notResponding at ${2500 + HOUR + 2000}`);
   });
 
   it("is not lost for what it could not say while nothing was read from it", async () => {
-    const { clock, session, monitor, reported } = watch({ healthInterval: 1000 });
+    const { clock, session, monitor, reported, assertReportedIn } = watch({ healthInterval: 1000 });
     await clock.advanceAsync(2000);
     monitor.setPaused(true);
     await clock.advanceAsync(HOUR);
     assert.deepEqual([session.pings, reported], [2, []]);
     monitor.setPaused(false);
-    await clock.advanceAsync(2999);
-    assert.deepEqual(reported, []);
-    await clock.advanceAsync(1);
-    assert.equal(reported.length, 1);
+    await assertReportedIn(3000, `notResponding at ${2000 + HOUR + 3000}`);
   });
 
   it("is watched no more after the end", async () => {
@@ -158,14 +145,6 @@ describe("a server that is watched", () => {
 });
 
 describe("a server that nobody uses", () => {
-  it("is idle after its time, not before, and not much later", async () => {
-    const { clock, reported } = watch({ idleStop: 1000 });
-    await clock.advanceAsync(999);
-    assert.deepEqual(reported, []);
-    await clock.advanceAsync(1);
-    assert.deepEqual(reported, ["idle at 1000"]);
-  });
-
   it("counts its time from its last call, however short that was", async () => {
     const { clock, session, reported } = watch({ idleStop: 1000 });
     await clock.advanceAsync(700);
@@ -177,128 +156,127 @@ describe("a server that nobody uses", () => {
   });
 
   it("is not idle while a call is in flight", async () => {
-    const { clock, session, reported } = watch({ idleStop: 1000 });
+    const { clock, session, reported, assertReportedIn } = watch({ idleStop: 1000 });
     session.inFlight = 1;
     await clock.advanceAsync(HOUR);
     assert.deepEqual(reported, []);
     session.inFlight = 0;
-    await clock.advanceAsync(999);
-    assert.deepEqual(reported, []);
-    await clock.advanceAsync(1);
-    assert.equal(reported.length, 1);
+    await assertReportedIn(1000, `idle at ${HOUR + 1000}`);
   });
 });
 
+/** A hub with one server, `a`, with these parts of its script and of its entry in the manifest. */
 async function begin(
-  ...made: Parameters<typeof setUpHubWithClock>
-): Promise<ReturnType<typeof setUpHubWithClock>> {
-  const staged = setUpHubWithClock(...made);
-  await initialize(staged.client);
-  return staged;
+  script: Partial<ScriptedServer> = {},
+  entry: Partial<StdioServer> = {},
+  settings: Pick<HubSetupOptions, "snapshots"> = {},
+) {
+  const a = Object.assign(new ScriptedServer("x"), script);
+  const setup = setUpHubWithClock({ a }, { servers: { a: entry }, ...settings });
+  const { client, hub } = setup;
+  await initialize(client);
+  const status = () => connectionStatusOf(hub, "a");
+  return {
+    ...setup,
+    a,
+    status,
+    /** How often it was started, how many run, and its state. */
+    life: () => [a.transportCount, a.openCount, status().state],
+    call: () => callTool(client, "a__x"),
+    list: () => listToolNames(client),
+    answerCall: () => respond(a.newestPeer, a.messagesOf("tools/call")[0]?.id, {}),
+  };
 }
 
 describe("health in the hub", () => {
+  const SILENT = { onPing: SILENCE, onCall: SILENCE };
+
   it("lets a server live that answers pings, even with an error", async () => {
-    const a = new ScriptedServer("x");
-    a.onPing = () => '"error":{"code":-32601,"message":"no ping here"}';
-    const { hub, clock } = await begin({ a });
+    const { a, clock, status } = await begin({
+      onPing: () => '"error":{"code":-32601,"message":"no ping here"}',
+    });
     await clock.advanceAsync(HOUR);
     assert.equal(a.transportCount, 1);
     assert.ok(a.messagesOf("ping").length > 50);
-    assert.equal(connectionStatusOf(hub, "a").responsive, true);
+    assert.equal(status().responsive, true);
   });
 
   it("ends a server that answers nothing, says why, and starts it again", async () => {
-    const a = new ScriptedServer("x");
-    a.onPing = SILENCE;
-    const { hub, clock } = await begin({ a }, { servers: { a: { healthInterval: 1000 } } });
+    const { clock, status, life } = await begin({ onPing: SILENCE }, { healthInterval: 1000 });
     await clock.advanceAsync(3000);
-    const { state, cause } = connectionStatusOf(hub, "a");
-    assert.deepEqual([state, cause?.code, a.openCount], ["reconnecting", "notResponding", 0]);
+    assert.deepEqual(life(), [1, 0, "reconnecting"]);
+    assert.equal(status().cause?.code, "notResponding");
     await clock.advanceAsync(1000);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [2, "connected"]);
+    assert.deepEqual(life(), [2, 1, "connected"]);
   });
 
   it("leaves a server alone that is busy with a call, marks it, and the call's own deadline decides", async () => {
-    const a = new ScriptedServer("x");
-    Object.assign(a, { onPing: SILENCE, onCall: SILENCE });
-    const servers = { a: { healthInterval: 1000, callTimeout: 10_000 } };
-    const { hub, client, clock } = await begin({ a }, { servers });
-    const answer = callTool(client, "a__x");
+    const limits = { healthInterval: 1000, callTimeout: 10_000 };
+    const { clock, status, life, call } = await begin(SILENT, limits);
+    const answer = call();
     await clock.advanceAsync(9000);
-    assert.deepEqual(
-      [a.transportCount, a.openCount, connectionStatusOf(hub, "a").responsive],
-      [1, 1, false],
-    );
+    assert.deepEqual(life(), [1, 1, "connected"]);
+    assert.equal(status().responsive, false);
     await clock.advanceAsync(1000);
     assert.equal((await answer).result?.["isError"], true);
   });
 
   it("forgets that a server was busy when it answers", async () => {
-    const a = new ScriptedServer("x");
-    Object.assign(a, { onPing: SILENCE, onCall: SILENCE });
-    const { hub, client, clock } = await begin({ a }, { servers: { a: { healthInterval: 1000 } } });
-    const answer = callTool(client, "a__x");
+    const { a, clock, status, call, answerCall } = await begin(SILENT, { healthInterval: 1000 });
+    const answer = call();
     await clock.advanceAsync(5000);
-    assert.equal(connectionStatusOf(hub, "a").responsive, false);
-    const [asked] = a.messagesOf("tools/call");
-    a.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: {} });
+    assert.equal(status().responsive, false);
+    answerCall();
     await answer;
     a.onPing = () => '"result":{}';
     await clock.advanceAsync(1000);
-    assert.equal(connectionStatusOf(hub, "a").responsive, true);
+    assert.equal(status().responsive, true);
   });
 
   it("does not take a server for dead because the machine slept", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, clock } = await begin({ a });
+    const { clock, life } = await begin();
     await clock.advanceAsync(45_000);
     await clock.wakeAfterSleep(8 * HOUR);
     await clock.advanceAsync(120_000);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [1, "connected"]);
+    assert.deepEqual(life(), [1, 1, "connected"]);
   });
 
   it("keeps to a new interval without another process", async () => {
-    const a = new ScriptedServer("x");
-    a.onPing = SILENCE;
-    const { hub, clock } = await begin({ a }, { servers: { a: { healthInterval: 0 } } });
+    const { a, hub, clock, status } = await begin({ onPing: SILENCE }, { healthInterval: 0 });
     await clock.advanceAsync(HOUR);
     hub.add(stdioSpecOf("a", { healthInterval: 500 }));
     assert.equal(a.transportCount, 1);
     await clock.advanceAsync(1500);
-    assert.equal(connectionStatusOf(hub, "a").cause?.code, "notResponding");
+    assert.equal(status().cause?.code, "notResponding");
   });
 });
 
 describe("an idle server in the hub", () => {
-  const servers = { a: { idleStop: 10_000 } };
+  const IDLE = { idleStop: 10_000 };
 
   it("is stopped after its time, its tools stay listed, and the next call starts it again", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a }, { servers });
-    await listToolNames(client);
+    const { a, hub, client, clock, life, list, call } = await begin({}, IDLE);
+    await list();
     await clock.advanceAsync(9999);
     assert.equal(a.openCount, 1);
     await clock.advanceAsync(1);
-    assert.deepEqual([a.openCount, connectionStatusOf(hub, "a").state], [0, "idle"]);
+    assert.deepEqual(life(), [1, 0, "idle"]);
     assert.equal(serverStatusOf(hub, "a").goal, "onDemand");
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(client, "a__x")).result);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [2, "connected"]);
+    assert.deepEqual(await list(), ["a__x"]);
+    assert.ok((await call()).result);
+    assert.deepEqual(life(), [2, 1, "connected"]);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, a.openCount], [2, 0]);
-    assert.equal(client.messages.filter(({ method }) => method !== undefined).length, 0);
+    assert.deepEqual(life(), [2, 0, "idle"]);
+    assert.ok(client.messages.every(({ method }) => method === undefined));
   });
 
   it("is not stopped during a call, and has its whole time after it", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = SILENCE;
-    const { client, clock } = await begin({ a }, { servers });
-    client.send(callRequest("unanswered", "a__x"));
+    const { a, clock, call, answerCall } = await begin({ onCall: SILENCE }, IDLE);
+    const answer = call();
     await clock.advanceAsync(50_000);
     assert.equal(a.openCount, 1);
-    const [asked] = a.messagesOf("tools/call");
-    a.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: {} });
+    answerCall();
+    await answer;
     await clock.advanceAsync(9000);
     assert.equal(a.openCount, 1);
     await clock.advanceAsync(4000);
@@ -306,19 +284,16 @@ describe("an idle server in the hub", () => {
   });
 
   it("is not stopped without an idle time", async () => {
-    const a = new ScriptedServer("x");
-    const { clock } = await begin({ a });
+    const { clock, life } = await begin();
     await clock.advanceAsync(100 * HOUR);
-    assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
+    assert.deepEqual(life(), [1, 1, "connected"]);
   });
 
   it("is started once by calls that come while it stops, when nothing of it is left", async () => {
-    const a = new ScriptedServer("x");
     const latch = new Latch();
-    a.onClose = latch.wait;
-    const { client, clock } = await begin({ a }, { servers });
+    const { a, clock, call } = await begin({ onClose: latch.wait }, IDLE);
     await clock.advanceAsync(10_000);
-    const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
+    const answers = [call(), call()];
     await turn();
     assert.equal(a.transportCount, 1);
     latch.open();
@@ -327,15 +302,11 @@ describe("an idle server in the hub", () => {
   });
 
   it("is kept up from then on if somebody starts it", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, clock } = await begin({ a }, { servers });
+    const { a, hub, clock, status } = await begin({}, IDLE);
     await clock.advanceAsync(10_000);
     hub.start("a");
     await turn();
-    assert.deepEqual(
-      [serverStatusOf(hub, "a").goal, connectionStatusOf(hub, "a").state],
-      ["up", "connected"],
-    );
+    assert.deepEqual([serverStatusOf(hub, "a").goal, status().state], ["up", "connected"]);
     a.disconnect();
     await clock.advanceAsync(1000);
     assert.equal(a.transportCount, 3);
@@ -343,73 +314,60 @@ describe("an idle server in the hub", () => {
 });
 
 describe("a lazy server", () => {
-  const servers = { a: { lazy: true } };
+  const LAZY = { lazy: true };
+  const OTHER = manifestOf({ a: { lazy: true, args: ["other"] } });
+  const TOOL_Y = ['{"name":"y"}'];
 
-  it("of which nothing is known is started once to learn its tools, and then stopped", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a }, { servers });
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
+  it("of which nothing is known is started once to learn its tools, and then by a call, for longer", async () => {
+    const { clock, life, list, call } = await begin({}, LAZY);
+    assert.deepEqual(await list(), ["a__x"]);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual(
-      [a.transportCount, a.openCount, connectionStatusOf(hub, "a").state],
-      [1, 0, "idle"],
-    );
-  });
-
-  it("is started by a call of one of its tools", async () => {
-    const a = new ScriptedServer("x");
-    const { client, clock } = await begin({ a }, { servers });
-    assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual(life(), [1, 0, "idle"]);
+    assert.ok((await call()).result);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
+    assert.deepEqual(life(), [2, 1, "connected"]);
   });
 
   it("is not stopped under a call that comes while its tools are learnt", async () => {
-    const a = new ScriptedServer("x");
     const latch = new Latch();
-    a.onOpen = latch.wait;
-    const { client, clock } = await begin({ a }, { servers });
-    const answer = callTool(client, "a__x");
+    const { clock, life, call } = await begin({ onOpen: latch.wait }, LAZY);
+    const answer = call();
     await turn();
     latch.open();
     assert.ok((await answer).result);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
+    assert.deepEqual(life(), [1, 1, "connected"]);
   });
 
   it("that crashes rests, its tools stay listed, and the next call starts it", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a }, { servers });
-    await callTool(client, "a__x");
+    const { a, clock, life, list, call } = await begin({}, LAZY);
+    await call();
     a.disconnect();
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [2, "idle"]);
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual(life(), [2, 0, "idle"]);
+    assert.deepEqual(await list(), ["a__x"]);
+    assert.ok((await call()).result);
     assert.equal(a.transportCount, 3);
   });
 
   it("that is to be another process is started once to learn what that lists", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a }, { servers });
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
+    const { a, hub, client, clock, life, list } = await begin({}, LAZY);
+    assert.deepEqual(await list(), ["a__x"]);
     const latch = new Latch();
-    a.onOpen = latch.wait;
-    a.tools = ['{"name":"y"}'];
-    hub.reload(manifestOf({ a: { lazy: true, args: ["other"] } }));
+    Object.assign(a, { onOpen: latch.wait, tools: TOOL_Y });
+    hub.reload(OTHER);
     await turn();
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
+    assert.deepEqual(await list(), ["a__x"]);
     latch.open();
     await clock.advanceAsync(100);
-    assert.deepEqual(await listToolNames(client), ["a__y"]);
+    assert.deepEqual(await list(), ["a__y"]);
     assert.ok(client.messages.some(({ method }) => method?.endsWith("list_changed")));
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [2, "idle"]);
+    assert.deepEqual(life(), [2, 0, "idle"]);
   });
 
   it("that is to be another process is not started if it is remembered what that lists", async () => {
-    const a = new ScriptedServer("x");
     const snapshots = memorySnapshots();
-    const { hub, client, clock } = await begin({ a }, { servers, snapshots });
+    const { a, hub, clock, list } = await begin({}, LAZY, { snapshots });
     // What is kept is hashed first, which takes time of the machine's own.
     const settle = async (): Promise<void> => {
       await clock.advanceAsync(100);
@@ -417,51 +375,40 @@ describe("a lazy server", () => {
       await clock.advanceAsync(100);
     };
     await settle();
-    hub.reload(manifestOf({ a: { lazy: true, args: ["other"] } }));
+    for (const manifest of [OTHER, manifestOf({ a: LAZY })]) {
+      hub.reload(manifest);
+      await settle();
+    }
+    assert.equal(a.transportCount, 2);
+    a.tools = TOOL_Y;
+    hub.reload(OTHER);
     await settle();
-    hub.reload(manifestOf({ a: { lazy: true } }));
-    await settle();
-    const starts = a.transportCount;
-    a.tools = ['{"name":"y"}'];
-    hub.reload(manifestOf({ a: { lazy: true, args: ["other"] } }));
-    await settle();
-    assert.deepEqual([starts, a.transportCount], [2, 2]);
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
+    assert.equal(a.transportCount, 2);
+    assert.deepEqual(await list(), ["a__x"]);
   });
 
   it("whose tools cannot be learnt rests, and does not keep a list waiting", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = () => '"error":{"code":1,"message":"out of order"}';
-    const { hub, client, clock } = await begin({ a }, { servers });
-    assert.deepEqual(await listToolNames(client), []);
+    const onInitialize = (): string => '"error":{"code":1,"message":"out of order"}';
+    const { clock, status, life, list } = await begin({ onInitialize }, LAZY);
+    assert.deepEqual(await list(), []);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [1, "idle"]);
-    assert.match(connectionStatusOf(hub, "a").lastError?.message ?? "", /out of order/);
+    assert.deepEqual(life(), [1, 0, "idle"]);
+    assert.match(status().lastError?.message ?? "", /out of order/);
   });
 
-  it("that is not to be lazy any more is started, even while it stops", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub } = await begin({ a }, { servers });
-    assert.equal(connectionStatusOf(hub, "a").state, "stopping");
-    hub.reload(manifestOf({ a: {} }));
-    latch.open();
-    await turn();
-    assert.deepEqual(
-      [a.transportCount, a.maxOpenCount, connectionStatusOf(hub, "a").state],
-      [2, 1, "connected"],
-    );
-  });
-
-  it("that is not to be lazy any more stays up if its tools are just being learnt", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onOpen = latch.wait;
-    const { hub } = await begin({ a }, { servers });
-    hub.reload(manifestOf({ a: {} }));
-    latch.open();
-    await turn();
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [1, "connected"]);
-  });
+  for (const [what, hold, starts] of [
+    ["is started, even while it stops", "onClose", 2],
+    ["stays up if its tools are just being learnt", "onOpen", 1],
+  ] as const) {
+    it(`that is not to be lazy any more ${what}`, async () => {
+      const latch = new Latch();
+      const { a, hub, life, status } = await begin({ [hold]: latch.wait }, LAZY);
+      assert.equal(status().state, hold === "onClose" ? "stopping" : "connecting");
+      hub.reload(manifestOf({ a: {} }));
+      latch.open();
+      await turn();
+      assert.deepEqual(life(), [starts, 1, "connected"]);
+      assert.equal(a.maxOpenCount, 1);
+    });
+  }
 });

@@ -17,6 +17,7 @@ import {
   Latch,
   listToolNames,
   manifestOf,
+  type Peer,
   ScriptedServer,
   serverStatusOf,
   setUpHubWithClock,
@@ -31,202 +32,167 @@ const ALONE: ClientChannel = {
   sendLogMessage() {},
 };
 const SILENCE = (): undefined => undefined;
+const HANG = (): Promise<void> => new Promise(() => {});
 const OWN = { isolation: "perClient" } as const;
 
-/** A hub with two clients that have introduced themselves. */
-async function begin(
-  scripts: Record<string, ScriptedServer>,
-  servers: Readonly<Record<string, Partial<StdioServer>>>,
-): Promise<
-  ReturnType<typeof setUpHubWithClock> & { second: ReturnType<typeof setUpHubWithClock>["client"] }
-> {
-  const made = setUpHubWithClock(scripts, { servers });
-  const second = made.connect();
-  await initialize(made.client);
-  await initialize(second);
-  return { ...made, second };
+/** A hub with one server, `a`, with these parts of its script, and two clients that have introduced themselves. */
+async function begin(script: Partial<ScriptedServer> = {}, entry: Partial<StdioServer> = OWN) {
+  const a = Object.assign(new ScriptedServer("x"), script);
+  const setup = setUpHubWithClock({ a }, { servers: { a: entry } });
+  const { client, hub } = setup;
+  const second = setup.connect();
+  for (const peer of [client, second]) await initialize(peer);
+  return {
+    ...setup,
+    a,
+    second,
+    /** How many have been started, and how many run. */
+    counts: () => [a.transportCount, a.openCount],
+    connections: () => serverStatusOf(hub, "a").connections,
+    leave: async (peer = client): Promise<void> => {
+      await peer.transport.close();
+      await turn();
+    },
+    reload: async (now: Partial<StdioServer>): Promise<void> => {
+      hub.reload(manifestOf({ a: now }));
+      await turn();
+    },
+  };
+}
+
+async function assertCallable(...clients: Peer[]): Promise<void> {
+  for (const client of clients) assert.ok((await callTool(client, "a__x")).result);
 }
 
 describe("a server that clients share", () => {
   it("is one process for two clients, which outlives both", async () => {
-    const a = new ScriptedServer("x");
-    const { client, second } = await begin({ a }, {});
-    assert.ok((await callTool(client, "a__x")).result);
-    assert.ok((await callTool(second, "a__x")).result);
-    assert.equal(a.transportCount, 1);
-    await client.transport.close();
-    await second.transport.close();
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
+    const { client, second, counts, leave } = await begin({}, {});
+    await assertCallable(client, second);
+    for (const peer of [client, second]) await leave(peer);
+    assert.deepEqual(counts(), [1, 1]);
   });
 });
 
 describe("a server that each client has for itself", () => {
-  it("is one process for each, and each call goes to its client's own", async () => {
-    const a = new ScriptedServer("x");
-    const { client, second } = await begin({ a }, { a: OWN });
-    assert.deepEqual([a.transportCount, a.openCount], [2, 2]);
+  it("is one process for each, each call goes to its client's own, and its status says whose it is", async () => {
+    const { a, client, second, counts, connections } = await begin();
+    assert.deepEqual(counts(), [2, 2]);
     await callTool(client, "a__x", { of: "first" });
     await callTool(second, "a__x", { of: "second" });
     const argumentsOf = a.peers.map(({ messages }) =>
-      messages.flatMap(({ method, params }) =>
-        method === "tools/call" ? params?.["arguments"] : [],
-      ),
+      messages.flatMap(({ params }) => params?.["arguments"] ?? []),
     );
     assert.deepEqual(argumentsOf, [[{ of: "first" }], [{ of: "second" }]]);
+    const clients = connections().map((each) => each.client);
+    assert.equal(new Set(clients).size, 2);
+    assert.ok(clients.every((each) => typeof each === "string"));
   });
 
   it("shows each client what its own process lists", async () => {
-    const a = new ScriptedServer("x");
     let lists = 0;
-    a.onList = () => `"result":{"tools":[{"name":"t${++lists}"}]}`;
-    const { client, second } = await begin({ a }, { a: OWN });
+    const onList = (): string => `"result":{"tools":[{"name":"t${++lists}"}]}`;
+    const { client, second } = await begin({ onList });
     assert.deepEqual(await listToolNames(client), ["a__t1"]);
     assert.deepEqual(await listToolNames(second), ["a__t2"]);
   });
 
   it("ends when its client leaves, and the others' go on", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, second } = await begin({ a }, { a: OWN });
-    await client.transport.close();
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
+    const { a, second, counts, connections, leave } = await begin();
+    await leave();
+    assert.deepEqual(counts(), [2, 1]);
     assert.equal(a.peers[0]?.isClosed, true);
-    assert.equal(serverStatusOf(hub, "a").connections.length, 1);
-    assert.ok((await callTool(second, "a__x")).result);
+    assert.equal(connections().length, 1);
+    await assertCallable(second);
   });
 
   it("ends although its client leaves with a call in flight, which is cancelled", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = SILENCE;
-    const { client } = await begin({ a }, { a: OWN });
+    const { a, client, leave } = await begin({ onCall: SILENCE });
     client.send(callRequest(1, "a__x"));
     await turn();
-    await client.transport.close();
-    await turn();
+    await leave();
     assert.equal(a.openCount, 1);
     assert.equal(a.messagesOf("notifications/cancelled").length, 1);
   });
 
-  for (const [step, hang] of [
-    ["made", (a: ScriptedServer): void => void (a.onMake = new Latch().wait)],
-    ["opened", (a: ScriptedServer): void => void (a.onOpen = new Latch().wait)],
-    ["greeted", (a: ScriptedServer): void => void (a.onInitialize = SILENCE)],
+  for (const [step, script] of [
+    ["made", { onMake: HANG }],
+    ["opened", { onOpen: HANG }],
+    ["greeted", { onInitialize: SILENCE }],
   ] as const) {
     it(`leaves nothing if its client leaves while it is being ${step}`, async () => {
-      const a = new ScriptedServer("x");
-      hang(a);
-      const made = setUpHubWithClock({ a }, { servers: { a: OWN } });
-      await initialize(made.client);
-      await made.client.transport.close();
-      await made.clock.advanceAsync(600_000);
+      const { a, clock, client, second, connections, leave } = await begin(script);
+      for (const peer of [client, second]) await leave(peer);
+      await clock.advanceAsync(600_000);
       assert.equal(a.openCount, 0);
-      assert.ok(a.transportCount <= 1);
-      assert.deepEqual(serverStatusOf(made.hub, "a").connections, []);
-      assert.deepEqual(made.clock.pendingDelays, []);
+      assert.ok(a.transportCount <= 2);
+      assert.deepEqual([connections(), clock.pendingDelays], [[], []]);
     });
   }
 
   it("is not started again for a client that has left, whatever happens to the server", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = await begin({ a }, { a: OWN });
-    await client.transport.close();
-    await turn();
-    hub.reload(manifestOf({ a: { ...OWN, args: ["other"] } }));
-    await turn();
+    const { a, hub, connections, leave, reload } = await begin();
+    await leave();
+    await reload({ ...OWN, args: ["other"] });
     await hub.stop("a");
     hub.start("a");
     await turn();
-    assert.equal(a.openCount, 1);
-    assert.equal(serverStatusOf(hub, "a").connections.length, 1);
+    assert.deepEqual([a.openCount, connections().length], [1, 1]);
   });
 
   it("is stopped, started and reconnected for all its clients at a time", async () => {
-    const a = new ScriptedServer("x");
-    const { hub } = await begin({ a }, { a: OWN });
+    const { a, hub, counts } = await begin();
     await hub.stop("a");
     assert.equal(a.openCount, 0);
     hub.start("a");
     await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [4, 2]);
+    assert.deepEqual(counts(), [4, 2]);
     hub.reconnect("a");
     await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [6, 2]);
-  });
-
-  it("says in its status whose each connection is", async () => {
-    const { hub } = await begin({ a: new ScriptedServer("x") }, { a: OWN });
-    const clients = serverStatusOf(hub, "a").connections.map(({ client }) => client);
-    assert.equal(new Set(clients).size, 2);
-    assert.ok(clients.every((client) => typeof client === "string"));
+    assert.deepEqual(counts(), [6, 2]);
   });
 
   it("that dies for one client costs no other anything", async () => {
-    const a = new ScriptedServer("x");
-    const { client, second, clock } = await begin({ a }, { a: OWN });
+    const { a, client, second, clock } = await begin();
     a.disconnect();
     await turn();
     assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(client, "a__x")).result);
+    await assertCallable(client);
     assert.equal(a.transportCount, 2);
-    assert.ok((await callTool(second, "a__x")).result);
+    await assertCallable(second);
     assert.deepEqual([a.transportCount, clock.now()], [3, 0]);
   });
 });
 
 describe("a server that is to be shared otherwise than before", () => {
-  it("is each client's own only when nothing of the one for all is left", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub, client, second } = await begin({ a }, {});
-    hub.reload(manifestOf({ a: OWN }));
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
-    latch.open();
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [3, 2]);
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(second, "a__x")).result);
-  });
-
-  it("is one for all only when nothing of any client's own is left", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub, client, second } = await begin({ a }, { a: OWN });
-    hub.reload(manifestOf({ a: {} }));
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [2, 2]);
-    latch.open();
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [3, 1]);
-    assert.ok((await callTool(client, "a__x")).result);
-    assert.ok((await callTool(second, "a__x")).result);
-    await hub.close();
-    assert.equal(a.openCount, 0);
-  });
+  for (const [what, before, now, during, after] of [
+    ["each client's own only when nothing of the one for all is left", {}, OWN, [1, 1], [3, 2]],
+    ["one for all only when nothing of any client's own is left", OWN, {}, [2, 2], [3, 1]],
+  ] as const) {
+    it(`is ${what}, and found by a call that comes meanwhile`, async () => {
+      const latch = new Latch();
+      const { a, hub, client, second, counts, reload } = await begin(
+        { onClose: latch.wait },
+        before,
+      );
+      await reload(now);
+      const answer = callTool(client, "a__x");
+      await turn();
+      assert.deepEqual(counts(), during);
+      latch.open();
+      assert.ok((await answer).result);
+      assert.deepEqual(counts(), after);
+      assert.deepEqual(await listToolNames(client), ["a__x"]);
+      await assertCallable(client, second);
+      await hub.close();
+      assert.equal(a.openCount, 0);
+    });
+  }
 
   it("is nobody's whose client has left", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = await begin({ a }, {});
-    await client.transport.close();
-    await turn();
-    hub.reload(manifestOf({ a: OWN }));
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
-  });
-
-  it("is found by a call that comes meanwhile", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub, client } = await begin({ a }, {});
-    hub.reload(manifestOf({ a: OWN }));
-    const answer = callTool(client, "a__x");
-    await turn();
-    latch.open();
-    assert.ok((await answer).result);
+    const { counts, leave, reload } = await begin({}, {});
+    await leave();
+    await reload(OWN);
+    assert.deepEqual(counts(), [2, 1]);
   });
 });
 

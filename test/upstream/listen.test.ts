@@ -10,46 +10,19 @@ import {
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
 import { modernRequest, sendModernWithId, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { cancel, isOf, notify } from "../fixtures/peer-messages.ts";
+import { messagesOfMethod } from "../fixtures/server-requests.ts";
 
-const isAcknowledgement = ({ method }: Json): boolean =>
-  method === "notifications/subscriptions/acknowledged";
+const LISTEN = "subscriptions/listen";
+const ACKNOWLEDGED = "notifications/subscriptions/acknowledged";
+const UPDATED = "notifications/resources/updated";
+const TOOL_Y = '{"name":"y","inputSchema":{"type":"object"}}';
 
-function idOf({ params }: Json): unknown {
-  return (params?.["_meta"] as Record<string, unknown>)[MetaKey.subscription];
-}
+const idOf = ({ params }: Json): unknown =>
+  (params?.["_meta"] as Record<string, unknown>)[MetaKey.subscription];
 
 function listen(client: Peer, id: unknown, notifications: object): void {
-  client.send(modernRequest(id, "subscriptions/listen", { notifications }));
-}
-
-/** What the client was told, beside answers. */
-function reportedTo(client: Peer): Json[] {
-  return client.messages.filter(({ method }) => method !== undefined);
-}
-
-function setListening(): ReturnType<typeof setUpHubWithClock> & { git: ScriptedServer } {
-  const git = new ScriptedServer("x");
-  git.listings = {
-    prompts: [{ name: "p" }],
-    resources: [
-      { uri: "u:1", name: "1" },
-      { uri: "u:2", name: "2" },
-    ],
-  };
-  git.handlers = {
-    "resources/subscribe": ({ params }) =>
-      params?.["uri"] === "u:2" ? '"error":{"code":-32000,"message":"no"}' : '"result":{}',
-    "resources/unsubscribe": () => '"result":{}',
-  };
-  return { ...setUpHubWithClock({ git }), git };
-}
-
-function change(git: ScriptedServer, uri: string): void {
-  git.newestPeer?.send({
-    jsonrpc: "2.0",
-    method: "notifications/resources/updated",
-    params: { uri },
-  });
+  client.send(modernRequest(id, LISTEN, { notifications }));
 }
 
 /** Lets all that is on its way arrive. */
@@ -57,169 +30,146 @@ async function arrive(): Promise<void> {
   for (let i = 0; i < 4; i++) await turn();
 }
 
+/** A server that refuses one of its subscriptions, and a client that has listed its tools. */
+async function begin(subscribe?: (uri: unknown) => string | undefined) {
+  const git = new ScriptedServer("x");
+  const resources = ["1", "2"].map((name) => ({ uri: `u:${name}`, name }));
+  git.listings = { prompts: [{ name: "p" }], resources };
+  const refuse = (uri: unknown): string =>
+    uri === "u:2" ? '"error":{"code":-32000,"message":"no"}' : '"result":{}';
+  git.handlers = {
+    "resources/subscribe": ({ params }) => (subscribe ?? refuse)(params?.["uri"]),
+    "resources/unsubscribe": () => '"result":{}',
+  };
+  const setup = setUpHubWithClock({ git });
+  const { client, clock } = setup;
+  await sendModernRequest(client, "tools/list");
+  return {
+    ...setup,
+    git,
+    /** What the client was told, beside answers. */
+    reported: () => client.messages.filter(({ method }) => method !== undefined),
+    acknowledged: async (count = 1): Promise<Json["params"]> => {
+      await client.until(() => messagesOfMethod(client, ACKNOWLEDGED).length === count);
+      return messagesOfMethod(client, ACKNOWLEDGED).at(-1)?.params;
+    },
+    /** Tells of changes, which arrive. */
+    change: async (...uris: string[]): Promise<void> => {
+      for (const uri of uris) notify(git.newestPeer, UPDATED, { uri });
+      await arrive();
+    },
+    announce: async (kind: string): Promise<void> => {
+      notify(git.newestPeer, `notifications/${kind}/list_changed`);
+      await arrive();
+      await clock.advanceAsync(10_000);
+      await arrive();
+    },
+  };
+}
+
 describe("a modern client that listens", () => {
   it("is told first what of that which it wants it will hear", async () => {
-    const { client } = setListening();
-    await sendModernRequest(client, "tools/list");
+    const { client, acknowledged } = await begin();
     const resourceSubscriptions = ["u:1", "u:2", "v:3"];
-    listen(client, 7, {
-      toolsListChanged: true,
-      promptsListChanged: false,
-      other: true,
-      resourceSubscriptions,
-    });
-    const { params } = await client.find(isAcknowledgement);
-    assert.deepEqual(params, {
+    const odd = { promptsListChanged: false, other: true };
+    listen(client, 7, { toolsListChanged: true, ...odd, resourceSubscriptions });
+    assert.deepEqual(await acknowledged(), {
       notifications: { toolsListChanged: true, resourceSubscriptions: ["u:1"] },
       _meta: { [MetaKey.subscription]: 7 },
     });
   });
 
   it("hears of what it asked for, each under the id of the request that asked, and of nothing else", async () => {
-    const { client, clock, git } = setListening();
-    await sendModernRequest(client, "tools/list");
+    const { client, git, acknowledged, reported, change, announce } = await begin();
     listen(client, "tools", { toolsListChanged: true });
     listen(client, "prompts", { promptsListChanged: true });
     listen(client, "one", { resourceSubscriptions: ["u:1"] });
-    await client.until(() => client.messages.filter(isAcknowledgement).length === 3);
+    await acknowledged(3);
     assert.equal(git.messagesOf("resources/subscribe").length, 1);
-    git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
-    git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-    change(git, "u:1");
-    change(git, "u:2");
-    await arrive();
-    await clock.advanceAsync(100);
-    await arrive();
-    const rest = reportedTo(client).filter((message) => !isAcknowledgement(message));
-    const reported = rest.map((message) => [
-      idOf(message),
-      message.method,
-      message.params?.["uri"],
-    ]);
-    assert.deepEqual(reported, [
-      ["one", "notifications/resources/updated", "u:1"],
+    git.tools.push(TOOL_Y);
+    await change("u:1", "u:2");
+    await announce("tools");
+    const rest = reported().filter((message) => !isOf(ACKNOWLEDGED)(message));
+    const heard = rest.map((each) => [idOf(each), each.method, each.params?.["uri"]]);
+    assert.deepEqual(heard, [
+      ["one", UPDATED, "u:1"],
       ["tools", "notifications/tools/list_changed", undefined],
     ]);
   });
 
-  it("may listen several times to the same", async () => {
-    const { client, git } = setListening();
-    await sendModernRequest(client, "tools/list");
-    listen(client, 1, { resourceSubscriptions: ["u:1"] });
-    listen(client, 2, { resourceSubscriptions: ["u:1"] });
-    await client.until(() => client.messages.filter(isAcknowledgement).length === 2);
-    change(git, "u:1");
-    await arrive();
-    const reported = reportedTo(client).filter(
-      ({ method }) => method?.endsWith("updated") === true,
-    );
-    assert.deepEqual(reported.map(idOf), [1, 2]);
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
+  it("may listen several times to the same, and leaves nothing behind", async () => {
+    const { client, git, acknowledged, change } = await begin();
+    for (const id of [1, 2]) listen(client, id, { resourceSubscriptions: ["u:1"] });
+    await acknowledged(2);
+    await change("u:1");
+    assert.deepEqual(messagesOfMethod(client, UPDATED).map(idOf), [1, 2]);
+    cancel(client, 1);
     await arrive();
     assert.equal(git.messagesOf("resources/unsubscribe").length, 0);
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 2 } });
-    await git.newestPeer?.find(({ method }) => method === "resources/unsubscribe");
-    change(git, "u:1");
-    await arrive();
-    assert.equal(
-      reportedTo(client).filter(({ method }) => method?.endsWith("updated") === true).length,
-      2,
-    );
-    assert.equal(
-      client.messages.some(isResponseTo(1)),
-      false,
-      "who does not want it gets no answer",
-    );
+    cancel(client, 2);
+    await git.newestPeer?.find(isOf("resources/unsubscribe"));
+    await change("u:1");
+    assert.equal(messagesOfMethod(client, UPDATED).length, 2);
+    assert.ok(!client.messages.some(isResponseTo(1)), "who does not want it gets no answer");
+    listen(client, 3, { resourceSubscriptions: ["u:1"] });
+    await acknowledged(3);
+    await client.transport.close();
+    await git.newestPeer?.until(() => git.messagesOf("resources/unsubscribe").length === 2);
   });
 
   it("is told so, and no more, if there is nothing that it will hear of", async () => {
-    const { client } = setListening();
-    await sendModernRequest(client, "tools/list");
-    const { result } = await sendModernWithId(client, 1, "subscriptions/listen", {
-      notifications: { resourceSubscriptions: ["u:2"] },
-    });
-    assert.deepEqual(reportedTo(client)[0]?.params?.["notifications"], {});
+    const { client, acknowledged } = await begin();
+    const notifications = { resourceSubscriptions: ["u:2"] };
+    const { result } = await sendModernWithId(client, 1, LISTEN, { notifications });
+    assert.deepEqual((await acknowledged())?.["notifications"], {});
     assert.equal(result?.["resultType"], "complete");
   });
 
   it("does not wait for a server that does not answer", async () => {
-    const { client, clock, git } = setListening();
-    git.handlers = { ...git.handlers, "resources/subscribe": () => undefined };
-    await sendModernRequest(client, "tools/list");
-    listen(client, 1, { toolsListChanged: true, resourceSubscriptions: ["u:1"] });
-    await git.newestPeer?.find(({ method }) => method === "resources/subscribe");
+    const { client, clock, git, acknowledged } = await begin(() => undefined);
+    const notifications = { toolsListChanged: true, resourceSubscriptions: ["u:1"] };
+    listen(client, 1, notifications);
+    await git.newestPeer?.find(isOf("resources/subscribe"));
     await clock.advanceAsync(3000);
-    const { params } = await client.find(isAcknowledgement);
-    assert.deepEqual(params?.["notifications"], {
-      toolsListChanged: true,
-      resourceSubscriptions: ["u:1"],
-    });
+    assert.deepEqual((await acknowledged())?.["notifications"], notifications);
   });
 
   it("is not told of what changes before it was told that it listens", async () => {
-    const { client, clock, git } = setListening();
-    git.handlers = {
-      ...git.handlers,
-      "resources/subscribe": ({ params }) =>
-        params?.["uri"] === "u:1" ? '"result":{}' : undefined,
-    };
-    await sendModernRequest(client, "tools/list");
+    const { client, clock, git, reported, change } = await begin((uri) =>
+      uri === "u:1" ? '"result":{}' : undefined,
+    );
     listen(client, 1, { resourceSubscriptions: ["u:1", "u:2"] });
     await git.newestPeer?.until(() => git.messagesOf("resources/subscribe").length === 2);
     await arrive();
-    change(git, "u:1");
-    await arrive();
-    assert.deepEqual(reportedTo(client), []);
+    await change("u:1");
+    assert.deepEqual(reported(), []);
     await clock.advanceAsync(3000);
     await arrive();
-    assert.deepEqual(
-      reportedTo(client).map(({ method }) => method),
-      ["notifications/subscriptions/acknowledged", "notifications/resources/updated"],
-    );
+    const methods = reported().map(({ method }) => method);
+    assert.deepEqual(methods, [ACKNOWLEDGED, UPDATED]);
   });
 
   it("is told once of each change, whatever else changes", async () => {
-    const { client, clock, git } = setListening();
-    await sendModernRequest(client, "tools/list");
+    const { client, git, acknowledged, reported, announce } = await begin();
     listen(client, 1, { toolsListChanged: true });
-    await client.find(isAcknowledgement);
-    const announce = async (kind: string): Promise<void> => {
-      git.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
-      await arrive();
-      await clock.advanceAsync(10_000);
-      await arrive();
-    };
-    git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
+    await acknowledged();
+    git.tools.push(TOOL_Y);
     await announce("tools");
     git.listings = { ...git.listings, prompts: [] };
     await announce("prompts");
-    const reported = reportedTo(client).filter((message) => !isAcknowledgement(message));
-    assert.equal(reported.length, 1);
+    assert.equal(reported().length, 2);
   });
 
   it("is told of the hub's end", async () => {
-    const { client, hub } = setListening();
-    await sendModernRequest(client, "tools/list");
+    const { client, hub, acknowledged } = await begin();
     listen(client, 1, { toolsListChanged: true });
-    await client.find(isAcknowledgement);
+    await acknowledged();
     await hub.close();
-    const { result } = await client.find(isResponseTo(1));
-    assert.deepEqual(result, {
-      _meta: {
-        [MetaKey.subscription]: 1,
-        [MetaKey.server]: { name: "toolmux", version: "0.1.0" },
-      },
+    const server = { name: "toolmux", version: "0.1.0" };
+    assert.deepEqual((await client.find(isResponseTo(1))).result, {
+      _meta: { [MetaKey.subscription]: 1, [MetaKey.server]: server },
       resultType: "complete",
     });
-  });
-
-  it("leaves nothing behind", async () => {
-    const { client, git } = setListening();
-    await sendModernRequest(client, "tools/list");
-    listen(client, 1, { resourceSubscriptions: ["u:1"] });
-    await client.find(isAcknowledgement);
-    await client.transport.close();
-    await git.newestPeer?.find(({ method }) => method === "resources/unsubscribe");
   });
 
   for (const notifications of [
@@ -232,26 +182,19 @@ describe("a modern client that listens", () => {
   ]) {
     const text = JSON.stringify(notifications)?.slice(0, 40);
     it(`has to say what it wants to hear of: ${text} is not that`, async () => {
-      const { client } = setListening();
+      const { client } = await begin();
       const params = notifications === undefined ? {} : { notifications };
-      const { error } = await sendModernWithId(client, 1, "subscriptions/listen", params);
-      assert.equal(error?.code, -32602);
+      assert.equal((await sendModernWithId(client, 1, LISTEN, params)).error?.code, -32602);
     });
   }
 
   it("may do so a thousand times at once, but not without end", async () => {
-    const { client } = setListening();
-    await sendModernRequest(client, "tools/list");
+    const { client, acknowledged } = await begin();
     for (let id = 0; id < 1025; id++) listen(client, id, { toolsListChanged: true });
-    await client.until(() => client.received.length === 1026);
-    assert.equal(client.messages.filter(isAcknowledgement).length, 1024);
+    await acknowledged(1024);
     assert.equal((await client.find(isResponseTo(1024))).error?.code, -32600);
-    const params = { requestId: 3 };
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
+    cancel(client, 3);
     listen(client, 3, { promptsListChanged: true });
-    await client.find(({ params: reported }) => {
-      const { promptsListChanged } = (reported?.["notifications"] ?? {}) as Record<string, unknown>;
-      return promptsListChanged === true;
-    });
+    assert.deepEqual((await acknowledged(1025))?.["notifications"], { promptsListChanged: true });
   });
 });

@@ -32,10 +32,16 @@ import {
   stdioSpecOf,
   connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
+import { codeOf, isOf, notify } from "../fixtures/peer-messages.ts";
 
 const HOUR = 3_600_000;
 const REFUSAL = '"error":{"code":1,"message":"out of order"}';
+const REFUSE = (): string => REFUSAL;
 const SILENCE = (): undefined => undefined;
+const HANG = (): Promise<void> => new Promise(() => {});
+const GREET = new ScriptedServer().onInitialize;
+const TWO_TOOLS = { tools: new ScriptedServer("x", "y").tools };
+const OTHER = stdioSpecOf("a", { args: ["other"] });
 
 const reconnect = (policy: Partial<Reconnect>): { reconnect: Reconnect } => ({
   reconnect: {
@@ -47,31 +53,54 @@ const reconnect = (policy: Partial<Reconnect>): { reconnect: Reconnect } => ({
     ...policy,
   },
 });
+const ONCE = reconnect({ policy: "none" });
+
+/** Ways of a server to hang, by the step of an attempt. */
+const HANGS = [
+  ["resolve", { onMake: HANG }],
+  ["spawn", { onOpen: HANG }],
+  ["handshake", { onInitialize: SILENCE }],
+  ["list", { onList: SILENCE }],
+] as const;
 
 /** A hub whose client has introduced itself, so that what shall be up is up. */
-async function begin(
-  ...made: Parameters<typeof setUpHubWithClock>
-): Promise<ReturnType<typeof setUpHubWithClock>> {
+async function begin(...made: Parameters<typeof setUpHubWithClock>) {
   const staged = setUpHubWithClock(...made);
   await initialize(staged.client);
   return staged;
 }
 
-/** The states that a server went through. */
-function pathOf(events: readonly HubEvent[], server: string): string {
-  const moves = events.filter((event) => event.kind === "state");
-  return moves
-    .filter((move) => move.server === server)
-    .map(({ to }) => to)
-    .join(" ");
+/** The same with one server, `a`, with these parts of its script and of its entry in the manifest. */
+async function beginOne(script: Partial<ScriptedServer> = {}, entry: Partial<StdioServer> = {}) {
+  const a = Object.assign(new ScriptedServer("x"), script);
+  const setup = await begin({ a }, { servers: { a: entry } });
+  const status = () => connectionStatusOf(setup.hub, "a");
+  return { ...setup, a, status, state: () => status().state };
 }
 
-describe("a server that many want at a time", () => {
+/** Servers with a tool each. */
+const scriptsOf = <Name extends string>(...names: Name[]) =>
+  Object.fromEntries(names.map((name) => [name, new ScriptedServer("x")])) as Record<
+    Name,
+    ScriptedServer
+  >;
+
+const startsOf = (scripts: Record<string, ScriptedServer>): number[] =>
+  Object.values(scripts).map(({ transportCount }) => transportCount);
+
+/** The states that a server went through. */
+const pathOf = (events: readonly HubEvent[], server: string): string =>
+  events
+    .flatMap((event) => (event.kind === "state" && event.server === server ? [event.to] : []))
+    .join(" ");
+
+const isLogged = (events: readonly HubEvent[], text: RegExp): boolean =>
+  events.some((event) => event.kind === "log" && text.test(event.text));
+
+describe("one server", () => {
   it("is opened once for twenty starts, reconnects and calls that come while it connects", async () => {
-    const a = new ScriptedServer("x");
     const latch = new Latch();
-    a.onOpen = latch.wait;
-    const { hub, client } = await begin({ a });
+    const { a, hub, client } = await beginOne({ onOpen: latch.wait });
     for (let i = 0; i < 20; i++) hub.start("a");
     for (let i = 0; i < 20; i++) hub.reconnect("a");
     const answers = Array.from({ length: 20 }, () => callTool(client, "a__x"));
@@ -80,10 +109,40 @@ describe("a server that many want at a time", () => {
     for (const { result } of await Promise.all(answers)) assert.ok(result);
     assert.equal(a.transportCount, 1);
   });
-});
 
-describe("a call whose sending throws when its server is ready", () => {
-  it("fails alone: others that waited are answered, and the server can be stopped, started and called", async () => {
+  for (const [what, act] of [
+    ["it is reconnected", (hub) => hub.reconnect("a")],
+    [
+      "it is stopped and started",
+      (hub) => {
+        void hub.stop("a");
+        hub.start("a");
+      },
+    ],
+    ["it is added as another", (hub) => hub.add(OTHER)],
+    ["it is removed and added again", (hub) => hub.remove("a") ?? hub.add(stdioSpecOf("a"))],
+  ] as const satisfies readonly (readonly [
+    string,
+    (hub: ReturnType<typeof setUpHub>["hub"]) => void,
+  ])[]) {
+    it(`is gone before the next one starts when ${what}`, async () => {
+      const latch = new Latch();
+      const { a, hub, status, events } = await beginOne({ onClose: latch.wait });
+      act(hub);
+      await turn();
+      assert.equal(a.transportCount, 1);
+      latch.open();
+      await turn();
+      const { state, attempt } = status();
+      assert.deepEqual([a.transportCount, a.maxOpenCount, state, attempt], [2, 1, "connected", 1]);
+      const path = pathOf(events, "a");
+      if (what === "it is reconnected") {
+        assert.equal(path, "connecting connected stopping connecting connected");
+      }
+    });
+  }
+
+  it("fails one call alone whose sending throws when it is ready, and can be stopped, started and called", async () => {
     const a = new ScriptedServer("x");
     const latch = new Latch();
     const connectScript = a.connect.bind(a);
@@ -103,27 +162,23 @@ describe("a call whose sending throws when its server is ready", () => {
     const { hub, client, events } = await begin({ a }, { servers: { a: { lazy: true } } });
     await listToolNames(client);
     a.onOpen = latch.wait;
-    const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
+    const answers = [callTool(client, "a__x"), callTool(client, "a__x")] as const;
     await turn();
     latch.open();
     const [first, second] = await Promise.all(answers);
-    assert.equal(first?.error?.data?.["code"], "internal");
-    assert.ok(second?.result);
-    assert.deepEqual(
-      [connectionStatusOf(hub, "a").state, connectionStatusOf(hub, "a").inFlight],
-      ["connected", 0],
-    );
-    assert.ok(events.some((event) => event.kind === "log" && /broken link/.test(event.text)));
+    assert.equal(codeOf(first), "internal");
+    assert.ok(second.result);
+    const { state, inFlight } = connectionStatusOf(hub, "a");
+    assert.deepEqual([state, inFlight], ["connected", 0]);
+    assert.ok(isLogged(events, /broken link/));
     await hub.stop("a");
     assert.equal(a.openCount, 0);
     hub.start("a");
     await turn();
     assert.ok((await callTool(client, "a__x")).result);
   });
-});
 
-describe("a server whose change of state throws", () => {
-  it("takes what it is told afterwards, and the log has the error", async () => {
+  it("takes what it is told after its change of state has thrown, and the log has the error", async () => {
     const a = new ScriptedServer("x");
     let isBroken = true;
     const random = (): number => {
@@ -137,35 +192,16 @@ describe("a server whose change of state throws", () => {
     hub.start("a");
     await hub.settled();
     assert.equal(connectionStatusOf(hub, "a").state, "connected");
-    assert.ok(events.some((event) => event.kind === "log" && /no chance/.test(event.text)));
+    assert.ok(isLogged(events, /no chance/));
     await hub.stop("a");
     assert.equal(a.openCount, 0);
   });
 });
 
 describe("a server that is stopped", () => {
-  it("is not started again before nothing of it is left", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub } = await begin({ a });
-    void hub.stop("a");
-    hub.start("a");
-    await turn();
-    assert.equal(a.transportCount, 1);
-    latch.open();
-    await turn();
-    assert.deepEqual(
-      [a.transportCount, a.maxOpenCount, connectionStatusOf(hub, "a").state],
-      [2, 1, "connected"],
-    );
-  });
-
   it("has been stopped only when nothing of it is left", async () => {
-    const a = new ScriptedServer("x");
     const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub } = await begin({ a });
+    const { a, hub } = await beginOne({ onClose: latch.wait });
     let isStopped = false;
     const stopped = hub.stop("a").then(() => (isStopped = true));
     await turn();
@@ -175,243 +211,130 @@ describe("a server that is stopped", () => {
     assert.equal(a.openCount, 0);
   });
 
-  for (const [step, hang] of [
-    ["made", (a: ScriptedServer): void => void (a.onMake = new Latch().wait)],
-    ["opened", (a: ScriptedServer): void => void (a.onOpen = new Latch().wait)],
-    ["greeted", (a: ScriptedServer): void => void (a.onInitialize = SILENCE)],
-    ["listed", (a: ScriptedServer): void => void (a.onList = SILENCE)],
-  ] as const) {
-    it(`while it is being ${step} is down at once, and nothing of it is left`, async () => {
-      const a = new ScriptedServer("x");
-      hang(a);
-      const { hub, clock, events } = await begin({ a });
-      assert.equal(connectionStatusOf(hub, "a").state, "connecting");
+  for (const [step, script] of HANGS) {
+    it(`at the step ${step} of an attempt is down at once, and nothing of it is left`, async () => {
+      const { a, hub, clock, events, state } = await beginOne(script);
+      assert.equal(state(), "connecting");
       await hub.stop("a");
       assert.equal(a.openCount, 0);
       await clock.advanceAsync(HOUR);
       assert.equal(pathOf(events, "a"), "connecting stopping disconnected");
-      assert.equal(a.transportCount, step === "made" ? 0 : 1);
+      assert.equal(a.transportCount, step === "resolve" ? 0 : 1);
     });
   }
 
-  it("shows no tools, and refuses calls until it is started", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a });
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    await hub.stop("a");
-    assert.deepEqual(await listToolNames(client), []);
-    const { error } = await callTool(client, "a__x");
-    assert.equal(error?.data?.["code"], "serverStopped");
-    assert.match(error?.message ?? "", /"a" is stopped/);
-    await clock.advanceAsync(HOUR);
-    assert.equal(a.transportCount, 1);
-    hub.start("a");
+  for (const verb of ["start", "reconnect"] as const) {
+    it(`shows no tools, refuses calls, and stays so for later clients, until it is told to ${verb}`, async () => {
+      const { a, hub, client, clock, connect, state } = await beginOne();
+      assert.deepEqual(await listToolNames(client), ["a__x"]);
+      await hub.stop("a");
+      assert.deepEqual(await listToolNames(client), []);
+      const answer = await callTool(client, "a__x");
+      assert.equal(codeOf(answer), "serverStopped");
+      assert.match(answer.error?.message ?? "", /"a" is stopped/);
+      await initialize(connect());
+      await hub.refresh("a");
+      await clock.advanceAsync(HOUR);
+      assert.deepEqual([a.transportCount, state()], [1, "disconnected"]);
+      hub[verb]("a");
+      await turn();
+      assert.deepEqual([serverStatusOf(hub, "a").goal, state()], ["up", "connected"]);
+      assert.deepEqual(await listToolNames(client), ["a__x"]);
+      assert.ok((await callTool(client, "a__x")).result);
+    });
+  }
+
+  it("fails the calls that it was to answer", async () => {
+    const { hub, client } = await beginOne({ onCall: SILENCE });
+    const answer = callTool(client, "a__x");
     await turn();
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(client, "a__x")).result);
-  });
-
-  it("stays so for clients that come later", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, connect } = await begin({ a });
     await hub.stop("a");
-    await initialize(connect());
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [1, "disconnected"]);
-  });
-
-  it("does not open when the time of its next attempt comes", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = () => REFUSAL;
-    const { hub, clock } = await begin({ a });
-    assert.equal(connectionStatusOf(hub, "a").state, "reconnecting");
-    await hub.stop("a");
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [1, "disconnected"]);
-  });
-
-  it("fails the calls that it was to answer or that wait for it, each with that reason", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    a.onCall = SILENCE;
-    const { hub, client } = await begin({ a, b }, { servers: { b: { lazy: true } } });
-    b.onInitialize = SILENCE;
-    const answers = [callTool(client, "a__x"), callTool(client, "b__y")];
-    await turn();
-    assert.equal(connectionStatusOf(hub, "b").state, "connecting");
-    await Promise.all([hub.stop("a"), hub.stop("b")]);
-    for (const answer of answers) {
-      assert.equal((await answer).error?.data?.["code"], "serverStopped");
-    }
+    assert.equal(codeOf(await answer), "serverStopped");
   });
 
   it("counts as settled although it was never tried", async () => {
-    const { hub, clock } = await begin(
-      { a: new ScriptedServer("x") },
-      { servers: { a: { lazy: true } } },
-    );
+    const { hub, clock, state } = await beginOne({}, { lazy: true });
     await clock.advanceAsync(0);
-    assert.equal(connectionStatusOf(hub, "a").state, "idle");
+    assert.equal(state(), "idle");
     await hub.stop("a");
     await hub.settled();
   });
 });
 
-describe("reconnecting a server", () => {
-  it("that is connected ends it first, and begins a new series of attempts", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub, events } = await begin({ a });
-    hub.reconnect("a");
-    await turn();
-    assert.equal(a.transportCount, 1);
-    latch.open();
-    await turn();
-    assert.deepEqual(
-      [a.transportCount, a.maxOpenCount, connectionStatusOf(hub, "a").attempt],
-      [2, 1, 1],
-    );
-    assert.equal(pathOf(events, "a"), "connecting connected stopping connecting connected");
-  });
+describe("an attempt that is given up", () => {
+  for (const [verb, rest] of [
+    ["stop", "disconnected"],
+    ["cancelAttempt", "idle"],
+    ["remove", undefined],
+  ] as const) {
+    for (const [tools, isKnown] of [
+      ["that is known", true],
+      ["of which nothing is known", false],
+    ] as const) {
+      it(`fails the calls of a server ${tools} that wait for it, and nothing of it is left: ${verb}`, async () => {
+        const { a, hub, client, clock } = await beginOne(
+          isKnown ? {} : { onInitialize: SILENCE },
+          isKnown ? { lazy: true } : {},
+        );
+        a.onInitialize = SILENCE;
+        const answer = callTool(client, "a__x");
+        await turn();
+        const starts = a.transportCount;
+        void hub[verb]("a");
+        assert.equal(codeOf(await answer), "serverStopped");
+        await clock.advanceAsync(HOUR);
+        const state = hub.status()[0]?.connections[0]?.state;
+        assert.deepEqual([a.transportCount, a.openCount, state], [starts, 0, rest]);
+      });
+    }
 
-  it("that somebody stopped starts it, and its tools are there again", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = await begin({ a });
-    await hub.stop("a");
-    hub.reconnect("a");
-    await turn();
-    assert.deepEqual(
-      [serverStatusOf(hub, "a").goal, connectionStatusOf(hub, "a").state],
-      ["up", "connected"],
-    );
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-  });
+    it(`is not made when its time comes: ${verb}`, async () => {
+      const { a, hub, clock, state } = await beginOne({ onInitialize: REFUSE });
+      assert.equal(state(), "reconnecting");
+      await hub[verb]("a");
+      await clock.advanceAsync(HOUR);
+      assert.deepEqual([a.transportCount, hub.status()[0]?.connections[0]?.state], [1, rest]);
+    });
+  }
 
-  it("that waits for its next attempt does not wait, and settles with that attempt", async () => {
-    const a = new ScriptedServer("x");
-    const { onInitialize } = a;
-    a.onInitialize = () => REFUSAL;
-    const { hub } = await begin({ a });
-    a.onInitialize = onInitialize;
-    hub.reconnect("a");
-    await hub.settled();
-    assert.equal(connectionStatusOf(hub, "a").state, "connected");
-  });
-
-  it("happens also to those that are just ending after they failed", async () => {
-    const a = new ScriptedServer("x");
-    const { onInitialize } = a;
-    const latch = new Latch();
-    Object.assign(a, { onInitialize: () => REFUSAL, onClose: latch.wait });
-    const { hub } = await begin({ a });
-    assert.equal(connectionStatusOf(hub, "a").state, "stopping");
-    a.onInitialize = onInitialize;
-    assert.deepEqual(hub.reconnectFailed(), ["a"]);
-    latch.open();
-    await turn();
-    assert.deepEqual([a.maxOpenCount, connectionStatusOf(hub, "a").state], [1, "connected"]);
-  });
-
-  it("happens to all that failed or wait, and to nobody else, if those that failed are meant", async () => {
-    const scripts = {
-      waits: new ScriptedServer("x"),
-      failed: new ScriptedServer("x"),
-      up: new ScriptedServer("x"),
-      stopped: new ScriptedServer("x"),
-      idle: new ScriptedServer("x"),
-    };
-    scripts.waits.onInitialize = () => REFUSAL;
-    scripts.failed.onInitialize = () => REFUSAL;
-    const servers = { failed: reconnect({ policy: "none" }), idle: { lazy: true } };
-    const { hub } = await begin(scripts, { servers });
-    await hub.stop("stopped");
-    const before = Object.values(scripts).map(({ transportCount: starts }) => starts);
-    assert.deepEqual(hub.reconnectFailed(), ["waits", "failed"]);
-    await turn();
-    const after = Object.values(scripts).map(({ transportCount: starts }) => starts);
-    assert.deepEqual(
-      after.map((starts, i) => starts - (before[i] ?? 0)),
-      [1, 1, 0, 0, 0],
-    );
-  });
-});
-
-describe("cancelling an attempt", () => {
-  it("that runs ends it, and the server rests until it is called", async () => {
-    const a = new ScriptedServer("x");
-    const { onInitialize } = a;
-    a.onInitialize = SILENCE;
-    const { hub, client, clock } = await begin({ a });
+  it("is made again for a call if it was cancelled", async () => {
+    const { a, hub, client, state } = await beginOne({ onInitialize: SILENCE });
     hub.cancelAttempt("a");
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual(
-      [a.transportCount, a.openCount, connectionStatusOf(hub, "a").state],
-      [1, 0, "idle"],
-    );
-    a.onInitialize = onInitialize;
+    await turn();
+    assert.equal(state(), "idle");
+    a.onInitialize = GREET;
     assert.ok((await callTool(client, "a__x")).result);
   });
 
-  it("that is still to come ends the wait for it", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = () => REFUSAL;
-    const { hub, clock } = await begin({ a });
-    hub.cancelAttempt("a");
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [1, "idle"]);
-  });
-
-  it("that calls wait for fails them", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = SILENCE;
-    const { hub, client } = await begin({ a });
-    const answer = callTool(client, "a__x");
-    await turn();
-    hub.cancelAttempt("a");
-    assert.equal((await answer).error?.data?.["code"], "serverStopped");
-  });
-
-  it("does nothing to a server that is connected, or down", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { hub } = await begin({ a, b });
+  it("is nothing that a server which is connected, or down, can be told", async () => {
+    const { hub } = await begin(scriptsOf("a", "b"));
     await hub.stop("b");
     hub.cancelAttempt("a");
     hub.cancelAttempt("b");
     await turn();
-    assert.equal(connectionStatusOf(hub, "a").state, "connected");
-    assert.equal(connectionStatusOf(hub, "b").state, "disconnected");
+    const states = ["a", "b"].map((name) => connectionStatusOf(hub, name).state);
+    assert.deepEqual(states, ["connected", "disconnected"]);
   });
-});
 
-describe("a late report of an attempt that was given up", () => {
+  const respondLate = ({ peers: [first] }: ScriptedServer): void => {
+    const id = first?.messages.find(isOf("initialize"))?.id;
+    first?.send({ jsonrpc: "2.0", id, error: { code: 1, message: "no" } });
+  };
   for (const [what, hang, report] of [
-    [
-      "that its link is made",
-      (a: ScriptedServer, latch: Latch): void => void (a.onMake = latch.wait),
-      (): void => {},
-    ],
-    [
-      "that its handshake is done",
-      (a: ScriptedServer): void => void (a.onInitialize = SILENCE),
-      ({ peers: [first] }: ScriptedServer): void => {
-        const id = first?.messages.find(({ method }) => method === "initialize")?.id;
-        first?.send({ jsonrpc: "2.0", id, error: { code: 1, message: "no" } });
-      },
-    ],
+    ["that its link is made", (latch: Latch) => ({ onMake: latch.wait }), () => {}],
+    ["that its handshake is done", () => ({ onInitialize: SILENCE }), respondLate],
     [
       "that it has ended",
-      (a: ScriptedServer): void => void (a.onInitialize = SILENCE),
-      ({ peers: [first] }: ScriptedServer): void => void first?.transport.close(),
+      () => ({ onInitialize: SILENCE }),
+      ({ peers: [first] }: ScriptedServer) => void first?.transport.close(),
     ],
   ] as const) {
-    it(`${what} changes nothing`, async () => {
-      const a = new ScriptedServer("x");
-      const { onInitialize } = a;
+    it(`changes nothing by a late report ${what}`, async () => {
       const latch = new Latch();
-      hang(a, latch);
-      const { hub, events, clock } = await begin({ a });
+      const { a, hub, events, clock, state } = await beginOne(hang(latch));
       hub.cancelAttempt("a");
       await turn();
-      Object.assign(a, { onMake: undefined, onOpen: undefined, onInitialize });
+      Object.assign(a, { onMake: undefined, onInitialize: GREET });
       hub.start("a");
       await turn();
       const before = pathOf(events, "a");
@@ -419,32 +342,54 @@ describe("a late report of an attempt that was given up", () => {
       report(a);
       await clock.advanceAsync(1000);
       assert.equal(pathOf(events, "a"), before);
-      assert.deepEqual(
-        [a.openCount, a.maxOpenCount, connectionStatusOf(hub, "a").state],
-        [1, 1, "connected"],
-      );
+      assert.deepEqual([a.openCount, a.maxOpenCount, state()], [1, 1, "connected"]);
     });
   }
 });
 
+describe("reconnecting a server", () => {
+  it("that waits for its next attempt does not wait, and settles with that attempt", async () => {
+    const { a, hub, state } = await beginOne({ onInitialize: REFUSE });
+    a.onInitialize = GREET;
+    hub.reconnect("a");
+    await hub.settled();
+    assert.equal(state(), "connected");
+  });
+
+  it("happens also to those that are just ending after they failed", async () => {
+    const latch = new Latch();
+    const { a, hub, state } = await beginOne({ onInitialize: REFUSE, onClose: latch.wait });
+    assert.equal(state(), "stopping");
+    a.onInitialize = GREET;
+    assert.deepEqual(hub.reconnectFailed(), ["a"]);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.maxOpenCount, state()], [1, "connected"]);
+  });
+
+  it("happens to all that failed or wait, and to nobody else, if those that failed are meant", async () => {
+    const scripts = scriptsOf("waits", "failed", "up", "stopped", "idle");
+    scripts.waits.onInitialize = scripts.failed.onInitialize = REFUSE;
+    const { hub } = await begin(scripts, { servers: { failed: ONCE, idle: { lazy: true } } });
+    await hub.stop("stopped");
+    const before = startsOf(scripts);
+    assert.deepEqual(hub.reconnectFailed(), ["waits", "failed"]);
+    await turn();
+    const added = startsOf(scripts).map((starts, i) => starts - (before[i] ?? 0));
+    assert.deepEqual(added, [1, 1, 0, 0, 0]);
+  });
+});
+
 describe("connectTimeout", () => {
-  for (const [step, hang] of [
-    ["resolve", (a: ScriptedServer): void => void (a.onMake = new Latch().wait)],
-    ["spawn", (a: ScriptedServer): void => void (a.onOpen = new Latch().wait)],
-    ["handshake", (a: ScriptedServer): void => void (a.onInitialize = SILENCE)],
-    ["list", (a: ScriptedServer): void => void (a.onList = SILENCE)],
-  ] as const) {
+  for (const [step, script] of HANGS) {
     it(`ends an attempt that hangs at the step ${step}, and says so`, async () => {
-      const a = new ScriptedServer("x");
-      hang(a);
-      const servers = { a: { connectTimeout: 700, ...reconnect({ policy: "none" }) } };
-      const { hub, clock } = await begin({ a }, { servers });
+      const { a, clock, status } = await beginOne(script, { connectTimeout: 700, ...ONCE });
       await clock.advanceAsync(699);
-      assert.equal(connectionStatusOf(hub, "a").state, "connecting");
+      assert.equal(status().state, "connecting");
       await clock.advanceAsync(1);
-      const { state, cause } = connectionStatusOf(hub, "a");
+      const { state, cause } = status();
       assert.deepEqual([state, cause?.code, cause?.step], ["failed", "connectTimeout", step]);
-      assert.match(cause?.message ?? "", /within 700 ms/);
+      assert.match(cause?.message ?? "", /700 ms/);
       assert.equal(a.openCount, 0);
     });
   }
@@ -452,7 +397,6 @@ describe("connectTimeout", () => {
 
 describe("a server that the manifest gives no connectTimeout", () => {
   const LATE = { connectTimeout: 30_000, startLimit: 300_000 };
-  const codeOf = ({ error }: Json): unknown => error?.data?.["code"];
 
   /** A hub with a server that opens when the latch does, and one that is there at once. */
   async function beginSlow(more: Partial<StdioServer> = {}) {
@@ -460,56 +404,38 @@ describe("a server that the manifest gives no connectTimeout", () => {
     const latch = new Latch();
     slow.onOpen = latch.wait;
     const servers = { slow: { ...LATE, ...more }, quick: LATE };
-    const made = setUpHubWithClock({ slow, quick }, { servers, hub: { listWait: 600_000 } });
-    await initialize(made.client);
-    return { ...made, slow, latch };
+    const made = await begin({ slow, quick }, { servers, hub: { listWait: 600_000 } });
+    return { ...made, slow, latch, status: () => connectionStatusOf(made.hub, "slow") };
   }
 
-  it("is not waited for by lists once connectTimeout is over, and joins them when it is ready, as the same process", async () => {
-    const { client, clock, hub, slow, latch } = await beginSlow();
+  it("is not waited for by lists and calls once connectTimeout is over, and joins when it is ready, as the same process", async () => {
+    const { client, clock, slow, latch, status } = await beginSlow();
     let names: readonly string[] | undefined;
     void listToolNames(client).then((listed) => (names = listed));
+    const waiting = callTool(client, "slow__x");
     await clock.advanceAsync(29_999);
     assert.equal(names, undefined);
     await clock.advanceAsync(1);
     assert.deepEqual(names, ["quick__y"]);
-    await clock.advanceAsync(15_000);
-    assert.deepEqual(
-      [connectionStatusOf(hub, "slow").state, connectionStatusOf(hub, "slow").late],
-      ["connecting", 45_000],
-    );
-    latch.open();
-    await clock.advanceAsync(1000);
-    assert.ok(client.messages.some(({ method }) => method === "notifications/tools/list_changed"));
-    assert.deepEqual(await listToolNames(client), ["quick__y", "slow__x"]);
-    assert.ok((await callTool(client, "slow__x")).result);
-    assert.deepEqual(
-      [slow.transportCount, slow.maxOpenCount, connectionStatusOf(hub, "slow").late],
-      [1, 1, undefined],
-    );
-  });
-
-  it("fails a call that waits for it once connectTimeout is over, and one that comes later at once", async () => {
-    const { client, clock, hub, latch, slow } = await beginSlow();
-    const waiting = callTool(client, "slow__x");
-    await clock.advanceAsync(30_000);
     assert.equal(codeOf(await waiting), "connectTimeout");
     await clock.advanceAsync(15_000);
     const later = await callTool(client, "slow__x");
     assert.equal(codeOf(later), "connectTimeout");
     assert.match(later.error?.message ?? "", /45 seconds/);
-    assert.equal(connectionStatusOf(hub, "slow").state, "connecting");
+    assert.deepEqual([status().state, status().late], ["connecting", 45_000]);
     latch.open();
-    await turn();
+    await clock.advanceAsync(1000);
+    assert.ok(client.messages.some(isOf("notifications/tools/list_changed")));
+    assert.deepEqual(await listToolNames(client), ["quick__y", "slow__x"]);
     assert.ok((await callTool(client, "slow__x")).result);
-    assert.equal(slow.transportCount, 1);
+    assert.deepEqual([slow.transportCount, slow.maxOpenCount, status().late], [1, 1, undefined]);
   });
 
   it("fails a call of a tool that is known from before, too, while it is late", async () => {
     const { client, clock, hub, latch, slow } = await beginSlow();
     latch.open();
     await turn();
-    slow.onOpen = new Latch().wait;
+    slow.onOpen = HANG;
     hub.reconnect("slow");
     const waiting = callTool(client, "slow__x");
     await clock.advanceAsync(30_000);
@@ -519,28 +445,25 @@ describe("a server that the manifest gives no connectTimeout", () => {
   });
 
   it("keeps what a call has started, although the call did not wait for it", async () => {
-    const { client, clock, hub, latch } = await beginSlow({ lazy: true });
+    const { client, clock, latch, status } = await beginSlow({ lazy: true });
     await clock.advanceAsync(30_000);
     assert.equal(codeOf(await callTool(client, "slow__x")), "connectTimeout");
     latch.open();
     await clock.advanceAsync(60_000);
-    assert.equal(connectionStatusOf(hub, "slow").state, "connected");
+    assert.equal(status().state, "connected");
   });
 
   it("is ended after startLimit as after any other failure, and tried again", async () => {
-    const { clock, hub, slow } = await beginSlow();
+    const { clock, slow, status } = await beginSlow();
     await clock.advanceAsync(299_999);
-    assert.deepEqual(
-      [slow.transportCount, connectionStatusOf(hub, "slow").state],
-      [1, "connecting"],
-    );
+    assert.deepEqual([slow.transportCount, status().state], [1, "connecting"]);
     await clock.advanceAsync(1);
-    const { state, cause, late } = connectionStatusOf(hub, "slow");
+    const { state, cause, late } = status();
     assert.deepEqual([state, cause?.code, late], ["reconnecting", "connectTimeout", undefined]);
-    assert.match(cause?.message ?? "", /within 5 min/);
+    assert.match(cause?.message ?? "", /5 min/);
     await clock.advanceAsync(2000);
     assert.deepEqual(
-      [slow.transportCount, slow.maxOpenCount, connectionStatusOf(hub, "slow").state],
+      [slow.transportCount, slow.maxOpenCount, status().state],
       [2, 0, "connecting"],
     );
   });
@@ -564,103 +487,87 @@ describe("a server that the manifest gives no connectTimeout", () => {
   });
 
   it("does not keep others from starting, can be stopped, and leaves nothing behind", async () => {
-    const scripts = Object.fromEntries(
-      ["a", "b", "c"].map((name) => [name, new ScriptedServer("x")]),
-    );
+    const scripts = scriptsOf("a", "b", "c");
+    scripts.a.onInitialize = scripts.b.onInitialize = SILENCE;
     const servers = { a: LATE, b: LATE, c: LATE };
-    for (const script of [scripts["a"], scripts["b"]])
-      if (script !== undefined) script.onInitialize = SILENCE;
-    const { hub, client, clock } = setUpHubWithClock(scripts, {
-      servers,
-      hub: { parallelStarts: 1 },
-    });
-    await initialize(client);
+    const { hub, clock } = await begin(scripts, { servers, hub: { parallelStarts: 1 } });
     await clock.advanceAsync(60_000);
-    assert.deepEqual(
-      ["a", "b", "c"].map((name) => connectionStatusOf(hub, name).state),
-      ["connecting", "connecting", "connected"],
-    );
+    const states = ["a", "b", "c"].map((name) => connectionStatusOf(hub, name).state);
+    assert.deepEqual(states, ["connecting", "connecting", "connected"]);
     await hub.stop("a");
     assert.deepEqual(
-      [scripts["a"]?.openCount, connectionStatusOf(hub, "a").state],
+      [scripts.a.openCount, connectionStatusOf(hub, "a").state],
       [0, "disconnected"],
     );
     await hub.close();
-    assert.equal(scripts["b"]?.openCount, 0);
+    assert.equal(scripts.b.openCount, 0);
   });
 });
 
 describe("a server that cannot be started", () => {
-  /** When it was tried, in ms. */
-  async function trials(policy: Partial<Reconnect>, length: number): Promise<readonly number[]> {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = setUpHubWithClock({ a }, { servers: { a: reconnect(policy) } });
-    const times: number[] = [];
-    a.onInitialize = () => {
-      times.push(clock.now());
-      return REFUSAL;
-    };
-    await initialize(client);
-    await clock.advanceAsync(length);
-    await hub.close();
-    return times;
+  for (const [what, policy, code, times] of [
+    [
+      "ever later up to max under the policy exponential",
+      { base: 500, max: 3000, maxAttempts: 6 },
+      "connectionLost",
+      [0, 500, 1500, 3500, 6500, 9500],
+    ],
+    [
+      "at once under the policy immediate, maxAttempts times in all",
+      { policy: "immediate", maxAttempts: 4 },
+      "connectionLost",
+      [0, 0, 0, 0],
+    ],
+    ["maxAttempts times by default", { maxAttempts: 3 }, "connectionLost", [0, 1000, 3000]],
+    ["once under the policy none", { policy: "none" }, "connectionLost", [0]],
+    ["once if nothing can cure it", {}, "commandNotFound", [0]],
+  ] as const satisfies readonly (readonly [
+    string,
+    Partial<Reconnect>,
+    HubError["code"],
+    readonly number[],
+  ])[]) {
+    it(`is tried ${what}`, async () => {
+      const a = new ScriptedServer("x");
+      const { hub, client, clock } = setUpHubWithClock(
+        { a },
+        { servers: { a: reconnect(policy) } },
+      );
+      const tried: number[] = [];
+      a.onOpen = () => {
+        tried.push(clock.now());
+        return Promise.reject(new HubError(code, "out of order"));
+      };
+      await initialize(client);
+      await clock.advanceAsync(HOUR);
+      assert.deepEqual(tried, times);
+      const { state, cause } = connectionStatusOf(hub, "a");
+      assert.deepEqual([state, cause?.code], ["failed", code]);
+    });
   }
 
-  it("is tried again under the policy exponential, ever later up to max", async () => {
-    const times = await trials({ base: 500, max: 3000 }, 10_000);
-    assert.deepEqual(times, [0, 500, 1500, 3500, 6500, 9500]);
-  });
-
-  it("is tried again at once under the policy immediate, so many times in all", async () => {
-    assert.deepEqual(await trials({ policy: "immediate", maxAttempts: 4 }, HOUR), [0, 0, 0, 0]);
-  });
-
-  it("is tried no more than maxAttempts times under the policy exponential", async () => {
-    assert.deepEqual(await trials({ maxAttempts: 3 }, HOUR), [0, 1000, 3000]);
-  });
-
-  it("is tried once under the policy none", async () => {
-    assert.deepEqual(await trials({ policy: "none" }, HOUR), [0]);
-  });
-
-  it("is tried once if nothing can cure it", async () => {
-    const a = new ScriptedServer("x");
-    const text = 'Command "none" was not found.';
-    a.onOpen = () => Promise.reject(new HubError("commandNotFound", text));
-    const { hub, clock } = await begin({ a });
-    await clock.advanceAsync(HOUR);
-    const { state, cause } = connectionStatusOf(hub, "a");
-    assert.deepEqual([a.transportCount, state, cause?.code], [1, "failed", "commandNotFound"]);
-  });
-
   it("tells in its status what went wrong, which attempt it was, and when the next is due", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = () => REFUSAL;
-    const { hub, clock } = await begin({ a });
+    const { clock, status } = await beginOne({ onInitialize: REFUSE });
     await clock.advanceAsync(1500);
-    const { state, attempt, cause, retryAt } = connectionStatusOf(hub, "a");
+    const { state, attempt, cause, retryAt } = status();
     assert.deepEqual([state, attempt, cause?.step], ["reconnecting", 2, "handshake"]);
     assert.match(cause?.message ?? "", /out of order/);
     assert.ok(Math.abs((retryAt ?? 0) - (Date.now() + 1500)) < 1000);
   });
 
   it("for good shows no tools until it is connected again, but a call of one still tries it", async () => {
-    const a = new ScriptedServer("x");
-    const { onInitialize } = a;
-    const servers = { a: reconnect({ policy: "none" }) };
-    const { hub, client } = await begin({ a }, { servers });
-    a.onInitialize = () => REFUSAL;
+    const { a, client, state } = await beginOne({}, ONCE);
+    a.onInitialize = REFUSE;
     a.disconnect();
     await turn();
-    assert.equal(connectionStatusOf(hub, "a").state, "failed");
+    assert.equal(state(), "failed");
     assert.deepEqual(await listToolNames(client), []);
-    const { error } = await callTool(client, "a__x");
-    assert.match(error?.message ?? "", /out of order/);
+    assert.match((await callTool(client, "a__x")).error?.message ?? "", /out of order/);
     const latch = new Latch();
-    Object.assign(a, { onInitialize, onOpen: latch.wait });
+    Object.assign(a, { onInitialize: GREET, onOpen: latch.wait });
     const answer = callTool(client, "a__x");
     await turn();
-    assert.equal(connectionStatusOf(hub, "a").state, "connecting");
+    assert.equal(state(), "connecting");
     assert.deepEqual(await listToolNames(client), []);
     latch.open();
     assert.ok((await answer).result);
@@ -670,15 +577,14 @@ describe("a server that cannot be started", () => {
 
 describe("a server that dies", () => {
   it("is started again, its tools stay listed meanwhile, and nobody is told of a change", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a });
+    const { a, client, clock, state } = await beginOne();
     await listToolNames(client);
     a.disconnect();
     await turn();
-    assert.equal(connectionStatusOf(hub, "a").state, "reconnecting");
+    assert.equal(state(), "reconnecting");
     assert.deepEqual(await listToolNames(client), ["a__x"]);
     await clock.advanceAsync(1000);
-    assert.deepEqual([a.transportCount, connectionStatusOf(hub, "a").state], [2, "connected"]);
+    assert.deepEqual([a.transportCount, state()], [2, "connected"]);
     await clock.advanceAsync(HOUR);
     assert.equal(client.messages.filter(({ method }) => method !== undefined).length, 0);
   });
@@ -701,27 +607,25 @@ describe("a server that dies", () => {
   });
 
   it("after it was connected for 30 s begins a new series of attempts", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, clock } = await begin({ a });
+    const { a, clock, state } = await beginOne();
     for (const delay of [1000, 2000]) {
       a.disconnect();
       await turn();
       await clock.advanceAsync(delay);
-      assert.equal(connectionStatusOf(hub, "a").state, "connected");
+      assert.equal(state(), "connected");
     }
     await clock.advanceAsync(30_000);
     a.disconnect();
     await clock.advanceAsync(999);
-    assert.equal(connectionStatusOf(hub, "a").state, "reconnecting");
+    assert.equal(state(), "reconnecting");
     await clock.advanceAsync(1);
-    assert.equal(connectionStatusOf(hub, "a").state, "connected");
+    assert.equal(state(), "connected");
   });
 });
 
 describe("a call", () => {
   it("cuts the wait for the next attempt short, and all that come share that attempt", async () => {
-    const a = new ScriptedServer("x");
-    const { client, clock } = await begin({ a });
+    const { a, client, clock } = await beginOne();
     a.disconnect();
     await turn();
     const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
@@ -730,9 +634,8 @@ describe("a call", () => {
   });
 
   it("gets the cause if the one attempt that it leads to fails", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = await begin({ a });
-    a.onInitialize = () => REFUSAL;
+    const { a, client } = await beginOne();
+    a.onInitialize = REFUSE;
     a.disconnect();
     await turn();
     const { error } = await callTool(client, "a__x");
@@ -742,9 +645,10 @@ describe("a call", () => {
   });
 
   it("of a server that hangs ends at its own deadline, and the attempt goes on", async () => {
-    const a = new ScriptedServer("x");
-    const servers = { a: { callTimeout: 500, connectTimeout: 5000 } };
-    const { hub, client, clock } = await begin({ a }, { servers });
+    const { a, client, clock, state } = await beginOne(
+      {},
+      { callTimeout: 500, connectTimeout: 5000 },
+    );
     a.onInitialize = SILENCE;
     a.disconnect();
     await turn();
@@ -752,13 +656,12 @@ describe("a call", () => {
     await clock.advanceAsync(500);
     const { result } = await answer;
     assert.equal(result?.["isError"], true);
-    assert.match(JSON.stringify(result), /was not ready within 0\.5 seconds/);
-    assert.equal(connectionStatusOf(hub, "a").state, "connecting");
+    assert.match(JSON.stringify(result), /0\.5 seconds/);
+    assert.equal(state(), "connecting");
   });
 
   it("that was given up while it waited is not sent when its server comes", async () => {
-    const a = new ScriptedServer("x");
-    const { client, clock } = await begin({ a }, { servers: { a: { callTimeout: 500 } } });
+    const { a, client, clock } = await beginOne({}, { callTimeout: 500 });
     const latch = new Latch();
     a.onOpen = latch.wait;
     a.disconnect();
@@ -770,56 +673,55 @@ describe("a call", () => {
     await clock.advanceAsync(5000);
     assert.equal(a.messagesOf("tools/call").length, 0);
   });
+
+  it("that is cancelled by its number is answered, told to its server, and no other is", async () => {
+    const { a, hub, client } = await beginOne({ ...TWO_TOOLS, onCall: SILENCE });
+    const answer = callTool(client, "a__x");
+    client.send(callRequest("other", "a__y"));
+    await turn();
+    const running = hub.snapshot().calls;
+    const calls = running.map(({ server, tool }) => `${server} ${tool}`);
+    assert.deepEqual(calls, ["a x", "a y"]);
+    assert.equal(hub.cancelCall(running[0]?.call ?? 0), true);
+    assert.equal(codeOf(await answer), "cancelled");
+    await turn();
+    const [reported, ...more] = a.messagesOf("notifications/cancelled");
+    assert.equal(reported?.params?.["requestId"], a.messagesOf("tools/call")[0]?.id);
+    assert.equal(more.length, 0);
+    assert.equal(client.messages.filter(isResponseTo("other")).length, 0);
+    assert.equal(hub.snapshot().calls.length, 1);
+    assert.equal(hub.cancelCall(7777), false);
+  });
 });
 
 describe("adding a server", () => {
   it("starts it, and its tools are announced and listed", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { hub, client, clock } = await begin({ a, b });
+    const { hub, client, clock } = await begin(scriptsOf("a", "b"));
     hub.remove("b");
     await clock.advanceAsync(100);
     assert.deepEqual(await listToolNames(client), ["a__x"]);
     hub.add(stdioSpecOf("b"));
     await clock.advanceAsync(100);
     assert.ok(client.messages.some(({ method }) => method?.endsWith("list_changed")));
-    assert.deepEqual(await listToolNames(client), ["a__x", "b__y"]);
+    assert.deepEqual(await listToolNames(client), ["a__x", "b__x"]);
   });
 
   it("that is there already, as it is, changes nothing", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, events } = await begin({ a });
+    const { a, hub, events } = await beginOne();
     const before = events.length;
     hub.add(stdioSpecOf("a"));
     await turn();
     assert.deepEqual([a.transportCount, events.length], [1, before]);
   });
 
-  it("that is there already, but otherwise, replaces it: the old one is gone before the new one starts", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub } = await begin({ a });
-    hub.add(stdioSpecOf("a", { args: ["other"] }));
-    await turn();
-    assert.equal(a.transportCount, 1);
-    latch.open();
-    await turn();
-    assert.deepEqual(
-      [a.transportCount, a.maxOpenCount, connectionStatusOf(hub, "a").state],
-      [2, 1, "connected"],
-    );
-  });
-
   it("that is from now on one for each client goes on with the calls that wait for it", async () => {
-    const a = new ScriptedServer("x");
-    const greet = a.onInitialize;
-    const { hub, client } = await begin({ a });
+    const { a, hub, client } = await beginOne();
     a.onInitialize = SILENCE;
     a.disconnect();
     await turn();
     const answer = callTool(client, "a__x");
     await turn();
-    a.onInitialize = greet;
+    a.onInitialize = GREET;
     hub.add(stdioSpecOf("a", { isolation: "perClient" }));
     assert.ok((await answer).result);
     assert.equal(a.maxOpenCount, 1);
@@ -828,101 +730,52 @@ describe("adding a server", () => {
 
 describe("removing a server", () => {
   it("ends it, takes its tools away, and forgets it", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { hub, client } = await begin({ a, b });
+    const scripts = scriptsOf("a", "b");
+    const { hub, client } = await begin(scripts);
     hub.remove("a");
     await turn();
-    assert.equal(a.openCount, 0);
-    assert.deepEqual(await listToolNames(client), ["b__y"]);
-    assert.deepEqual(
-      hub.status().map(({ server }) => server),
-      ["b"],
-    );
-    assert.equal((await callTool(client, "a__x")).error?.data?.["code"], "unknownTool");
-  });
-
-  it("that is connecting fails the calls that wait for it, and leaves nothing of it", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = SILENCE;
-    const { hub, client, clock } = await begin({ a });
-    const answer = callTool(client, "a__x");
-    await turn();
-    hub.remove("a");
-    assert.equal((await answer).error?.data?.["code"], "serverStopped");
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.openCount, a.transportCount], [0, 1]);
-  });
-
-  it("and adding it again starts the new one only when nothing of the old is left", async () => {
-    const a = new ScriptedServer("x");
-    const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub } = await begin({ a });
-    hub.remove("a");
-    hub.add(stdioSpecOf("a"));
-    await turn();
-    assert.equal(a.transportCount, 1);
-    latch.open();
-    await turn();
-    assert.deepEqual(
-      [a.transportCount, a.maxOpenCount, connectionStatusOf(hub, "a").state],
-      [2, 1, "connected"],
-    );
+    assert.equal(scripts.a.openCount, 0);
+    assert.deepEqual(await listToolNames(client), ["b__x"]);
+    const servers = hub.status().map(({ server }) => server);
+    assert.deepEqual(servers, ["b"]);
+    assert.equal(codeOf(await callTool(client, "a__x")), "unknownTool");
   });
 });
 
 describe("starting all", () => {
+  const servers = { lazy: { lazy: true }, off: { enabled: false } };
+
   it("starts those that only a call would start, and not those that shall be down", async () => {
-    const scripts = {
-      a: new ScriptedServer(),
-      lazy: new ScriptedServer(),
-      off: new ScriptedServer(),
-      stopped: new ScriptedServer(),
-    };
-    const servers = { lazy: { lazy: true }, off: { enabled: false } };
+    const scripts = scriptsOf("a", "lazy", "off", "stopped");
     const { hub } = setUpHubWithClock(scripts, { servers });
     await hub.stop("stopped");
     hub.startAll();
     await turn();
-    const starts = Object.values(scripts).map((script) => script.transportCount);
-    assert.deepEqual(starts, [1, 1, 0, 0]);
+    assert.deepEqual(startsOf(scripts), [1, 1, 0, 0]);
   });
 
   it("and settling tells who is connected, and who failed and why", async () => {
-    const scripts = {
-      a: new ScriptedServer(),
-      broken: new ScriptedServer(),
-      lazy: new ScriptedServer(),
-      off: new ScriptedServer(),
-    };
-    scripts.broken.onInitialize = () => REFUSAL;
-    const servers = { lazy: { lazy: true }, off: { enabled: false } };
+    const scripts = scriptsOf("a", "broken", "lazy", "off");
+    scripts.broken.onInitialize = REFUSE;
     const { hub } = setUpHubWithClock(scripts, { servers });
     const { connected, failed } = await hub.startAllAndSettle();
     assert.deepEqual(connected, ["a", "lazy"]);
-    assert.deepEqual(
-      failed.map(({ server }) => server),
-      ["broken"],
-    );
+    assert.equal(failed.map(({ server }) => server).join(), "broken");
     assert.match(failed[0]?.cause.message ?? "", /out of order/);
   });
 
   it("and settling waits for the attempt of a server that has failed before", async () => {
-    const a = new ScriptedServer();
-    const { onInitialize } = a;
-    a.onInitialize = () => REFUSAL;
-    const { hub } = setUpHubWithClock({ a }, { servers: { a: reconnect({ policy: "none" }) } });
+    const { a, hub } = await beginOne({ onInitialize: REFUSE }, ONCE);
     assert.deepEqual((await hub.startAllAndSettle()).connected, []);
-    a.onInitialize = onInitialize;
+    a.onInitialize = GREET;
     assert.deepEqual((await hub.startAllAndSettle()).connected, ["a"]);
   });
 
   it("and settling ends although two servers never come up and are tried again at once", async () => {
-    const [a, b] = [new ScriptedServer(), new ScriptedServer()];
+    const { a, b } = scriptsOf("a", "b");
     const latch = new Latch();
-    a.onInitialize = () => REFUSAL;
+    a.onInitialize = b.onInitialize = REFUSE;
     b.onOpen = latch.wait;
-    b.onInitialize = () => REFUSAL;
     const { hub, clock } = setUpHubWithClock({ a, b });
     const settled = hub.startAllAndSettle();
     await clock.advanceAsync(100_000);
@@ -932,17 +785,16 @@ describe("starting all", () => {
 
   it("and settling looks at all connections of a server, as what runs for it does", async () => {
     const a = new ScriptedServer("x");
-    const { onInitialize } = a;
     const isPlain = ({ params }: Json): boolean =>
       !("sampling" in (params?.["capabilities"] as object));
-    a.onInitialize = (message, text) => (isPlain(message) ? REFUSAL : onInitialize(message, text));
+    a.onInitialize = (message, text) => (isPlain(message) ? REFUSAL : GREET(message, text));
     const connectScript = a.connect.bind(a);
     a.connect = () => {
       const pid = a.transportCount + 1;
       const vitals = { pid, processes: 2, memory: 1000, entries: [] };
       return Object.assign(connectScript(), { vitals: () => Promise.resolve(vitals) });
     };
-    const { hub, connect } = await begin({ a }, { servers: { a: reconnect({ policy: "none" }) } });
+    const { hub, connect } = await begin({ a }, { servers: { a: ONCE } });
     assert.equal(await hub.inspect("a"), undefined);
     await initialize(connect(), { sampling: {} });
     const states = (): string[] => serverStatusOf(hub, "a").connections.map(({ state }) => state);
@@ -950,7 +802,7 @@ describe("starting all", () => {
     assert.equal((await hub.inspect("a"))?.pid, 2);
     const { connected, failed } = await hub.startAllAndSettle();
     assert.deepEqual([connected, failed], [["a"], []]);
-    a.onInitialize = onInitialize;
+    a.onInitialize = GREET;
     await hub.startAllAndSettle();
     assert.deepEqual(states(), ["connected", "connected"]);
     const vitals = await hub.inspect("a");
@@ -958,39 +810,30 @@ describe("starting all", () => {
   });
 
   it("keeps a lazy server up that was only to be listed", async () => {
-    const lazy = new ScriptedServer("x");
     const latch = new Latch();
-    lazy.onOpen = latch.wait;
-    const { hub } = await begin({ lazy }, { servers: { lazy: { lazy: true } } });
+    const { a, hub } = await beginOne({ onOpen: latch.wait }, { lazy: true });
     const settled = hub.startAllAndSettle();
     latch.open();
-    assert.deepEqual((await settled).connected, ["lazy"]);
-    assert.equal(lazy.transportCount, 1);
+    assert.deepEqual((await settled).connected, ["a"]);
+    assert.equal(a.transportCount, 1);
   });
 });
 
 describe("starting one server", () => {
-  it("starts it although no client has come", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { hub } = setUpHubWithClock({ a, b });
+  it("starts it alone although no client has come, and the first client's coming makes no second", async () => {
+    const scripts = scriptsOf("a", "b");
+    const { hub, client } = setUpHubWithClock(scripts);
     hub.start("a");
     await turn();
-    assert.deepEqual([a.transportCount, b.transportCount], [1, 0]);
+    assert.deepEqual(startsOf(scripts), [1, 0]);
     assert.equal(connectionStatusOf(hub, "a").state, "connected");
-  });
-
-  it("and the first client's coming do not make two of it", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = setUpHubWithClock({ a });
-    hub.start("a");
     await initialize(client);
-    assert.equal(a.transportCount, 1);
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
+    assert.deepEqual(startsOf(scripts), [1, 1]);
+    assert.deepEqual(await listToolNames(client), ["a__x", "b__x"]);
   });
 
   it("that is not enabled in the manifest brings it up all the same", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = await begin({ a }, { servers: { a: { enabled: false } } });
+    const { a, hub, client } = await beginOne({}, { enabled: false });
     assert.equal(a.transportCount, 0);
     hub.start("a");
     await turn();
@@ -999,17 +842,14 @@ describe("starting one server", () => {
 });
 
 describe("a verb about a server that there is not", () => {
-  for (const verb of ["start", "reconnect", "cancelAttempt"] as const) {
-    it(`is refused: ${verb}`, () => {
-      assert.throws(() => setUpHubWithClock({}).hub[verb]("none"), { code: "usage" });
-    });
-  }
-  for (const verb of ["stop", "refresh", "inspect"] as const) {
+  const verbs = ["start", "reconnect", "cancelAttempt", "stop", "refresh", "inspect"] as const;
+  for (const verb of verbs) {
     it(`is refused: ${verb}`, async () => {
-      const rejects = async (): Promise<unknown> => setUpHubWithClock({}).hub[verb]("none");
-      await assert.rejects(rejects, { code: "usage" });
+      const act = async (): Promise<unknown> => setUpHubWithClock({}).hub[verb]("none");
+      await assert.rejects(act, { code: "usage" });
     });
   }
+
   it("means nothing if that is to remove it", () => {
     setUpHubWithClock({}).hub.remove("none");
   });
@@ -1017,97 +857,51 @@ describe("a verb about a server that there is not", () => {
 
 describe("stopping all", () => {
   it("leaves nothing of any server, and none comes back until it is started", async () => {
-    const scripts = {
-      a: new ScriptedServer("x"),
-      b: new ScriptedServer("y"),
-      c: new ScriptedServer("z"),
-    };
+    const scripts = scriptsOf("a", "b", "c");
     scripts.b.onInitialize = SILENCE;
-    scripts.c.onInitialize = () => REFUSAL;
+    scripts.c.onInitialize = REFUSE;
     const { hub, client, clock } = await begin(scripts);
     await hub.stopAll();
-    const starts = (): number[] => Object.values(scripts).map((script) => script.transportCount);
-    assert.deepEqual(starts(), [1, 1, 1]);
+    assert.deepEqual(startsOf(scripts), [1, 1, 1]);
     await callTool(client, "a__x");
     hub.startAll();
     hub.add(stdioSpecOf("b", { args: ["other"] }));
     await clock.advanceAsync(HOUR);
-    assert.deepEqual(starts(), [1, 1, 1]);
+    assert.deepEqual(startsOf(scripts), [1, 1, 1]);
     hub.start("a");
     await turn();
-    assert.deepEqual(starts(), [2, 1, 1]);
-  });
-});
-
-describe("cancelling a call by its number", () => {
-  it("answers its client, tells its server, and leaves other calls alone", async () => {
-    const a = new ScriptedServer("x", "y");
-    a.onCall = SILENCE;
-    const { hub, client } = await begin({ a });
-    const answer = callTool(client, "a__x");
-    client.send({ jsonrpc: "2.0", id: "other", method: "tools/call", params: { name: "a__y" } });
-    await turn();
-    const running = hub.snapshot().calls;
-    assert.deepEqual(
-      running.map(({ server, tool }) => [server, tool]),
-      [
-        ["a", "x"],
-        ["a", "y"],
-      ],
-    );
-    assert.equal(hub.cancelCall(running[0]?.call ?? 0), true);
-    assert.equal((await answer).error?.data?.["code"], "cancelled");
-    await turn();
-    const [reported, ...more] = a.messagesOf("notifications/cancelled");
-    assert.equal(reported?.params?.["requestId"], a.messagesOf("tools/call")[0]?.id);
-    assert.equal(more.length, 0);
-    assert.equal(client.messages.filter(isResponseTo("other")).length, 0);
-    assert.equal(hub.snapshot().calls.length, 1);
-  });
-
-  it("says if there is no such call", () => {
-    assert.equal(setUpHubWithClock({}).hub.cancelCall(7), false);
+    assert.deepEqual(startsOf(scripts), [2, 1, 1]);
   });
 });
 
 describe("the status of a server", () => {
   it("counts its calls, in flight and over all its connections, and names the last tool", async () => {
-    const a = new ScriptedServer("x", "y");
-    const { hub, client, clock } = await begin({ a });
+    const { a, hub, client, clock, status } = await beginOne(TWO_TOOLS);
     await callTool(client, "a__x");
     await callTool(client, "a__y");
     a.onCall = SILENCE;
-    client.send({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "a__y" } });
+    client.send(callRequest(1, "a__y"));
     await turn();
-    const { calls, inFlight, lastTool } = connectionStatusOf(hub, "a");
-    assert.deepEqual([calls, inFlight, lastTool], [3, 1, "y"]);
+    assert.deepEqual([status().calls, status().inFlight, status().lastTool], [3, 1, "y"]);
     a.disconnect();
     await turn();
-    assert.deepEqual(
-      [connectionStatusOf(hub, "a").calls, connectionStatusOf(hub, "a").inFlight],
-      [3, 0],
-    );
+    assert.deepEqual([status().calls, status().inFlight], [3, 0]);
     await clock.advanceAsync(1000);
-    assert.equal(connectionStatusOf(hub, "a").lastTool, "y");
+    assert.equal(status().lastTool, "y");
     hub.reconnect("a");
     await turn();
-    assert.equal(connectionStatusOf(hub, "a").lastTool, "y");
-    assert.equal(connectionStatusOf(hub, "a").calls, 3);
+    assert.deepEqual([status().calls, status().lastTool], [3, "y"]);
   });
 
   it("keeps the last error after it is over, and tells how long the start took", async () => {
-    const a = new ScriptedServer("x");
-    const { onInitialize } = a;
-    a.onInitialize = () => REFUSAL;
-    const { hub, clock } = await begin({ a });
-    a.onInitialize = onInitialize;
+    const { a, clock, status } = await beginOne({ onInitialize: REFUSE });
     const latch = new Latch();
-    a.onOpen = latch.wait;
+    Object.assign(a, { onInitialize: GREET, onOpen: latch.wait });
     await clock.advanceAsync(1000);
     await clock.advanceAsync(300);
     latch.open();
     await turn();
-    const { state, cause, lastError, startDuration } = connectionStatusOf(hub, "a");
+    const { state, cause, lastError, startDuration } = status();
     assert.deepEqual([state, cause, startDuration], ["connected", undefined, 300]);
     assert.match(lastError?.message ?? "", /out of order/);
   });
@@ -1124,8 +918,7 @@ describe("the status of a server", () => {
 
 describe("refreshing a server's listing", () => {
   it("lists it again, once more for all that ask meanwhile", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = await begin({ a });
+    const { a, hub, client, clock } = await beginOne();
     a.tools.push('{"name":"y"}');
     const before = a.messagesOf("tools/list").length;
     const refreshed = Promise.all(Array.from({ length: 5 }, () => hub.refresh("a")));
@@ -1134,52 +927,31 @@ describe("refreshing a server's listing", () => {
     assert.deepEqual(await listToolNames(client), ["a__x", "a__y"]);
     assert.ok(a.messagesOf("tools/list").length - before <= 2);
   });
-
-  it("is done at once if it is not connected", async () => {
-    const a = new ScriptedServer("x");
-    const { hub } = await begin({ a });
-    await hub.stop("a");
-    await hub.refresh("a");
-  });
 });
 
 describe("a hub that is closed", () => {
   it("has no timer left, wherever its servers were", async () => {
-    const scripts = {
-      up: new ScriptedServer("x"),
-      hangs: new ScriptedServer("x"),
-      waits: new ScriptedServer("x"),
-      busy: new ScriptedServer("x"),
-      replaced: new ScriptedServer("x"),
-      listing: new ScriptedServer("x"),
-    };
+    const scripts = scriptsOf("up", "hangs", "waits", "busy", "replaced", "listing");
     scripts.hangs.onInitialize = SILENCE;
-    scripts.waits.onInitialize = () => REFUSAL;
-    scripts.busy.onCall = SILENCE;
-    scripts.replaced.onCall = SILENCE;
+    scripts.waits.onInitialize = REFUSE;
+    scripts.busy.onCall = scripts.replaced.onCall = SILENCE;
     const servers = { up: { idleStop: 60_000 } };
     const { hub, client, clock } = await begin(scripts, { servers });
-    for (const name of ["busy__x", "replaced__x", "up__x"]) {
-      client.send({ jsonrpc: "2.0", id: name, method: "tools/call", params: { name } });
-    }
+    for (const name of ["busy__x", "replaced__x", "up__x"]) client.send(callRequest(name, name));
     await turn();
     hub.add(stdioSpecOf("replaced", { args: ["other"] }));
     scripts.listing.onList = SILENCE;
-    scripts.listing.newestPeer?.send({
-      jsonrpc: "2.0",
-      method: "notifications/tools/list_changed",
-    });
+    notify(scripts.listing.newestPeer, "notifications/tools/list_changed");
     await turn();
     assert.ok(clock.pendingDelays.length > 0);
     await hub.close();
     assert.deepEqual(clock.pendingDelays, []);
-    const open = Object.values(scripts).map((script) => script.openCount);
-    assert.deepEqual(open, [0, 0, 0, 0, 0, 0]);
+    for (const { openCount } of Object.values(scripts)) assert.equal(openCount, 0);
   });
 
   it("starts nothing any more, whatever it is told", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { hub, clock } = await begin({ a, b });
+    const scripts = scriptsOf("a", "b");
+    const { hub, clock } = await begin(scripts);
     hub.remove("b");
     hub.startAll();
     await turn();
@@ -1188,23 +960,20 @@ describe("a hub that is closed", () => {
     hub.startAll();
     hub.reconnect("a");
     hub.reconnectFailed();
-    hub.add(stdioSpecOf("a", { args: ["other"] }));
+    hub.add(OTHER);
     hub.add(stdioSpecOf("b"));
     hub.reload(manifestOf({ b: {} }));
     assert.deepEqual(clock.pendingDelays, []);
     await clock.advanceAsync(HOUR);
-    assert.deepEqual([a.transportCount, b.transportCount], [1, 1]);
-    assert.deepEqual(clock.pendingDelays, []);
+    assert.deepEqual([startsOf(scripts), clock.pendingDelays], [[1, 1], []]);
   });
 
   it("starts nothing that it is told to while it closes", async () => {
-    const a = new ScriptedServer("x");
     const latch = new Latch();
-    a.onClose = latch.wait;
-    const { hub, clock } = await begin({ a });
+    const { a, hub, clock } = await beginOne({ onClose: latch.wait });
     const closed = hub.close();
     hub.reconnect("a");
-    hub.add(stdioSpecOf("a", { args: ["other"] }));
+    hub.add(OTHER);
     await clock.advanceAsync(100);
     latch.open();
     await closed;
@@ -1213,9 +982,14 @@ describe("a hub that is closed", () => {
     assert.deepEqual([a.transportCount, a.openCount, clock.pendingDelays], [1, 0, []]);
   });
 
-  it("has no client that comes later", async () => {
-    const { hub, connect, clock } = await begin({ a: new ScriptedServer("x") });
+  it("answers what ran with an error, leaves its clients, and has none that comes later", async () => {
+    const { hub, client, connect, clock } = await beginOne({ onCall: SILENCE });
+    const answer = callTool(client, "a__x");
+    await turn();
+    assert.equal(hub.close(), hub.close());
     await hub.close();
+    assert.equal(codeOf(await answer), "serverStopped");
+    await client.until(() => client.isClosed);
     const late = connect();
     late.send(INITIALIZE_REQUEST);
     await late.until(() => late.isClosed);
@@ -1223,38 +997,15 @@ describe("a hub that is closed", () => {
     assert.deepEqual([late.received, clock.pendingDelays], [[], []]);
   });
 
-  it("is closed once, however often it is told to", async () => {
-    const { hub } = await begin({ a: new ScriptedServer("x") });
-    assert.equal(hub.close(), hub.close());
-    await hub.close();
-  });
-
   it("settles those who wait until every server has settled", async () => {
-    const a = new ScriptedServer("x");
-    a.onInitialize = SILENCE;
-    const { hub } = await begin({ a });
+    const { hub } = await beginOne({ onInitialize: SILENCE });
     const settled = hub.settled();
     await hub.close();
     await settled;
   });
 
-  it("answers what ran with an error, and then leaves its clients", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = SILENCE;
-    const { hub, client } = await begin({ a });
-    const answer = callTool(client, "a__x");
-    await turn();
-    await hub.close();
-    assert.equal((await answer).error?.data?.["code"], "serverStopped");
-    await client.until(() => client.isClosed);
-  });
-});
-
-describe("a ping of a client", () => {
-  it("is answered although every server hangs", async () => {
-    const a = new ScriptedServer("x");
-    a.onMake = new Latch().wait;
-    const { client } = await begin({ a });
+  it("answered pings although every server hung", async () => {
+    const { client } = await beginOne({ onMake: HANG });
     assert.deepEqual((await sendRequest(client, "ping")).result, {});
   });
 });

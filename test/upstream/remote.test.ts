@@ -4,7 +4,13 @@ import { HubError } from "../../src/base/errors.ts";
 import type { HubOptions } from "../../src/hub/options.ts";
 import type { RemoteServer } from "../../src/manifest/manifest.ts";
 import type { AuthorizationRun } from "../../src/upstream/authorization.ts";
-import { ALL_CAPABILITIES, INITIALIZED } from "../fixtures/server-requests.ts";
+import {
+  ALL_CAPABILITIES,
+  INITIALIZED,
+  messagesOfMethod,
+  SAMPLING_PARAMS,
+  waitForRequest,
+} from "../fixtures/server-requests.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   sendRequest,
@@ -22,6 +28,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { modernRequest } from "../fixtures/modern-requests.ts";
 import { ModernScriptedServer } from "../fixtures/modern-server.ts";
+import { cancel, codeOf, isOf, post, respond } from "../fixtures/peer-messages.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 import {
   lastRequest,
@@ -34,31 +41,42 @@ import { createTask, LegacyTaskServer } from "../fixtures/legacy-task-server.ts"
 import { callPlugin } from "../plugins/plugin-hub.ts";
 
 const SAMPLING = "sampling/createMessage";
-const SAMPLE = { messages: [], maxTokens: 7 };
 const CALL = "tools/call";
-
-interface Setup<S extends ScriptedServer> extends ReturnType<typeof setUpHubWithClock> {
-  readonly s: S;
-  readonly links: StreamedTransport[];
-}
+const LOG = "notifications/message";
+const SILENCE = (): undefined => undefined;
+const GREET = new ScriptedServer().onInitialize;
+const AGAIN = (): string => '"result":{"content":[],"again":true}';
+const ASKS = { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLING_PARAMS };
+const UNREACHABLE = (): Promise<void> =>
+  Promise.reject(new HubError("unreachable", "Nobody is there."));
 
 async function begin<S extends ScriptedServer>(
   s: S,
   settings: Partial<RemoteServer> = {},
   authorize?: HubOptions["authorize"],
-): Promise<Setup<S>> {
+) {
   const links = overStreamedTransports(s);
-  const manifest = remoteManifest({ s: settings });
+  const era = s instanceof ModernScriptedServer ? "modern" : "legacy";
+  const manifest = remoteManifest({ s: { era, ...settings } });
   const setup = setUpHubWithClock({ s }, { manifest, ...(authorize && { authorize }) });
-  await initialize(setup.client, ALL_CAPABILITIES);
-  setup.client.send(INITIALIZED);
-  await turn();
-  return { ...setup, s, links };
+  await introduce(setup.client);
+  const status = () => connectionStatusOf(setup.hub, "s");
+  return {
+    ...setup,
+    s,
+    links,
+    status,
+    state: () => status().state,
+    /** Loses the latest request of this method. */
+    lose: (code: HubError["code"], method = CALL) =>
+      links.at(-1)?.loseRequest(lastRequest(links, method), code),
+    /** Says on the stream of a call, by default of the latest one, what is by default a question. */
+    say: (message: object = ASKS, call = lastRequest(links, CALL)) =>
+      links.at(-1)?.sendOnStream(call, message),
+  };
 }
 
-/** Another client of the same hub. */
-async function join(connect: () => Peer): Promise<Peer> {
-  const client = connect();
+async function introduce(client: Peer): Promise<Peer> {
   await initialize(client, ALL_CAPABILITIES);
   client.send(INITIALIZED);
   await turn();
@@ -67,63 +85,92 @@ async function join(connect: () => Peer): Promise<Peer> {
 
 /** A server that does not answer calls until it is told to. */
 function hanging<S extends ScriptedServer>(s: S): S {
-  s.onCall = () => undefined;
+  s.onCall = SILENCE;
   return s;
 }
 
-function postedCalls(links: readonly StreamedTransport[]): readonly StreamedRequest[] {
-  return links.flatMap(({ requests: posted }) => posted.filter(({ json }) => json.method === CALL));
+/** The same with a call of the client. */
+async function beginCall(
+  s: ScriptedServer = hanging(new ScriptedServer("x")),
+  settings: Partial<RemoteServer> = {},
+  authorize?: HubOptions["authorize"],
+) {
+  const setup = await begin(s, settings, authorize);
+  setup.client.send(callRequest(1, "s__x"));
+  await turn();
+  return { ...setup, answer: () => setup.client.find(isResponseTo(1)) };
 }
 
-function tool(name: string, more: object = {}): string {
-  return JSON.stringify({ name, inputSchema: { type: "object" }, ...more });
+/** The same with calls of two clients. */
+async function beginTwo(s = hanging(new ScriptedServer("x")), settings = {}) {
+  const setup = await begin(s, settings);
+  const other = await introduce(setup.connect());
+  setup.client.send(callRequest(1, "s__x"));
+  other.send(callRequest(2, "s__x"));
+  await turn();
+  const [first, second] = requestsOf(setup.links, CALL);
+  assert.ok(first && second);
+  return { ...setup, other, first, second };
 }
+
+const requestsOf = (
+  links: readonly StreamedTransport[],
+  method: string,
+): readonly StreamedRequest[] =>
+  links.flatMap(({ requests }) => requests.filter(({ json }) => json.method === method));
+
+const tool = (name: string, more: object = {}): string =>
+  JSON.stringify({ name, inputSchema: { type: "object" }, ...more });
+
+const ANNOTATED = tool("x", {
+  inputSchema: {
+    type: "object",
+    properties: { region: { type: "string", "x-mcp-header": "Region" } },
+  },
+});
 
 const textOfResult = ({ result }: Json): string =>
   (result?.["content"] as { text: string }[] | undefined)?.map(({ text }) => text).join() ?? "";
 
+/** A cancel of the request with this id. */
+const isCancelOf =
+  (id: unknown) =>
+  (message: Json): boolean =>
+    isOf("notifications/cancelled")(message) && message.params?.["requestId"] === id;
+
 describe("a request about a task of a legacy server", () => {
   it("is sent again when its answer is lost, as it only reads", async () => {
-    const s = new LegacyTaskServer();
-    const { client, links, clock } = await begin(s);
+    const { client, s, lose, clock } = await begin(new LegacyTaskServer());
     const id = await createTask(client, "s__x");
     const { handlers } = s;
-    s.handlers = { ...handlers, "tasks/get": () => undefined };
+    s.handlers = { ...handlers, "tasks/get": SILENCE };
     const answer = sendRequest(client, "tasks/get", { taskId: id });
     await turn();
     s.handlers = handlers;
-    links[0]?.loseRequest(lastRequest(links, "tasks/get"), "answerLost");
+    lose("answerLost", "tasks/get");
     await clock.advanceAsync(1000);
     assert.equal((await answer).result?.["taskId"], id);
   });
 });
 
 describe("a ping over HTTP", () => {
-  const pings = (links: readonly StreamedTransport[]): readonly StreamedRequest[] =>
-    links.flatMap(({ requests: posted }) => posted.filter(({ json }) => json.method === "ping"));
-
   for (const code of ["serverRefused", "serverFailed"] as const) {
     it(`is a sign of life also where it is turned away (${code})`, async () => {
-      const s = new ScriptedServer("x");
-      s.onPing = () => undefined;
-      const { links, clock } = await begin(s);
+      const s = Object.assign(new ScriptedServer("x"), { onPing: SILENCE });
+      const { links, clock, lose } = await begin(s);
       for (let n = 1; n <= 5; n++) {
         await clock.advanceAsync(30_000);
-        const ping = pings(links).at(-1);
-        assert.ok(ping !== undefined);
-        links[0]?.loseRequest(ping, code);
+        lose(code, "ping");
       }
       assert.equal(links.length, 1);
     });
   }
 
   it("is let go of when the next one is sent", async () => {
-    const s = hanging(new ScriptedServer("x"));
-    s.onPing = () => undefined;
-    const { links, clock, client } = await begin(s, { callTimeout: 600_000 });
-    client.send(callRequest(1, "s__x"));
+    const s = Object.assign(hanging(new ScriptedServer("x")), { onPing: SILENCE });
+    const { links, clock } = await beginCall(s, { callTimeout: 600_000 });
     await clock.advanceAsync(150_000);
-    const abandoned = pings(links).map(({ isAbandoned }) => isAbandoned);
+    const abandoned = requestsOf(links, "ping").map(({ isAbandoned }) => isAbandoned);
     assert.ok(abandoned.length > 2);
     assert.deepEqual(abandoned, [...abandoned.slice(1).map(() => true), false]);
   });
@@ -131,165 +178,78 @@ describe("a ping over HTTP", () => {
 
 describe("what a server over HTTP says on the stream of a request", () => {
   it("reaches that request's client alone, although several share the server", async () => {
-    const { client, connect, links } = await begin(hanging(new ScriptedServer("x")));
-    const other = await join(connect);
-    client.send(callRequest(1, "s__x"));
-    other.send(callRequest(2, "s__x"));
-    await turn();
-    const link = links[0];
-    const [first, second] = postedCalls(links);
-    assert.ok(link && first && second);
-    for (const [i, posted] of [first, second].entries()) {
-      link.sendOnStream(posted, { jsonrpc: "2.0", id: `s-${i}`, method: SAMPLING, params: SAMPLE });
-    }
-    const atFirst = await client.find(({ method }) => method === SAMPLING);
-    const atSecond = await other.find(({ method }) => method === SAMPLING);
-    const count = (peer: Peer): number =>
-      peer.messages.filter(({ method }) => method === SAMPLING).length;
-    assert.deepEqual([count(client), count(other)], [1, 1]);
-    other.send({ jsonrpc: "2.0", id: atSecond.id, result: { of: "other" } });
-    client.send({ jsonrpc: "2.0", id: atFirst.id, result: { of: "client" } });
-    await turn();
-    const answers = link.responsesTo("s-0").concat(link.responsesTo("s-1"));
-    assert.deepEqual(
-      answers.map(({ result }) => result?.["of"]),
-      ["client", "other"],
+    const { client, other, first, second, links, say } = await beginTwo();
+    say({ ...ASKS, id: "s-0" }, first);
+    say(ASKS, second);
+    const [atFirst, atSecond] = await Promise.all(
+      [client, other].map((peer) => waitForRequest(peer, SAMPLING)),
     );
+    const counts = [client, other].map((peer) => messagesOfMethod(peer, SAMPLING).length);
+    assert.deepEqual(counts, [1, 1]);
+    respond(other, atSecond?.id, { of: "other" });
+    respond(client, atFirst?.id, { of: "client" });
+    await turn();
+    const answers = ["s-0", "s-1"].flatMap((id) => links[0]?.responsesTo(id) ?? []);
+    const origins = answers.map(({ result }) => result?.["of"]);
+    assert.deepEqual(origins, ["client", "other"]);
   });
 
   it("is refused to a server that says it on no request's stream while several clients call", async () => {
-    const { client, connect, links, s } = await begin(hanging(new ScriptedServer("x")));
-    const other = await join(connect);
-    client.send(callRequest(1, "s__x"));
-    other.send(callRequest(2, "s__x"));
-    await turn();
-    s.newestPeer?.send({ jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+    const { links, s } = await beginTwo();
+    s.newestPeer?.send(ASKS);
     await turn();
     assert.match(links[0]?.responsesTo("s-1")[0]?.error?.message ?? "", /isolation = "perClient"/);
   });
 
-  it("is over when the request is: the client is told, and the server gets an error", async () => {
-    const { client, connect, links } = await begin(hanging(new ScriptedServer("x")));
-    await join(connect);
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    links[0]?.sendOnStream(lastRequest(links, CALL), {
-      jsonrpc: "2.0",
-      id: "s-1",
-      method: SAMPLING,
-      params: SAMPLE,
-    });
-    const { id } = await client.find(({ method }) => method === SAMPLING);
-    const cancel = { requestId: 1, reason: "enough" };
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: cancel });
-    await client.find(
-      ({ method, params }) => method === "notifications/cancelled" && params?.["requestId"] === id,
-    );
-    assert.match(links[0]?.responsesTo("s-1")[0]?.error?.message ?? "", /is over/);
-  });
-
   for (const [how, end] of [
-    ["was answered", (link, posted) => link.respond(posted, { content: [] })],
-    ["was lost", (link, posted) => link.loseRequest(posted, "answerLost")],
+    ["is cancelled", ({ client }) => cancel(client, 1, "enough")],
+    ["was answered", ({ links }) => links[0]?.respond(lastRequest(links, CALL), { content: [] })],
+    ["was lost", ({ lose }) => lose("answerLost")],
   ] as const satisfies readonly (readonly [
     string,
-    (link: StreamedTransport, posted: StreamedRequest) => void,
+    (setup: Awaited<ReturnType<typeof beginCall>>) => void,
   ])[]) {
-    it(`is over when the request ${how}`, async () => {
-      const { client, connect, links } = await begin(hanging(new ScriptedServer("x")));
-      await join(connect);
-      client.send(callRequest(1, "s__x"));
-      await turn();
-      const posted = lastRequest(links, CALL);
-      links[0]?.sendOnStream(posted, {
-        jsonrpc: "2.0",
-        id: "s-1",
-        method: SAMPLING,
-        params: SAMPLE,
-      });
-      const { id } = await client.find(({ method }) => method === SAMPLING);
-      assert.ok(links[0]);
-      end(links[0], posted);
-      await client.find(
-        ({ method, params }) =>
-          method === "notifications/cancelled" && params?.["requestId"] === id,
-      );
+    it(`is over when the request ${how}: the client is told, and the server gets an error`, async () => {
+      const setup = await beginCall();
+      await introduce(setup.connect());
+      setup.say();
+      const { id } = await waitForRequest(setup.client, SAMPLING);
+      end(setup);
+      await setup.client.find(isCancelOf(id));
+      assert.match(setup.links[0]?.responsesTo("s-1")[0]?.error?.message ?? "", /is over/);
     });
   }
 
   it("stops the time of that request alone while its client is asked", async () => {
-    const { client, connect, links, clock } = await begin(hanging(new ScriptedServer("x")), {
-      callTimeout: 1000,
-    });
-    const other = await join(connect);
-    client.send(callRequest(1, "s__x"));
-    other.send(callRequest(2, "s__x"));
-    await turn();
-    const [first] = postedCalls(links);
-    assert.ok(first);
-    links[0]?.sendOnStream(first, { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+    const { client, other, first, clock, say } = await beginTwo(undefined, { callTimeout: 1000 });
+    say(ASKS, first);
     await clock.advanceAsync(2000);
     assert.match(textOfResult(await other.find(isResponseTo(2))), /did not finish/);
     assert.equal(client.messages.some(isResponseTo(1)), false);
   });
 
-  it("is logged to that request's client", async () => {
-    const { client, connect, links } = await begin(hanging(new ScriptedServer("x")));
-    const other = await join(connect);
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    links[0]?.sendOnStream(lastRequest(links, CALL), {
-      jsonrpc: "2.0",
-      method: "notifications/message",
-      params: { level: "info", data: "hello" },
+  for (const [era, server] of [
+    ["legacy", () => new ScriptedServer("x")],
+    ["modern", () => new ModernScriptedServer("x")],
+  ] as const) {
+    it(`is logged to that request's client (${era})`, async () => {
+      const { client, other, second, say } = await beginTwo(hanging(server()));
+      say({ jsonrpc: "2.0", method: LOG, params: { level: "error", data: "hello" } }, second);
+      await other.find(isOf(LOG));
+      assert.deepEqual(messagesOfMethod(client, LOG), []);
     });
-    await client.find(({ method }) => method === "notifications/message");
-    assert.equal(
-      other.messages.some(({ method }) => method === "notifications/message"),
-      false,
-    );
-  });
-});
+  }
 
-describe("a modern server over HTTP", () => {
-  it("logs to the client of the request on whose stream it does", async () => {
-    const { client, connect, links } = await begin(hanging(new ModernScriptedServer("x")), {
-      era: "modern",
-    });
-    const other = await join(connect);
-    client.send(callRequest(1, "s__x"));
-    other.send(callRequest(2, "s__x"));
-    await turn();
-    const [, second] = postedCalls(links);
-    assert.ok(second);
-    const params = { level: "error", data: "hello" };
-    links[0]?.sendOnStream(second, { jsonrpc: "2.0", method: "notifications/message", params });
-    await other.find(({ method }) => method === "notifications/message");
-    assert.ok(client.messages.every(({ method }) => method !== "notifications/message"));
-  });
-
-  it("is listened to again if that stream is lost", async () => {
-    const { links, clock } = await begin(new ModernScriptedServer("x"), { era: "modern" });
-    const count = (): number =>
-      links[0]?.requests.filter(({ json }) => json.method === "subscriptions/listen").length ?? 0;
-    assert.equal(count(), 1);
-    links[0]?.loseRequest(lastRequest(links, "subscriptions/listen"), "answerLost");
-    await clock.advanceAsync(1000);
-    assert.equal(count(), 2);
-  });
-});
-
-describe("a modern client of a server over HTTP of the legacy era", () => {
-  it("is asked for the very request on whose stream the server asks, while others run", async () => {
+  it("asks a modern client for the very request on whose stream it is, while others run", async () => {
     const s = hanging(new ScriptedServer("x"));
     const links = overStreamedTransports(s);
     const { client, clock } = setUpHubWithClock({ s }, { manifest: remoteManifest({ s: {} }) });
     for (const id of [1, 2])
       client.send(modernRequest(id, CALL, { name: "s__x" }, { sampling: {} }));
     await turn();
-    const [first, second] = postedCalls(links);
-    assert.ok(first && second);
-    links[0]?.sendOnStream(second, { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+    const [, second] = requestsOf(links, CALL);
+    assert.ok(second);
+    links[0]?.sendOnStream(second, ASKS);
     await clock.advanceAsync(100);
     const { result } = await client.find(isResponseTo(2));
     assert.equal(result?.["resultType"], "input_required");
@@ -297,163 +257,131 @@ describe("a modern client of a server over HTTP of the legacy era", () => {
   });
 });
 
-describe("a call to a server over HTTP that is cancelled", () => {
-  const cancel = {
-    jsonrpc: "2.0",
-    method: "notifications/cancelled",
-    params: { requestId: 1 },
-  };
+describe("a modern server over HTTP", () => {
+  const LISTEN = "subscriptions/listen";
 
-  it("is let go of, and nothing is said, in the modern era", async () => {
-    const { client, links } = await begin(hanging(new ModernScriptedServer("x")), {
-      era: "modern",
-    });
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    client.send(cancel);
-    await turn();
-    assert.equal(lastRequest(links, CALL).isAbandoned, true);
-    assert.equal(links[0]?.sentMessages("notifications/cancelled").length, 0);
+  it("is listened to again if that stream is lost", async () => {
+    const { links, clock, lose } = await begin(new ModernScriptedServer("x"));
+    assert.equal(requestsOf(links, LISTEN).length, 1);
+    lose("answerLost", LISTEN);
+    await clock.advanceAsync(1000);
+    assert.equal(requestsOf(links, LISTEN).length, 2);
   });
 
-  it("is told to the server, and let go of, in the legacy era", async () => {
-    const { client, links } = await begin(hanging(new ScriptedServer("x")));
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    client.send(cancel);
-    await turn();
-    assert.equal(lastRequest(links, CALL).isAbandoned, true);
-    assert.equal(links[0]?.sentMessages("notifications/cancelled").length, 1);
+  it("is met with the revision in a header, and spoken to in it from then on", async () => {
+    const { links } = await begin(new ModernScriptedServer("x"));
+    const { headers } = lastRequest(links, "server/discover").options;
+    assert.deepEqual(headers, { "MCP-Protocol-Version": "2026-07-28" });
+    assert.deepEqual(links[0]?.protocol, { era: "modern", version: "2026-07-28" });
   });
 });
 
 describe("a call that a server over HTTP has not answered", () => {
-  it("is sent again if it was not delivered, and answered", async () => {
-    const s = hanging(new ScriptedServer("x"));
-    const { client, links, clock } = await begin(s);
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    s.onCall = () => '"result":{"content":[],"again":true}';
-    links[0]?.loseRequest(lastRequest(links, CALL), "notDelivered");
-    await clock.advanceAsync(100);
-    assert.equal((await client.find(isResponseTo(1))).result?.["again"], true);
-  });
+  for (const [era, server, cancels] of [
+    ["modern", new ModernScriptedServer("x"), 0],
+    ["legacy", new ScriptedServer("x"), 1],
+  ] as const) {
+    it(`is let go of when it is cancelled, and told so ${cancels} times, in the ${era} era`, async () => {
+      const { client, links } = await beginCall(hanging<ScriptedServer>(server));
+      cancel(client, 1);
+      await turn();
+      assert.equal(lastRequest(links, CALL).isAbandoned, true);
+      assert.equal(links[0]?.sentMessages("notifications/cancelled").length, cancels);
+    });
+  }
 
   it("fails in the end if it never is delivered", async () => {
-    const { client, links, clock } = await begin(hanging(new ScriptedServer("x")));
-    client.send(callRequest(1, "s__x"));
+    const { client, links, clock, answer, lose } = await beginCall();
     for (let count = 0; count < 20 && !client.messages.some(isResponseTo(1)); count++) {
       await turn();
-      links[0]?.loseRequest(lastRequest(links, CALL), "notDelivered");
+      lose("notDelivered");
       await clock.advanceAsync(2000);
     }
-    assert.equal((await client.find(isResponseTo(1))).error?.data?.["code"], "notDelivered");
-    assert.equal(postedCalls(links).length, 8);
-  });
-
-  it("is not sent again if it may have run: the model is told so", async () => {
-    const { client, links, clock } = await begin(hanging(new ScriptedServer("x")));
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    links[0]?.loseRequest(lastRequest(links, CALL), "answerLost");
-    await clock.advanceAsync(5000);
-    const answer = await client.find(isResponseTo(1));
-    assert.equal(answer.result?.["isError"], true);
-    assert.match(textOfResult(answer), /may have run.*not called again/);
-    assert.equal(postedCalls(links).length, 1);
+    assert.equal(codeOf(await answer()), "notDelivered");
+    assert.equal(requestsOf(links, CALL).length, 8);
   });
 
   for (const hint of ["readOnlyHint", "idempotentHint"]) {
     it(`is sent again twice at most if it may have run and says ${hint}`, async () => {
       const s = hanging(new ScriptedServer());
       s.tools = [tool("x", { annotations: { [hint]: true } })];
-      const { client, links, clock } = await begin(s);
-      client.send(callRequest(1, "s__x"));
+      const { links, clock, answer, lose } = await beginCall(s);
       for (const count of [1, 2, 3]) {
         await turn();
-        assert.equal(postedCalls(links).length, count);
-        links[0]?.loseRequest(lastRequest(links, CALL), "answerLost");
+        assert.equal(requestsOf(links, CALL).length, count);
+        lose("answerLost");
         await clock.advanceAsync(5000);
       }
-      assert.equal((await client.find(isResponseTo(1))).result?.["isError"], true);
-      assert.equal(postedCalls(links).length, 3);
+      assert.equal((await answer()).result?.["isError"], true);
+      assert.equal(requestsOf(links, CALL).length, 3);
     });
   }
 
   it("is not sent again once it was cancelled", async () => {
-    const { client, links, clock } = await begin(hanging(new ScriptedServer("x")));
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    links[0]?.loseRequest(lastRequest(links, CALL), "notDelivered");
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
+    const { client, links, clock, lose } = await beginCall();
+    lose("notDelivered");
+    cancel(client, 1);
     await clock.advanceAsync(5000);
-    assert.equal(postedCalls(links).length, 1);
+    assert.equal(requestsOf(links, CALL).length, 1);
   });
 
   it("is sent to the next session if the link has ended before it was sent", async () => {
     const s = hanging(new ScriptedServer());
     s.tools = [tool("x", { annotations: { readOnlyHint: true } })];
-    const { client, clock } = await begin(s);
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    s.onCall = () => '"result":{"content":[],"again":true}';
+    const { clock, answer } = await beginCall(s);
+    s.onCall = AGAIN;
     s.disconnect();
     await clock.advanceAsync(5000);
-    assert.equal((await client.find(isResponseTo(1))).result?.["again"], true);
-  });
-});
-
-describe("a call that plugins see, to a server over HTTP", () => {
-  const ANNOTATED = tool("x", {
-    inputSchema: {
-      type: "object",
-      properties: { region: { type: "string", "x-mcp-header": "Region" } },
-    },
+    assert.equal((await answer()).result?.["again"], true);
   });
 
-  async function beginWith(run: Parameters<typeof callPlugin>[1], s: ScriptedServer) {
+  type Run = Parameters<typeof callPlugin>[1];
+
+  /** The same where a plugin sees the call; without one if there is none. */
+  async function beginWith(run: Run | undefined, s: ScriptedServer) {
     const clock = new VirtualClock();
     const links = overStreamedTransports(s);
     const era = s instanceof ModernScriptedServer ? "modern" : "legacy";
     const manifest = remoteManifest({ s: { era } });
-    const harness = await setUpPluginHub([callPlugin("p", run)], { s }, { manifest, clock });
-    await initialize(harness.client, ALL_CAPABILITIES);
-    return { ...harness, links, clock };
+    const uses = run === undefined ? [] : [callPlugin("p", run)];
+    const { client } = await setUpPluginHub(uses, { s }, { manifest, clock, random: () => 0 });
+    await initialize(client, ALL_CAPABILITIES);
+    return { client, links, clock };
   }
 
   for (const [what, run] of [
-    ["passed on", (asked, next) => next(asked)],
-    ["looked at", async (asked, next) => await next(asked)],
-  ] as const satisfies readonly (readonly [string, Parameters<typeof callPlugin>[1]])[]) {
-    it(`is sent again if it was not delivered (${what})`, async () => {
+    ["", undefined],
+    [" by a plugin that passes it on", (asked, next) => next(asked)],
+    [" by a plugin that looks at it", async (asked, next) => await next(asked)],
+  ] as const satisfies readonly (readonly [string, Run | undefined])[]) {
+    it(`is sent again if it was not delivered, and answered${what}`, async () => {
       const s = hanging(new ScriptedServer("x"));
       const { client, links, clock } = await beginWith(run, s);
       client.send(callRequest(1, "s__x"));
       await turn();
-      s.onCall = () => '"result":{"content":[],"again":true}';
+      s.onCall = AGAIN;
       links[0]?.loseRequest(lastRequest(links, CALL), "notDelivered");
       await clock.advanceAsync(100);
       assert.equal((await client.find(isResponseTo(1))).result?.["again"], true);
     });
 
-    it(`is not sent again if it may have run (${what})`, async () => {
+    it(`is not sent again if it may have run, and the model is told so${what}`, async () => {
       const { client, links, clock } = await beginWith(run, hanging(new ScriptedServer("x")));
       client.send(callRequest(1, "s__x"));
       await turn();
       links[0]?.loseRequest(lastRequest(links, CALL), "answerLost");
       await clock.advanceAsync(5000);
-      assert.match(textOfResult(await client.find(isResponseTo(1))), /was not called again/);
-      assert.equal(postedCalls(links).length, 1);
+      const answer = await client.find(isResponseTo(1));
+      assert.equal(answer.result?.["isError"], true);
+      assert.match(textOfResult(answer), /may have run.*not called again/);
+      assert.equal(requestsOf(links, CALL).length, 1);
     });
   }
 
-  it("repeats in headers what they have made of its arguments", async () => {
-    const s = new ModernScriptedServer();
-    s.tools = [ANNOTATED];
-    const { client, links } = await beginWith(
-      (asked, next) => next(asked.with({ arguments: { region: "theirs" } })),
-      s,
-    );
+  it("repeats in headers what plugins have made of its arguments", async () => {
+    const s = Object.assign(new ModernScriptedServer(), { tools: [ANNOTATED] });
+    const rewrite: Run = (asked, next) => next(asked.with({ arguments: { region: "theirs" } }));
+    const { client, links } = await beginWith(rewrite, s);
     await callTool(client, "s__x", { region: "ours" });
     assert.deepEqual(lastRequest(links, CALL).options.headers, { "Mcp-Param-Region": "theirs" });
   });
@@ -461,44 +389,34 @@ describe("a call that plugins see, to a server over HTTP", () => {
 
 describe("a server over HTTP that takes longer than connectTimeout", () => {
   it("is late, and joins when it answers, on the same link", async () => {
-    const s = new ScriptedServer("x");
-    const { onInitialize } = s;
-    s.onInitialize = () => undefined;
+    const s = Object.assign(new ScriptedServer("x"), { onInitialize: SILENCE });
     const limits = { connectTimeout: 30_000, startLimit: 300_000 };
-    const { client, hub, links, clock } = await begin(s, { era: "legacy", ...limits });
-    client.send(callRequest(1, "s__x"));
+    const { client, status, links, clock, answer } = await beginCall(s, limits);
     await clock.advanceAsync(31_000);
-    assert.equal((await client.find(isResponseTo(1))).error?.data?.["code"], "connectTimeout");
-    assert.deepEqual(
-      [connectionStatusOf(hub, "s").state, connectionStatusOf(hub, "s").late],
-      ["connecting", 31_000],
-    );
+    assert.equal(codeOf(await answer()), "connectTimeout");
+    assert.deepEqual([status().state, status().late], ["connecting", 31_000]);
     const greeting = lastRequest(links, "initialize");
-    const answer = onInitialize(greeting.json, "") ?? "";
-    const { result } = JSON.parse(`{${answer}}`) as { result: object };
+    const { result } = JSON.parse(`{${GREET(greeting.json, "")}}`) as { result: object };
     links[0]?.respond(greeting, result);
     await clock.advanceAsync(1000);
-    assert.deepEqual([connectionStatusOf(hub, "s").state, links.length], ["connected", 1]);
+    assert.deepEqual([status().state, links.length], ["connected", 1]);
     assert.ok((await callTool(client, "s__x")).result);
   });
 });
 
 describe("a server over HTTP that is lost", () => {
   it("is looked for at once, and until it is there again, while calls wait", async () => {
-    const s = new ScriptedServer("x");
-    const { client, clock, hub } = await begin(s);
+    const { s, client, clock, state } = await begin(new ScriptedServer("x"));
     await clock.advanceAsync(2000);
-    let isAway = true;
-    s.onOpen = () =>
-      isAway ? Promise.reject(new HubError("unreachable", "Nobody is there.")) : Promise.resolve();
+    s.onOpen = UNREACHABLE;
     s.disconnect();
     await turn();
-    client.send(callRequest(1, "s__x"));
+    const answer = callTool(client, "s__x");
     await clock.advanceAsync(3000);
-    assert.equal(connectionStatusOf(hub, "s").state, "connecting");
-    isAway = false;
+    assert.equal(state(), "connecting");
+    s.onOpen = undefined;
     await clock.advanceAsync(300);
-    assert.ok((await client.find(isResponseTo(1))).result);
+    assert.ok((await answer).result);
   });
 
   it("holds up the start of no other while it is looked for", async () => {
@@ -510,23 +428,22 @@ describe("a server over HTTP that is lost", () => {
     await initialize(client, ALL_CAPABILITIES);
     await clock.advanceAsync(2000);
     await hub.stop("t");
-    s.onOpen = () => Promise.reject(new HubError("unreachable", "Nobody is there."));
+    s.onOpen = UNREACHABLE;
     s.disconnect();
     await clock.advanceAsync(100);
     hub.start("t");
     await turn();
-    assert.equal(connectionStatusOf(hub, "t").state, "connected");
-    assert.equal(connectionStatusOf(hub, "s").state, "connecting");
+    const states = ["t", "s"].map((name) => connectionStatusOf(hub, name).state);
+    assert.deepEqual(states, ["connected", "connecting"]);
   });
 
   it("is waited for as others are if it does not come back soon", async () => {
-    const s = new ScriptedServer("x");
-    const { clock, hub } = await begin(s, { connectTimeout: 60_000 });
+    const { s, clock, state } = await begin(new ScriptedServer("x"), { connectTimeout: 60_000 });
     await clock.advanceAsync(2000);
-    s.onOpen = () => Promise.reject(new HubError("unreachable", "Nobody is there."));
+    s.onOpen = UNREACHABLE;
     s.disconnect();
     await clock.advanceAsync(10_500);
-    assert.equal(connectionStatusOf(hub, "s").state, "reconnecting");
+    assert.equal(state(), "reconnecting");
   });
 
   it("is told again what clients have subscribed to", async () => {
@@ -538,293 +455,265 @@ describe("a server over HTTP that is lost", () => {
     s.disconnect();
     await clock.advanceAsync(5000);
     assert.equal(s.messagesOf("resources/subscribe").length, 2);
-    await client.find(({ method }) => method === "notifications/resources/updated");
+    await client.find(isOf("notifications/resources/updated"));
   });
 
   it("is not looked for at once if it did not last", async () => {
-    const s = new ScriptedServer("x");
-    const { clock, hub } = await begin(s);
+    const { s, clock, state } = await begin(new ScriptedServer("x"));
     await clock.advanceAsync(500);
     s.disconnect();
     await turn();
-    assert.equal(connectionStatusOf(hub, "s").state, "reconnecting");
+    assert.equal(state(), "reconnecting");
   });
 });
 
 describe("a server over HTTP that wants an authorization", () => {
   const CHALLENGE = { status: 401, header: "Bearer" } as const;
+  const PROGRESS = { step: "openingBrowser", url: "https://a.example/" } as const;
+  const REFUSAL = new HubError("unauthorized", "Nobody wanted to.");
 
   /** A way to get one that does as the test says. */
   function makeAuthority() {
-    const passages: AuthorizationRun[] = [];
+    const runs: AuthorizationRun[] = [];
     let settle: (error?: HubError) => void = () => {};
-    const authorize: NonNullable<HubOptions["authorize"]> = (_, _schemes, _challenge, passage) => {
-      passages.push(passage);
+    const authorize: NonNullable<HubOptions["authorize"]> = (_, _schemes, _challenge, run) => {
+      runs.push(run);
       return new Promise((resolve, reject) => {
         settle = (error) => (error === undefined ? resolve() : reject(error));
-        passage.signal.addEventListener("abort", () => reject(passage.signal.reason as Error));
+        run.signal.addEventListener("abort", () => reject(run.signal.reason as Error));
       });
     };
-    return { passages, authorize, settle: (error?: HubError) => settle(error) };
+    return { runs, authorize, settle: (error?: HubError) => settle(error) };
   }
 
-  /** It challenges whoever calls it, until it is satisfied. */
-  async function challenged(authority: ReturnType<typeof makeAuthority>) {
-    const s = hanging(new ScriptedServer("x"));
+  /** A hub that can get one, and a server that answers nothing by itself. */
+  async function beginAuthorizing(s = hanging(new ScriptedServer("x"))) {
+    const authority = makeAuthority();
     const setup = await begin(s, {}, authority.authorize);
+    /** The server challenges who has sent this. */
+    const challenge = async (method = CALL): Promise<void> => {
+      setup.lose("unauthorized", method);
+      setup.links.at(-1)?.challenge(CHALLENGE);
+      await turn();
+    };
+    const showPage = (): void => authority.runs[0]?.onProgress(PROGRESS);
+    return { ...setup, ...authority, challenge, showPage };
+  }
+
+  /** The same after a call that was challenged. */
+  async function challenged() {
+    const setup = await beginAuthorizing();
     setup.client.send(callRequest(1, "s__x"));
     await turn();
-    setup.links[0]?.loseRequest(lastRequest(setup.links, CALL), "unauthorized");
-    setup.links[0]?.challenge(CHALLENGE);
-    await turn();
-    return setup;
+    await setup.challenge();
+    return { ...setup, answer: () => setup.client.find(isResponseTo(1)) };
   }
 
   it("is authorized while calls wait, which are then sent", async () => {
-    const authority = makeAuthority();
-    const { client, hub, links, clock, s } = await challenged(authority);
-    assert.equal(connectionStatusOf(hub, "s").state, "authenticating");
+    const { settle, state, links, clock, s, answer } = await challenged();
+    assert.equal(state(), "authenticating");
     await clock.advanceAsync(500);
-    assert.equal(postedCalls(links).length, 1);
-    s.onCall = () => '"result":{"content":[],"let":"in"}';
-    authority.settle();
+    assert.equal(requestsOf(links, CALL).length, 1);
+    s.onCall = AGAIN;
+    settle();
     await turn();
-    assert.equal((await client.find(isResponseTo(1))).result?.["let"], "in");
-    assert.equal(connectionStatusOf(hub, "s").state, "connected");
-    assert.equal(links.length, 1);
+    assert.equal((await answer()).result?.["again"], true);
+    assert.deepEqual([state(), links.length], ["connected", 1]);
   });
 
   it("is waited for although it does not answer meanwhile", async () => {
-    const authority = makeAuthority();
-    const { hub, s, clock } = await challenged(authority);
-    s.onPing = () => undefined;
+    const { state, s, clock } = await challenged();
+    s.onPing = SILENCE;
     await clock.advanceAsync(119_000);
-    assert.equal(connectionStatusOf(hub, "s").state, "authenticating");
+    assert.equal(state(), "authenticating");
   });
 
   it("refuses a call for good if it does not let it in once authorized either", async () => {
-    const authority = makeAuthority();
-    const { client, links, clock } = await challenged(authority);
-    authority.settle();
+    const { settle, links, clock, lose, answer } = await challenged();
+    settle();
     await turn();
-    assert.equal(postedCalls(links).length, 2);
-    links[0]?.loseRequest(lastRequest(links, CALL), "unauthorized");
+    assert.equal(requestsOf(links, CALL).length, 2);
+    lose("unauthorized");
     await clock.advanceAsync(1000);
-    assert.equal((await client.find(isResponseTo(1))).error?.data?.["code"], "unauthorized");
-    assert.equal(postedCalls(links).length, 2);
+    assert.equal(codeOf(await answer()), "unauthorized");
+    assert.equal(requestsOf(links, CALL).length, 2);
   });
 
   it("is met anew if it has let nobody in yet", async () => {
-    const authority = makeAuthority();
-    const s = new ScriptedServer("x");
-    let isIn = false;
-    const shake = new ScriptedServer("x").onInitialize;
-    s.onInitialize = (...asked) => (isIn ? shake(...asked) : undefined);
-    const { hub, links } = await begin(s, {}, authority.authorize);
-    links[0]?.loseRequest(lastRequest(links, "initialize"), "unauthorized");
-    links[0]?.challenge(CHALLENGE);
+    const silent = Object.assign(new ScriptedServer("x"), { onInitialize: SILENCE });
+    const { s, state, links, challenge, settle } = await beginAuthorizing(silent);
+    await challenge("initialize");
+    assert.equal(state(), "authenticating");
+    Object.assign(s, { onInitialize: GREET });
+    settle();
     await turn();
-    assert.equal(connectionStatusOf(hub, "s").state, "authenticating");
-    isIn = true;
-    authority.settle();
-    await turn();
-    assert.equal(connectionStatusOf(hub, "s").state, "connected");
-    assert.equal(links.length, 2);
+    assert.deepEqual([state(), links.length], ["connected", 2]);
   });
 
   it("shows how far that has come, and the page where it is given", async () => {
-    const authority = makeAuthority();
-    const { hub, events } = await challenged(authority);
-    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
+    const { hub, events, status, showPage } = await challenged();
+    showPage();
     await turn();
-    const progress = { step: "openingBrowser", url: "https://a.example/" };
-    assert.deepEqual(connectionStatusOf(hub, "s").progress, progress);
+    assert.deepEqual(status().progress, PROGRESS);
     const reported = events.findLast(({ kind }) => kind === "state");
-    assert.deepEqual(reported?.kind === "state" && reported.progress, progress);
-    assert.match(hub.snapshot().alerts[0]?.text ?? "", /open https:\/\/a\.example\//);
+    assert.deepEqual(reported?.kind === "state" && reported.progress, PROGRESS);
+    assert.match(hub.snapshot().alerts[0]?.text ?? "", /https:\/\/a\.example\//);
   });
 
   it("is named, with the page, to whoever has waited for it for too long", async () => {
-    const authority = makeAuthority();
-    const { client, clock } = await challenged(authority);
-    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
+    const { clock, showPage, answer } = await challenged();
+    showPage();
     await clock.advanceAsync(60_000);
-    const text = textOfResult(await client.find(isResponseTo(1)));
-    assert.match(text, /authoriz.*: open https:\/\/a\.example\/ Try again later/);
+    assert.match(textOfResult(await answer()), /authoriz.*https:\/\/a\.example\/ /);
   });
 
   it("has the client whose call waits asked to open the page, and told when it is over", async () => {
-    const authority = makeAuthority();
-    const { client } = await challenged(authority);
-    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
-    const { id, params } = await client.find(({ method }) => method === "elicitation/create");
-    assert.equal(params?.["url"], "https://a.example/");
-    client.send({ jsonrpc: "2.0", id, result: { action: "accept" } });
+    const { client, settle, showPage } = await challenged();
+    showPage();
+    const { id, params } = await waitForRequest(client, "elicitation/create");
+    assert.equal(params?.["url"], PROGRESS.url);
+    respond(client, id, { action: "accept" });
     await turn();
-    authority.settle();
-    const { params: done } = await client.find(
-      ({ method }) => method === "notifications/elicitation/complete",
-    );
-    assert.equal(done?.["elicitationId"], params?.["elicitationId"]);
+    settle();
+    const done = await client.find(isOf("notifications/elicitation/complete"));
+    assert.equal(done.params?.["elicitationId"], params?.["elicitationId"]);
   });
 
-  it("asks of several clients the one whose call waits, and nobody if that is not clear", async () => {
-    for (const isClear of [true, false]) {
-      const authority = makeAuthority();
-      const s = hanging(new ScriptedServer("x"));
-      const { client, connect, links } = await begin(s, {}, authority.authorize);
-      const other = await join(connect);
+  for (const isClear of [true, false]) {
+    it(`asks of several clients ${isClear ? "the one whose call waits" : "none if the calls of several wait"}`, async () => {
+      const { client, connect, links, lose, showPage } = await beginAuthorizing();
+      const other = await introduce(connect());
       other.send(callRequest(1, "s__x"));
       if (!isClear) client.send(callRequest(2, "s__x"));
       await turn();
-      for (const posted of postedCalls(links)) links[0]?.loseRequest(posted, "unauthorized");
+      for (const call of requestsOf(links, CALL)) links[0]?.loseRequest(call, "unauthorized");
+      lose("unauthorized");
       links[0]?.challenge(CHALLENGE);
       await turn();
-      authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
+      showPage();
       await turn();
       const asked = [client, other].map(({ messages }) =>
-        messages.some(({ method }) => method === "elicitation/create"),
+        messages.some(isOf("elicitation/create")),
       );
       assert.deepEqual(asked, [false, isClear]);
-    }
-  });
+    });
+  }
 
   it("is left alone if the person at the client declines", async () => {
-    const authority = makeAuthority();
-    const { client } = await challenged(authority);
-    authority.passages[0]?.onProgress({ step: "openingBrowser", url: "https://a.example/" });
-    const { id } = await client.find(({ method }) => method === "elicitation/create");
-    client.send({ jsonrpc: "2.0", id, result: { action: "decline" } });
-    const { error } = await client.find(isResponseTo(1));
-    assert.equal(error?.data?.["code"], "unauthorized");
+    const { client, showPage, answer } = await challenged();
+    showPage();
+    const { id } = await waitForRequest(client, "elicitation/create");
+    respond(client, id, { action: "decline" });
+    assert.equal(codeOf(await answer()), "unauthorized");
   });
 
   it("fails the calls that wait if there is none, and keeps its tools", async () => {
-    const authority = makeAuthority();
-    const { client, hub, clock } = await challenged(authority);
+    const { client, state, clock, settle, answer } = await challenged();
     await clock.advanceAsync(200);
-    authority.settle(new HubError("unauthorized", "Nobody wanted to."));
-    const { error } = await client.find(isResponseTo(1));
-    assert.match(error?.message ?? "", /Nobody wanted to/);
+    settle(REFUSAL);
+    assert.match((await answer()).error?.message ?? "", /Nobody wanted to/);
     await turn();
-    assert.equal(connectionStatusOf(hub, "s").state, "failed");
+    assert.equal(state(), "failed");
     assert.deepEqual(await listToolNames(client), ["s__x"]);
   });
 
   it("is not tried again by calls before a minute is over, but by a person", async () => {
-    const authority = makeAuthority();
-    const { client, hub, links, clock, s } = await challenged(authority);
-    authority.settle(new HubError("unauthorized", "Nobody wanted to."));
-    await client.find(isResponseTo(1));
-    const again = async (id: number, isSent = true): Promise<void> => {
-      s.onInitialize = () => undefined;
-      if (isSent) client.send(callRequest(id, "s__x"));
-      await turn();
-      links.at(-1)?.loseRequest(lastRequest(links, "initialize"), "unauthorized");
-      links.at(-1)?.challenge(CHALLENGE);
-      await turn();
-    };
-    await again(2);
-    assert.match((await client.find(isResponseTo(2))).error?.message ?? "", /Nobody wanted to/);
-    assert.equal(authority.passages.length, 1);
+    const { client, hub, clock, s, runs, settle, answer, challenge } = await challenged();
+    settle(REFUSAL);
+    await answer();
+    s.onInitialize = SILENCE;
+    const second = callTool(client, "s__x");
+    await turn();
+    await challenge("initialize");
+    assert.match((await second).error?.message ?? "", /Nobody wanted to/);
+    assert.equal(runs.length, 1);
     hub.reconnect("s");
-    await again(3, false);
-    assert.equal(authority.passages.length, 2);
-    authority.settle(new HubError("unauthorized", "Nobody wanted to."));
+    await turn();
+    await challenge("initialize");
+    assert.equal(runs.length, 2);
+    settle(REFUSAL);
     await turn();
     await clock.advanceAsync(61_000);
-    await again(4);
-    assert.equal(authority.passages.length, 3);
+    post(client, 4, CALL, { name: "s__x" });
+    await turn();
+    await challenge("initialize");
+    assert.equal(runs.length, 3);
   });
 
-  it("is given up after two minutes, and when it is stopped", async () => {
-    const authority = makeAuthority();
-    const { hub, clock } = await challenged(authority);
+  it("is given up after two minutes", async () => {
+    const { status, clock } = await challenged();
     await clock.advanceAsync(120_000);
-    assert.equal(connectionStatusOf(hub, "s").state, "failed");
-    assert.match(connectionStatusOf(hub, "s").cause?.message ?? "", /within 120 seconds/);
-    const other = makeAuthority();
-    const second = await challenged(other);
-    await second.hub.stop("s");
-    assert.equal(other.passages[0]?.signal.aborted, true);
+    assert.equal(status().state, "failed");
+    assert.match(status().cause?.message ?? "", /120 seconds/);
+  });
+
+  it("is given up when it is stopped", async () => {
+    const { hub, runs } = await challenged();
+    await hub.stop("s");
+    assert.equal(runs[0]?.signal.aborted, true);
   });
 
   it("goes on with what it lets the hub do if only more was refused", async () => {
-    const authority = makeAuthority();
-    const s = hanging(new ScriptedServer("x"));
-    const { client, hub, links, clock } = await begin(s, {}, authority.authorize);
-    client.send(callRequest(1, "s__x"));
+    const { client, state, links, clock, lose, settle } = await beginAuthorizing();
+    const answer = callTool(client, "s__x");
     await turn();
-    links[0]?.loseRequest(lastRequest(links, CALL), "unauthorized");
+    lose("unauthorized");
     links[0]?.challenge({ status: 403, header: 'Bearer error="insufficient_scope"' });
     await clock.advanceAsync(100);
-    authority.settle(new HubError("unauthorized", "Not that much."));
-    assert.match((await client.find(isResponseTo(1))).error?.message ?? "", /Not that much/);
-    assert.equal(connectionStatusOf(hub, "s").state, "connected");
+    settle(new HubError("unauthorized", "Not that much."));
+    assert.match((await answer).error?.message ?? "", /Not that much/);
+    assert.equal(state(), "connected");
   });
 
   it("fails at once where there is no way to get one", async () => {
-    const s = hanging(new ScriptedServer("x"));
-    const { client, links } = await begin(s);
-    client.send(callRequest(1, "s__x"));
-    await turn();
-    s.onInitialize = () => undefined;
+    const { s, links, answer } = await beginCall();
+    s.onInitialize = SILENCE;
     links[0]?.challenge(CHALLENGE);
     links[0]?.loseRequest(lastRequest(links, CALL), "unauthorized");
     await turn();
     links[1]?.challenge(CHALLENGE);
     links[1]?.loseRequest(lastRequest(links, "initialize"), "unauthorized");
-    assert.equal((await client.find(isResponseTo(1))).error?.data?.["code"], "unauthorized");
+    assert.equal(codeOf(await answer()), "unauthorized");
   });
 
   it("is not authorized again and again if it does not accept what it was given", async () => {
-    const authority = makeAuthority();
-    const s = new ScriptedServer("x");
-    s.onInitialize = () => undefined;
-    const { hub, links } = await begin(s, {}, authority.authorize);
+    const silent = Object.assign(new ScriptedServer("x"), { onInitialize: SILENCE });
+    const { state, runs, challenge, settle } = await beginAuthorizing(silent);
     for (const _ of [1, 2, 3]) {
-      links.at(-1)?.loseRequest(lastRequest(links, "initialize"), "unauthorized");
-      links.at(-1)?.challenge(CHALLENGE);
-      await turn();
-      authority.settle();
+      await challenge("initialize");
+      settle();
       await turn();
     }
-    assert.equal(authority.passages.length, 2);
-    assert.equal(connectionStatusOf(hub, "s").state, "failed");
+    assert.deepEqual([runs.length, state()], [2, "failed"]);
   });
 });
 
 describe("a call to a modern server over HTTP", () => {
-  const ANNOTATED = tool("x", {
-    inputSchema: {
-      type: "object",
-      properties: { region: { type: "string", "x-mcp-header": "Region" } },
-    },
-  });
+  const annotated = (): ModernScriptedServer =>
+    Object.assign(new ModernScriptedServer(), { tools: [ANNOTATED] });
+
+  /** Its next call finds that its headers are wrong, as its tools are others now. */
+  function becomeAnnotated(s: ModernScriptedServer): void {
+    const { onCall } = s;
+    s.onCall = () => {
+      Object.assign(s, { onCall, tools: [ANNOTATED] });
+      return '"error":{"code":-32020,"message":"Header mismatch"}';
+    };
+  }
 
   it("repeats in headers what the tool's schema says", async () => {
-    const s = new ModernScriptedServer();
-    s.tools = [ANNOTATED];
-    const { client, links } = await begin(s, { era: "modern" });
+    const { client, links } = await begin(annotated());
     await callTool(client, "s__x", { region: "Köln", other: 1 });
     const { headers } = lastRequest(links, CALL).options;
     assert.deepEqual(headers, { "Mcp-Param-Region": "=?base64?S8O2bG4=?=" });
   });
 
   it("is sent again, by the list as it is now, if its headers are not what they should be", async () => {
-    const s = new ModernScriptedServer("x");
-    const { client, links } = await begin(s, { era: "modern" });
-    const answer = s.onCall;
-    s.onCall = () => {
-      s.onCall = answer;
-      s.tools = [ANNOTATED];
-      return '"error":{"code":-32020,"message":"Header mismatch"}';
-    };
-    const { result } = await callTool(client, "s__x", { region: "r" });
-    assert.ok(result);
-    const [first, second] = postedCalls(links);
-    assert.equal(first?.options.headers, undefined);
-    assert.deepEqual(second?.options.headers, { "Mcp-Param-Region": "r" });
+    const { s, client, links } = await begin(new ModernScriptedServer("x"));
+    becomeAnnotated(s);
+    assert.ok((await callTool(client, "s__x", { region: "r" })).result);
+    const headers = requestsOf(links, CALL).map(({ options }) => options.headers);
+    assert.deepEqual(headers, [undefined, { "Mcp-Param-Region": "r" }]);
   });
 
   for (const [what, isStale] of [
@@ -832,37 +721,28 @@ describe("a call to a modern server over HTTP", () => {
     ["is corrected once by the list of the new one", true],
   ] as const) {
     it(`that waited for a connection which was replaced ${what}`, async () => {
-      const s = new ModernScriptedServer("x");
-      if (!isStale) s.tools = [ANNOTATED];
-      const { client, hub, links, clock } = await begin(s, { era: "modern" });
+      const server = isStale ? new ModernScriptedServer("x") : annotated();
+      const { s, client, hub, links, clock } = await begin(server);
       const latch = new Latch();
       s.onOpen = latch.wait;
       hub.reconnect("s");
       await turn();
-      client.send(callRequest(1, "s__x", { region: "r" }));
+      const answer = callTool(client, "s__x", { region: "r" });
       await turn();
       hub.reload(remoteManifest({ s: { era: "modern", url: "https://elsewhere.test/mcp" } }));
       await turn();
-      const answer = s.onCall;
-      if (isStale) {
-        s.onCall = () => {
-          s.onCall = answer;
-          s.tools = [ANNOTATED];
-          return '"error":{"code":-32020,"message":"Header mismatch"}';
-        };
-      }
+      if (isStale) becomeAnnotated(s);
       latch.open();
       await clock.advanceAsync(100);
-      assert.ok((await client.find(isResponseTo(1))).result);
-      const [last] = postedCalls(links).toReversed();
-      assert.deepEqual(last?.options.headers, { "Mcp-Param-Region": "r" });
-      assert.equal(postedCalls(links).length, isStale ? 2 : 1);
+      assert.ok((await answer).result);
+      const calls = requestsOf(links, CALL);
+      assert.deepEqual(calls.at(-1)?.options.headers, { "Mcp-Param-Region": "r" });
+      assert.equal(calls.length, isStale ? 2 : 1);
     });
   }
 
   it("says nothing in headers to a server of the legacy era", async () => {
-    const s = new ScriptedServer();
-    s.tools = [ANNOTATED];
+    const s = Object.assign(new ScriptedServer(), { tools: [ANNOTATED] });
     const { client, links } = await begin(s);
     await callTool(client, "s__x", { region: "r" });
     assert.equal(lastRequest(links, CALL).options.headers, undefined);
@@ -872,64 +752,43 @@ describe("a call to a modern server over HTTP", () => {
     const s = new ModernScriptedServer("good");
     const properties = { a: { type: "number", "x-mcp-header": "A" } };
     s.tools.push(tool("bad", { inputSchema: { type: "object", properties } }));
-    const { client, events } = await begin(s, { era: "modern" });
+    const { client, events } = await begin(s);
     assert.deepEqual(await listToolNames(client), ["s__good"]);
     const warned = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
-    assert.ok(warned.some((text) => /Tool "bad" was left out: its x-mcp-header "A"/.test(text)));
-  });
-
-  it("is met with the revision in a header, and spoken to in it from then on", async () => {
-    const { links } = await begin(new ModernScriptedServer("x"), { era: "modern" });
-    const { headers } = lastRequest(links, "server/discover").options;
-    assert.deepEqual(headers, { "MCP-Protocol-Version": "2026-07-28" });
-    assert.deepEqual(links[0]?.protocol, { era: "modern", version: "2026-07-28" });
+    assert.ok(warned.some((text) => /"bad".*x-mcp-header "A"/.test(text)));
   });
 });
 
 describe("a server over HTTP that does not know what it is asked first", () => {
-  for (const code of ["serverRefused", "serverFailed"] as const) {
-    it(`is met as one of old (${code})`, async () => {
-      const s = new ScriptedServer("x");
-      s.handlers = { "server/discover": () => undefined };
+  for (const [code, client, first, era] of [
+    ["serverRefused", "modern", "server/discover", "legacy"],
+    ["serverFailed", "modern", "server/discover", "legacy"],
+    ["serverRefused", "legacy", "initialize", "modern"],
+  ] as const) {
+    it(`is met as a ${era} one for a ${client} client (${code})`, async () => {
+      const s = era === "modern" ? new ModernScriptedServer("x") : new ScriptedServer("x");
+      s.handlers = { ...s.handlers, [first]: SILENCE };
       const links = overStreamedTransports(s);
       const manifest = remoteManifest({ s: { era: "auto" } });
-      const { hub, client } = setUpHubWithClock({ s }, { manifest });
-      const _meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": { name: "m", version: "1" },
-        "io.modelcontextprotocol/clientCapabilities": {},
-      };
-      client.send({ jsonrpc: "2.0", id: 1, method: "tools/list", params: { _meta } });
+      const { hub, client: peer } = setUpHubWithClock({ s }, { manifest });
+      if (client === "legacy") await initialize(peer, ALL_CAPABILITIES);
+      else peer.send(modernRequest(1, "tools/list"));
       await turn();
-      links[0]?.loseRequest(lastRequest(links, "server/discover"), code);
+      links[0]?.loseRequest(lastRequest(links, first), code);
       await turn();
-      assert.equal(connectionStatusOf(hub, "s").state, "connected");
-      assert.equal(connectionStatusOf(hub, "s").peer?.era, "legacy");
+      const { state, peer: met } = connectionStatusOf(hub, "s");
+      assert.deepEqual([state, met?.era], ["connected", era]);
     });
   }
-
-  it("is met as a modern one if it does not know the greeting of old", async () => {
-    const s = new ModernScriptedServer("x");
-    s.handlers = { ...s.handlers, initialize: () => undefined };
-    const links = overStreamedTransports(s);
-    const manifest = remoteManifest({ s: { era: "auto" } });
-    const { hub, client } = setUpHubWithClock({ s }, { manifest });
-    await initialize(client, ALL_CAPABILITIES);
-    links[0]?.loseRequest(lastRequest(links, "initialize"), "serverRefused");
-    await turn();
-    assert.equal(connectionStatusOf(hub, "s").peer?.era, "modern");
-  });
 });
 
 describe("what the hub itself asks of a server over HTTP", () => {
   it("is asked again if the answer is lost", async () => {
-    const s = new ScriptedServer("x");
-    const list = s.onList;
-    s.onList = () => undefined;
-    const { hub, links, clock } = await begin(s);
-    s.onList = list;
-    links[0]?.loseRequest(lastRequest(links, "tools/list"), "answerLost");
+    const silent = Object.assign(new ScriptedServer("x"), { onList: SILENCE });
+    const { s, state, clock, lose } = await begin(silent);
+    Object.assign(s, { onList: new ScriptedServer("x").onList });
+    lose("answerLost", "tools/list");
     await clock.advanceAsync(200);
-    assert.equal(connectionStatusOf(hub, "s").state, "connected");
+    assert.equal(state(), "connected");
   });
 });

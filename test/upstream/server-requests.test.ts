@@ -1,12 +1,13 @@
-import { piecesOfMessage } from "../../src/jsonrpc/message.ts";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { joinPieces, textOf } from "../../src/base/bytes.ts";
 import type { Hub } from "../../src/hub/hub.ts";
+import { piecesOfMessage } from "../../src/jsonrpc/message.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Responder, TransportEvents } from "../../src/transport/transport.ts";
 import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
+import { cancel, isOf, notify, post, respond } from "../fixtures/peer-messages.ts";
 import {
   messagesOfMethod,
   ALL_CAPABILITIES,
@@ -17,11 +18,12 @@ import {
   newestPeerOf,
   setUpServerRequests,
 } from "../fixtures/server-requests.ts";
-import { turn } from "../fixtures/virtual-clock.ts";
+import { turn, type VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   callRequest,
   initialize,
   isResponseTo,
+  type Json,
   Latch,
   Peer,
   ScriptedServer,
@@ -32,7 +34,18 @@ import { openWithClock, callPlugin } from "../plugins/plugin-hub.ts";
 const SAMPLING = "sampling/createMessage";
 const ELICIT = "elicitation/create";
 const ROOTS = "roots/list";
+const CANCELLED = "notifications/cancelled";
+const PROGRESS = "notifications/progress";
 const FORM = { message: "Which?", requestedSchema: { type: "object", properties: {} } };
+const SILENCE = (): undefined => undefined;
+
+/** A client that introduces itself. */
+async function introduce(client: Peer): Promise<Peer> {
+  await initialize(client, ALL_CAPABILITIES);
+  client.send(INITIALIZED);
+  await turn();
+  return client;
+}
 
 /** A client that introduced itself on a link of which the test has what the hub is told. */
 async function accept(hub: Hub): Promise<{ client: Peer; events: TransportEvents }> {
@@ -45,28 +58,38 @@ async function accept(hub: Hub): Promise<{ client: Peer; events: TransportEvents
     };
   });
   void hub.accept(ours, new AbortController().signal);
-  const client = new Peer(theirs);
-  await initialize(client, ALL_CAPABILITIES);
-  client.send(INITIALIZED);
-  await turn();
-  return { client, events: await opened };
+  return { client: await introduce(new Peer(theirs)), events: await opened };
 }
+
+const sample = (git: ScriptedServer, id: unknown = 1): Promise<Json> =>
+  sendServerRequest(git, id, SAMPLING, SAMPLING_PARAMS);
+
+/** A server that answers no call, and has asked its client for a sample. */
+async function beginAsked(...made: Parameters<typeof setUpServerRequests>) {
+  const setup = await setUpServerRequests(...made);
+  setup.git.onCall = SILENCE;
+  const answer = sample(setup.git);
+  const { id } = await waitForRequest(setup.client, SAMPLING);
+  return { ...setup, answer, id, server: newestPeerOf(setup.git) };
+}
+
+const paramsOf = async (client: Peer, method: string): Promise<Json["params"]> =>
+  (await waitForRequest(client, method)).params;
 
 describe("what a server asks", () => {
   it("reaches its client under an id of the hub's, and the answer comes back under the server's", async () => {
     const { client, git } = await setUpServerRequests();
+    const server = newestPeerOf(git);
     const params = '{"messages":[],"maxTokens":1.0,"x":12345678901234567890,"_meta":{"a":1}}';
-    newestPeerOf(git).send(
-      `{"jsonrpc":"2.0","id":"s-1","method":"${SAMPLING}","params":${params}}`,
-    );
-    const request = await waitForRequest(client, SAMPLING);
+    server.send(`{"jsonrpc":"2.0","id":"s-1","method":"${SAMPLING}","params":${params}}`);
+    const { id } = await waitForRequest(client, SAMPLING);
     assert.ok(client.received.some((text) => text.includes(`"params":${params}`)));
-    assert.equal(typeof request.id, "string");
-    assert.notEqual(request.id, "s-1");
+    assert.equal(typeof id, "string");
+    assert.notEqual(id, "s-1");
     const result = '{"role":"assistant","n":1.0,"big":12345678901234567890}';
-    client.send(`{"jsonrpc":"2.0","id":"${String(request.id)}","result":${result}}`);
-    await newestPeerOf(git).find(isResponseTo("s-1"));
-    assert.ok(newestPeerOf(git).received.some((text) => text.includes(`"result":${result}`)));
+    client.send(`{"jsonrpc":"2.0","id":"${String(id)}","result":${result}}`);
+    await server.find(isResponseTo("s-1"));
+    assert.ok(server.received.some((text) => text.includes(`"result":${result}`)));
   });
 
   it("is asked without params if the server gives none", async () => {
@@ -74,70 +97,59 @@ describe("what a server asks", () => {
     const answer = sendServerRequest(git, 1, ROOTS);
     const request = await waitForRequest(client, ROOTS);
     assert.equal("params" in request, false);
-    client.send({ jsonrpc: "2.0", id: request.id, result: { roots: [{ uri: "file:///a" }] } });
+    respond(client, request.id, { roots: [{ uri: "file:///a" }] });
     assert.deepEqual((await answer).result, { roots: [{ uri: "file:///a" }] });
   });
 
   it("is answered with the client's error as it is", async () => {
-    const { client, git } = await setUpServerRequests();
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
-    client.send({ jsonrpc: "2.0", id, error: { code: -1, message: "no", data: { a: [1] } } });
-    assert.deepEqual((await answer).error, { code: -1, message: "no", data: { a: [1] } });
+    const { client, answer, id } = await beginAsked();
+    const error = { code: -1, message: "no", data: { a: [1] } };
+    client.send({ jsonrpc: "2.0", id, error });
+    assert.deepEqual((await answer).error, error);
   });
 
-  it("names the server where people read it, and only there", async () => {
-    const { client, git } = await setUpServerRequests();
-    void sendServerRequest(git, 1, ELICIT, {
-      ...FORM,
-      requestedSchema: { message: "inner" },
-      mode: "form",
+  for (const [where, params, expected] of [
+    [
+      "where people read it, and only there",
+      '{"message":"Which?","requestedSchema":{"message":"inner"},"mode":"form"}',
+      { message: "[git] Which?", requestedSchema: { message: "inner" }, mode: "form" },
+    ],
+    [
+      "in every message that a parser may take",
+      '{"message":"a","\\u006dessage":"b","mode":"url","url":"https://x","elicitationId":"e"}',
+      { message: "[git] b", mode: "url", url: "https://x", elicitationId: "e" },
+    ],
+    ["in no message that is no text", '{"message":7}', { message: 7 }],
+  ] as const) {
+    it(`names the server ${where}`, async () => {
+      const { client, git } = await setUpServerRequests();
+      const request = `{"jsonrpc":"2.0","id":1,"method":"${ELICIT}","params":${params}}`;
+      newestPeerOf(git).send(request);
+      assert.deepEqual(await paramsOf(client, ELICIT), expected);
+      const isShown = client.received.some((text) => text.includes('"message":"[git] a"'));
+      assert.equal(isShown, params.includes('"a"'));
     });
-    const { params } = await waitForRequest(client, ELICIT);
-    assert.deepEqual(params, {
-      message: "[git] Which?",
-      requestedSchema: { message: "inner" },
-      mode: "form",
+  }
+
+  for (const [what, idOf] of [
+    ["no JSON", (id) => `"${id}"`],
+    ["malformed, under a number", (id) => id.replace(/\D/g, "")],
+  ] as const satisfies readonly (readonly [string, (id: string) => string])[]) {
+    it(`is answered with an error if what the client answers is ${what}, which no server sees`, async () => {
+      const { client, answer, id, server } = await beginAsked();
+      client.send(`{"jsonrpc":"2.0","id":${idOf(String(id))},"result":{"a":tru}}`);
+      assert.equal((await answer).error?.code, -32603);
+      client.send("{");
+      client.send('{"jsonrpc":"2.0","id":"toolmux-77","result":{"a":tru}}');
+      await turn();
+      assert.ok(!server.received.some((text) => text.includes("tru}")));
     });
-  });
-
-  it("names the server in every message that a parser may take", async () => {
-    const { client, git } = await setUpServerRequests();
-    const params =
-      '{"message":"a","\\u006dessage":"b","mode":"url","url":"https://x","elicitationId":"e"}';
-    newestPeerOf(git).send(`{"jsonrpc":"2.0","id":1,"method":"${ELICIT}","params":${params}}`);
-    const request = await waitForRequest(client, ELICIT);
-    assert.deepEqual(request.params, {
-      message: "[git] b",
-      mode: "url",
-      url: "https://x",
-      elicitationId: "e",
-    });
-    assert.ok(client.received.some((text) => text.includes('"message":"[git] a"')));
-  });
-
-  it("is answered with an error if what the client answers is no JSON", async () => {
-    const { client, git } = await setUpServerRequests();
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
-    client.send(`{"jsonrpc":"2.0","id":"${String(id)}","result":{"a":tru}}`);
-    assert.equal((await answer).error?.code, -32603);
-    client.send("{");
-    client.send('{"jsonrpc":"2.0","id":"toolmux-77","result":{"a":tru}}');
-    await turn();
-  });
-
-  it("has a message that is no text left as it is", async () => {
-    const { client, git } = await setUpServerRequests();
-    void sendServerRequest(git, 1, ELICIT, { message: 7 });
-    assert.deepEqual((await waitForRequest(client, ELICIT)).params, { message: 7 });
-  });
+  }
 
   it("is answered with an error if the client's answer is too large to be passed on", async () => {
     const git = new ScriptedServer("x");
-    const { hub } = setUpHubWithClock({ git });
-    const { client, events } = await accept(hub);
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const { client, events } = await accept(setUpHubWithClock({ git }).hub);
+    const answer = sample(git);
     const { id } = await waitForRequest(client, SAMPLING);
     const head = Buffer.from(`{"jsonrpc":"2.0","id":"${String(id)}","result":{"x":"`);
     events.oversized(head, Buffer.from('"}}'), 1e9);
@@ -146,9 +158,8 @@ describe("what a server asks", () => {
 
   it("goes the way of the call that it is for, where links have one for each", async () => {
     const [git, other] = [new ScriptedServer("x"), new ScriptedServer("x")];
-    git.onCall = () => undefined;
-    const { hub } = setUpHubWithClock({ git, other });
-    const { client, events } = await accept(hub);
+    git.onCall = SILENCE;
+    const { client, events } = await accept(setUpHubWithClock({ git, other }).hub);
     const sent: string[] = [];
     const inbound: Responder = {
       notify: (message) => void sent.push(textOf(joinPieces(piecesOfMessage(message)))),
@@ -157,9 +168,9 @@ describe("what a server asks", () => {
     const request = parseMessage(Buffer.from(JSON.stringify(callRequest(1, "git__x"))));
     events.frame(request, undefined, inbound);
     await turn();
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    void sendServerRequest(other, 1, "roots/list");
-    await waitForRequest(client, "roots/list");
+    void sample(git);
+    void sendServerRequest(other, 1, ROOTS);
+    await waitForRequest(client, ROOTS);
     assert.equal(sent.length, 1);
     assert.match(sent[0] ?? "", /sampling/);
     assert.deepEqual(messagesOfMethod(client, SAMPLING), []);
@@ -167,15 +178,12 @@ describe("what a server asks", () => {
 
   it("is asked as often as the server asks, and each answer finds its question", async () => {
     const { client, git } = await setUpServerRequests();
-    const [first, second] = [
-      sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS),
-      sendServerRequest(git, "1", SAMPLING, SAMPLING_PARAMS),
-    ];
+    const [first, second] = [sample(git, 1), sample(git, "1")];
     await client.until(() => messagesOfMethod(client, SAMPLING).length === 2);
     const [one, two] = messagesOfMethod(client, SAMPLING);
     assert.notEqual(one?.id, two?.id);
-    client.send({ jsonrpc: "2.0", id: two?.id, result: { n: 2 } });
-    client.send({ jsonrpc: "2.0", id: one?.id, result: { n: 1 } });
+    respond(client, two?.id, { n: 2 });
+    respond(client, one?.id, { n: 1 });
     assert.deepEqual([(await first).result, (await second).result], [{ n: 1 }, { n: 2 }]);
   });
 
@@ -188,7 +196,7 @@ describe("what a server asks", () => {
     assert.deepEqual(messagesOfMethod(client, ROOTS), []);
     client.send(INITIALIZED);
     const { id } = await waitForRequest(client, ROOTS);
-    client.send({ jsonrpc: "2.0", id, result: { roots: [] } });
+    respond(client, id, { roots: [] });
     assert.deepEqual((await answer).result, { roots: [] });
   });
 
@@ -197,28 +205,28 @@ describe("what a server asks", () => {
     const { client } = setUpHubWithClock({ git });
     await initialize(client, ALL_CAPABILITIES);
     void sendServerRequest(git, 1, ROOTS);
-    newestPeerOf(git).send({
-      jsonrpc: "2.0",
-      method: "notifications/cancelled",
-      params: { requestId: 1 },
-    });
+    cancel(newestPeerOf(git), 1);
     await turn();
     client.send(INITIALIZED);
     await turn();
-    assert.deepEqual(
-      [messagesOfMethod(client, ROOTS), messagesOfMethod(client, "notifications/cancelled")],
-      [[], []],
-    );
+    assert.ok(client.messages.every(({ method }) => method !== ROOTS && method !== CANCELLED));
   });
 
-  it("is answered with an error if the client's answer is malformed, which no server sees", async () => {
+  it("is refused beyond a number, until some are answered", async () => {
+    const { client, git, id } = await beginAsked();
+    for (let i = 2; i <= 32; i++) void sample(git, i);
+    assert.equal((await sample(git, "more")).error?.code, -31007);
+    respond(client, id, {});
+    await turn();
+    void sample(git, "again");
+    await client.until(() => messagesOfMethod(client, SAMPLING).length === 33);
+  });
+
+  it("is refused under an id that is still open", async () => {
     const { client, git } = await setUpServerRequests();
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
-    const number = String(id).replace(/\D/g, "");
-    client.send(`{"jsonrpc":"2.0","id":${number},"result":{"a":tru}}`);
-    assert.equal((await answer).error?.code, -32603);
-    assert.ok(!newestPeerOf(git).received.some((text) => text.includes("tru}")));
+    for (let i = 0; i < 2; i++) post(newestPeerOf(git), 1, ROOTS);
+    assert.equal((await newestPeerOf(git).find(isResponseTo(1))).error?.code, -32600);
+    assert.equal(messagesOfMethod(client, ROOTS).length, 1);
   });
 });
 
@@ -243,16 +251,11 @@ describe("a client that cannot be asked", () => {
 describe("a question that could be for several clients", () => {
   it("reaches none of them, and the error names what helps", async () => {
     const { client, connect, git, events } = await setUpServerRequests();
-    const other = connect();
-    await initialize(other, ALL_CAPABILITIES);
-    other.send(INITIALIZED);
-    const { error } = await sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const other = await introduce(connect());
+    const { error } = await sample(git);
     assert.equal(error?.code, -31007);
     assert.match(error?.message ?? "", /"git".*2 clients.*isolation = "perClient"/);
-    assert.deepEqual(
-      [messagesOfMethod(client, SAMPLING), messagesOfMethod(other, SAMPLING)],
-      [[], []],
-    );
+    for (const peer of [client, other]) assert.deepEqual(messagesOfMethod(peer, SAMPLING), []);
     assert.ok(events.some((event) => event.kind === "log" && /perClient/.test(event.text)));
   });
 
@@ -263,19 +266,15 @@ describe("a question that could be for several clients", () => {
     await client.transport.close();
     await turn();
     other.send(INITIALIZED);
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    void sample(git);
     assert.ok(await waitForRequest(other, SAMPLING));
   });
 
   it("reaches each client from its own server, and only that", async () => {
-    const { client, connect, git } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: { isolation: "perClient" } },
-    });
-    const other = connect();
-    await initialize(other, ALL_CAPABILITIES);
-    other.send(INITIALIZED);
-    await turn();
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const servers = { git: { isolation: "perClient" } } as const;
+    const { client, connect, git } = await setUpServerRequests(ALL_CAPABILITIES, { servers });
+    const other = await introduce(connect());
+    void sample(git);
     assert.ok(await waitForRequest(other, SAMPLING));
     assert.deepEqual(messagesOfMethod(client, SAMPLING), []);
   });
@@ -284,131 +283,101 @@ describe("a question that could be for several clients", () => {
     const { client, git } = await setUpServerRequests();
     await client.transport.close();
     await turn();
-    assert.equal((await sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS)).error?.code, -31007);
+    assert.equal((await sample(git)).error?.code, -31007);
   });
 });
 
 describe("a question that is taken back", () => {
   it("by the server is taken back from the client, in the server's words", async () => {
-    const { client, git } = await setUpServerRequests();
-    void sendServerRequest(git, "s", SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
-    newestPeerOf(git).send({
-      jsonrpc: "2.0",
-      method: "notifications/cancelled",
-      params: { requestId: "s", reason: "enough", more: 1 },
-    });
-    const { params } = await waitForRequest(client, "notifications/cancelled");
-    assert.deepEqual(params, { requestId: id, reason: "enough", more: 1 });
-    client.send({ jsonrpc: "2.0", id, result: {} });
+    const { client, id, server } = await beginAsked();
+    notify(server, CANCELLED, { requestId: 1, reason: "enough", more: 1 });
+    const expected = { requestId: id, reason: "enough", more: 1 };
+    assert.deepEqual(await paramsOf(client, CANCELLED), expected);
+    respond(client, id, {});
     await turn();
-    assert.deepEqual(newestPeerOf(git).messages.filter(isResponseTo("s")), []);
+    assert.deepEqual(server.messages.filter(isResponseTo(1)), []);
   });
 
   it("because the server has died is taken back from the client", async () => {
-    const { client, git } = await setUpServerRequests();
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
+    const { client, git, id } = await beginAsked();
     git.disconnect();
-    const { params } = await waitForRequest(client, "notifications/cancelled");
-    assert.equal(params?.["requestId"], id);
+    assert.equal((await paramsOf(client, CANCELLED))?.["requestId"], id);
     await turn();
-    client.send({ jsonrpc: "2.0", id, result: {} });
+    respond(client, id, {});
     await turn();
     assert.ok(!newestPeerOf(git).messages.some(({ result }) => result !== undefined));
   });
 
   it("because the server was stopped is taken back from the client, however long it takes to end", async () => {
-    const { hub, client, git } = await setUpServerRequests();
+    const { hub, client, git } = await beginAsked();
     git.onClose = new Latch().wait;
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    await waitForRequest(client, SAMPLING);
     void hub.stop("git");
-    assert.match(
-      String((await waitForRequest(client, "notifications/cancelled")).params?.["reason"]),
-      /git/,
-    );
+    assert.match(String((await paramsOf(client, CANCELLED))?.["reason"]), /git/);
   });
 
   it("because the client has left is answered with an error", async () => {
-    const { client, git } = await setUpServerRequests();
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    await waitForRequest(client, SAMPLING);
+    const { client, answer } = await beginAsked();
     await client.transport.close();
     assert.equal((await answer).error?.code, -31007);
   });
 
   it("because its only call was cancelled ends at both sides", async () => {
     const { client, git } = await setUpServerRequests();
-    git.onCall = () => undefined;
+    git.onCall = SILENCE;
     client.send(callRequest("c", "git__x"));
     await turn();
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const answer = sample(git);
     const { id } = await waitForRequest(client, SAMPLING);
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "c" } });
-    assert.equal(
-      (await waitForRequest(client, "notifications/cancelled")).params?.["requestId"],
-      id,
-    );
+    cancel(client, "c");
+    assert.equal((await paramsOf(client, CANCELLED))?.["requestId"], id);
     assert.equal((await answer).error?.code, -31007);
   });
 
   it("is not because a call was cancelled that came later than it", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = () => undefined;
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    await waitForRequest(client, SAMPLING);
+    const { client, git } = await beginAsked();
     client.send(callRequest("c", "git__x"));
     await turn();
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "c" } });
+    cancel(client, "c");
     await turn();
-    assert.equal(git.messagesOf("notifications/cancelled").length, 1);
-    assert.deepEqual(messagesOfMethod(client, "notifications/cancelled"), []);
+    assert.equal(git.messagesOf(CANCELLED).length, 1);
+    assert.deepEqual(messagesOfMethod(client, CANCELLED), []);
   });
 
   it("is not because one of several calls was cancelled, nor because another request was", async () => {
     const { client, git } = await setUpServerRequests();
-    git.onCall = () => undefined;
-    client.send(callRequest("c", "git__x"));
-    client.send(callRequest("d", "git__x"));
+    git.onCall = SILENCE;
+    for (const id of ["c", "d"]) client.send(callRequest(id, "git__x"));
     await turn();
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    const answer = sample(git);
     const { id } = await waitForRequest(client, SAMPLING);
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "c" } });
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id } });
+    cancel(client, "c");
+    cancel(client, id);
     await turn();
-    assert.deepEqual(messagesOfMethod(client, "notifications/cancelled"), []);
-    client.send({ jsonrpc: "2.0", id, result: { n: 1 } });
-    assert.deepEqual((await newestPeerOf(git).find(isResponseTo(1))).result, { n: 1 });
+    assert.deepEqual(messagesOfMethod(client, CANCELLED), []);
+    respond(client, id, { n: 1 });
+    assert.deepEqual((await answer).result, { n: 1 });
   });
 });
 
 describe("a question that nobody answers", () => {
+  const settings = { servers: { git: { healthInterval: 0 } } };
+
   it("ends after ten minutes at both sides", async () => {
-    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: { healthInterval: 0 } },
-    });
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
+    const { client, clock, answer, id, server } = await beginAsked(ALL_CAPABILITIES, settings);
     await clock.advanceAsync(599_000);
-    assert.deepEqual(newestPeerOf(git).messages.filter(isResponseTo(1)), []);
+    assert.deepEqual(server.messages.filter(isResponseTo(1)), []);
     await clock.advanceAsync(2000);
     assert.match((await answer).error?.message ?? "", /10 minutes/);
-    assert.equal(
-      (await waitForRequest(client, "notifications/cancelled")).params?.["requestId"],
-      id,
-    );
+    assert.equal((await paramsOf(client, CANCELLED))?.["requestId"], id);
   });
 
   it("leaves no timer when it was answered", async () => {
-    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: { healthInterval: 0 } },
-    });
+    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, settings);
     await clock.advanceAsync(60_000);
     const before = clock.pendingDelays.length;
     const answer = sendServerRequest(git, 1, ROOTS);
     const { id } = await waitForRequest(client, ROOTS);
-    client.send({ jsonrpc: "2.0", id, result: {} });
+    respond(client, id, {});
     await answer;
     assert.equal(clock.pendingDelays.length, before);
   });
@@ -416,232 +385,175 @@ describe("a question that nobody answers", () => {
 
 describe("the time of a call", () => {
   const LIMITS = { healthInterval: 0, callTimeout: 10_000, maxCallTimeout: 30_000 };
+  const settings = { servers: { git: LIMITS, other: LIMITS } };
 
-  it("stands still while its server waits for the client, and goes on then", async () => {
-    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: LIMITS },
-    });
-    git.onCall = () => undefined;
-    client.send(callRequest("c", "git__x"));
-    await clock.advanceAsync(6000);
-    const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
-    await clock.advanceAsync(300_000);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
-    client.send({ jsonrpc: "2.0", id, result: {} });
-    await answer;
-    await clock.advanceAsync(3900);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
+  /** A call, `c`, whose server does not answer. */
+  async function beginCall() {
+    const setup = await setUpServerRequests(ALL_CAPABILITIES, settings);
+    const { client, git, clock } = setup;
+    git.onCall = SILENCE;
+    const call = async (): Promise<void> => {
+      client.send(callRequest("c", "git__x", {}, { _meta: { progressToken: "p" } }));
+      await turn();
+    };
+    const progress = (): void => {
+      const { progressToken } = git.messagesOf("tools/call")[0]?.params?.["_meta"] as Record<
+        string,
+        unknown
+      >;
+      notify(newestPeerOf(git), PROGRESS, { progressToken, progress: 1 });
+    };
+    /** @returns the answer to the server's question by the client */
+    const ask = async (id: unknown, method = SAMPLING): Promise<() => Promise<void>> => {
+      void sendServerRequest(git, id, method, SAMPLING_PARAMS);
+      const request = await waitForRequest(client, method);
+      return () => {
+        respond(client, request.id, {});
+        return turn();
+      };
+    };
+    return { client, clock, call, progress, ask };
+  }
+
+  const isOver = (client: Peer): boolean => client.messages.some(isResponseTo("c"));
+
+  /** Its time is over after so many ms, not much earlier and not much later. */
+  async function assertOverAfter(client: Peer, clock: VirtualClock, ms: number): Promise<void> {
+    await clock.advanceAsync(ms - 100);
+    assert.equal(isOver(client), false);
     await clock.advanceAsync(200);
     assert.equal((await client.find(isResponseTo("c"))).result?.["isError"], true);
+  }
+
+  it("stands still while its server waits for the client, and goes on then", async () => {
+    const { client, clock, call, ask } = await beginCall();
+    await call();
+    await clock.advanceAsync(6000);
+    const answer = await ask(1);
+    await clock.advanceAsync(300_000);
+    await answer();
+    await assertOverAfter(client, clock, 4000);
   });
 
   it("stands still also if it came while the server was waiting, and until it waits for nothing more", async () => {
-    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: LIMITS },
-    });
-    git.onCall = () => undefined;
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    void sendServerRequest(git, 2, ROOTS);
-    const [one, two] = [
-      await waitForRequest(client, SAMPLING),
-      await waitForRequest(client, ROOTS),
-    ];
-    client.send(callRequest("c", "git__x"));
-    await clock.advanceAsync(100_000);
-    client.send({ jsonrpc: "2.0", id: one.id, result: {} });
-    await clock.advanceAsync(100_000);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
-    client.send({ jsonrpc: "2.0", id: two.id, result: {} });
-    await turn();
-    await clock.advanceAsync(9900);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
-    await clock.advanceAsync(200);
-    assert.equal((await client.find(isResponseTo("c"))).result?.["isError"], true);
+    const { client, clock, call, ask } = await beginCall();
+    const answers = [await ask(1), await ask(2, ROOTS)];
+    await call();
+    for (const answer of answers) {
+      await clock.advanceAsync(100_000);
+      assert.equal(isOver(client), false);
+      await answer();
+    }
+    await assertOverAfter(client, clock, 10_000);
   });
 
   it("is moved back by progress while it stands still, up to its total without the wait", async () => {
-    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: LIMITS },
-    });
-    git.onCall = () => undefined;
-    client.send(callRequest("c", "git__x", {}, { _meta: { progressToken: "p" } }));
-    await turn();
-    const [sent] = git.messagesOf("tools/call");
-    const token = (sent?.params?.["_meta"] as { progressToken: unknown }).progressToken;
-    const progress = (): void =>
-      newestPeerOf(git).send({
-        jsonrpc: "2.0",
-        method: "notifications/progress",
-        params: { progressToken: token, progress: 1 },
-      });
+    const { client, clock, call, ask, progress } = await beginCall();
+    await call();
     await clock.advanceAsync(8000);
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
+    const answer = await ask(1);
     await clock.advanceAsync(100_000);
     progress();
     await clock.advanceAsync(100_000);
-    client.send({ jsonrpc: "2.0", id, result: {} });
-    await turn();
+    await answer();
     await clock.advanceAsync(9000);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
+    assert.equal(isOver(client), false);
     progress();
     await clock.advanceAsync(9000);
     progress();
-    await clock.advanceAsync(3900);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
-    await clock.advanceAsync(200);
-    assert.equal((await client.find(isResponseTo("c"))).result?.["isError"], true);
+    await assertOverAfter(client, clock, 4000);
   });
 
   it("is moved back from the last sign of progress, although it stood still then", async () => {
-    const { client, git, clock } = await setUpServerRequests(ALL_CAPABILITIES, {
-      servers: { git: LIMITS },
-    });
-    git.onCall = () => undefined;
-    client.send(callRequest("c", "git__x", {}, { _meta: { progressToken: "p" } }));
+    const { client, clock, call, ask, progress } = await beginCall();
+    await call();
     await clock.advanceAsync(8000);
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
+    const answer = await ask(1);
     await clock.advanceAsync(100_000);
-    const [sent] = git.messagesOf("tools/call");
-    const { progressToken } = sent?.params?.["_meta"] as { progressToken: unknown };
-    const params = { progressToken, progress: 1 };
-    newestPeerOf(git).send({ jsonrpc: "2.0", method: "notifications/progress", params });
+    progress();
     await clock.advanceAsync(100_000);
-    client.send({ jsonrpc: "2.0", id, result: {} });
-    await turn();
-    await clock.advanceAsync(9900);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
-    await clock.advanceAsync(200);
-    assert.equal((await client.find(isResponseTo("c"))).result?.["isError"], true);
+    await answer();
+    await assertOverAfter(client, clock, 10_000);
   });
 
   it("stands still for a call that plugins see, and goes on when the server has answered", async () => {
-    const git = new ScriptedServer("x");
-    git.onCall = () => undefined;
+    const git = Object.assign(new ScriptedServer("x"), { onCall: SILENCE });
     const slow = callPlugin("slow", async (given, next) => {
       await next(given);
       return new Promise(() => {});
     });
-    const { client, clock } = await openWithClock([slow], { git }, { servers: { git: LIMITS } });
-    await initialize(client, ALL_CAPABILITIES);
-    client.send(INITIALIZED);
+    const { client, clock } = await openWithClock([slow], { git }, settings);
+    await introduce(client);
     client.send(callRequest("c", "git__x"));
     await clock.advanceAsync(6000);
-    const end = newestPeerOf(git);
-    end.send({ jsonrpc: "2.0", id: 1, method: SAMPLING, params: SAMPLING_PARAMS });
+    void sample(git);
     await waitForRequest(client, SAMPLING);
     await clock.advanceAsync(300_000);
-    assert.deepEqual(client.messages.filter(isResponseTo("c")), []);
-    const [sent] = git.messagesOf("tools/call");
-    end.send({ jsonrpc: "2.0", id: sent?.id, result: { content: [] } });
+    assert.equal(isOver(client), false);
+    respond(newestPeerOf(git), git.messagesOf("tools/call")[0]?.id, { content: [] });
     await turn();
-    await clock.advanceAsync(4100);
-    assert.equal((await client.find(isResponseTo("c"))).result?.["isError"], true);
+    await assertOverAfter(client, clock, 4000);
   });
 
   it("goes on for calls of other servers", async () => {
     const [git, other] = [new ScriptedServer("x"), new ScriptedServer("x")];
-    other.onCall = () => undefined;
-    const { client, clock } = setUpHubWithClock(
-      { git, other },
-      { servers: { git: LIMITS, other: LIMITS } },
-    );
-    await initialize(client, ALL_CAPABILITIES);
-    client.send(INITIALIZED);
+    other.onCall = SILENCE;
+    const { client, clock } = setUpHubWithClock({ git, other }, settings);
+    await introduce(client);
     client.send(callRequest("c", "other__x"));
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
+    void sample(git);
     await waitForRequest(client, SAMPLING);
-    await clock.advanceAsync(10_100);
-    assert.equal((await client.find(isResponseTo("c"))).result?.["isError"], true);
+    await assertOverAfter(client, clock, 10_000);
   });
 });
 
 describe("the progress of an answer", () => {
   it("goes to the server under its own token, only if it gave one", async () => {
     const { client, git } = await setUpServerRequests();
-    void sendServerRequest(git, 1, SAMPLING, {
-      ...SAMPLING_PARAMS,
-      _meta: { progressToken: 7.5, other: 1 },
-    });
-    const { params } = await waitForRequest(client, SAMPLING);
-    const { progressToken, ...rest } = params?.["_meta"] as Record<string, unknown>;
+    const _meta = { progressToken: 7.5, other: 1 };
+    void sendServerRequest(git, 1, SAMPLING, { ...SAMPLING_PARAMS, _meta });
+    const meta = (await paramsOf(client, SAMPLING))?.["_meta"] as Record<string, unknown>;
+    const { progressToken, ...rest } = meta;
     assert.deepEqual(rest, { other: 1 });
     assert.notEqual(progressToken, 7.5);
-    const progress = (token: unknown): object => ({
-      jsonrpc: "2.0",
-      method: "notifications/progress",
-      params: { progressToken: token, progress: 0.5, more: true },
-    });
-    client.send(progress("strange"));
-    client.send(progress(99));
-    client.send(progress(progressToken));
-    const relayed = await waitForRequest(newestPeerOf(git), "notifications/progress");
-    assert.deepEqual(relayed.params, { progressToken: 7.5, progress: 0.5, more: true });
-    assert.equal(messagesOfMethod(newestPeerOf(git), "notifications/progress").length, 1);
+    for (const token of ["strange", 99, progressToken]) {
+      notify(client, PROGRESS, { progressToken: token, progress: 0.5, more: true });
+    }
+    const relayed = await paramsOf(newestPeerOf(git), PROGRESS);
+    assert.deepEqual(relayed, { progressToken: 7.5, progress: 0.5, more: true });
+    assert.equal(messagesOfMethod(newestPeerOf(git), PROGRESS).length, 1);
   });
 
   it("is not passed on if the server asked for none", async () => {
-    const { client, git } = await setUpServerRequests();
-    void sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
-    const { id } = await waitForRequest(client, SAMPLING);
-    const params = { progressToken: id, progress: 1 };
-    client.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+    const { client, id, server } = await beginAsked();
+    notify(client, PROGRESS, { progressToken: id, progress: 1 });
     await turn();
-    assert.deepEqual(messagesOfMethod(newestPeerOf(git), "notifications/progress"), []);
-  });
-});
-
-describe("questions without end", () => {
-  it("are refused beyond a number, until some are answered", async () => {
-    const { client, git } = await setUpServerRequests();
-    for (let i = 0; i < 32; i++) void sendServerRequest(git, i, SAMPLING, SAMPLING_PARAMS);
-    assert.equal(
-      (await sendServerRequest(git, "more", SAMPLING, SAMPLING_PARAMS)).error?.code,
-      -31007,
-    );
-    const { id } = await waitForRequest(client, SAMPLING);
-    client.send({ jsonrpc: "2.0", id, result: {} });
-    await turn();
-    void sendServerRequest(git, "again", SAMPLING, SAMPLING_PARAMS);
-    await client.until(() => messagesOfMethod(client, SAMPLING).length === 33);
-  });
-
-  it("are refused under an id that is still open", async () => {
-    const { client, git } = await setUpServerRequests();
-    newestPeerOf(git).send({ jsonrpc: "2.0", id: 1, method: ROOTS });
-    newestPeerOf(git).send({ jsonrpc: "2.0", id: 1, method: ROOTS });
-    assert.equal((await newestPeerOf(git).find(isResponseTo(1))).error?.code, -32600);
-    assert.equal(messagesOfMethod(client, ROOTS).length, 1);
+    assert.deepEqual(messagesOfMethod(server, PROGRESS), []);
   });
 });
 
 describe("the roots", () => {
   const CHANGED = { jsonrpc: "2.0", method: "notifications/roots/list_changed" };
 
-  it("that are others are told to the servers that can ask for them", async () => {
-    const { client, git } = await setUpServerRequests();
-    client.send(CHANGED);
-    assert.deepEqual(await waitForRequest(newestPeerOf(git), CHANGED.method), CHANGED);
-  });
-
-  it("that are others are told to a server that has been greeted and is still listing", async () => {
-    const git = new ScriptedServer("x");
-    git.onList = () => undefined;
+  it("that are others are told to the servers that can ask for them, also while they are still listing", async () => {
+    const git = Object.assign(new ScriptedServer("x"), { onList: SILENCE });
     const { client } = setUpHubWithClock({ git });
-    await initialize(client, ALL_CAPABILITIES);
-    client.send(INITIALIZED);
-    await turn();
+    await introduce(client);
     client.send(CHANGED);
     await turn();
     assert.deepEqual(git.messagesOf(CHANGED.method), [CHANGED]);
   });
 
-  it("of who has not introduced itself are told to nobody, nor what it wants of logs", async () => {
+  it("that are others are told to the servers that can ask for them", async () => {
+    const { client, git } = await setUpServerRequests();
+    client.send(CHANGED);
+    assert.deepEqual(await newestPeerOf(git).find(isOf(CHANGED.method)), CHANGED);
+  });
+
+  it("of who has not introduced itself are told to nobody", async () => {
     const { connect, git } = await setUpServerRequests();
     const early = connect();
-    early.send({ jsonrpc: "2.0", id: 1, method: "tools/list" });
+    post(early, 1, "tools/list");
     early.send(CHANGED);
     await turn();
     assert.deepEqual(git.messagesOf(CHANGED.method), []);
@@ -661,45 +573,27 @@ describe("the roots", () => {
 });
 
 describe("an elicitation by URL", () => {
-  const COMPLETE = {
-    jsonrpc: "2.0",
-    method: "notifications/elicitation/complete",
-    params: { elicitationId: "e" },
-  };
+  const COMPLETE = "notifications/elicitation/complete";
+  const complete = (git: ScriptedServer, params: object = { elicitationId: "e" }): void =>
+    notify(newestPeerOf(git), COMPLETE, params);
 
   it("is told to be complete to its client", async () => {
     const { client, git } = await setUpServerRequests();
-    newestPeerOf(git).send(COMPLETE);
-    assert.deepEqual(await waitForRequest(client, COMPLETE.method), COMPLETE);
+    complete(git);
+    assert.deepEqual(await paramsOf(client, COMPLETE), { elicitationId: "e" });
   });
 
-  it("is told to none of several, if the server has given it to none", async () => {
-    const { client, connect, git } = await setUpServerRequests();
-    const other = connect();
-    await initialize(other, ALL_CAPABILITIES);
-    newestPeerOf(git).send(COMPLETE);
-    newestPeerOf(git).send({ ...COMPLETE, params: { elicitationId: 7 } });
-    newestPeerOf(git).send({ ...COMPLETE, params: [] });
-    await turn();
-    assert.deepEqual(
-      [messagesOfMethod(client, COMPLETE.method), messagesOfMethod(other, COMPLETE.method)],
-      [[], []],
-    );
-  });
-
-  it("is told to nobody while another client shares the server, whoever was asked for it", async () => {
+  it("is told to nobody while several clients share the server, whoever was asked for it", async () => {
     const { client, connect, git } = await setUpServerRequests();
     const url = { message: "m", mode: "url", url: "https://x", elicitationId: "e" };
     void sendServerRequest(git, 1, ELICIT, url);
     await waitForRequest(client, ELICIT);
     const other = connect();
     await initialize(other, ALL_CAPABILITIES);
-    newestPeerOf(git).send(COMPLETE);
+    for (const params of [undefined, { elicitationId: "f" }, { elicitationId: 7 }, []])
+      complete(git, params);
     await turn();
-    assert.deepEqual(
-      [client, other].flatMap((peer) => messagesOfMethod(peer, COMPLETE.method)),
-      [],
-    );
+    for (const peer of [client, other]) assert.deepEqual(messagesOfMethod(peer, COMPLETE), []);
   });
 });
 
@@ -715,7 +609,7 @@ describe("a request of a server to a client that can run requests as tasks", () 
     const response = sendServerRequest(git, 1, SAMPLING, { ...SAMPLING_PARAMS, task: { ttl: 1 } });
     const { id, params } = await waitForRequest(client, SAMPLING);
     assert.deepEqual(params, SAMPLING_PARAMS);
-    client.send({ jsonrpc: "2.0", id, result: { role: "assistant" } });
+    respond(client, id, { role: "assistant" });
     assert.deepEqual((await response).result, { role: "assistant" });
   });
 

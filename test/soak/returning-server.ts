@@ -1,5 +1,5 @@
 /**
- * A server over HTTP that is killed and started again: `bun bench/peers/returning.ts ERA PORT LOG`. It writes down what it
+ * A server over HTTP that is killed and started again: `bun test/soak/returning-server.ts ERA PORT LOG`. It writes down what it
  * does before it answers, so that nothing of it is lost with the process: a line for each call, its tool and its number.
  * Sessions of the legacy era are lost with it.
  */
@@ -10,7 +10,7 @@ import process from "node:process";
 
 const [era, port, log] = process.argv.slice(2);
 if ((era !== "legacy" && era !== "modern") || port === undefined || log === undefined) {
-  throw new Error("usage: bun returning.ts legacy|modern PORT LOG");
+  throw new Error("usage: bun returning-server.ts legacy|modern PORT LOG");
 }
 
 /** How long a call takes at most, in ms. */
