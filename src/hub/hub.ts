@@ -323,16 +323,16 @@ export class Hub {
     }
     this.#invalid = invalid;
     this.#names = servers.map(({ name }) => name);
+    const running = new Set(this.#pool.specs.map(({ name }) => name));
     for (const spec of invalid) {
       this.#alerts.addServer(spec.name);
-      const text = describeInvalid(spec);
+      const text = describeInvalid(spec, running.has(spec.name));
       this.#alerts.raise({ kind: "manifestInvalid", server: spec.name, text });
     }
     const areAllInvalid = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
     this.#catalogCache.fallbackInstructions = areAllInvalid
       ? invalidServersNotice(invalid)
       : undefined;
-    const running = new Set(this.#pool.specs.map(({ name }) => name));
     this.#catalogCache.invalidServers = invalid.filter(({ name }) => !running.has(name));
     this.#catalogCache.clear();
     this.#changed();

@@ -53,16 +53,14 @@ export function invalidError(spec: {
   return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
 }
 
-/** The message of the error `serverInvalid`. */
-export function describeInvalid({
-  name,
-  problems,
-}: {
-  readonly name: string;
-  readonly problems: readonly Problem[];
-}): string {
+/** The message of the error `serverInvalid`. `isRunning`: the server runs as an earlier manifest wanted it. */
+export function describeInvalid(
+  { name, problems }: { readonly name: string; readonly problems: readonly Problem[] },
+  isRunning = false,
+): string {
   const problemText = problems.map(formatProblem).join("; ");
-  return `Server "${name}" is not started, because its table in the manifest has a problem: ${problemText}`;
+  const consequence = isRunning ? "keeps its previous settings" : "is not started";
+  return `Server "${name}" ${consequence}, because its table in the manifest has a problem: ${problemText}`;
 }
 
 /**

@@ -314,7 +314,10 @@ export async function openRecordingFile(path: string): Promise<RecordingSink> {
   try {
     const existing = await lstat(path).catch(() => undefined);
     if (existing !== undefined && !(existing.isFile() && (await isRecording(path)))) {
-      throw new HubError("usage", `${path} is there, and is no recording: it is left as it is.`);
+      throw new HubError(
+        "usage",
+        `${path} exists and is not a recording, so it is not overwritten. Name another file.`,
+      );
     }
     const handle = await open(tempFile, "wx", 0o600);
     try {

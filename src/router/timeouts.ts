@@ -3,6 +3,7 @@ import { utf8 } from "../base/bytes.ts";
 import { KIND_NOUNS, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
 import { ERROR_META_KEY, type ErrorCode, HubError } from "../base/errors.ts";
+import { count } from "../base/format.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
@@ -26,7 +27,8 @@ export function timeoutMessage(
   const key = isTotal ? "maxCallTimeout" : limit;
   const remedy = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
   if (waitReason !== undefined) return `${subject} ${waitReason} Try again later, ${remedy}`;
-  const within = isTotal ? `${seconds} seconds in all` : `${seconds} seconds`;
+  const time = count(seconds, "second");
+  const within = isTotal ? `${time} in all` : time;
   const text = `${subject} did not finish within ${within} and was cancelled.`;
   if (!isTool) return `${text} Try again later, ${remedy}`;
   const { readOnly, idempotent } =

@@ -55,7 +55,7 @@ export class SavedListings implements ListingMemory {
     const { name: server } = spec;
     const names = differences.map(({ name }) => `"${name}"`).join(", ");
     const texts = differences.map(({ name, text }) => `${name}:\n${text}`);
-    const text = `Server "${server}" describes ${names} otherwise than before.\n${texts.join("\n")}`;
+    const text = `Server "${server}" changed what it says of ${names}.\n${texts.join("\n")}`;
     this.#alerts.raise({
       kind: "toolsChanged",
       server,

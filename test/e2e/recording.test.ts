@@ -248,7 +248,7 @@ describe("a recorded hub", () => {
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       writeFileSync(join(setup.dir, "r.jsonl"), "mine");
       for (const [args, why] of [
-        [["--record", "r.jsonl"], /r\.jsonl is there, and is no recording/],
+        [["--record", "r.jsonl"], /r\.jsonl exists and is not a recording/],
         [["--record", "none/r"], /The recording cannot be written/],
         [["--record", "s.jsonl", "--record-limit", "5"], /--record-limit is a size/],
         [["--record-limit", "5MB"], /it needs --record/],

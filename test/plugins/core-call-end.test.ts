@@ -74,7 +74,7 @@ describe("a call that plugins see, at its deadline,", () => {
       const answer = await client.find(isResponseTo(1));
       assert.deepEqual(answer.result?.["_meta"], { "toolmux/error": "callTimeout" });
       assert.equal(answer.result?.["isError"], true);
-      assert.match(textOf(answer), /did not finish within 1 seconds and was cancelled\. Whether/);
+      assert.match(textOf(answer), /did not finish within 1 second and was cancelled\. Whether/);
       const reported = s.messagesOf("notifications/cancelled").map(({ params }) => params);
       const requestId = s.messagesOf("tools/call")[0]?.id;
       assert.deepEqual(reported, [{ requestId, reason: "The call took too long." }]);

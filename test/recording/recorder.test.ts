@@ -234,7 +234,7 @@ describe("the file of a recording", () => {
       for (const path of [file, link, folder]) {
         await assert.rejects(openRecordingFile(path), {
           code: "usage",
-          message: /is no recording/,
+          message: /is not a recording/,
         });
       }
       assert.equal(readFileSync(file, "utf8"), '{"servers":{}}');
