@@ -368,7 +368,9 @@ const MAX_SHOWN_JSON = 60;
 function malformedPairError(word: string): HubError {
   if (!/^\s*[[{]/.test(word)) {
     const example = /^[\w.-]+$/.test(word) ? `, such as ${word}=VALUE` : "";
-    return usageError(`"${word}" is not an argument. Arguments are KEY=VALUE${example}.`);
+    return usageError(
+      `"${word}" is not an argument. Arguments are KEY=VALUE${example}. A tool is named in one word, as toolmux list shows it.`,
+    );
   }
   const isShort = word.length <= MAX_SHOWN_JSON && !/[\n']/.test(word);
   const shown = isShort && parseJson(word) !== undefined ? word : "{…}";

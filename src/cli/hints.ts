@@ -170,6 +170,12 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
       return [
         manualTestHint(spec, env),
         "If it works in your terminal, it may need an environment variable: a server gets only a few of yours. Add the others to inheritEnv.",
+        // A server says why it ends; a program that is no server, such as `ls`, ends in silence.
+        ...(error.stderr.length === 0
+          ? [
+              "It wrote nothing to stderr: it may not be an MCP server over stdio. Compare the command with its documentation.",
+            ]
+          : []),
       ];
     }
     case "notReading":

@@ -125,6 +125,8 @@ export type UndoResult =
   | { readonly kind: "remove"; apply(): Promise<void> }
   | {
       readonly kind: "edit";
+      /** The servers that the newest backup has and the file has not; undefined: there is no backup. */
+      readonly former: { readonly backup: string; readonly servers: readonly string[] } | undefined;
       readonly before: string;
       readonly after: string;
       apply(): Promise<void>;
@@ -165,10 +167,27 @@ export async function prepareUndo(
   if (!edited.ok) return refuse(edited.reason);
   return {
     kind: "edit",
+    former: await formerServersOf(client, keys, original.path, content.root),
     before,
     after: edited.text,
     apply: () => replaceOriginal(original, encodeLikeOriginal(edited.text, original)),
   };
+}
+
+/** The servers of the newest backup of a file that are not in the file; undefined if there is no readable backup. */
+async function formerServersOf(
+  client: ClientApp,
+  keys: readonly string[],
+  path: string,
+  current: Table,
+): Promise<{ readonly backup: string; readonly servers: readonly string[] } | undefined> {
+  const [backup] = await listBackups(path);
+  const text = backup === undefined ? undefined : decodeUtf8(await readFile(backup));
+  const old = text === undefined ? undefined : await readRoot(text, client);
+  if (backup === undefined || old === undefined) return undefined;
+  const present = tableAt(current, keys) ?? {};
+  const servers = Object.keys(tableAt(old, keys) ?? {}).filter((name) => !(name in present));
+  return { backup, servers };
 }
 
 /** A client's file before toolmux's entry was written into it. */

@@ -1,4 +1,4 @@
-import type { ExternalServer } from "./manifest.ts";
+import type { ExternalServer, ServerSpec } from "./manifest.ts";
 
 /**
  * Splits a command into words, for `${cmd:…}`. No shell is involved: white space separates words; '…' is literal; in
@@ -213,6 +213,20 @@ export function listSecrets(server: ExternalServer): readonly string[] {
     part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
   );
   return [...new Set(names)];
+}
+
+/** The names of the secrets that a server of any kind uses, or that its invalid table mentions. */
+export function secretsOf(spec: ServerSpec): readonly string[] {
+  if (spec.kind === "invalid") return spec.secrets;
+  return spec.kind === "stdio" || spec.kind === "remote" ? listSecrets(spec) : [];
+}
+
+/** The names in all `${secret:NAME}` of a value that was not validated. */
+export function secretsMentionedIn(value: unknown): readonly string[] {
+  if (typeof value === "string")
+    return [...value.matchAll(/\$\{secret:([^}]*)\}/g)].map(([, name = ""]) => name);
+  if (typeof value !== "object" || value === null) return [];
+  return [...new Set(Object.values(value).flatMap(secretsMentionedIn))];
 }
 
 /** The schemes that only plugins can resolve for a server, without duplicates. */

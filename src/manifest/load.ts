@@ -17,8 +17,9 @@ import {
   type ServerConfig,
   type SourceFile,
 } from "./file-config.ts";
-import { describeShellVariables, parseTemplate } from "./interpolate.ts";
+import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { HttpToken, Manifest, ServerSpec } from "./manifest.ts";
+import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs } from "./merge.ts";
 import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
@@ -119,7 +120,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     hub,
     httpToken,
     registries,
-    servers: markInvalid(merged.servers, problems, configs),
+    servers: markInvalid(merged.servers, problems, configs, documents),
     defaults,
     plugins: plugins.specs,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
@@ -262,14 +263,25 @@ function markInvalid(
   servers: readonly ServerSpec[],
   problems: readonly Problem[],
   configs: readonly FileConfig[],
+  documents: readonly Document[],
 ): readonly ServerSpec[] {
   if (problems.length === 0) return servers;
   return servers.map((spec): ServerSpec => {
     const { name, enabled, prefix } = spec;
     const config = configs.findLast((it) => it.servers.has(name))?.servers.get(name);
     const own = problems.filter((problem) => serverAt(problem, configs) === config);
-    return own.length === 0 ? spec : { kind: "invalid", name, enabled, prefix, problems: own };
+    if (own.length === 0) return spec;
+    const table = config && tableIn(documents, config);
+    const secrets = secretsMentionedIn(table);
+    return { kind: "invalid", name, enabled, prefix, problems: own, secrets };
   });
+}
+
+/** The unvalidated table of a server. */
+function tableIn(documents: readonly Document[], { file, path }: ServerConfig): unknown {
+  const document = documents.find((it) => it.file === file);
+  const root: unknown = document?.ok === true ? document.root : undefined;
+  return path.reduce<unknown>((at, key) => (isTable(at) ? at[key] : undefined), root);
 }
 
 /** The server whose table contains the problem; undefined if the problem lies elsewhere. */

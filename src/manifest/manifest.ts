@@ -187,6 +187,8 @@ export interface InvalidServer extends ServerBase {
   readonly kind: "invalid";
   /** At least one; in the order of the text. */
   readonly problems: readonly Problem[];
+  /** The names of the secrets that its table mentions, whatever else is wrong with it. */
+  readonly secrets: readonly string[];
 }
 
 export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;

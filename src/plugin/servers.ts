@@ -1,3 +1,4 @@
+import { secretsOf } from "../manifest/interpolate.ts";
 import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/merge.ts";
 import { addPositionsLater } from "../manifest/positions.ts";
@@ -26,7 +27,8 @@ export async function markServersInvalid(
     const own = serverProblems.filter(({ server }) => server === spec.name);
     if (own.length === 0) return spec;
     const { name, enabled, prefix } = spec;
-    return { kind: "invalid", name, enabled, prefix, problems: await addPositionsLater(own) };
+    const problems = await addPositionsLater(own);
+    return { kind: "invalid", name, enabled, prefix, problems, secrets: secretsOf(spec) };
   });
   return { ...manifest, servers: await Promise.all(servers) };
 }

@@ -73,6 +73,7 @@ describe("toolmux add", () => {
         const replaced = await run(setup, ["add", "new", "--replace", "--file", config, ...START]);
         assert.equal(replaced.code, 0, replaced.stderr);
         assert.ok(!readFileSync(config, "utf8").includes("MODE"));
+        assert.match(replaced.stdout, /^replaced in .*\nno longer set.*: MODE\b/m);
         const removed = await run(setup, ["remove", "new", "--file", config]);
         assert.equal(removed.code, 0, removed.stderr);
         assert.equal(readFileSync(config, "utf8"), BEFORE);

@@ -11,6 +11,7 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
@@ -52,16 +53,8 @@ class Home {
   }
 
   /** Runs one command to its end. */
-  async run(
-    ...args: readonly string[]
-  ): Promise<{ code: number | null; stdout: string; stderr: string }> {
-    const command = new RawClient(executable(), [...args], this.#setup.dir, this.env);
-    command.end();
-    const { code } = await command.waitForExit(EXIT_LIMIT);
-    const stdout = [...command.lines.map(({ text }) => text), command.unterminatedOutput].join(
-      "\n",
-    );
-    return { code, stdout, stderr: command.stderr };
+  run(...args: readonly string[]): Promise<CommandOutput> {
+    return runCommand({ dir: this.#setup.dir, env: this.env }, args);
   }
 }
 
@@ -90,7 +83,7 @@ describe("toolmux import", () => {
         assert.equal(statSync(home.manifest).mode & 0o777, 0o600);
         const again = await home.run("import");
         assert.equal(again.code, 0);
-        assert.match(again.stdout, /nothing to add/);
+        assert.match(again.stdout, /in .* already/);
         const listed = await home.run("list");
         assert.match(listed.stdout, /one__echo/, listed.stderr);
         for (const { stdout, stderr } of [asked, dry, done, again]) {
@@ -196,7 +189,7 @@ describe("toolmux import", () => {
   it("looks at what stands in the folder only when it is told to", TEST_OPTIONS, () =>
     withHome(async (home) => {
       home.write("../.cursor/mcp.json", CURSOR({}));
-      assert.match((await home.run("import", "--dry-run")).stdout, /nothing to add/);
+      assert.match((await home.run("import", "--dry-run")).stdout, /nothing to add|already/);
       assert.match((await home.run("import", "--dry-run", "--project")).stdout, /cursor +one/);
     }),
   );
@@ -291,6 +284,23 @@ describe("toolmux install", () => {
         const text = readFileSync(join(home.dir, ".cursor/mcp.json"), "utf8");
         const { mcpServers } = JSON.parse(text) as { mcpServers: { toolmux: { command: string } } };
         assert.equal(mcpServers.toolmux.command, join(bin, "toolmux"));
+      }),
+  );
+
+  it(
+    "--undo of a file that was changed since names the servers that it does not put back, and their backup",
+    TEST_OPTIONS,
+    () =>
+      withHome(async (home) => {
+        const file = home.write(".cursor/mcp.json", CURSOR({}));
+        const installed = await home.run("install", "cursor", "--replace");
+        assert.equal(installed.code, 0, installed.stderr);
+        const config = JSON.parse(readFileSync(file, "utf8")) as { mcpServers: object };
+        home.write(".cursor/mcp.json", { mcpServers: { ...config.mcpServers, two: scripted() } });
+        const { code, stdout } = await home.run("install", "cursor", "--undo");
+        assert.equal(code, 0);
+        const [, backup = ""] = /not put back: "one"\. .* from (\S+)$/m.exec(stdout) ?? [];
+        assert.deepEqual(Object.keys(JSON.parse(readFileSync(backup, "utf8")).mcpServers), ["one"]);
       }),
   );
 

@@ -75,6 +75,8 @@ describe("a lazy server", () => {
         const pid = await callPid(client, "a");
         process.kill(pid, "SIGKILL");
         await waitUntilExited([pid], EXIT_LIMIT);
+        // A call that comes before the hub has seen the exit is lost with the process.
+        await client.until(EXIT_LIMIT, "the hub's log", () => /SIGKILL/.exec(client.stderr)?.[0]);
         const before = harness.startEvents("a").length;
         await stopped(harness, "clock", 1);
         assert.equal(harness.startEvents("a").length, before);

@@ -323,4 +323,24 @@ describe("a command that gives a value", () => {
       assert.equal(readFileSync(count, "utf8"), "run\n");
     }),
   );
+
+  it("that only a server with a problem in its table mentions counts as used", TEST_OPTIONS, () =>
+    withTestFolder(
+      '[servers.a]\ncomand = "x"\nenv = { KEY = "${secret:a/KEY}" }\n',
+      async (setup) => {
+        const common = ["--config", setup.config];
+        const stored = await runCommand(setup, ["secret", "set", "a/KEY"], { input: "v" });
+        assert.equal(stored.code, 0, stored.stderr);
+        const listed = await runCommand(setup, ["secret", "list", "--json", ...common]);
+        assert.deepEqual(
+          JSON.parse(listed.stdout).secrets.map((row: { servers: unknown }) => row.servers),
+          [["a"]],
+        );
+        const { stdout } = await runCommand(setup, ["doctor", "--json", ...common]);
+        assert.ok(!stdout.includes("TM302"), stdout);
+        const removed = await runCommand(setup, ["secret", "remove", "a/KEY", ...common]);
+        assert.match(removed.stderr, /\ba needs it to start/);
+      },
+    ),
+  );
 });

@@ -58,6 +58,7 @@ describe("a server whose table is wrong", () => {
     enabled: true,
     prefix: "a",
     problems: [problem],
+    secrets: [],
   } as const;
   const withWrong = (servers: Servers): Manifest => {
     const manifest = manifestOf(servers);

@@ -12,6 +12,7 @@ import {
   LIMIT_DEFAULTS,
   type Manifest,
   type RunnableServer,
+  type ServerSpec,
 } from "../../manifest/manifest.ts";
 import { createTable, isTable, type Table } from "../../manifest/table.ts";
 import {
@@ -274,11 +275,26 @@ export async function add(
     );
     return result?.kind === "failed" ? result.cause.properties.exit : 3;
   }
-  print(`${edit.before === undefined ? "created" : "added to"} ${file}`);
+  const replaced = existing.servers.find((spec) => spec.name === key);
+  print(
+    `${edit.before === undefined ? "created" : isNew || replaced === undefined ? "added to" : "replaced in"} ${file}`,
+  );
+  const lost = replaced === undefined || isNew ? [] : lostVariables(replaced, server);
+  if (lost.length > 0)
+    print(
+      `no longer set, because the new settings do not have it: ${lost.join(", ")}. To keep it: --env NAME=VALUE`,
+    );
   for (const need of needs) print(describeRequiredValue(need));
   if (toAdd.optional.length > 0) print(`optional settings: ${toAdd.optional.join(", ")}`);
   if (edit.before === undefined) print("Next, connect an MCP client: toolmux install CLIENT");
   return 0;
+}
+
+/** The environment variables of a replaced server that its replacement does not set. */
+function lostVariables(before: ServerSpec, after: RunnableServer): readonly string[] {
+  if (before.kind !== "stdio") return [];
+  const kept = after.kind === "stdio" ? after.env : {};
+  return Object.keys(before.env).filter((name) => !(name in kept));
 }
 
 /**

@@ -283,6 +283,8 @@ export function describeImport(
       sanitizeLine(`can be added to ${manifest}:`),
       alignTable(["CLIENT", "SERVER", "STARTS"], rows, style),
     );
+  } else if (skipped.length > 0 && skipped.every((it) => it.identicalServer !== undefined)) {
+    parts.push(sanitizeLine(`All of these servers are in ${manifest} already.`));
   } else parts.push("There is nothing to add.");
   const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
   if (notes.length > 0) parts.push(notes.join("\n"));

@@ -130,8 +130,13 @@ async function undo(
       print(`${isDryRun ? "would delete" : "deleted"} ${file}: it did not exist before`);
       break;
     case "edit":
-      print(`${file} was changed since: only the entry of toolmux is removed`);
+      print(`${file} was changed after toolmux wrote it, so only the entry of toolmux is removed`);
       print(terminal.stdout.colors.red(`- "${TOOLMUX_KEY}"`));
+      if (prepared.former !== undefined && prepared.former.servers.length > 0) {
+        const { backup, servers } = prepared.former;
+        const names = servers.map((name) => `"${name}"`).join(", ");
+        print(`not put back: ${names}. To get them back, copy them from ${backup}`);
+      }
   }
   if (!isDryRun) await prepared.apply();
   return {

@@ -1,4 +1,4 @@
-import { listSecrets } from "../../manifest/interpolate.ts";
+import { listSecrets, secretsOf } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
@@ -15,7 +15,7 @@ export async function remove(
   context.terminal.print(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;
-  const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
+  const shared = new Set(others.flatMap(secretsOf));
   const unshared = listSecrets(server).filter((secret) => !shared.has(secret));
   // A secret store that cannot be opened is ignored.
   const stored =

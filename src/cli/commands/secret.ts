@@ -1,7 +1,6 @@
 import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
-import type { ExternalServer } from "../../manifest/manifest.ts";
-import { listSecrets, SECRET_NAME } from "../../manifest/interpolate.ts";
+import { SECRET_NAME, secretsOf } from "../../manifest/interpolate.ts";
 import {
   isReservedName,
   openSecrets,
@@ -14,7 +13,7 @@ import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../
 import { loadOptions } from "../load-manifest.ts";
 import { suggestName, usageError } from "../args.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
-import { askHidden, canAsk } from "../prompt.ts";
+import { askHidden, canAsk, isYes, withPrompt } from "../prompt.ts";
 
 /** Maximum size of a value, in bytes. */
 const MAX_VALUE_SIZE = 64 * 1024;
@@ -37,7 +36,7 @@ export async function secret(
       if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
       return printSecrets(invocation, secrets, context);
     case "remove":
-      return removeSecret(rest, secrets, context);
+      return removeSecret(rest, secrets, invocation, context);
     case undefined:
       throw usageError(
         `"toolmux secret" needs one of: ${VERBS.join(", ")}.${suggestName(word, VERBS)}`,
@@ -121,12 +120,24 @@ async function warnProtection(secrets: Secrets, terminal: Terminal): Promise<voi
 async function removeSecret(
   words: readonly string[],
   secrets: Secrets,
-  { env, terminal }: CommandContext,
+  invocation: Invocation<SecretOptions>,
+  context: CommandContext,
 ): Promise<number> {
+  const { env, terminal, signal } = context;
   const name = readName(words, "remove");
+  const users = (await usersBySecret(invocation, context))?.get(name) ?? [];
+  const needs = `${users.join(", ")} ${users.length === 1 ? "needs" : "need"} it to start`;
+  if (users.length > 0 && canAsk()) {
+    const question = `${needs}. Remove ${name}? [y/N] `;
+    if (!(await withPrompt(signal, async (ask) => isYes(await ask(question))))) {
+      terminal.note("nothing was removed");
+      return 1;
+    }
+  }
   const isListed = (await secrets.file.list()).includes(name);
   const isRemoved = isListed && (await secrets.file.remove(name));
   if (isRemoved) terminal.print(`removed ${name} from ${secrets.file.location}`);
+  if (isRemoved && users.length > 0) terminal.note(needs);
   if (readSecretVariable(env, name) !== undefined) {
     terminal.note(`the environment still has it (variable ${name} or ${secretVariableOf(name)})`);
   }
@@ -205,10 +216,8 @@ async function usersBySecret(
     }
     return undefined;
   }
-  const isExternal = (spec: { kind: string }): spec is ExternalServer =>
-    spec.kind === "stdio" || spec.kind === "remote";
-  for (const spec of loaded.manifest.servers.filter(isExternal)) {
-    for (const name of listSecrets(spec)) uses.set(name, [...(uses.get(name) ?? []), spec.name]);
+  for (const spec of loaded.manifest.servers) {
+    for (const name of secretsOf(spec)) uses.set(name, [...(uses.get(name) ?? []), spec.name]);
   }
   return uses;
 }

@@ -1,5 +1,5 @@
 import { HubError } from "../../base/errors.ts";
-import { parseTemplate, templatePartsOf } from "../../manifest/interpolate.ts";
+import { parseTemplate, secretsOf } from "../../manifest/interpolate.ts";
 import { resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
@@ -94,14 +94,8 @@ export async function checkSecrets(
 }
 
 function secretsUsedBy({ servers, httpToken }: Manifest): ReadonlySet<string> {
-  const external = servers.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
-  const parts = [
-    ...external.flatMap(templatePartsOf),
-    ...parseTemplate(httpToken?.text ?? "", "toolmux"),
-  ];
-  return new Set(
-    parts.flatMap((part) =>
-      part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
-    ),
+  const token = parseTemplate(httpToken?.text ?? "", "toolmux").flatMap((part) =>
+    part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
   );
+  return new Set([...servers.flatMap(secretsOf), ...token]);
 }

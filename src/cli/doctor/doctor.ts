@@ -147,6 +147,10 @@ export async function doctor(
   if (json) context.terminal.printJson(findingsToJson(findings, fixed));
   else {
     for (const line of fixed) context.terminal.print(`fixed: ${sanitizeLine(line)}`);
+    if (fix && fixed.length === 0)
+      context.terminal.print(
+        "Nothing was fixed: none of these findings can be corrected automatically.",
+      );
     context.terminal.print(describeFindings(findings, all, context.terminal.stdout));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;

@@ -12,17 +12,11 @@ import { fileURLToPath } from "node:url";
 import { answerSize, answerText } from "../../bench/answer.ts";
 import { SHAPES } from "../../bench/contestants.ts";
 import { Flight } from "../../bench/flight.ts";
-import { judge, setGoals } from "../../bench/goals.ts";
 import { type Message, Visitor } from "../../bench/http/visitor.ts";
-import type { LoadJob, LoadResult } from "../../bench/job.ts";
+import type { LoadJob } from "../../bench/job.ts";
 import type { Command } from "../../bench/peer.ts";
-import { parsePlan } from "../../bench/plan.ts";
-import { summarize } from "../../bench/relay.ts";
-import { formatGoals, formatNumber, formatTable } from "../../bench/report.ts";
 import { killAll, runJob } from "../../bench/runner.ts";
-import { median, quantile } from "../../bench/stats.ts";
-import { readUsage } from "../../bench/usage.ts";
-import { missingPrograms, skipWithout, skipWithoutLinux } from "../harness/requirements.ts";
+import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 /** The load client and the peers are programs for bun. */
 const skip = "Bun" in globalThis ? false : "runs on bun only";
@@ -189,145 +183,6 @@ describe("a client over HTTP", () => {
     const { port } = server.address() as AddressInfo;
     await assert.rejects(Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`)), /closed|reset/i);
     server.close();
-  });
-});
-
-describe("the figures", () => {
-  it("are medians and quantiles, between neighbours where they have to be", () => {
-    assert.equal(median([3, 1, 2]), 2);
-    assert.equal(median([4, 1, 2, 3]), 2.5);
-    assert.equal(quantile(Float64Array.of(0, 10, 20, 30, 40), 0.99), 39.6);
-    assert.ok(Number.isNaN(median([])));
-  });
-
-  it("compare contestants within a round, not across rounds of different speed", () => {
-    const result = (rate: number): LoadResult => ({
-      calls: 1,
-      p50: 1000 / rate,
-      p99: 1,
-      rate,
-      cpu: null,
-      base: 5,
-      rss: 5,
-      peak: 5,
-    });
-    const { toolmux, sdk } = summarize([
-      { pump: result(100), toolmux: result(90) },
-      { pump: result(10), toolmux: result(9) },
-      { pump: result(50), toolmux: result(20) },
-    ]);
-    assert.equal(toolmux?.toPump.rate, 0.9);
-    assert.equal(toolmux?.rate, 20);
-    assert.equal(toolmux?.cpu, null);
-    assert.ok(Number.isNaN(toolmux?.toSdk.rate));
-    assert.equal(sdk, undefined);
-  });
-
-  it(
-    "of a process are its own processor time and memory",
-    { skip: skipWithoutLinux("processor time and memory of a process") },
-    () => {
-      const before = readUsage(process.pid)!;
-      const used = () => process.cpuUsage().user;
-      for (const end = used() + 50_000; used() < end;);
-      const after = readUsage(process.pid)!;
-      assert.ok(after.cpu - before.cpu >= 20_000, "50 ms of work show");
-      assert.ok(after.rss > 1e6 && after.peak >= after.rss);
-      assert.equal(readUsage(2 ** 30), undefined);
-    },
-  );
-
-  it("are printed with three digits, in columns", () => {
-    assert.equal(formatNumber(0.123456), "0.123");
-    assert.equal(formatNumber(1234567.8), "1,234,568");
-    assert.equal(formatNumber(null), "–");
-    assert.equal(
-      formatTable([
-        ["a", "22"],
-        ["bbb", "1"],
-      ]),
-      "  a    22\n  bbb   1",
-    );
-  });
-});
-
-describe("a table of goals", () => {
-  const goal = { bound: "atMost", limit: 2, unit: "×" } as const;
-
-  it("has those that were measured, and says how many were not", () => {
-    const reported = formatGoals([
-      { ...goal, name: "start", figure: 1.5 },
-      { ...goal, name: "end", figure: 3 },
-      { ...goal, name: "middle", figure: undefined },
-      { ...goal, name: "rest", figure: Number.NaN },
-    ]);
-    const cells = reported.split("\n").map((line) => line.trim().split(/ {2,}/));
-    assert.deepEqual(cells, [
-      ["goals"],
-      ["figure", "goal"],
-      ["start", "1.5 ×", "≤ 2 ×", "reached"],
-      ["end", "3 ×", "≤ 2 ×", "missed"],
-      ["2 of 4 were not measured"],
-    ]);
-  });
-
-  it("is only the number of those that were not measured if none was", () => {
-    assert.equal(
-      formatGoals([{ ...goal, name: "start", figure: undefined }]),
-      "goals\n  1 of 1 were not measured",
-    );
-  });
-});
-
-describe("the goals", () => {
-  const relay = (name: string, p50: number) => {
-    const [load] = parsePlan(["--only", name]).loads;
-    const ratios = { p50, rate: 1, cpu: 1 };
-    const toolmux = { calls: 1, p50, p99: 1, rate: 1, cpu: 1, base: 1, rss: 1, peak: 1 };
-    return { load: load!, contestants: { toolmux: { ...toolmux, toPump: ratios, toSdk: ratios } } };
-  };
-
-  it("take the worst of the loads that count, and not what has to be parsed", () => {
-    const measured = [
-      ["small-1-head", 1.01],
-      ["small-1-tail", 1.09],
-      ["small-1-spaced", 9],
-    ] as const;
-    const [first] = setGoals({ relay: measured.map(([name, p50]) => relay(name, p50)) });
-    assert.equal(first?.figure, 1.09);
-    assert.equal(judge(first), "reached");
-  });
-
-  it("are missed on the wrong side of their limit, and open without a figure", () => {
-    const goal = { name: "g", limit: 5, unit: "×" } as const;
-    assert.equal(judge({ ...goal, bound: "atLeast", figure: 4.9 }), "missed");
-    assert.equal(judge({ ...goal, bound: "atLeast", figure: 5 }), "reached");
-    assert.equal(judge({ ...goal, bound: "atMost", figure: 5.1 }), "missed");
-    assert.equal(judge({ ...goal, bound: "atMost", figure: undefined }), "not measured");
-    assert.equal(judge({ ...goal, bound: "atMost", figure: Number.NaN }), "not measured");
-  });
-});
-
-describe("the plan", () => {
-  it("holds what is named, also in a quick run", () => {
-    const plan = parsePlan(["--quick", "--only", "large-16", "--only", "soak", "--rounds", "2"]);
-    assert.deepEqual(
-      plan.loads.map(({ name }) => name),
-      ["large-16-head"],
-    );
-    assert.deepEqual([plan.scenarios, plan.rounds], [["soak"], 2]);
-  });
-
-  it("leaves the soak out of a quick run unless it is asked for", () => {
-    assert.ok(parsePlan([]).scenarios.includes("soak"));
-    assert.ok(!parsePlan(["--quick"]).scenarios.includes("soak"));
-    assert.ok(parsePlan(["--quick", "--soak"]).scenarios.includes("soak"));
-  });
-
-  it("refuses names and numbers that mean nothing", () => {
-    for (const argv of [["--only", "nothing"], ["--rounds", "0"], ["--rounds", "x"], ["--fast"]]) {
-      assert.throws(() => parsePlan(argv), TypeError);
-    }
   });
 });
 
