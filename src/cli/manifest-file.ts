@@ -65,7 +65,10 @@ export async function readExistingServers(
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;
   if (!all.ok) return { separators: [separator], servers: [] };
   const { hub, servers } = all.manifest;
-  return { separators: [separator, hub.separator], servers };
+  // The edited file may be in the current directory and not trusted: then it is not loaded with the others.
+  const isLoaded = ({ name }: ServerSpec): boolean => servers.some((spec) => spec.name === name);
+  const others = own.ok ? own.manifest.servers.filter((spec) => !isLoaded(spec)) : [];
+  return { separators: [separator, hub.separator], servers: [...others, ...servers] };
 }
 
 /**
