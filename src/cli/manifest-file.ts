@@ -63,11 +63,12 @@ export async function readExistingServers(
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;
-  if (!all.ok) return { separators: [separator], servers: [] };
+  const ownServers = own.ok ? own.manifest.servers : [];
+  if (!all.ok) return { separators: [separator], servers: ownServers };
   const { hub, servers } = all.manifest;
   // The edited file may be in the current directory and not trusted: then it is not loaded with the others.
   const isLoaded = ({ name }: ServerSpec): boolean => servers.some((spec) => spec.name === name);
-  const others = own.ok ? own.manifest.servers.filter((spec) => !isLoaded(spec)) : [];
+  const others = ownServers.filter((spec) => !isLoaded(spec));
   return { separators: [separator, hub.separator], servers: [...others, ...servers] };
 }
 
