@@ -1,10 +1,12 @@
 import { formatDuration, formatSize } from "../base/format.ts";
-import { basename, resolve } from "node:path";
+import { basename, delimiter, resolve } from "node:path";
+import process from "node:process";
 import type { HubError } from "../base/errors.ts";
 import { type Env, expandHome } from "../base/paths.ts";
 import { suggestArgs } from "../manifest/command-line.ts";
 import { listSchemes, templatePartsOf } from "../manifest/interpolate.ts";
 import type { PackageLaunch } from "../manifest/package.ts";
+import { findNearest } from "../manifest/problems.ts";
 import { missingSecretsOf } from "../manifest/resolve.ts";
 import type {
   ExternalServer,
@@ -143,7 +145,7 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
         ...missingPluginHints(spec),
       ];
     case "commandNotFound":
-      return missingCommandHints(spec);
+      return missingCommandHints(spec, env);
     case "notExecutable":
       return notExecutableHints(spec, env);
     case "spawnFailed":
@@ -239,7 +241,10 @@ function missingValueHints(error: HubError, spec: ExternalServer, env: Env): str
   ];
 }
 
-function missingCommandHints({ command, baseDir, package: packaged }: StdioServer): string[] {
+function missingCommandHints(
+  { name, command, baseDir, package: packaged }: StdioServer,
+  env: Env,
+): string[] {
   if (packaged !== undefined) return missingRunnerHints(packaged, command);
   // The error message already says how to split the text into command and args.
   if (!command.includes("/") && suggestArgs(command) !== undefined) return [];
@@ -254,10 +259,24 @@ function missingCommandHints({ command, baseDir, package: packaged }: StdioServe
     ? PRODUCT_OF_COMMAND[command]
     : undefined;
   const source = origin === undefined || origin === command ? "" : ` (part of ${origin})`;
+  const similar = findNearest(command, listPrograms(env["PATH"]));
+  const guess = similar === undefined ? "" : ` Did you mean ${similar}?`;
   return [
-    `Install ${command}${source}, or correct its name (command).`,
+    `Install ${command}${source}, or correct its name: command of the server "${name}" in the manifest.${guess}`,
     `If your terminal finds it, use its full path as command. To see the path: command -v ${quoteForShell(command)}. A client can start toolmux with a different PATH than your shell.`,
   ];
+}
+
+/** The names of the files in the folders of a PATH. */
+function listPrograms(path = ""): readonly string[] {
+  const { readdirSync } = process.getBuiltinModule("node:fs");
+  return path.split(delimiter).flatMap((folder) => {
+    try {
+      return readdirSync(folder);
+    } catch {
+      return [];
+    }
+  });
 }
 
 /** Hints if none of the package's runners is installed. */

@@ -120,7 +120,11 @@ async function unknownItemError(
   context: CommandContext,
 ): Promise<HubError> {
   const failed = states.find((state) => state.at === "failed");
-  if (failed !== undefined) return failed.cause;
+  if (failed !== undefined) {
+    const { server, cause } = failed;
+    const { step, stderr, data, hint = `What to do: toolmux status ${server}` } = cause;
+    return new HubError(cause.code, cause.message, { server, step, stderr, data, hint, cause });
+  }
   const disabled = states.find((state) => state.at === "disabled");
   if (disabled !== undefined && !states.some((state) => "tools" in state)) {
     const text = `Server "${disabled.server}" is switched off in the manifest (enabled = false).`;

@@ -50,7 +50,7 @@ export async function call(
   const [name = ""] = invocation.args;
   const view = readView(invocation.options);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
-  const use = async ({ client, line }: FoundItem): Promise<number> => {
+  const use = async ({ client, line, server }: FoundItem): Promise<number> => {
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
     if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
@@ -59,7 +59,10 @@ export async function call(
     const folder = await makeOutputFolder(invocation.options.output, context);
     const response = await client.callTool(name, args, showProgressOn(line));
     line?.clear();
-    return printReport(describeResult(response, view), folder, context);
+    const code = await printReport(describeResult(response, view), folder, context);
+    if (code === 3 && server !== undefined)
+      context.terminal.note(`What to do: toolmux status ${server}`);
+    return code;
   };
   return withItem({ kind: "tools", name, startsServer: true, use }, invocation, context);
 }

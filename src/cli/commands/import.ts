@@ -200,8 +200,10 @@ export async function importServers(
   const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
   if (!shouldAdd || isDone) return isBroken ? 2 : 0;
   if (confirmed === undefined) {
+    const hasSecrets = sources.planned.some((server) => server.plaintextSecrets.length > 0);
+    const choice = hasSecrets && !movesSecrets ? ", or --yes --secrets to store its secrets" : "";
     throw usageError(
-      "Nothing was added: to confirm, add --yes; to see what would be added, add --dry-run.",
+      `Nothing was added: to confirm, add --yes${choice}; to see what would be added, add --dry-run.`,
     );
   }
   context.terminal.note("Nothing was added.");
@@ -306,14 +308,20 @@ function describeFiles(files: readonly ClientFile[], style: TerminalStyle): stri
 }
 
 function describeNotes(
-  { name, notes, requiredSecrets: wanted, plaintextSecrets }: PlannedServer,
+  { name, source, notes, requiredSecrets: wanted, plaintextSecrets }: PlannedServer,
   movesSecrets: boolean,
 ): readonly string[] {
   const labels = plaintextSecrets.map(({ label }) => label).join(", ");
   const action = movesSecrets
     ? "will move into the secret store"
     : "would be readable in the manifest; --secrets moves it into the secret store";
+  const isRenamed = name.replace(/-\d+$/, "") === source.name && name !== source.name;
   const lines = [
+    ...(isRenamed
+      ? [
+          `another "${source.name}" is there; if this one is meant to replace it, remove that one first: toolmux remove ${source.name}`,
+        ]
+      : []),
     ...notes,
     ...(plaintextSecrets.length === 0 ? [] : [`${labels} ${action}`]),
     ...wanted.map((secret) => `needs a value before it can start: toolmux secret set ${secret}`),
