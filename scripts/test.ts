@@ -51,7 +51,6 @@ const CHECKS: readonly Step[] = [
   { name: "format", command: "bun", args: ["fmt", "--check"], limit: MINUTE },
   { name: "lint", command: "oxlint", args: [], limit: 2 * MINUTE },
   { name: "types-bun", command: "bun", args: ["check"], limit: 2 * MINUTE },
-  { name: "types-deno", command: "deno", args: ["check", "--quiet"], limit: 2 * MINUTE },
 ].map(logged);
 
 function logged(step: Omit<Step, "log">): Step {
@@ -67,15 +66,12 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
  */
 const ON_EVERY_RUNTIME = [
   "auth/race.test.ts",
-  "auth/safe-fetch.test.ts",
   "base/private-files.test.ts",
   "frontend/http/listener.test.ts",
   "frontend/http/loading.test.ts",
   "frontend/http/modern-socket.test.ts",
   "frontend/http/request-body.test.ts",
   "frontend/http/sdk.test.ts",
-  "frontend/http/server.test.ts",
-  "frontend/http/session-transport.test.ts",
   "frontend/http/socket.test.ts",
   "hub/hub.test.ts",
   "jsonrpc/pipe.test.ts",
@@ -86,7 +82,10 @@ const ON_EVERY_RUNTIME = [
   "snapshot/",
   "transport/contract.test.ts",
   "transport/http-client/",
-  "transport/http/",
+  "transport/http/contract.test.ts",
+  "transport/http/faults.test.ts",
+  "transport/http/timeouts.test.ts",
+  "transport/http/tls.test.ts",
   "transport/stdio.test.ts",
 ];
 

@@ -198,7 +198,7 @@ describe("a hub that has run before", () => {
         harness.setRules("a", { tools: [["read", text], ["write", "Writes a file."], "new"] });
         const left = await harness.serve(async (client) => {
           await client.initializeAndList();
-          await waitForStderr(client, /otherwise/);
+          await waitForStderr(client, /changed what it says/);
         });
         const [line = "", ...others] = left.stderr
           .split("\n")
