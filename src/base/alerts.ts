@@ -1,5 +1,8 @@
 import type { Alert, AlertKind, EventBus } from "./events.ts";
 
+/** An alert as it is raised. */
+export type AlertReason = Pick<Alert, "kind" | "server" | "text">;
+
 /**
  * The current alerts: at most one per kind and server. An alert lasts until no connection of the server has a reason
  * for it; raising and clearing are emitted as events.
@@ -9,8 +12,9 @@ export class Alerts {
   /** `reasons`: the alert as each connection raised it, by connection key, newest last. */
   readonly #raised = new Map<
     string,
-    { readonly alert: Alert; readonly reasons: Map<ConnectionKey, Alert> }
+    { readonly alert: Alert; readonly reasons: Map<ConnectionKey, AlertReason> }
   >();
+  #lastId = 0;
   readonly #servers = new Set<string>();
 
   constructor(bus: EventBus) {
@@ -38,11 +42,11 @@ export class Alerts {
    * Raises an alert. An alert with the same text is kept; one with another text is replaced.
    * @param connection the key of the connection concerned; undefined: the whole server
    */
-  raise(alert: Alert, connection?: ConnectionKey): void {
+  raise(alert: AlertReason, connection?: ConnectionKey): void {
     if (!this.#servers.has(alert.server)) return;
     const key = alertKeyOf(alert.server, alert.kind);
     const current = this.#raised.get(key);
-    const reasons = current?.reasons ?? new Map<ConnectionKey, Alert>();
+    const reasons = current?.reasons ?? new Map<ConnectionKey, AlertReason>();
     const previous = reasons.get(connection);
     // If two connections fail in turn with different texts, the alert must not change at every attempt.
     if (previous?.text === alert.text) return;
@@ -67,7 +71,25 @@ export class Alerts {
     }
   }
 
-  #publish(key: string, alert: Alert, reasons: Map<ConnectionKey, Alert>): void {
+  /**
+   * Dismisses an alert: it stays dismissed until its text changes, or it is cleared and raised again.
+   * @returns whether there is such an alert
+   */
+  dismiss(id: string): boolean {
+    const found = [...this.#raised].find(([, { alert }]) => alert.id === id);
+    if (found === undefined) return false;
+    const [key, { alert, reasons }] = found;
+    if (alert.dismissed === true) return true;
+    const dismissed: Alert = { ...alert, dismissed: true };
+    this.#raised.set(key, { alert: dismissed, reasons });
+    this.#bus.emit({ kind: "alert", raised: true, alert: dismissed });
+    return true;
+  }
+
+  #publish(key: string, reason: AlertReason, reasons: Map<ConnectionKey, AlertReason>): void {
+    const { kind, server, text } = reason;
+    const id = this.#raised.get(key)?.alert.id ?? String(++this.#lastId);
+    const alert: Alert = { id, kind, server, text, at: Date.now() };
     this.#raised.set(key, { alert, reasons });
     this.#bus.emit({ kind: "alert", raised: true, alert });
   }

@@ -32,10 +32,22 @@ export type AlertKind =
   | "nameMoved";
 
 export interface Alert {
+  /** Unique in this hub; a raised alert whose text changes keeps it. */
+  readonly id: string;
   readonly kind: AlertKind;
   readonly server: string;
   /** One or more complete sentences for people; may have several lines. */
   readonly text: string;
+  /** When it was raised with this text, in ms since the epoch. */
+  readonly at: number;
+  /** Set if the user has dismissed it, until its text changes. */
+  readonly dismissed?: true;
+}
+
+/** The number of an event in its hub, which only rises, and when it was emitted, in ms since the epoch. */
+export interface EventStamp {
+  readonly seq: number;
+  readonly at: number;
 }
 
 /** What happens in a hub, as data. Durations are in ms, times in ms since the epoch. */
@@ -54,9 +66,19 @@ export type HubEvent =
       altered: readonly string[];
     }
   | { kind: "alert"; raised: boolean; alert: Alert }
+  | ClientEvent
   /** The manifest was read again. `refused`: the hub keeps the previous one; `problems` is formatted as by `check`. */
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string };
+
+/** A client has connected, has disconnected, or has said its name and version. `client`: its id. */
+export interface ClientEvent {
+  readonly kind: "client";
+  readonly client: string;
+  readonly change: "joined" | "left" | "changed";
+  readonly name?: string;
+  readonly version?: string;
+}
 
 export interface StateEvent {
   readonly kind: "state";
@@ -77,29 +99,46 @@ export interface StateEvent {
   readonly progress?: { readonly step: string; readonly url?: string };
 }
 
-/** `call`: the call's number in this hub; `name`: the exposed name of the tool; `tool`: the server's own name. */
 export type CallEvent =
-  | { kind: "callStarted"; call: number; server: string; tool: string; name: string }
+  | CallEventOf<{ kind: "callStarted" }>
   /**
-   * `answered`: also if the result has `isError`, which is not checked. `failed`: the hub answered with an error of its
-   * own.
+   * `answered`: the server or a plugin answered; `failed`: whether the answer is an error or a result with `isError`,
+   * undefined if it was not looked at. `failed` as the outcome: the hub answered with an error of its own.
    */
-  | CallEndEvent<{ kind: "callFinished"; outcome: "answered" }>
-  | CallEndEvent<{ kind: "callFinished"; outcome: "failed"; cause: HubError }>
-  | CallEndEvent<{ kind: "callCancelled"; by: CancelledBy }>;
+  | CallEventOf<
+      CallEnded<{ kind: "callFinished"; outcome: "answered"; failed: boolean | undefined }>
+    >
+  | CallEventOf<
+      CallEnded<{ kind: "callFinished"; outcome: "failed"; failed: true; cause: HubError }>
+    >
+  | CallEventOf<CallEnded<{ kind: "callCancelled"; by: CancelledBy }>>;
 
-type CallEndEvent<T> = T & { call: number; server: string; tool: string; duration: number };
+/**
+ * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
+ * apart; `name`: the exposed name of the tool; `tool`: the server's own name; `startedAt`: in ms since the epoch.
+ */
+type CallEventOf<T> = T & {
+  readonly call: number;
+  readonly client: string | undefined;
+  readonly server: string;
+  readonly tool: string;
+  readonly name: string;
+  readonly startedAt: number;
+};
+
+type CallEnded<T> = T & { readonly duration: number };
 
 export type EventKind = HubEvent["kind"];
 
-export type EventListener = (event: HubEvent) => void;
+export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 
 /** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
   #wantedKinds: ReadonlySet<EventKind> | "all" = new Set();
   /** Events emitted during `atomically` or during delivery; delivered afterwards. */
-  readonly #queue: HubEvent[] = [];
+  readonly #queue: { readonly event: HubEvent; readonly stamp: EventStamp }[] = [];
+  #lastSeq = 0;
   #isDeferring = false;
   /** Listeners that have thrown; each is reported once. */
   readonly #failedListeners = new WeakSet<EventListener>();
@@ -110,8 +149,13 @@ export class EventBus {
   }
 
   emit(event: HubEvent): void {
-    this.#queue.push(event);
+    this.#enqueue(event);
     if (!this.#isDeferring) this.#deliver();
+  }
+
+  /** The number of the last event that was emitted; 0 if there was none. */
+  get lastSeq(): number {
+    return this.#lastSeq;
   }
 
   /** Runs `work` and delivers its events afterwards, so that no listener runs in the middle of the work. */
@@ -131,7 +175,7 @@ export class EventBus {
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
     // The same listener may be subscribed twice, so each subscription has a new function as its key in the Map.
-    const registered: EventListener = (event) => listener(event);
+    const registered: EventListener = (event, stamp) => listener(event, stamp);
     this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
     this.#updateWantedKinds();
     return () => {
@@ -140,24 +184,29 @@ export class EventBus {
     };
   }
 
+  #enqueue(event: HubEvent): void {
+    this.#queue.push({ event, stamp: { seq: ++this.#lastSeq, at: Date.now() } });
+  }
+
   #deliver(): void {
     this.#isDeferring = true;
     for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
+      const { event, stamp } = next;
       for (const [listener, kinds] of this.#listeners) {
-        if (kinds === "all" || kinds.has(next.kind)) this.#callListener(listener, next);
+        if (kinds === "all" || kinds.has(event.kind)) this.#callListener(listener, event, stamp);
       }
     }
     this.#isDeferring = false;
   }
 
-  #callListener(listener: EventListener, event: HubEvent): void {
+  #callListener(listener: EventListener, event: HubEvent, stamp: EventStamp): void {
     try {
-      listener(event);
+      listener(event, stamp);
     } catch (error) {
       if (this.#failedListeners.has(listener)) return;
       this.#failedListeners.add(listener);
       const text = `A listener for events failed: ${toHubError(error).message}`;
-      this.#queue.push({ kind: "log", level: "error", source: "hub", text });
+      this.#enqueue({ kind: "log", level: "error", source: "hub", text });
     }
   }
 

@@ -1,47 +1,79 @@
-import type { EventBus, LogLevel, LogSource } from "./events.ts";
+import type { EventBus, EventKind, EventStamp, HubEvent, LogLevel, LogSource } from "./events.ts";
 
-/** A log line; `at` is in ms since the epoch. */
-export interface LogEntry {
-  readonly at: number;
+/** A line of the log: what a server or the hub has logged, or an event in words. */
+export interface LogEntry extends EventStamp {
   readonly level: LogLevel;
   readonly source: LogSource;
+  /** The server that it is about; absent if it is about the hub. */
+  readonly server?: string;
   readonly text: string;
 }
 
-/** Maximum size of the log of one server. */
+/** Puts an event into words; undefined: it is not kept in the log. */
+export type DescribeEvent = (
+  event: HubEvent,
+  at: number,
+) => Pick<LogEntry, "level" | "text"> | undefined;
+
+/** Maximum size of the log of one server, and of the hub's own. */
 const LOG_LIMITS = { entries: 1000, characters: 1024 * 1024 };
+/** Events that are kept besides log lines. */
+const KEPT_KINDS: readonly EventKind[] = ["state", "alert", "server", "manifest"];
 
+/** The log of each server, and of the hub, since the hub has started. */
 export class Logbook {
-  readonly #logs = new Map<string, { entries: LogEntry[]; size: number }>();
+  readonly #describe: DescribeEvent;
+  /** By server; the hub's own has the key undefined. */
+  readonly #logs = new Map<string | undefined, { entries: LogEntry[]; size: number }>();
 
-  constructor(bus: EventBus) {
-    bus.subscribe(
-      (event) => {
-        if (event.kind === "log") {
-          const { level, source, text } = event;
-          if (event.server !== undefined) this.#append(event.server, { level, source, text });
-        } else if (event.kind === "server" && event.change !== "changed") {
-          // A server that is added again starts with an empty log; lines that arrive after its removal are dropped.
-          if (event.change === "added") this.#logs.set(event.server, { entries: [], size: 0 });
-          else this.#logs.delete(event.server);
-        }
-      },
-      ["log", "server"],
-    );
+  /** @param describe puts other events than log lines into words; by default they are not kept */
+  constructor(bus: EventBus, describe: DescribeEvent = () => undefined) {
+    this.#describe = describe;
+    this.#logs.set(undefined, { entries: [], size: 0 });
+    bus.subscribe((event, stamp) => this.#add(event, stamp), ["log", ...KEPT_KINDS]);
   }
 
-  /** Oldest first. */
-  of(server: string): readonly LogEntry[] {
+  /** The log of one server, or of the hub itself (undefined), oldest entry first. */
+  of(server: string | undefined): readonly LogEntry[] {
     return [...(this.#logs.get(server)?.entries ?? [])];
   }
 
-  #append(server: string, entry: Omit<LogEntry, "at">): void {
-    const log = this.#logs.get(server);
+  #add(event: HubEvent, stamp: EventStamp): void {
+    // A server that is added again starts with an empty log; lines that arrive after its removal are dropped.
+    if (event.kind === "server" && event.change === "added") {
+      this.#logs.set(event.server, { entries: [], size: 0 });
+    }
+    if (event.kind === "log") {
+      const { level, source, server, text } = event;
+      this.#append({ ...stamp, level, source, ...(server !== undefined && { server }), text });
+    } else {
+      const described = this.#describe(event, stamp.at);
+      if (described !== undefined) {
+        const server = serverOf(event);
+        this.#append({
+          ...stamp,
+          ...described,
+          source: "hub",
+          ...(server !== undefined && { server }),
+        });
+      }
+    }
+    if (event.kind === "server" && event.change === "removed") this.#logs.delete(event.server);
+  }
+
+  #append(entry: LogEntry): void {
+    const log = this.#logs.get(entry.server);
     if (log === undefined) return;
-    log.entries.push({ at: Date.now(), ...entry });
+    log.entries.push(entry);
     log.size += entry.text.length;
     while (log.entries.length > LOG_LIMITS.entries || log.size > LOG_LIMITS.characters) {
       log.size -= log.entries.shift()?.text.length ?? 0;
     }
   }
+}
+
+/** The server that an event is about; undefined: the hub. */
+function serverOf(event: HubEvent): string | undefined {
+  if (event.kind === "alert") return event.alert.server;
+  return "server" in event ? event.server : undefined;
 }

@@ -78,7 +78,7 @@ export async function serveHub({
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
     endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal),
+      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, undefined, "stdio"),
       untilParentGone(),
     );
   }

@@ -12,6 +12,8 @@ import type { Implementation } from "../protocol/legacy.ts";
 import type { CallLog, Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
+import type { ClientEvent } from "../base/events.ts";
+import type { Era } from "../protocol/modern.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
@@ -34,18 +36,60 @@ export interface ClientsOptions {
   view(clientId: string | undefined, subset: ServerSubset | undefined): ClientView;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
+  /** Called when a client has connected, has disconnected, or has said its name. */
+  onClient(event: Omit<ClientEvent, "kind">): void;
   /** Writes a warning to the log. */
   warn(text: string): void;
   /** Stops or resumes reading from all servers: backpressure while some client does not read. */
   pauseServers(paused: boolean): void;
 }
 
+/** How a client is connected; `memory`: it is a part of this process. */
+export type ClientTransport = "stdio" | "http" | "memory";
+
+/** What is known of a client. Times are in ms since the epoch. */
+export interface ClientStatus {
+  readonly id: string;
+  /** As the client calls itself; undefined if it has not said. */
+  readonly name: string | undefined;
+  readonly version: string | undefined;
+  /** The era that it speaks; undefined until its first request. */
+  readonly era: Era | undefined;
+  readonly transport: ClientTransport;
+  /** Undefined for clients that cannot be told apart: they connect with each request. */
+  readonly since: number | undefined;
+  /** Number of requests to servers so far, and of those that have not ended. */
+  readonly calls: number;
+  readonly inFlight: number;
+  /** What servers may ask it: `elicitation`, `roots`, `sampling`. */
+  readonly canBeAsked: readonly string[];
+}
+
+const ASKABLE = ["elicitation", "roots", "sampling"];
+
+/** What servers may ask a client that has declared these capabilities. */
+export function askableOf(declared: object): readonly string[] {
+  return ASKABLE.filter((name) => Object.hasOwn(declared, name));
+}
+
 /** Options for accepting a client; all may be left out. */
 interface AcceptOptions {
+  /** How the client is connected. */
+  readonly kind?: ClientTransport | undefined;
   /** The plugin that this client belongs to. */
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined if it sees all. */
   readonly subset?: ServerSubset | undefined;
+}
+
+/** A client with a transport of its own. */
+interface ConnectedClient {
+  /** Resolved when the client has disconnected. */
+  readonly disconnected: Deferred<void>;
+  readonly kind: ClientTransport;
+  /** Its requests of the modern era; undefined if it is a plugin. */
+  readonly modern: ModernClients | undefined;
+  readonly since: number;
 }
 
 /** All connected clients of both eras, and the caches and limits that they share. */
@@ -53,8 +97,8 @@ export class Clients {
   readonly options: ClientsOptions;
   readonly listAnswers = new ModernListAnswers();
   readonly awaitingLimit = new AwaitingLimit();
-  /** The clients of the legacy era. The value for each is settled when the client has disconnected. */
-  readonly #clients = new Map<LegacyClient, Deferred<void>>();
+  /** The clients with a transport of their own. */
+  readonly #clients = new Map<LegacyClient, ConnectedClient>();
   #count = 0;
   #isClosed = false;
   /** Clients that do not read at present. */
@@ -77,7 +121,7 @@ export class Clients {
   async accept(
     transport: Transport,
     signal: AbortSignal,
-    { plugin, subset }: AcceptOptions = {},
+    { plugin, subset, kind = "memory" }: AcceptOptions = {},
   ): Promise<void> {
     if (this.#isClosed) {
       await transport.close();
@@ -86,12 +130,12 @@ export class Clients {
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const client = new LegacyClient(this, id, transport, this.options.view(id, subset), plugin);
     // The clients of plugins speak the legacy era only.
+    const modern = plugin === undefined ? this.createModernClients(id) : undefined;
     const events: TransportEvents =
-      plugin === undefined
-        ? new ClientConnection(client, this.createModernClients(id), subset)
-        : client;
+      modern === undefined ? client : new ClientConnection(client, modern, subset);
     const disconnected = deferred();
-    this.#clients.set(client, disconnected);
+    this.#clients.set(client, { disconnected, kind, modern, since: Date.now() });
+    this.options.onClient({ client: id, change: "joined" });
     try {
       await transport.open(events, signal);
     } catch (error) {
@@ -99,6 +143,41 @@ export class Clients {
       throw error;
     }
     await disconnected.promise;
+  }
+
+  /** The clients, in the order in which they have connected; those that cannot be told apart come last, as one. */
+  get status(): readonly ClientStatus[] {
+    const connected = [...this.#clients].map(([client, { kind, modern, since }]): ClientStatus => {
+      const other = modern?.status;
+      const isModern = client.version === undefined && other !== undefined;
+      const { name, version, canBeAsked } = isModern ? other : client.status;
+      return {
+        id: client.id,
+        name,
+        version,
+        era: isModern ? "modern" : client.version === undefined ? undefined : "legacy",
+        transport: kind,
+        since,
+        calls: client.callCount + (other?.calls ?? 0),
+        inFlight: client.calls.length + (other?.inFlight ?? 0),
+        canBeAsked,
+      };
+    });
+    const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));
+    const shared = [...this.#modernClients].flatMap((modern): readonly ClientStatus[] => {
+      const { status } = modern;
+      if (ownModern.has(modern) || status === undefined) return [];
+      return [
+        {
+          id: modern.clientId ?? "anybody",
+          era: "modern",
+          transport: "http",
+          since: undefined,
+          ...status,
+        },
+      ];
+    });
+    return [...connected, ...shared];
   }
 
   /**
@@ -141,8 +220,11 @@ export class Clients {
 
   onDisconnect(client: LegacyClient): void {
     this.backpressure(client, false);
-    this.#clients.get(client)?.resolve();
+    const connected = this.#clients.get(client);
+    if (connected === undefined) return;
     this.#clients.delete(client);
+    this.options.onClient({ client: client.id, change: "left" });
+    connected.disconnected.resolve();
   }
 
   onModernClosed(modernClients: ModernClients): void {

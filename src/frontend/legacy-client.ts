@@ -51,7 +51,7 @@ import {
   type ServerRequest,
 } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import type { Clients } from "./clients.ts";
+import { askableOf, type Clients, type ClientStatus } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 
@@ -209,7 +209,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    */
   #hasResponders = false;
   readonly #serverRequests = new DownstreamRequests(this);
-  #version: LegacyVersion | undefined;
+  /** The negotiated version; undefined before `initialize`. */
+  version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
   sender = NO_DECLARATION;
@@ -259,6 +260,16 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   /** The client's calls in flight. */
   get calls(): readonly Call[] {
     return this.#running.values().flatMap(({ call }) => call ?? []);
+  }
+
+  /** Number of requests to servers so far. */
+  get callCount(): number {
+    return this.#router.callCount;
+  }
+
+  get status(): Pick<ClientStatus, "name" | "version" | "canBeAsked"> {
+    const { name, version } = this.#router.client;
+    return { name, version, canBeAsked: askableOf(this.sender.declaredCapabilities) };
   }
 
   /**
@@ -399,7 +410,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   #initialize(request: Request, responder: Responder): void {
     const { version, capabilityClass, settings, info } = readInitialize(request);
-    this.#version = version;
+    this.version = version;
     const { name = "", version: clientVersion = "" } = info;
     const declared = {
       ...parseCapabilityClass(capabilityClass),
@@ -412,6 +423,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       declaredCapabilities: declared,
     };
     this.#router.client = { ...this.#router.client, ...info };
+    this.#clients.options.onClient({
+      client: this.id,
+      change: "changed",
+      ...(info.name !== undefined && { name: info.name }),
+      ...(info.version !== undefined && { version: info.version }),
+    });
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this);
     this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
@@ -484,7 +501,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   #handleBatch({ items }: Batch, responder: Responder): void {
-    if (!allowsBatches(this.#version)) {
+    if (!allowsBatches(this.version)) {
       const text = "This protocol revision does not support batches.";
       responder.respond(errorResponse(undefined, "invalidRequest", text));
       return;

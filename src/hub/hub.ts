@@ -5,7 +5,7 @@ import type { EventKind, EventListener } from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
-import { Clients } from "../frontend/clients.ts";
+import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
 import { describeInvalid } from "../manifest/problems.ts";
 import {
@@ -20,6 +20,7 @@ import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
+import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../upstream/catalogs.ts";
 import { ServerPool } from "../upstream/pool.ts";
@@ -29,6 +30,7 @@ import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
 import {
   invalidStatus,
+  type ServerOrigin,
   type ServerStatus,
   settledServersOf,
   type SettledServers,
@@ -99,7 +101,10 @@ export class Hub {
     this.#clock = clock;
     this.#settings = manifest.hub;
     this.#alerts = new Alerts(bus);
-    this.#logbook = new Logbook(bus);
+    this.#logbook = new Logbook(bus, (event, at) => {
+      const record = recordOfEvent(event, at);
+      return record && { level: record.level, text: record.message };
+    });
     this.#startLimiter = new StartLimiter(manifest.hub.parallelStarts, clock);
     this.activePlugins = new ActivePlugins({
       clock,
@@ -156,6 +161,7 @@ export class Hub {
       view: (client, subset) => this.#viewOf(client, subset),
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
+      onClient: (event) => bus.emit({ kind: "client", ...event }),
       pauseServers: (isPaused) => {
         this.#deadlines.setPaused(isPaused);
         this.#pool.setPaused(isPaused);
@@ -179,9 +185,18 @@ export class Hub {
     return this.#catalogCache.catalog(SHARED_PROFILE);
   }
 
-  /** Serves a client on a transport; settles when the client has disconnected. @param subset undefined: all servers */
-  accept(transport: Transport, signal: AbortSignal, subset?: ServerSubset): Promise<void> {
-    return this.#clients.accept(transport, signal, { subset });
+  /**
+   * Serves a client on a transport; settles when the client has disconnected.
+   * @param subset undefined: all servers
+   * @param kind how the client is connected
+   */
+  accept(
+    transport: Transport,
+    signal: AbortSignal,
+    subset?: ServerSubset,
+    kind?: ClientTransport,
+  ): Promise<void> {
+    return this.#clients.accept(transport, signal, { subset, kind });
   }
 
   /** Serves clients of the modern era, whose requests share no transport. @param client the client's id, if known */
@@ -217,9 +232,17 @@ export class Hub {
     this.#options.bus.emit({ kind: "manifest", outcome: "refused", problems });
   }
 
-  /** Adds a server, or changes its specification; an equal one changes nothing. */
-  add(spec: RunnableServer): void {
-    this.#atomically(() => this.#pool.add(spec));
+  /**
+   * Adds a server, or changes its specification; an equal one changes nothing.
+   * @param origin a server of origin `runtime` survives reloads, until the manifest has a server of that name
+   */
+  add(spec: RunnableServer, origin: ServerOrigin = "runtime"): void {
+    this.#atomically(() => this.#pool.add(spec, origin));
+  }
+
+  /** The servers that are not invalid, in the order of the manifest. */
+  get specs(): readonly RunnableServer[] {
+    return this.#pool.specs;
   }
 
   /** Stops a server and removes it. */
@@ -299,7 +322,8 @@ export class Hub {
       // although its table is invalid now.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
-    return this.#names.flatMap((name) => known.get(name) ?? []);
+    const names = new Set([...this.#names, ...known.keys()]);
+    return [...names].flatMap((name) => known.get(name) ?? []);
   }
 
   /** The specifications by server name; servers of which all connections have failed are left out. */
@@ -355,15 +379,26 @@ export class Hub {
     return {
       servers: this.status(),
       calls: this.#clients.calls.map((call) => call.describe()),
+      clients: this.#clients.status,
       alerts: this.#alerts.all,
       tools: this.catalog.tools.size,
       plugins: this.activePlugins.set?.status ?? [],
     };
   }
 
-  /** The last lines of a server's log, oldest first. */
-  log(server: string): readonly LogEntry[] {
+  /** The last lines of a server's log, or of the hub's own (undefined), oldest first. */
+  log(server?: string): readonly LogEntry[] {
     return this.#logbook.of(server);
+  }
+
+  /** The number of the last event. */
+  get lastSeq(): number {
+    return this.#options.bus.lastSeq;
+  }
+
+  /** Dismisses an alert by its id. @returns whether there is such an alert */
+  dismissAlert(id: string): boolean {
+    return this.#alerts.dismiss(id);
   }
 
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {

@@ -1,6 +1,7 @@
 import type { AuthorizationOptions } from "../auth/authorizer.ts";
 import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
+import type { ClientStatus } from "../frontend/clients.ts";
 import type { Alert, EventBus } from "../base/events.ts";
 import {
   type ExternalServer,
@@ -13,7 +14,7 @@ import {
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
-import type { CallSummary } from "../router/call.ts";
+import type { RunningCall } from "../router/call.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
@@ -62,7 +63,8 @@ export interface HubOptions {
 
 export interface HubSnapshot {
   readonly servers: readonly ServerStatus[];
-  readonly calls: readonly CallSummary[];
+  readonly calls: readonly RunningCall[];
+  readonly clients: readonly ClientStatus[];
   readonly alerts: readonly Alert[];
   /** Number of tools that clients see. */
   readonly tools: number;

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
-import type { EventBus, EventListener, HubEvent } from "../base/events.ts";
+import type { EventBus, EventListener, EventStamp, HubEvent } from "../base/events.ts";
 import { type Env, expandHome } from "../base/paths.ts";
 import { isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
@@ -116,16 +116,16 @@ function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
 export function subscribeEvents(
   plugin: PluginInstance,
   { bus, isPluginLog, signal }: Pick<PluginHostOptions, "bus" | "isPluginLog" | "signal">,
-  listener: (event: HubEvent) => unknown,
+  listener: (event: HubEvent, stamp: EventStamp) => unknown,
   kinds: readonly EventKind[] | undefined,
 ): () => void {
   if (signal.aborted) return () => {};
-  const deliver: EventListener = (event) => {
+  const deliver: EventListener = (event, stamp) => {
     // The log lines of plugins are not delivered: a plugin that logs at each log line would cause another one each
     // time.
     if (isPluginLog(event) || plugin.isCircuitOpen("event")) return;
     try {
-      const done = listener(event);
+      const done: unknown = listener(event, stamp);
       if (!(done instanceof Promise)) plugin.recordSuccess("event");
       else {
         done.then(

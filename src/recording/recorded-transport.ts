@@ -220,8 +220,8 @@ function idOf(message: EncodedMessage): RequestId | undefined {
 /** Wraps a hub for the HTTP server so that all messages of its clients are recorded. */
 export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
-    accept: (transport, signal, scope) =>
-      hub.accept(recordTransport(transport, recorder.nextClient(), recorder), signal, scope),
+    accept: (transport, signal, scope, kind) =>
+      hub.accept(recordTransport(transport, recorder.nextClient(), recorder), signal, scope, kind),
     status: () => hub.status(),
     createModernClients: (client) => recordRequestTarget(hub.createModernClients(client), recorder),
     activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },

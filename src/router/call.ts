@@ -1,6 +1,7 @@
-import { type ByteRange, type Edit, type Piece, utf8 } from "../base/bytes.ts";
+import { bufferOf, type ByteRange, type Edit, type Piece, textOf, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { CancelledBy, EventBus } from "../base/events.ts";
+import { lastMember, scanTopLevel } from "../base/json.ts";
 import { type Catalog, isNamed } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
@@ -10,6 +11,7 @@ import { encodeUriTemplate, isUiUri } from "../catalog/uris.ts";
 import {
   buildError,
   buildResult,
+  bytesOf,
   type EncodedMessage,
   type Notification,
   replaceRanges,
@@ -97,6 +99,8 @@ export interface CallContext {
   readonly view: ClientView;
   readonly client: ClientChannel;
   readonly tasks: ClientTasks;
+  /** Number of calls so far. */
+  callCount: number;
 }
 
 /** A client's request, whose server is known. */
@@ -112,6 +116,8 @@ export interface RoutedRequest {
 }
 
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
+/** Progress notifications that are longer are not kept for `describe`, in bytes. */
+const MAX_KEPT_PROGRESS = 4096;
 
 /**
  * A client's request, from its arrival until its one response. Owns the deadline and writes the call log; subclasses
@@ -136,6 +142,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
    */
   #pauseCount = 0;
   #pausedAt = 0;
+  /** A copy of the last progress notification. */
+  #progress: Uint8Array | undefined;
 
   constructor(
     context: CallContext,
@@ -150,15 +158,15 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.caller = caller;
     this.startedAt = startedAt;
     this.number = context.callLog.nextNumber();
+    context.callCount++;
     this.#maxDeadline = startedAt + limits.maxTimeout;
     this.deadline = Math.min(startedAt + limits.timeout, this.#maxDeadline);
   }
 
   run(): void {
-    const { route } = this;
     const { deadlines, callLog } = this.context;
     deadlines.add(this);
-    if (this.isLogged) callLog.logStart(this.number, route);
+    if (this.isLogged && callLog.wantsStarts) callLog.logStart(this.#identify(this.#duration));
     // Listeners of the event that `logStart` emits may have cancelled the call.
     if (!this.isOver) this.start();
   }
@@ -171,11 +179,35 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return this.route.kind === "tools";
   }
 
-  describe(): CallSummary {
-    const { route, startedAt } = this;
-    const { deadlines } = this.context;
-    const duration = deadlines.now() - startedAt;
-    return { call: this.number, server: route.server, tool: route.remoteName, duration };
+  describe(): RunningCall {
+    const { name: clientName, version: clientVersion } = this.caller.sender.info;
+    const duration = this.#duration;
+    return {
+      ...this.#identify(duration),
+      duration,
+      clientName,
+      clientVersion,
+      kind: this.route.kind,
+      waitingFor: this.#pauseCount > 0 ? "client" : "server",
+      progress: this.#progress && readProgressParams(this.#progress),
+    };
+  }
+
+  get #duration(): number {
+    return this.context.deadlines.now() - this.startedAt;
+  }
+
+  #identify(duration: number): CallIdentity {
+    const { route } = this;
+    const { client } = this.context;
+    return {
+      call: this.number,
+      client: client.id,
+      server: route.server,
+      tool: route.remoteName,
+      name: route.name,
+      startedAt: Date.now() - duration,
+    };
   }
 
   fail(error: HubError): void {
@@ -198,6 +230,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { token, caller } = this;
     this.restartTimeout();
+    const bytes = bytesOf(notification);
+    if (bytes.length <= MAX_KEPT_PROGRESS) this.#progress = Uint8Array.from(bytes);
     if (token === undefined) return;
     caller.notify(replaceRanges(notification, tokens, token));
   }
@@ -336,7 +370,15 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   protected logEnd(end: CallEnd): void {
     const { callLog } = this.context;
-    if (callLog.hasSubscribers && this.isLogged) callLog.logEnd(this.describe(), end);
+    if (!callLog.wantsEnds || !this.isLogged) return;
+    const duration = this.#duration;
+    callLog.logEnd({ ...this.#identify(duration), duration }, end);
+  }
+
+  /** The end of a call that this response answers. `isError` is looked for only if somebody listens. */
+  protected endOf(response: Response): CallEnd {
+    const isWanted = this.isLogged && this.context.callLog.wantsEnds;
+    return isWanted ? { failed: isFailure(response) } : "answered";
   }
 
   protected respond(message: EncodedMessage | undefined): void {
@@ -410,7 +452,7 @@ export class RelayedCall extends Call implements UpstreamHandler {
         ? (tasks.addIfCreated(session, raw, this, this.upstream.connection)?.response ?? raw)
         : raw;
     this.recordLinks(session, response);
-    this.finish(caller.toClientMessage(response, from, edits), "answered");
+    this.finish(caller.toClientMessage(response, from, edits), this.endOf(response));
   }
 
   onFailure(error: HubError): void {
@@ -453,18 +495,81 @@ export function removedError(connection: Connection, route: Route): HubError | u
 }
 
 /** The fields that all events of a call contain. */
-export interface CallSummary {
+interface CallIdentity {
   /** The call's number, unique in this hub. */
   readonly call: number;
+  /** The client's id; undefined if several clients cannot be told apart. */
+  readonly client: string | undefined;
   readonly server: string;
-  /** The server's own name of the tool. */
+  /** The server's own name of the tool, or what else is called. */
   readonly tool: string;
+  /** The exposed name. */
+  readonly name: string;
+  /** In ms since the epoch. */
+  readonly startedAt: number;
+}
+
+/** The fields that all events of a call's end contain. */
+export interface CallSummary extends CallIdentity {
   /** Time since the start of the call, in ms. */
   readonly duration: number;
 }
 
-/** How a call ended: the server answered, the hub answered instead, or the call was cancelled. */
-export type CallEnd = "answered" | { readonly cause: HubError } | { readonly by: CancelledBy };
+/** A call that has not ended. */
+export interface RunningCall extends CallSummary {
+  /** As the client calls itself; "" if it has not said. */
+  readonly clientName: string;
+  readonly clientVersion: string;
+  /** What is called: a tool, a prompt or a resource. */
+  readonly kind: Route["kind"];
+  /** `client`: the server has asked the client something, and the client has not answered. */
+  readonly waitingFor: "server" | "client";
+  /** The server's last progress notification; undefined if there was none, or a very long one. */
+  readonly progress: CallProgress | undefined;
+}
+
+/** MCP, progress notifications. */
+export interface CallProgress {
+  readonly progress: number;
+  readonly total?: number;
+  readonly message?: string;
+}
+
+function readProgressParams(notification: Uint8Array): CallProgress | undefined {
+  try {
+    const { params } = JSON.parse(textOf(notification)) as { params?: Record<string, unknown> };
+    const { progress, total, message } = params ?? {};
+    if (typeof progress !== "number") return undefined;
+    return {
+      progress,
+      ...(typeof total === "number" && { total }),
+      ...(typeof message === "string" && { message }),
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+const IS_ERROR = "isError";
+
+/** Whether a response is an error, or a result whose `isError` is true. */
+function isFailure({ outcome, bytes, body }: Response): boolean {
+  if (outcome === "error") return true;
+  // Most results do not contain the word at all; this search is native code.
+  if (!bufferOf({ bytes, ...body }).includes(IS_ERROR)) return false;
+  const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
+  return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
+}
+
+/**
+ * How a call ended: it was answered (`failed`: with an error; `answered`: it was not looked at), the hub answered with
+ * an error of its own, or the call was cancelled.
+ */
+export type CallEnd =
+  | "answered"
+  | { readonly failed: boolean }
+  | { readonly cause: HubError }
+  | { readonly by: CancelledBy };
 
 /** Numbers the calls and emits their events, if there are subscribers. */
 export class CallLog {
@@ -479,23 +584,30 @@ export class CallLog {
     return ++this.#lastNumber;
   }
 
-  logStart(call: number, { server, remoteName: tool, name }: Route): void {
-    if (!this.#bus.hasListeners("callStarted")) return;
-    this.#bus.emit({ kind: "callStarted", call, server, tool, name });
+  logStart(fields: CallIdentity): void {
+    this.#bus.emit({ kind: "callStarted", ...fields });
   }
 
-  logEnd({ call, server, tool, duration }: CallSummary, end: CallEnd): void {
-    const fields = { call, server, tool, duration };
+  logEnd(fields: CallSummary, end: CallEnd): void {
+    const bus = this.#bus;
     if (end === "answered") {
-      this.#bus.emit({ kind: "callFinished", outcome: "answered", ...fields });
+      bus.emit({ kind: "callFinished", outcome: "answered", failed: undefined, ...fields });
+    } else if ("failed" in end) {
+      const { failed } = end;
+      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields });
     } else if ("cause" in end) {
-      this.#bus.emit({ kind: "callFinished", outcome: "failed", cause: end.cause, ...fields });
+      const { cause } = end;
+      bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
     } else {
-      this.#bus.emit({ kind: "callCancelled", by: end.by, ...fields });
+      bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }
   }
 
-  get hasSubscribers(): boolean {
+  get wantsStarts(): boolean {
+    return this.#bus.hasListeners("callStarted");
+  }
+
+  get wantsEnds(): boolean {
     return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
   }
 }

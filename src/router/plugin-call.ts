@@ -446,7 +446,8 @@ export class PluginCall extends Call implements ToolCallContext {
 
   /** Handles the server's response if no plugin reads it. */
   onForwarded(response: Response): void {
-    this.finish(this.caller.toClientMessage(this.withClientUris(response), "legacy"), "answered");
+    const message = this.caller.toClientMessage(this.withClientUris(response), "legacy");
+    this.finish(message, this.endOf(response));
   }
 
   protected start(): void {
@@ -513,7 +514,13 @@ export class PluginCall extends Call implements ToolCallContext {
   #finishWith(answer: Answer): void {
     if (!PluginAnswer.is(answer)) return;
     const message = answer.withId(this.request.id);
-    this.finish(this.#renameAnswerUris(message), "answered");
+    this.finish(this.#renameAnswerUris(message), this.#endOfAnswer(message));
+  }
+
+  #endOfAnswer(message: EncodedMessage): CallEnd {
+    if (!this.context.callLog.wantsEnds) return "answered";
+    const parsed = parseMessage(joinMessage(message));
+    return parsed.kind === "response" ? this.endOf(parsed) : "answered";
   }
 
   /** The error that pending work is rejected with; created only when needed, because an Error is expensive. */

@@ -68,10 +68,15 @@ export class Router {
     this.#options = options;
     const { deadlines, callLog, view, client: channel, tasks } = options;
     const links = new ResourceLinks();
-    this.#context = { deadlines, callLog, view, client: channel, tasks, links };
+    this.#context = { deadlines, callLog, view, client: channel, tasks, links, callCount: 0 };
     this.#subscriptions = new ResourceSubscriptions(options.view, (message) =>
       options.notify(message),
     );
+  }
+
+  /** Number of calls so far. */
+  get callCount(): number {
+    return this.#context.callCount;
   }
 
   /**

@@ -3,6 +3,7 @@ import { HubError } from "../base/errors.ts";
 import type {
   Alert,
   CallEvent,
+  ClientEvent,
   EventKind,
   HubEvent,
   LogLevel,
@@ -54,6 +55,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   callCancelled: "debug",
   catalog: "info",
   alert: "warn",
+  client: "debug",
   manifest: "error",
 };
 
@@ -134,6 +136,8 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     }
     case "alert":
       return recordOfAlert(event.raised, event.alert, time);
+    case "client":
+      return recordOfClient(event, time);
     case "manifest": {
       const { outcome } = event;
       if (outcome === "reloaded") {
@@ -216,12 +220,20 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
 }
 
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
-  const { kind, server, text } = alert;
-  if (kind === "connectionFailed" || kind === "disconnected") return undefined;
+  const { kind, server, text, dismissed } = alert;
+  if (dismissed === true || kind === "connectionFailed" || kind === "disconnected")
+    return undefined;
   const base = { server, time, alert: kind, raised };
   return raised
     ? makeLogRecord("warn", text, base)
     : makeLogRecord("info", `resolved: ${text}`, base);
+}
+
+function recordOfClient({ client, change, name, version }: ClientEvent, time: number): LogRecord {
+  const who = name === undefined ? client : `${client} (${[name, version].join(" ").trim()})`;
+  const texts = { joined: "connected", left: "disconnected", changed: "is initialized" };
+  const base = { time, client, change, name, version };
+  return makeLogRecord("debug", `client ${who} ${texts[change]}`, base);
 }
 
 function describeTools(event: Extract<HubEvent, { kind: "catalog" }>): string {

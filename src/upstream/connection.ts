@@ -157,6 +157,8 @@ export class Connection {
   readonly #options: ConnectionOptions;
   #spec: RunnableServer;
   #state: State<Session> = { at: "idle" };
+  /** When the present state began, in ms since the epoch. */
+  #since = Date.now();
   /** The queue of signals. The first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
   #cancelTimer: () => void = () => {};
@@ -297,8 +299,10 @@ export class Connection {
     const { source, listing, savedAt } = this.#listingSync;
     const { strayOutput } = this.#options.malformedOutput;
     return {
+      id: this.#options.key,
       client: this.client,
       state: state.at,
+      since: this.#since,
       attempt: "attempt" in next ? next.attempt : undefined,
       retryAt: retryTimeOf(next, clock),
       ...(since !== undefined && { late: clock.now() - since }),
@@ -487,7 +491,10 @@ export class Connection {
     });
     this.#state = state;
     const cause = "cause" in signal ? signal.cause : undefined;
-    if (state.at !== before.at) this.#cancelTimer();
+    if (state.at !== before.at) {
+      this.#cancelTimer();
+      this.#since = Date.now();
+    }
     if (state.at !== before.at || signal.kind === "progressed") {
       const move = { server: this.spec.name, client, connection, before, state, cause };
       bus.emit(eventOfMove(move, clock));

@@ -11,7 +11,7 @@ import { Connection } from "./connection.ts";
 import { type ClientProfile, type ConnectionClients, SHARED_PROFILE } from "./profile.ts";
 import type { ListingMemory } from "./saved-listings.ts";
 import { stateAfterStop } from "./state.ts";
-import type { Goal, ServerStatus } from "./status.ts";
+import type { Goal, ServerOrigin, ServerStatus } from "./status.ts";
 import { MalformedOutputReporter } from "./stray-output.ts";
 
 export interface PoolOptions {
@@ -29,6 +29,7 @@ export interface PoolOptions {
 
 interface PooledServer {
   spec: RunnableServer;
+  origin: ServerOrigin;
   goal: Goal;
   /** Whether a command has stopped the server: then the manifest cannot start it, only another command can. */
   isStopped: boolean;
@@ -91,6 +92,7 @@ export class ServerPool {
   get status(): readonly ServerStatus[] {
     return [...this.#servers.values()].map((server) => ({
       server: server.spec.name,
+      origin: server.origin,
       transport: server.spec.kind,
       goal: server.goal,
       connections: connectionsOf(server).map(({ status }) => status),
@@ -98,14 +100,17 @@ export class ServerPool {
   }
 
   /**
-   * Replaces the specifications of all servers. A server whose process still fits its specification keeps the process
-   * and its calls.
+   * Replaces the specifications of all servers of the manifest. A server whose process still fits its specification
+   * keeps the process and its calls. A server of origin `runtime` stays, unless the manifest now has that name.
    */
   reconcile(specs: readonly RunnableServer[]): void {
     const wanted = new Set(specs.map(({ name }) => name));
-    for (const name of this.#servers.keys()) if (!wanted.has(name)) this.remove(name);
+    for (const [name, { origin }] of this.#servers) {
+      if (origin === "manifest" && !wanted.has(name)) this.remove(name);
+    }
     for (const spec of specs) this.add(spec);
-    const ordered = specs.flatMap(({ name }) => {
+    const names = [...wanted, ...this.#servers.keys()];
+    const ordered = names.flatMap((name) => {
       const server = this.#servers.get(name);
       return server === undefined ? [] : [[name, server] as const];
     });
@@ -114,13 +119,27 @@ export class ServerPool {
   }
 
   /** Adds a server or changes its specification. A running process is kept unless the changes need a new one. */
-  add(spec: RunnableServer): void {
+  add(spec: RunnableServer, origin: ServerOrigin = "manifest"): void {
     const known = this.#servers.get(spec.name);
     const difference = known && diffServers(known.spec, spec);
+    if (known !== undefined && known.origin !== origin) {
+      known.origin = origin;
+      if (origin === "manifest") {
+        const text = "The manifest now has this server: its settings replace those of the command.";
+        this.#options.bus.emit({
+          kind: "log",
+          level: "info",
+          source: "hub",
+          server: spec.name,
+          text,
+        });
+      }
+    }
     if (difference === "same" || this.#isClosed) return;
     const goal = goalOf(spec);
     const server: PooledServer = known ?? {
       spec,
+      origin,
       goal,
       isStopped: false,
       connections: new Map(),

@@ -22,9 +22,13 @@ export interface PeerInfo {
 
 /** The status of one connection. Durations are in ms; times of day are in ms since the epoch. */
 export interface ConnectionStatus {
+  /** Identifies the connection among those of its server. */
+  readonly id: string;
   /** Undefined if clients share the server. */
   readonly client: string | undefined;
   readonly state: StateName;
+  /** When that state began, in ms since the epoch. */
+  readonly since: number;
   /** The number of the current or last attempt, counted since the connection was last stable. */
   readonly attempt: number | undefined;
   readonly retryAt: number | undefined;
@@ -63,9 +67,13 @@ export interface ConnectionStatus {
   readonly strayOutput?: StrayOutput;
 }
 
-/** The status of one server of the manifest. */
+/** Where a server comes from: the manifest, or a command while the hub runs. A reload leaves the latter alone. */
+export type ServerOrigin = "manifest" | "runtime";
+
+/** The status of one server of the hub. */
 export interface ServerStatus {
   readonly server: string;
+  readonly origin: ServerOrigin;
   /** Undefined if the server's table in the manifest is invalid. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
@@ -77,8 +85,10 @@ export interface ServerStatus {
 export function invalidStatus(spec: InvalidServer): ServerStatus {
   const cause = invalidError(spec);
   const connection: ConnectionStatus = {
+    id: "",
     client: undefined,
     state: "failed",
+    since: Date.now(),
     attempt: undefined,
     retryAt: undefined,
     responsive: undefined,
@@ -96,7 +106,14 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
     inFlight: 0,
     lastTool: undefined,
   };
-  return { server: spec.name, transport: undefined, goal: "up", connections: [connection] };
+  const { name: server } = spec;
+  return {
+    server,
+    origin: "manifest",
+    transport: undefined,
+    goal: "up",
+    connections: [connection],
+  };
 }
 
 /**

@@ -66,8 +66,10 @@ const REMOTE: UnsupportedServer = {
 
 function connection(state: StateName, more: Partial<ConnectionStatus> = {}): ConnectionStatus {
   return {
+    id: "",
     client: undefined,
     state,
+    since: 0,
     attempt: 1,
     retryAt: undefined,
     responsive: state === "connected" ? true : undefined,
@@ -337,7 +339,13 @@ describe("what to do", () => {
 
 /** A hub of which only the status is asked, with two tools of `git` in its catalog and one of another server. */
 function hubWith(connections: readonly ConnectionStatus[]): Parameters<typeof serverStateOf>[1] {
-  const status: ServerStatus = { server: "git", transport: "stdio", goal: "up", connections };
+  const status: ServerStatus = {
+    server: "git",
+    origin: "manifest",
+    transport: "stdio",
+    goal: "up",
+    connections,
+  };
   const routes = ["git", "git", "web"].map((server) => ({ server }));
   return { status: () => [status], catalog: { tools: { routes } } } as unknown as Parameters<
     typeof serverStateOf

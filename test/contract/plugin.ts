@@ -645,7 +645,7 @@ function unusualArguments(): readonly (string | undefined)[] {
 }
 
 const CONNECTION_LOST = new HubError("connectionLost", "It has ended.");
-const CALL = { call: 1, server: "s", tool: "plain" };
+const CALL = { call: 1, client: "c", server: "s", tool: "plain", name: "s__plain", startedAt: 1 };
 
 /** Every kind of event, in all of its forms. */
 const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind: Kind }>[] } = {
@@ -672,10 +672,17 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     { kind: "log", level: "debug", source: "hub", text: "" },
     { kind: "log", level: "error", source: "stderr", server: "s", text: "two\nlines" },
   ],
-  callStarted: [{ kind: "callStarted", ...CALL, name: "s__plain" }],
+  callStarted: [{ kind: "callStarted", ...CALL }],
   callFinished: [
-    { kind: "callFinished", ...CALL, duration: 1, outcome: "answered" },
-    { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", cause: CONNECTION_LOST },
+    { kind: "callFinished", ...CALL, duration: 1, outcome: "answered", failed: undefined },
+    {
+      kind: "callFinished",
+      ...CALL,
+      duration: 0,
+      outcome: "failed",
+      failed: true,
+      cause: CONNECTION_LOST,
+    },
   ],
   callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
@@ -685,9 +692,23 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     { kind: "catalog", added: ["t__a"], removed: ["s__plain"], altered: ["s__reader", "none"] },
   ],
   alert: [
-    { kind: "alert", raised: true, alert: { kind: "toolsChanged", server: "s", text: "Look." } },
-    { kind: "alert", raised: false, alert: { kind: "disconnected", server: "t", text: "" } },
+    {
+      kind: "alert",
+      raised: true,
+      alert: { id: "1", at: 1, kind: "toolsChanged", server: "s", text: "Look." },
+    },
+    {
+      kind: "alert",
+      raised: false,
+      alert: { id: "2", at: 1, kind: "disconnected", server: "t", text: "" },
+    },
   ],
+  client: (["joined", "changed", "left"] as const).map((change) => ({
+    kind: "client",
+    client: "client-1",
+    change,
+    ...(change === "changed" && { name: "editor", version: "1" }),
+  })),
   manifest: [
     { kind: "manifest", outcome: "reloaded", servers: 0 },
     { kind: "manifest", outcome: "refused", problems: "toolmux.toml:1:1: no" },

@@ -89,6 +89,24 @@ describe("the bus", () => {
     assert.deepEqual(received, ["log"]);
   });
 
+  it("numbers all events in the order in which they are emitted, whoever listens", () => {
+    const bus = new EventBus();
+    bus.emit(added("a"));
+    const seqs: number[] = [];
+    const before = Date.now();
+    bus.subscribe((event, { seq, at }) => {
+      seqs.push(seq);
+      assert.ok(at >= before && at <= Date.now());
+      if (event.kind === "server" && event.server === "b") bus.emit(line("x"));
+    });
+    bus.atomically(() => {
+      bus.emit(added("b"));
+      bus.emit(added("c"));
+    });
+    assert.deepEqual(seqs, [2, 3, 4]);
+    assert.equal(bus.lastSeq, 4);
+  });
+
   it("takes one function that is subscribed twice for two listeners", () => {
     const bus = new EventBus();
     let received = 0;
@@ -225,23 +243,33 @@ describe("a call, as events,", () => {
     await made.clock.advanceAsync(300);
     await end(made, a);
     await made.clock.advanceAsync(0);
-    return made.events.filter(({ kind }) => kind.startsWith("call")) as never;
+    const now = Date.now();
+    return made.events.flatMap((event) => {
+      if (!("startedAt" in event)) return [];
+      const { startedAt, ...fields } = event;
+      assert.ok(Math.abs(startedAt - now) < 60_000);
+      return [fields];
+    });
   }
   const RENAMED = { allow: undefined, deny: [], rename: { x: "z" }, timeout: {} };
-  const START = { kind: "callStarted", call: 1, server: "a", tool: "x", name: "a__z" };
-  const ENDED = { call: 1, server: "a", tool: "x", duration: 300 };
+  const CALL = { call: 1, client: "client-1", server: "a", tool: "x", name: "a__z" };
+  const START = { kind: "callStarted", ...CALL };
+  const ENDED = { ...CALL, duration: 300 };
   const reply = ({ newestPeer: peer }: ScriptedServer, answer: object): void => {
     const id = peer?.messages.find(({ method }) => method === "tools/call")?.id;
     peer?.send({ jsonrpc: "2.0", id, ...answer });
   };
 
-  for (const [what, answer] of [
-    ["with a result", { result: {} }],
-    ["with an error", { error: { code: 1, message: "no" } }],
+  for (const [what, failed, answer] of [
+    ["with a result", false, { result: {} }],
+    ["with a failed result", true, { result: { content: [], isError: true } }],
+    ["with a result that only speaks of isError", false, { result: { a: '"isError":true' } }],
+    ["with a result whose inner object has isError", false, { result: { a: { isError: true } } }],
+    ["with an error", true, { error: { code: 1, message: "no" } }],
   ] as const) {
     it(`is started, and finished when it is answered ${what}`, async () => {
       const events = await follow((_, a) => reply(a, answer));
-      const finished = { kind: "callFinished", outcome: "answered", ...ENDED };
+      const finished = { kind: "callFinished", outcome: "answered", failed, ...ENDED };
       assert.deepEqual(events, [START, finished]);
     });
   }

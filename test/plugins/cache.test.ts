@@ -6,6 +6,7 @@ import { normalize, withCachedTime } from "../../plugins/cache/json.ts";
 import { ResultCache } from "../../plugins/cache/store.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
+import type { CallSummary } from "../../src/router/call.ts";
 import type { HubEvent, Next, Parts, ToolInfo } from "../../src/plugin/plugin.ts";
 import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./plugin-host.ts";
 
@@ -40,7 +41,11 @@ function counter(): Next & { count: number } {
 }
 
 function finished(server: string, tool: string): HubEvent {
-  return { kind: "callFinished", outcome: "answered", call: 1, server, tool, duration: 1 };
+  return { kind: "callFinished", outcome: "answered", failed: false, ...callOf(server, tool) };
+}
+
+function callOf(server: string, tool: string): CallSummary {
+  return { call: 1, client: "c", server, tool, name: tool, startedAt: 0, duration: 1 };
 }
 
 const text = async (answer: Promise<{ value: unknown }>): Promise<string> =>
@@ -199,7 +204,7 @@ describe("the cache", () => {
     ["another of its tools may have changed something", finished("files", "write")],
     [
       "a call that may have changed something was cancelled",
-      { kind: "callCancelled", by: "client", call: 1, server: "files", tool: "write", duration: 1 },
+      { kind: "callCancelled", by: "client", ...callOf("files", "write") },
     ],
     ["it was given another specification", { kind: "server", server: "files", change: "changed" }],
     ["it was removed", { kind: "server", server: "files", change: "removed" }],

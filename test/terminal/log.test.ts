@@ -50,7 +50,15 @@ function move(from: StateName, to: StateName, more: object = {}): HubEvent {
 
 const FAILING = { cause: LOST, attempt: 2 };
 const RETRYING = { ...FAILING, retryAt: LATER };
-const CALL = { call: 7, server: "files", tool: "read", duration: 1234.56 };
+const CALL = {
+  call: 7,
+  client: "c",
+  name: "files__read",
+  startedAt: NOW,
+  server: "files",
+  tool: "read",
+  duration: 1234.56,
+};
 const CALLED = { category: FILES, call: 7, tool: "read" };
 
 /** Every kind of event, and every way in which it is told. */
@@ -172,19 +180,19 @@ const ROWS: readonly Row[] = [
   })),
   {
     what: "a call that starts",
-    event: { kind: "callStarted", call: 7, server: "files", tool: "read", name: "files__read" },
+    event: { kind: "callStarted", ...CALL },
     text: "debug files: call 7 of read started",
     json: { ...CALLED, name: "files__read" },
   },
   {
     what: "a call that was answered",
-    event: { kind: "callFinished", outcome: "answered", ...CALL },
+    event: { kind: "callFinished", outcome: "answered", failed: false, ...CALL },
     text: "debug files: call 7 of read answered after 1.2 s",
     json: { ...CALLED, ms: 1235, outcome: "answered" },
   },
   {
     what: "a call that the hub had to answer",
-    event: { kind: "callFinished", outcome: "failed", ...CALL, cause: LOST },
+    event: { kind: "callFinished", outcome: "failed", failed: true, ...CALL, cause: LOST },
     text: `debug files: call 7 of read failed after 1.2 s: ${LOST_TEXT}`,
     json: { ...CALLED, ms: 1235, outcome: "failed", error: LOST_JSON },
   },
@@ -213,7 +221,11 @@ const ROWS: readonly Row[] = [
   ...(["connectionFailed", "disconnected"] as const).flatMap((kind) =>
     [true, false].map((raised) => ({
       what: `an alert that a state has told already: ${kind}, ${raised ? "raised" : "cleared"}`,
-      event: { kind: "alert", raised, alert: { kind, server: "files", text: "Gone." } } as const,
+      event: {
+        kind: "alert",
+        raised,
+        alert: { id: "1", at: NOW, kind, server: "files", text: "Gone." },
+      } as const,
       text: undefined,
     })),
   ),
@@ -223,12 +235,24 @@ const ROWS: readonly Row[] = [
       event: {
         kind: "alert",
         raised,
-        alert: { kind: alert, server: "files", text: "Look here." },
+        alert: { id: "1", at: NOW, kind: alert, server: "files", text: "Look here." },
       } as const,
       text: raised ? "warn files: Look here." : "info files: resolved: Look here.",
       json: { category: FILES, alert, raised },
     })),
   ),
+  {
+    what: "a client that has said its name",
+    event: { kind: "client", client: "client-1", change: "changed", name: "editor", version: "2" },
+    text: "debug client client-1 (editor 2) is initialized",
+    json: {
+      category: ["toolmux"],
+      client: "client-1",
+      change: "changed",
+      name: "editor",
+      version: "2",
+    },
+  },
   {
     what: "a manifest that was taken",
     event: { kind: "manifest", outcome: "reloaded", servers: 1 },
@@ -306,7 +330,13 @@ describe("what is told of an event", () => {
   }
 
   it("says once why a server was lost, however it goes on", () => {
-    const alert = { kind: "disconnected", server: "files", text: LOST.message } as const;
+    const alert = {
+      id: "1",
+      at: NOW,
+      kind: "disconnected",
+      server: "files",
+      text: LOST.message,
+    } as const;
     const raised: HubEvent = { kind: "alert", raised: true, alert };
     const ways: readonly (readonly HubEvent[])[] = [
       [move("connected", "stopping", RETRYING), raised, move("stopping", "reconnecting", RETRYING)],

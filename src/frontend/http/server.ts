@@ -17,6 +17,7 @@ import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/profile.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
+import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
 import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
@@ -100,7 +101,12 @@ export const DRAIN_TIME = 1500;
 
 /** What the HTTP server needs of a hub. */
 export interface ServedHub {
-  accept(transport: Transport, signal: AbortSignal, subset: ServerSubset): Promise<void>;
+  accept(
+    transport: Transport,
+    signal: AbortSignal,
+    subset: ServerSubset,
+    kind: ClientTransport,
+  ): Promise<void>;
   status(): readonly ServerStatus[];
   /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
   createModernClients(client: string | undefined): ModernRequestTarget;
@@ -146,7 +152,7 @@ export class HttpServer {
       clock,
       deadlines: this.#deadlines,
       maxSessions,
-      accept: (transport, subset) => hub.accept(transport, NEVER_ABORTED, subset),
+      accept: (transport, subset) => hub.accept(transport, NEVER_ABORTED, subset, "http"),
     });
     this.#modern = new ModernHttp({
       clock,

@@ -66,6 +66,8 @@ export class ModernClient implements ClientChannel {
   readonly tasks: ClientTasks;
   readonly awaitedInputs: AwaitedInputs;
   readonly settings: ExtensionSettings;
+  /** The capabilities that the client's first request declares. */
+  readonly declared: object;
   readonly #clients: Clients;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
@@ -98,6 +100,7 @@ export class ModernClient implements ClientChannel {
     this.clock = clock;
     this.lastUse = clock.now();
     this.settings = readAllExtensionSettings(declared);
+    this.declared = declared;
     this.awaitedInputs = new AwaitedInputs(clients.awaitingLimit, clock);
     this.router = new Router(
       { id: id ?? "anybody", name: undefined, version: undefined },
@@ -251,6 +254,9 @@ export class ModernClient implements ClientChannel {
     const { client } = this.router;
     if (client.name !== name || client.version !== version) {
       this.router.client = { ...client, name, version };
+      if (this.id !== undefined) {
+        this.#clients.options.onClient({ client: this.id, change: "changed", name, version });
+      }
     }
     const call = new ModernCall(this.#withOwnSender(modernRequest), responder, this, check);
     const running = this.router.route(modernRequest.request, call, methodSpec);

@@ -4,7 +4,7 @@ import { ClientTasks } from "../../router/tasks.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
-import type { Clients } from "../clients.ts";
+import { askableOf, type Clients, type ClientStatus } from "../clients.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
 
@@ -23,7 +23,7 @@ export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close
 export class ModernClients {
   /** All clients of the hub, with what they share. */
   readonly #all: Clients;
-  readonly #clientId: string | undefined;
+  readonly clientId: string | undefined;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -37,17 +37,30 @@ export class ModernClients {
     | undefined;
   #cancelTimer: () => void = () => {};
   #isClosed = false;
+  /** Number of requests to servers of clients that were closed because they were idle. */
+  #pastCalls = 0;
 
   /** @param clientId undefined for clients that cannot be told apart */
   constructor(all: Clients, clientId: string | undefined) {
     this.#all = all;
-    this.#clientId = clientId;
+    this.clientId = clientId;
     this.#tasks = new ClientTasks("modern", all.options.clock);
   }
 
   /** All calls in flight. */
   get calls(): readonly Call[] {
     return [...this.#clients.values()].flatMap(({ calls }) => calls);
+  }
+
+  /** What is known of the client that has sent a request last; undefined before the first request. */
+  get status(): Omit<ClientStatus, "id" | "era" | "transport" | "since"> | undefined {
+    const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
+    const last = clients.at(-1);
+    if (last === undefined) return undefined;
+    const { name, version } = last.router.client;
+    const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
+    const canBeAsked = askableOf(last.declared);
+    return { name, version, calls, inFlight: this.calls.length, canBeAsked };
   }
 
   /**
@@ -110,8 +123,8 @@ export class ModernClients {
     const known = this.#clients.get(key);
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
-    const view = this.#all.options.view(this.#clientId, subset);
-    const client = new ModernClient(this.#all, this.#clientId, view, declared, this.#tasks);
+    const view = this.#all.options.view(this.clientId, subset);
+    const client = new ModernClient(this.#all, this.clientId, view, declared, this.#tasks);
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
     if (this.#clients.size === 1) this.#scheduleIdleCheck();
@@ -130,6 +143,7 @@ export class ModernClients {
 
   #closeClient([key, client]: readonly [string, ModernClient]): void {
     this.#clients.delete(key);
+    this.#pastCalls += client.router.callCount;
     this.#latest = undefined;
     client.close();
   }

@@ -7,8 +7,10 @@ import type { ConnectionStatus, Goal, ServerStatus } from "../../../src/upstream
 
 function connection(state: StateName, cause?: HubError): ConnectionStatus {
   return {
+    id: "",
     client: undefined,
     state,
+    since: 0,
     attempt: undefined,
     retryAt: undefined,
     responsive: undefined,
@@ -29,7 +31,7 @@ function connection(state: StateName, cause?: HubError): ConnectionStatus {
 }
 
 function server(goal: Goal, ...connections: ConnectionStatus[]): ServerStatus {
-  return { server: "s", transport: "stdio", goal, connections };
+  return { server: "s", origin: "manifest", transport: "stdio", goal, connections };
 }
 
 describe("how the servers stand", () => {
