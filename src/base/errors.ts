@@ -10,7 +10,8 @@
  *
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
- * another process holds its lock. `hubLoop`: a hub would start itself. `serverInvalid`: a server's table in the
+ * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
+ * the one that was asked has ended. `serverInvalid`: a server's table in the
  * manifest is invalid.
  */
 const ERROR_PROPERTIES = {
@@ -29,6 +30,7 @@ const ERROR_PROPERTIES = {
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   hubLoop: { rpc: -31010, exit: 2, retryable: false, kind: "terminal" },
+  hubNotRunning: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   serverInvalid: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
@@ -107,6 +109,10 @@ export class HubError extends Error {
     this.uri = details.uri;
     this.hint = details.hint;
     this.data = details.data;
+  }
+
+  static isCode(code: string): code is ErrorCode {
+    return Object.hasOwn(ERROR_PROPERTIES, code);
   }
 
   /** The same error with changed texts, such as redacted ones. A changed error loses its `cause`. */

@@ -25,8 +25,10 @@ interface BunRuntime {
 
 /** The options of `Bun.serve` that are used. `routes` are matched with the path as it was sent, not decoded. */
 export interface BunServeOptions {
-  readonly hostname: string;
-  readonly port: number;
+  readonly hostname?: string;
+  readonly port?: number;
+  /** The path of a Unix socket, instead of a host and port. */
+  readonly unix?: string;
   readonly development: false;
   readonly reusePort: false;
   /** Time without traffic after which a connection is closed, in seconds; 0: never. */
@@ -44,7 +46,8 @@ export type BunHttpHandler = (
 ) => Response | Promise<Response>;
 
 export interface BunHttpServer {
-  readonly port: number;
+  /** Undefined for a Unix socket. */
+  readonly port: number | undefined;
   /** Sets the idle timeout of the request's connection, in seconds. */
   timeout(request: Request, seconds: number): void;
   /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them now */
@@ -62,8 +65,10 @@ export type DenoHttpHandler = (
 ) => Promise<Response>;
 
 export interface DenoServeOptions {
-  readonly hostname: string;
-  readonly port: number;
+  readonly hostname?: string;
+  readonly port?: number;
+  /** The path of a Unix socket, instead of a host and port. */
+  readonly path?: string;
   /** Closes the socket and all connections. */
   readonly signal: AbortSignal;
   onListen(): void;
@@ -71,7 +76,8 @@ export interface DenoServeOptions {
 }
 
 export interface DenoHttpServer {
-  readonly addr: { readonly port: number };
+  /** Without a port for a Unix socket. */
+  readonly addr: { readonly port?: number };
 }
 
 /** The operating system's keychain (`Bun.secrets`). */
@@ -92,7 +98,7 @@ interface BunFfi {
   ): { symbols: { fcntl(fd: number, command: number, value: number): number } };
 }
 
-const bun = (globalThis as { Bun?: BunRuntime }).Bun;
+const bun = (globalThis as unknown as { Bun?: BunRuntime }).Bun;
 const deno = (globalThis as { Deno?: DenoRuntime }).Deno;
 
 /** The runtime, for `version` and tests. */

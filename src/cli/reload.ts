@@ -59,7 +59,7 @@ export function followManifest(
     },
   });
   return {
-    check: () => watch.check(),
+    check: () => watch.check().then(() => queue),
     close() {
       isClosed = true;
       watch.close();

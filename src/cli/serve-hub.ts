@@ -1,4 +1,6 @@
 import type { Env } from "../base/paths.ts";
+import { deferred } from "../base/deferred.ts";
+import type { Hub } from "../hub/hub.ts";
 import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
@@ -23,6 +25,11 @@ import type { HubRecording } from "./hub-recording.ts";
  * ms.
  */
 const BACKGROUND_DELAY = 100;
+/**
+ * The control socket is opened this long after the first client has initialized, so that the answer is sent before, or
+ * after the hub has started, whichever is first; in ms.
+ */
+const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
 /** Interval for checking that the parent process is the same, in ms. */
 const PARENT_CHECK_MS = 2000;
 
@@ -71,10 +78,12 @@ export async function serveHub({
     secrets: address?.token === undefined ? [] : [address.token],
   });
   const { hub, close } = opened;
+  const startedAt = Date.now();
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.options.stdio;
-  const endings = [untilSignal(context.signal)];
+  const stopped = deferred();
+  const endings = [untilSignal(context.signal), stopped.promise];
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
     endings.push(
@@ -84,7 +93,7 @@ export async function serveHub({
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
-  const checkManifest = (): void => watcher?.check();
+  const checkManifest = (): void => void watcher?.check();
   // A hub that serves only HTTP outlives its terminal, so SIGHUP reloads its manifest. A hub on stdio ends at SIGHUP.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
@@ -104,6 +113,21 @@ export async function serveHub({
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
   let httpServer: RunningHttpServer | undefined;
+  const cancelControl = openControlLater(hub, loaded.manifest, async () => {
+    const { openControl } = await import("./control.ts");
+    return openControl({
+      hub,
+      manifest: loaded.manifest,
+      invocation,
+      context,
+      log,
+      startedAt,
+      redact: opened.redact,
+      endpoints: () => [...(isOnStdio ? ["stdio"] : []), ...(httpServer ? [httpServer.url] : [])],
+      reload: async () => watcher?.check(),
+      stop: () => stopped.resolve(),
+    });
+  });
   try {
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
@@ -121,11 +145,48 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
+    await cancelControl();
     await httpServer?.close();
     await close();
     await recording?.close();
   }
   return 0;
+}
+
+/**
+ * Opens the control socket in the background, unless the manifest forbids it.
+ * @param open returns a function that closes the socket
+ * @returns a function that closes the socket, or prevents that it is opened
+ */
+function openControlLater(
+  hub: Hub,
+  { hub: { control: isWanted } }: Manifest,
+  open: () => Promise<() => Promise<void>>,
+): () => Promise<void> {
+  if (!isWanted) return () => Promise.resolve();
+  let opening: Promise<() => Promise<void>> | undefined;
+  const begin = (): void => {
+    unsubscribe();
+    opening ??= open();
+  };
+  const timer = setTimeout(begin, CONTROL_DELAY.afterStart);
+  timer.unref();
+  const unsubscribe = hub.subscribe(
+    (event) => {
+      if (event.kind !== "client" || event.change !== "changed") return;
+      unsubscribe();
+      setTimeout(begin, CONTROL_DELAY.afterClient).unref();
+    },
+    ["client"],
+  );
+  return async () => {
+    unsubscribe();
+    clearTimeout(timer);
+    opening ??= Promise.resolve(() => Promise.resolve());
+    await (
+      await opening
+    )();
+  };
 }
 
 /** Opens the recording of `--record`; without that option nothing is loaded or checked. */

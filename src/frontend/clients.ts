@@ -5,6 +5,7 @@
  * belongs to) and `legacy-client.ts`.
  */
 import type { Clock } from "../base/clock.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -112,6 +113,11 @@ export class Clients {
   /** All calls in flight. */
   get calls(): readonly Call[] {
     return [...this.#clients.keys(), ...this.#modernClients].flatMap(({ calls }) => calls);
+  }
+
+  /** The catalog that a client with a transport of its own sees; undefined if there is no such client. */
+  catalogOf(id: string): Catalog | undefined {
+    return [...this.#clients.keys()].find((client) => client.id === id)?.view.catalog;
   }
 
   /**

@@ -180,6 +180,11 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
+  /** The catalog that a client sees, by its id; undefined if there is no such client. */
+  catalogOf(client: string): Catalog | undefined {
+    return this.#clients.catalogOf(client);
+  }
+
   /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
   get catalog(): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE);

@@ -237,6 +237,7 @@ export const HUB_DEFAULTS: HubSettings = {
   clientPrefix: "mcp__toolmux__",
   listWait: 5_000,
   parallelStarts: 24,
+  control: true,
 };
 
 /**

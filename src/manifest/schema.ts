@@ -269,6 +269,12 @@ export const hubSchema = table({
       examples: [16, 4],
     },
   ),
+  control: optionalKey(flag, {
+    title: "Control socket",
+    description:
+      "Whether a running hub can be seen and steered from outside, by toolmux ps, status, logs and others. Only programs of the same user can.",
+    examples: [true, false],
+  }),
   httpToken: optionalKey(tokenSchema, {
     title: "Token for clients over HTTP",
     description:

@@ -1,5 +1,6 @@
 import { stat } from "node:fs/promises";
 import { type Clock, systemClock } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import { listDependencies, type LoadedManifest, loadManifest, type LoadOptions } from "./load.ts";
 
 /**
@@ -28,8 +29,8 @@ export interface WatchOptions {
 }
 
 export interface ManifestWatcher {
-  /** Reads the files at once. */
-  check(): void;
+  /** Reads the files at once. Settles when a manifest that differs has been reported, or when this is closed. */
+  check(): Promise<void>;
   close(): void;
 }
 
@@ -61,6 +62,8 @@ class PollingWatcher implements ManifestWatcher {
   #isPolling = false;
   /** Whether to read the files without waiting for `QUIET_TIME`. */
   #isCheckWanted = false;
+  /** Settle when the next check is done. */
+  #waiting: Deferred<void>[] = [];
   #cancelTimer = (): void => {};
   #isClosed = false;
 
@@ -72,14 +75,19 @@ class PollingWatcher implements ManifestWatcher {
     this.#schedule(QUIET_TIME);
   }
 
-  check(): void {
+  check(): Promise<void> {
+    const checked = deferred();
+    if (this.#isClosed) checked.resolve();
+    else this.#waiting.push(checked);
     this.#isCheckWanted = true;
     if (!this.#isPolling) this.#schedule(0);
+    return checked.promise;
   }
 
   close(): void {
     this.#isClosed = true;
     this.#cancelTimer();
+    for (const { resolve } of this.#waiting) resolve();
   }
 
   #schedule(delay: number): void {
@@ -92,7 +100,10 @@ class PollingWatcher implements ManifestWatcher {
     this.#isPolling = true;
     const isChecking = this.#isCheckWanted;
     this.#isCheckWanted = false;
+    const waiting = this.#waiting;
+    this.#waiting = [];
     const delay = await this.#readIfDue(isChecking);
+    for (const { resolve } of waiting) resolve();
     this.#isPolling = false;
     this.#schedule(this.#isCheckWanted ? 0 : delay);
   }

@@ -59,7 +59,7 @@ async function serveDuring<Value>(
   run: (url: string) => Promise<Value>,
 ): Promise<Value> {
   const hostname = "127.0.0.1";
-  const listener = await listen({ hostname, port: 0, fetch });
+  const listener = await listen({ address: { hostname, port: 0 }, fetch });
   try {
     return await run(`http://${hostname}:${listener.port}/mcp`);
   } finally {

@@ -75,7 +75,7 @@ async function withRemote(
 ): Promise<void> {
   const handler = createMcpHandler(() => makeServer(folder, words));
   const fetch = (request: Request): Promise<Response> => handler.fetch(request);
-  const listener = await listen({ hostname: "127.0.0.1", port: 0, fetch });
+  const listener = await listen({ address: { hostname: "127.0.0.1", port: 0 }, fetch });
   try {
     await run({ url: `http://127.0.0.1:${listener.port}/mcp` });
   } finally {

@@ -174,11 +174,11 @@ describe("the watch of a manifest", () => {
       await watching(folder, ["a.toml"], async (watched) => {
         const { clock, watcher } = watched;
         await writeFile(file, server("bb"));
-        watcher.check();
+        void watcher.check();
         assert.deepEqual(clock.pendingDelays, [0]);
         clock.advance(0);
         // While it reads: the next reading follows this one.
-        watcher.check();
+        void watcher.check();
         assert.equal(await clock.nextDelay(), 0);
         assert.deepEqual(watched.taken(), ["bb"]);
         clock.advance(0);
@@ -253,7 +253,7 @@ describe("the watch of a manifest", () => {
           if (wait.endsWith("reading")) await clock.nextDelay();
           if (wait === "during a reading") clock.advance(QUIET);
           watcher.close();
-          watcher.check();
+          void watcher.check();
           // Longer than a reading takes.
           for (let turn = 0; turn < 5; turn++) await folder.load({ files: [file] });
           assert.deepEqual(clock.pendingDelays, [], wait);

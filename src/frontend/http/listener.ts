@@ -9,18 +9,22 @@ import {
   serveOnDeno,
 } from "../../base/runtime.ts";
 
+/** Where an HTTP server listens. `hostname`: a name or address, IPv6 without brackets; `port`: 0 for any free port. */
+export type ListenAddress =
+  | { readonly hostname: string; readonly port: number }
+  /** The path of a Unix socket, which must not exist. */
+  | { readonly path: string };
+
 /** A listening HTTP server of the runtime. */
 export interface HttpListener {
+  /** 0 for a Unix socket. */
   readonly port: number;
   /** Stops listening; open connections have `ms` milliseconds to send their last responses. */
   close(ms: number): Promise<void>;
 }
 
 export interface ListenOptions {
-  /** Host name or address; IPv6 without brackets. */
-  readonly hostname: string;
-  /** The port to listen on; 0 for any free port. */
-  readonly port: number;
+  readonly address: ListenAddress;
   /**
    * Paths for which `RequestInfo.isPathAsSent` is known: `/a` or `/a/:name`, where `:name` stands for one segment. For
    * other paths it may be false.
@@ -59,7 +63,7 @@ export async function listen(options: ListenOptions): Promise<HttpListener> {
 
 function listenOnBun(
   serve: NonNullable<typeof serveOnBun>,
-  { hostname, port, exactPaths = [], fetch }: ListenOptions,
+  { address, exactPaths = [], fetch }: ListenOptions,
 ): HttpListener {
   const handler =
     (isExact: boolean): BunHttpHandler =>
@@ -79,8 +83,7 @@ function listenOnBun(
     };
   const exact = handler(true);
   const options: BunServeOptions = {
-    hostname,
-    port,
+    ...("path" in address ? { unix: address.path } : address),
     development: false,
     reusePort: false,
     idleTimeout: IDLE_TIMEOUT,
@@ -92,7 +95,7 @@ function listenOnBun(
   };
   const server = serve(options);
   return {
-    port: server.port,
+    port: server.port ?? 0,
     close: (ms) => closeWithin(ms, server.stop(), () => server.stop(true)),
   };
 }
@@ -103,7 +106,7 @@ function hasBackslash(text: string): boolean {
 
 function listenOnDeno(
   serve: NonNullable<typeof serveOnDeno>,
-  { hostname, port, fetch }: ListenOptions,
+  { address, fetch }: ListenOptions,
 ): HttpListener {
   const abort = new AbortController();
   let inFlight = 0;
@@ -111,7 +114,7 @@ function listenOnDeno(
   const onEnd = (): void => {
     if (--inFlight === 0) idle?.resolve();
   };
-  const options = { hostname, port, signal: abort.signal, onListen() {}, onError: internalError };
+  const options = { ...address, signal: abort.signal, onListen() {}, onError: internalError };
   const server = serve(options, (request, { completed }) => {
     inFlight++;
     void completed.then(onEnd, onEnd);
@@ -119,7 +122,7 @@ function listenOnDeno(
     return fetch(request, PATH_AS_SENT);
   });
   return {
-    port: server.addr.port,
+    port: server.addr.port ?? 0,
     close: async (ms) => {
       if (inFlight > 0) {
         idle = deferred();
@@ -131,7 +134,7 @@ function listenOnDeno(
   };
 }
 
-async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<HttpListener> {
+async function listenOnNode({ address, fetch }: ListenOptions): Promise<HttpListener> {
   const [{ createServer }, { getRequestListener, RequestError }] = await Promise.all([
     import("node:http"),
     import("@hono/node-server"),
@@ -148,7 +151,7 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
         return fetch(request, isPathOf(request.url, sent) ? PATH_AS_SENT : PATH_NORMALIZED);
       },
       {
-        hostname,
+        hostname: "path" in address ? "localhost" : address.hostname,
         overrideGlobalObjects: false,
         // Thrown for a request whose Host header or target is malformed.
         errorHandler: (error) =>
@@ -156,9 +159,9 @@ async function listenOnNode({ hostname, port, fetch }: ListenOptions): Promise<H
       },
     ) as Parameters<typeof createServer>[1],
   );
-  await startListening(server, hostname, port);
+  await startListening(server, address);
   return {
-    port: (server.address() as AddressInfo).port,
+    port: "path" in address ? 0 : (server.address() as AddressInfo).port,
     close: (ms) => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       return closeWithin(ms, closed, () => {
@@ -209,10 +212,11 @@ function isPathOf(url: string, target: string | undefined): boolean {
   );
 }
 
-function startListening(server: Server, hostname: string, port: number): Promise<void> {
+function startListening(server: Server, address: ListenAddress): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    server.listen(port, hostname, resolve);
+    if ("path" in address) server.listen(address.path, resolve);
+    else server.listen(address.port, address.hostname, resolve);
   });
 }
 

@@ -189,7 +189,7 @@ export class HttpServer {
    * @param hostname host name or address; IPv6 without brackets
    */
   listen(hostname: string, port: number): Promise<HttpListener> {
-    return listen({ hostname, port, exactPaths: MCP_PATHS, fetch: this.fetch });
+    return listen({ address: { hostname, port }, exactPaths: MCP_PATHS, fetch: this.fetch });
   }
 
   /** Refuses new requests, waits `DRAIN_TIME` at most for those in flight, then ends all sessions. */

@@ -29,7 +29,7 @@ async function withListener(
   options: Pick<ListenOptions, "fetch"> & Partial<ListenOptions>,
   run: (openClient: (first?: string) => RawHttpClient, listener: HttpListener) => Promise<void>,
 ): Promise<void> {
-  const listener = await listen({ hostname: "127.0.0.1", port: 0, ...options });
+  const listener = await listen({ address: { hostname: "127.0.0.1", port: 0 }, ...options });
   const clients: RawHttpClient[] = [];
   try {
     await run((first) => {

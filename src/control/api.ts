@@ -1,0 +1,399 @@
+/**
+ * control/: a running hub, seen and steered from outside over HTTP: `api.ts` has the endpoints, `hub-socket.ts` the Unix
+ * socket on which a hub serves them, `running-hubs.ts` finds hubs and talks to them. Main type: `ControlledHub`. Start
+ * here; `schemas.ts` has the documents, `event-ring.ts` the events.
+ */
+import { type Context, Hono } from "hono";
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+import * as v from "valibot";
+import { settlesWithin } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { EventKind, LogLevel, StateName } from "../base/events.ts";
+import type { LogEntry } from "../base/logbook.ts";
+import type { Hub } from "../hub/hub.ts";
+import { parseDuration } from "../manifest/fields.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
+import { findNearest } from "../manifest/problems.ts";
+import { isLevelEnabled } from "../terminal/log.ts";
+import { type HubIdentity, hubDocument, serverDocument, toolsDocument } from "./documents.ts";
+import { EVENT_KINDS, type EventRing } from "./event-ring.ts";
+import {
+  API_PATH,
+  addServerSchema,
+  type AlertDocument,
+  type CallDocument,
+  type ClientDocument,
+  type LogDocument,
+  patchServerSchema,
+  type ServerDocument,
+} from "./schemas.ts";
+
+/** What the API needs of the program that runs the hub. */
+export interface ControlledHub {
+  readonly hub: Hub;
+  readonly events: EventRing;
+  readonly identity: () => HubIdentity;
+  /** Removes secrets from a text. */
+  redact(text: string): string;
+  /** A server's command line or URL, with secrets masked. */
+  describe(spec: RunnableServer): string;
+  /**
+   * Reads an entry as if the manifest had it.
+   * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
+   */
+  readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
+  /** Writes a change into the manifest. @throws {HubError} */
+  edit(change: ManifestEdit): Promise<void>;
+  /** Reads the manifest again. Settles when that is done. */
+  reload(): Promise<void>;
+  /** Ends the hub. */
+  stop(): void;
+}
+
+export type ManifestEdit =
+  | {
+      readonly kind: "add";
+      readonly name: string;
+      readonly entry: Readonly<Record<string, unknown>>;
+    }
+  | { readonly kind: "remove"; readonly name: string }
+  | { readonly kind: "enable"; readonly name: string; readonly enabled: boolean };
+
+/** The errors that are answered with status 404. */
+const notFoundErrors = new WeakSet<Error>();
+
+/** Longest `wait`, in ms. */
+const MAX_WAIT = 10 * 60_000;
+/** Largest body of a request, in bytes. */
+const MAX_BODY = 1024 * 1024;
+const DEFAULT_LOG_LIMIT = 200;
+/** States in which a server is neither starting nor stopping. */
+const SETTLED_STATES: readonly StateName[] = [
+  "connected",
+  "failed",
+  "disconnected",
+  "idle",
+  "reconnecting",
+];
+
+/** The HTTP API of a running hub. Every answer is JSON; an error is `{error: {code, message}}`. */
+export function makeControlApi(controlled: ControlledHub): Hono {
+  const { hub, events } = controlled;
+  const app = new Hono();
+  const api = app.basePath(API_PATH);
+
+  api.get("/hub", (c) => c.json(hubDocument(hub, controlled.identity())));
+
+  api.get("/servers", async (c) =>
+    c.json({
+      servers: await Promise.all(hub.status().map(({ server }) => describeServer(server))),
+    }),
+  );
+  api.get("/servers/:name", async (c) => c.json(await describeServer(nameOf(c))));
+
+  /** Runs a verb of the hub on the server that the path names; `?wait=30s` waits until the server has settled. */
+  const act = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
+    const name = nameOf(c);
+    const wait = waitOf(c);
+    const done = verb(name);
+    // An error is reported if the request waits; the server's state and log have it in any case.
+    done.catch(() => {});
+    if (wait === undefined) return c.json(await describeServer(name), 202);
+    const untilDone = done.then(() => untilSettled(name));
+    await Promise.race([
+      untilDone,
+      settlesWithin(
+        wait,
+        untilDone.catch(() => {}),
+      ),
+    ]);
+    return c.json(await describeServer(name));
+  };
+  api.post(
+    "/servers/:name/start",
+    act(async (name) => hub.start(name)),
+  );
+  api.post(
+    "/servers/:name/stop",
+    act((name) => hub.stop(name)),
+  );
+  api.post(
+    "/servers/:name/reconnect",
+    act(async (name) => hub.reconnect(name)),
+  );
+  api.post(
+    "/servers/:name/cancel",
+    act(async (name) => hub.cancelAttempt(name)),
+  );
+  api.post(
+    "/servers/:name/refresh",
+    act((name) => hub.refresh(name)),
+  );
+  api.post("/servers/reconnect-failed", (c) => c.json({ servers: hub.reconnectFailed() }));
+
+  api.post("/servers", async (c) => {
+    const { name, entry, persist } = await readBody(c, addServerSchema);
+    const known = hub.status().find(({ server }) => server === name);
+    if (persist === true) {
+      await controlled.edit({ kind: "add", name, entry });
+      await controlled.reload();
+    } else {
+      hub.add(await controlled.readServer(name, entry));
+    }
+    return c.json(await describeServer(name), known === undefined ? 201 : 200);
+  });
+  api.delete("/servers/:name", async (c) => {
+    const name = nameOf(c);
+    const isPersistent = c.req.query("persist") === "true";
+    const { origin } = statusOf(name);
+    if (origin === "manifest" && !isPersistent) {
+      const text = `Server "${name}" is in the manifest, and would be back with the next reload: remove it there (persist=true), or stop it.`;
+      throw new HubError("usage", text, { server: name });
+    }
+    if (origin === "manifest") {
+      await controlled.edit({ kind: "remove", name });
+      await controlled.reload();
+    } else hub.remove(name);
+    return c.body(null, 204);
+  });
+  api.patch("/servers/:name", async (c) => {
+    const name = nameOf(c);
+    const { enabled, persist } = await readBody(c, patchServerSchema);
+    if (persist === true) {
+      await controlled.edit({ kind: "enable", name, enabled });
+      await controlled.reload();
+    } else if (enabled) hub.start(name);
+    else void hub.stop(name);
+    return c.json(await describeServer(name));
+  });
+
+  api.get("/servers/:name/log", (c) => c.json(readLog(c, [nameOf(c)])));
+  api.get("/log", (c) => {
+    const servers = c.req.queries("server");
+    for (const server of servers ?? []) statusOf(server);
+    return c.json(readLog(c, servers ?? [undefined, ...hub.status().map(({ server }) => server)]));
+  });
+
+  api.get("/tools", (c) => {
+    const client = c.req.query("client");
+    if (client === undefined) return c.json(toolsDocument(hub.catalog));
+    const catalog = hub.catalogOf(client);
+    if (catalog === undefined) throw notFound(`There is no client "${client}".`);
+    return c.json(toolsDocument(catalog));
+  });
+
+  api.get("/calls", (c) => {
+    const { calls } = hub.snapshot();
+    return c.json({ calls: calls satisfies readonly WithUndefined<CallDocument>[] });
+  });
+  api.post("/calls/:call/cancel", (c) => {
+    const call = Number(c.req.param("call"));
+    if (!hub.cancelCall(call)) throw notFound(`There is no running call ${c.req.param("call")}.`);
+    return c.body(null, 204);
+  });
+
+  api.get("/clients", (c) => {
+    const { clients } = hub.snapshot();
+    return c.json({ clients: clients satisfies readonly WithUndefined<ClientDocument>[] });
+  });
+
+  api.get("/alerts", (c) => {
+    const { alerts } = hub.snapshot();
+    const redacted = alerts.map((alert) => ({ ...alert, text: controlled.redact(alert.text) }));
+    return c.json({ alerts: redacted satisfies readonly AlertDocument[] });
+  });
+  api.post("/alerts/dismiss", (c) => {
+    for (const { id } of hub.snapshot().alerts) hub.dismissAlert(id);
+    return c.body(null, 204);
+  });
+  api.post("/alerts/:id/dismiss", (c) => {
+    const id = c.req.param("id");
+    if (!hub.dismissAlert(id)) throw notFound(`There is no alert ${id}.`);
+    return c.body(null, 204);
+  });
+
+  api.get("/events", (c) => {
+    const after = c.req.query("after") ?? c.req.header("Last-Event-ID");
+    const stream = events.open({
+      kinds: kindsOf(c.req.query("kinds")),
+      after: after === undefined ? undefined : numberOf(after, "after"),
+      signal: c.req.raw.signal,
+    });
+    return c.body(stream, 200, {
+      "Content-Type": "text/event-stream",
+      "Cache-Control": "no-cache, no-transform",
+    });
+  });
+
+  api.post("/reload", async (c) => {
+    await controlled.reload();
+    return c.json(hubDocument(hub, controlled.identity()));
+  });
+  api.post("/stop", (c) => {
+    controlled.stop();
+    return c.json({}, 202);
+  });
+  api.get("/schema", async (c) => c.json((await import("./json-schema.ts")).makeControlSchema()));
+
+  app.notFound((c) =>
+    c.json(errorBody("methodNotFound", `There is no ${c.req.method} ${c.req.path}.`), 404),
+  );
+  app.onError((error, c) => {
+    const { code, message } = toHubError(error);
+    return c.json(errorBody(code, controlled.redact(message)), statusCodeOf(error));
+  });
+  return app;
+
+  /** The server's name in the path. @throws {HubError} 404 with the nearest name if there is no such server */
+  function nameOf(c: Context): string {
+    const name = c.req.param("name") ?? "";
+    statusOf(name);
+    return name;
+  }
+
+  function statusOf(name: string) {
+    const all = hub.status();
+    const status = all.find(({ server }) => server === name);
+    if (status !== undefined) return status;
+    const names = all.map(({ server }) => server);
+    const nearest = findNearest(name, names);
+    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+    throw notFound(`There is no server "${name}".${more}`);
+  }
+
+  async function describeServer(name: string): Promise<ServerDocument> {
+    // A server whose process has just exited has no statistics; its state says the rest.
+    const isRunning = hub.specs.some((spec) => spec.name === name);
+    const processStats = isRunning ? await hub.inspect(name).catch(() => undefined) : undefined;
+    const spec = hub.specs.find((one) => one.name === name);
+    const { routes } = hub.catalog.tools;
+    const document = serverDocument(
+      statusOf(name),
+      {
+        endpoint: spec && controlled.redact(controlled.describe(spec)),
+        maxAttempts: spec?.reconnect.maxAttempts,
+        shown: routes.filter(({ server }) => server === name).length,
+        processStats,
+      },
+      Date.now(),
+    );
+    return JSON.parse(controlled.redact(JSON.stringify(document))) as ServerDocument;
+  }
+
+  /** Settles when no connection of the server is starting or stopping. */
+  function untilSettled(name: string): Promise<void> {
+    const isSettled = (): boolean => {
+      const status = hub.status().find(({ server }) => server === name);
+      return (status?.connections ?? []).every(({ state }) => SETTLED_STATES.includes(state));
+    };
+    const settled = deferred();
+    const check = (): void => {
+      if (!isSettled()) return;
+      unsubscribe();
+      settled.resolve();
+    };
+    const unsubscribe = hub.subscribe(check, ["state", "server"]);
+    check();
+    return settled.promise;
+  }
+
+  /** @param servers their names; undefined stands for the hub's own log */
+  function readLog(c: Context, servers: readonly (string | undefined)[]): LogDocument {
+    const after = numberOf(c.req.query("after") ?? "0", "after");
+    const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");
+    const level = levelOf(c.req.query("level"));
+    const next = hub.lastSeq;
+    const entries = servers
+      .flatMap((server) => hub.log(server))
+      .filter((entry) => entry.seq > after && isLevelEnabled(entry.level, level))
+      .toSorted((a, b) => a.seq - b.seq);
+    const redacted = entries
+      .slice(Math.max(0, entries.length - limit))
+      .map((entry): LogEntry => ({ ...entry, text: controlled.redact(entry.text) }));
+    return { entries: redacted, next };
+  }
+}
+
+/** A document as it is before JSON leaves out what is undefined. */
+type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
+
+/** The error of a request whose path names something that is not there. */
+function notFound(message: string): HubError {
+  const error = new HubError("usage", message);
+  notFoundErrors.add(error);
+  return error;
+}
+
+function statusCodeOf(error: Error): ContentfulStatusCode {
+  if (notFoundErrors.has(error)) return 404;
+  const { code, properties } = toHubError(error);
+  if (code === "internal") return 500;
+  return properties.kind === "misuse" ? 400 : 409;
+}
+
+function errorBody(code: string, message: string): object {
+  return { error: { code, message } };
+}
+
+async function readBody<Schema extends v.GenericSchema>(
+  c: Context,
+  schema: Schema,
+): Promise<v.InferOutput<Schema>> {
+  const text = await c.req.text();
+  if (text.length > MAX_BODY)
+    throw new HubError("messageTooLarge", "The body is larger than 1 MiB.");
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    throw new HubError("invalidParams", "The body must be JSON.");
+  }
+  const result = v.safeParse(schema, body);
+  if (result.success) return result.output;
+  const [issue] = result.issues;
+  const path = v.getDotPath(issue) ?? "the body";
+  throw new HubError("invalidParams", `${path}: ${issue.message}`);
+}
+
+/** The value of `?wait=30s` in ms; undefined: the answer does not wait. */
+function waitOf(c: Context): number | undefined {
+  const text = c.req.query("wait");
+  if (text === undefined) return undefined;
+  const wait = parseDuration(text);
+  if (wait !== undefined && wait <= MAX_WAIT) return wait;
+  throw new HubError(
+    "invalidParams",
+    'wait must be a duration of at most 10 minutes, such as "30s".',
+  );
+}
+
+function numberOf(text: string, name: string): number {
+  const number = Number(text);
+  if (text !== "" && Number.isSafeInteger(number) && number >= 0) return number;
+  throw new HubError("invalidParams", `${name} must be a whole number.`);
+}
+
+const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+
+function levelOf(text = "debug"): LogLevel {
+  const level = LEVELS.find((one) => one === text);
+  if (level !== undefined) return level;
+  throw new HubError("invalidParams", `level must be one of ${LEVELS.join(", ")}.`);
+}
+
+/** The kinds of `?kinds=state,log`; `call` stands for all events of calls. */
+function kindsOf(text: string | undefined): readonly EventKind[] {
+  if (text === undefined) return EVENT_KINDS;
+  return text.split(",").flatMap((name) => {
+    const kinds = EVENT_KINDS.filter(
+      (kind) => kind === name || (name === "call" && kind.startsWith("call")),
+    );
+    if (kinds.length > 0) return kinds;
+    const known = ["call", ...EVENT_KINDS];
+    const nearest = findNearest(name, known);
+    const more =
+      nearest === undefined ? ` The kinds are ${known.join(", ")}.` : ` Did you mean "${nearest}"?`;
+    throw new HubError("invalidParams", `There is no kind of event "${name}".${more}`);
+  });
+}

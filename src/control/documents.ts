@@ -1,0 +1,210 @@
+import { textOf } from "../base/bytes.ts";
+import type { HubError } from "../base/errors.ts";
+import { formatDuration } from "../base/format.ts";
+import type { Catalog } from "../catalog/catalog.ts";
+import type { Hub } from "../hub/hub.ts";
+import type { ProcessStats } from "../process/child-process.ts";
+import type { ConnectionStatus, ServerStatus } from "../upstream/status.ts";
+import type {
+  ConnectionDocument,
+  HubDocument,
+  ServerDocument,
+  ToolsDocument,
+  VERDICTS,
+} from "./schemas.ts";
+
+type Verdict = (typeof VERDICTS)[number];
+
+/** The order in which connections stand for their server: the best state first. */
+const STATE_ORDER: readonly ConnectionStatus["state"][] = [
+  "connected",
+  "authenticating",
+  "connecting",
+  "stopping",
+  "reconnecting",
+  "failed",
+  "idle",
+  "disconnected",
+];
+
+/** The connection that stands for its server: the one in the best state. Undefined if there is none. */
+function bestOf(connections: readonly ConnectionStatus[]): ConnectionStatus | undefined {
+  const rank = ({ state }: ConnectionStatus): number => STATE_ORDER.indexOf(state);
+  return connections.toSorted((a, b) => rank(a) - rank(b))[0];
+}
+
+export function connectionDocument(status: ConnectionStatus): ConnectionDocument {
+  const { id, client, state, since, attempt, retryAt, progress, way, peer } = status;
+  const { tools, prompts, resources, startDuration, calls, inFlight, lastTool } = status;
+  const error = status.cause ?? status.lastError;
+  return withoutUndefined({
+    id,
+    client,
+    state,
+    since,
+    attempt,
+    retryAt,
+    progress,
+    transport: way,
+    era: peer?.era,
+    protocolVersion: peer?.protocolVersion,
+    implementation: peer && withoutUndefined({ name: peer.name, version: peer.version }),
+    tools,
+    prompts,
+    resources,
+    startDuration: startDuration && Math.round(startDuration),
+    calls,
+    inFlight,
+    lastTool,
+    lastError: error && failureOf(error),
+  });
+}
+
+export interface ServerFacts {
+  /** Its command line or URL, with secrets masked. */
+  readonly endpoint: string | undefined;
+  readonly maxAttempts: number | undefined;
+  /** Number of its tools that clients see. */
+  readonly shown: number;
+  readonly processStats: ProcessStats | undefined;
+}
+
+/** @param now in ms since the epoch */
+export function serverDocument(
+  status: ServerStatus,
+  { endpoint, maxAttempts, shown, processStats }: ServerFacts,
+  now: number,
+): ServerDocument {
+  const best = bestOf(status.connections);
+  const isDown = status.goal === "down";
+  const none = {
+    state: isDown ? "disconnected" : "idle",
+    since: now,
+    calls: 0,
+    inFlight: 0,
+  } as const;
+  const {
+    id: _,
+    client: __,
+    ...summary
+  } = best === undefined ? { id: "", client: "", ...none } : connectionDocument(best);
+  const sum = (of: (connection: ConnectionStatus) => number): number =>
+    status.connections.reduce((total, connection) => total + of(connection), 0);
+  return withoutUndefined({
+    ...summary,
+    name: status.server,
+    origin: status.origin,
+    transport: best?.way ?? status.transport,
+    endpoint,
+    goal: status.goal,
+    statusText:
+      best === undefined ? (isDown ? "stopped" : "not started") : describeState(best, now),
+    maxAttempts: maxAttempts === 0 ? undefined : maxAttempts,
+    shown,
+    calls: sum(({ calls }) => calls),
+    inFlight: sum(({ inFlight }) => inFlight),
+    pid: processStats?.pid,
+    memory: processStats?.memory,
+    connections: status.connections.map(connectionDocument),
+  });
+}
+
+/** The state of a connection in words. @param now in ms since the epoch */
+function describeState(status: ConnectionStatus, now: number): string {
+  const { state, attempt = 1, retryAt, progress, cause, responsive, since } = status;
+  switch (state) {
+    case "connected":
+      return responsive === false ? "connected, but does not respond" : "connected";
+    case "connecting": {
+      const number = attempt > 1 ? `, attempt ${attempt}` : "";
+      return `connecting for ${formatDuration(Math.max(0, now - since))}${number}`;
+    }
+    case "authenticating":
+      return progress !== undefined && "url" in progress
+        ? "waits for a login in the browser"
+        : "waits for its authorization";
+    case "reconnecting": {
+      const wait =
+        retryAt === undefined ? "soon" : `in ${formatDuration(Math.max(0, retryAt - now))}`;
+      return `next attempt ${wait}${cause === undefined ? "" : `: ${cause.message}`}`;
+    }
+    case "failed":
+      return cause?.message ?? "failed";
+    case "idle":
+      return "starts when it is called";
+    case "stopping":
+      return "stopping";
+    case "disconnected":
+      return "stopped";
+  }
+}
+
+export function failureOf(error: HubError): { readonly code: string; readonly message: string } {
+  return { code: error.code, message: error.message };
+}
+
+/** The overall state of the servers that should run. */
+export function verdictOf(servers: readonly ServerStatus[]): Verdict {
+  const wanted = servers.filter(({ goal }) => goal !== "down");
+  const isUsable = ({ connections }: ServerStatus): boolean => {
+    const state = bestOf(connections)?.state;
+    return state === undefined || state === "connected" || state === "idle";
+  };
+  const usable = wanted.filter(isUsable).length;
+  if (wanted.length === 0) return "none";
+  if (usable === wanted.length) return "healthy";
+  const hasFailed = ({ connections }: ServerStatus): boolean =>
+    bestOf(connections)?.state === "failed";
+  return wanted.every(hasFailed) ? "failed" : "partial";
+}
+
+/** What the hub does not know of itself. */
+export type HubIdentity = Pick<
+  HubDocument,
+  "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints"
+>;
+
+export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
+  const { servers, tools, clients, calls, alerts } = hub.snapshot();
+  const states = servers.map(({ connections }) => bestOf(connections)?.state);
+  return {
+    ...identity,
+    verdict: verdictOf(servers),
+    seq: hub.lastSeq,
+    counts: {
+      servers: {
+        connected: states.filter((state) => state === "connected").length,
+        failed: states.filter((state) => state === "failed").length,
+        total: servers.length,
+      },
+      tools,
+      clients: clients.length,
+      calls: calls.length,
+      alerts: alerts.filter(({ dismissed }) => dismissed !== true).length,
+    },
+  };
+}
+
+export function toolsDocument(catalog: Catalog): ToolsDocument {
+  const tools = catalog.tools.entries.map(({ name, server, route, bytes }) => {
+    const { description } = JSON.parse(textOf(bytes)) as { readonly description?: unknown };
+    return {
+      name,
+      server,
+      tool: route.remoteName,
+      ...(typeof description === "string" && { description }),
+    };
+  });
+  const notes = catalog.notes.flatMap(({ list, server, remoteName: tool, kind, text }) =>
+    list === "tools" ? [{ server, tool, kind, text }] : [],
+  );
+  return { tools, notes };
+}
+
+type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };
+
+/** A copy without the members that are undefined. */
+function withoutUndefined<T extends object>(value: T): Defined<T> {
+  const entries = Object.entries(value).filter(([, item]) => item !== undefined);
+  return Object.fromEntries(entries) as Defined<T>;
+}

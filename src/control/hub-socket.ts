@@ -1,0 +1,132 @@
+import { Buffer } from "node:buffer";
+import { chmod, lstat, mkdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import process from "node:process";
+import { type Clock, systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
+import { listen, type HttpListener } from "../frontend/http/listener.ts";
+import { MAX_SOCKET_PATH, removeDeadHubs, type RunFolder, runFolders } from "./socket-files.ts";
+import type { HubFile } from "./schemas.ts";
+
+/** How often a hub looks whether its socket is still there, in ms: programs that clean up temporary folders remove it. */
+const CHECK_INTERVAL = 60_000;
+/** How long connections may take to send the last answers when the hub ends, in ms. */
+const FLUSH_TIME = 100;
+
+export interface HubSocketOptions extends Pick<SystemEnvironment, "env" | "platform"> {
+  /** What is written beside the socket. */
+  readonly file: () => HubFile;
+  readonly fetch: (request: Request) => Promise<Response>;
+  readonly warn: (text: string) => void;
+  readonly clock?: Clock;
+}
+
+/** The socket of a running hub. */
+export interface HubSocket {
+  readonly path: string;
+  /** Writes the file beside the socket again. */
+  update(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * Serves the control API on a Unix socket that only this user can open: in a folder with mode 0700 that belongs to the
+ * user, with mode 0600. Beside it is a file with what the hub is. Removes the sockets of hubs that were killed.
+ * @throws {HubError} usage if no folder can be used, with the reason for each
+ */
+export async function openHubSocket(options: HubSocketOptions): Promise<HubSocket> {
+  const { env, platform, file, fetch, warn, clock = systemClock } = options;
+  const uid = process.getuid?.() ?? -1;
+  const { pid, startedAt } = file();
+  const name = `${pid}-${startedAt.toString(36)}`;
+  const folder = await findFolder(runFolders({ env, platform }, uid), uid, `${name}.sock`);
+  await removeDeadHubs(folder);
+  const path = join(folder, `${name}.sock`);
+  const filePath = join(folder, `${name}.json`);
+  const open = async (): Promise<HttpListener> => {
+    await rm(path, { force: true });
+    const listener = await listen({ address: { path }, fetch });
+    await chmod(path, 0o600);
+    return listener;
+  };
+  const update = async (): Promise<void> => {
+    await writeFile(filePath, `${JSON.stringify(file())}\n`, { mode: 0o600 });
+  };
+  let listener = await open();
+  await update();
+  let isClosed = false;
+  let cancelTimer = (): void => {};
+  const check = async (): Promise<void> => {
+    try {
+      const isThere = await lstat(path).then(
+        (stats) => stats.isSocket(),
+        () => false,
+      );
+      if (!isThere && !isClosed) {
+        await listener.close(FLUSH_TIME);
+        await findFolder([{ path: folder, parent: folder }], uid, `${name}.sock`);
+        listener = await open();
+        await update();
+      }
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      warn(`The socket of this hub is gone, and cannot be made again: ${reason}`);
+    }
+    schedule();
+  };
+  const schedule = (): void => {
+    if (!isClosed) cancelTimer = clock.after(CHECK_INTERVAL, () => void check());
+  };
+  schedule();
+  return {
+    path,
+    update,
+    async close() {
+      isClosed = true;
+      cancelTimer();
+      await listener.close(FLUSH_TIME);
+      await Promise.all([path, filePath].map((one) => rm(one, { force: true })));
+    },
+  };
+}
+
+/** The first folder that can be used; it is made if need be. @throws {HubError} usage */
+async function findFolder(
+  folders: readonly RunFolder[],
+  uid: number,
+  name: string,
+): Promise<string> {
+  const reasons: string[] = [];
+  for (const { path, parent } of folders) {
+    const reason = await makeFolder(path, parent, uid, name);
+    if (reason === undefined) return path;
+    reasons.push(`${path}: ${reason}`);
+  }
+  throw new HubError("usage", `No folder can have the socket of this hub: ${reasons.join("; ")}.`);
+}
+
+/** Makes a folder for sockets, or checks the one that is there. @returns why it cannot be used */
+async function makeFolder(
+  path: string,
+  parent: string,
+  uid: number,
+  name: string,
+): Promise<string | undefined> {
+  if (Buffer.byteLength(join(path, name)) > MAX_SOCKET_PATH) {
+    return `the path of a socket in it is longer than ${MAX_SOCKET_PATH} bytes`;
+  }
+  try {
+    // A folder of the system, such as /run/user/1000, is not made: if it is missing, the user is not logged in.
+    if (parent !== "" && parent !== path) await lstat(parent);
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    const stats = await lstat(path);
+    if (stats.isSymbolicLink()) return "it is a symbolic link";
+    if (!stats.isDirectory()) return "it is no folder";
+    if (uid !== -1 && stats.uid !== uid) return "it belongs to another user";
+    if ((stats.mode & 0o077) !== 0) await chmod(path, 0o700);
+    return undefined;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code ?? String(error);
+  }
+}

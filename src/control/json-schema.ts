@@ -1,0 +1,32 @@
+import { toJsonSchema } from "@valibot/to-json-schema";
+import type { GenericSchema } from "valibot";
+import * as schemas from "./schemas.ts";
+
+/** The documents of the API by name: those of answers, then those of requests. */
+const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
+  Hub: schemas.hubSchema,
+  Server: schemas.serverSchema,
+  Connection: schemas.connectionSchema,
+  Client: schemas.clientSchema,
+  Call: schemas.callSchema,
+  Alert: schemas.alertSchema,
+  Log: schemas.logSchema,
+  Tools: schemas.toolsSchema,
+  Event: schemas.eventSchema,
+  Error: schemas.errorSchema,
+  AddServer: schemas.addServerSchema,
+  PatchServer: schemas.patchServerSchema,
+};
+
+/** The JSON Schema of each document of the API. */
+export function makeControlSchema(): object {
+  const definitions = Object.entries(DOCUMENTS).map(([name, schema]) => [
+    name,
+    toJsonSchema(schema, { target: "draft-2020-12" }),
+  ]);
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    title: "toolmux control API",
+    $defs: Object.fromEntries(definitions) as object,
+  };
+}

@@ -1,0 +1,143 @@
+import { Buffer } from "node:buffer";
+import { request as httpRequest, type IncomingMessage } from "node:http";
+import process from "node:process";
+import { createInterface } from "node:readline";
+import * as v from "valibot";
+import { HubError } from "../base/errors.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
+import { probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
+import { API_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
+
+/** Time limit of a request that does not wait for a server, in ms. */
+const REQUEST_TIMEOUT = 10_000;
+
+/** A hub of this user that runs now. */
+export interface RunningHub extends HubFile {
+  /** The path of its socket. */
+  readonly socket: string;
+}
+
+/** The hubs of this user that run now, the oldest first. */
+export async function findRunningHubs(
+  environment: Pick<SystemEnvironment, "env" | "platform">,
+): Promise<readonly RunningHub[]> {
+  const uid = process.getuid?.() ?? -1;
+  const folders = runFolders(environment, uid).map(({ path }) => path);
+  const found = await Promise.all(folders.map((folder) => findIn(folder, uid)));
+  return found.flat().toSorted((a, b) => a.startedAt - b.startedAt);
+}
+
+async function findIn(folder: string, uid: number): Promise<readonly RunningHub[]> {
+  const sockets = await socketsIn(folder, uid);
+  const hubs = await Promise.all(
+    sockets.map(async (socket): Promise<readonly RunningHub[]> => {
+      if ((await probe(socket)) !== "alive") return [];
+      const file = await readHubFile(socket);
+      return file === undefined ? [] : [{ ...file, socket }];
+    }),
+  );
+  return hubs.flat();
+}
+
+export interface HubRequest {
+  readonly method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Below `/v1`, with its query. */
+  readonly path: string;
+  readonly body?: object;
+  readonly signal: AbortSignal;
+  /** Time limit in ms. */
+  readonly timeout?: number;
+}
+
+/** An answer of a hub: its status, and its JSON document (undefined for 204). */
+export interface HubAnswer {
+  readonly status: number;
+  readonly document: unknown;
+}
+
+/**
+ * Sends a request to a running hub.
+ * @throws {HubError} the hub's own error with its code; `hubNotRunning` if the hub has ended; the signal's reason
+ */
+export async function askHub(hub: RunningHub, request: HubRequest): Promise<HubAnswer> {
+  const { timeout = REQUEST_TIMEOUT, signal } = request;
+  const limited = AbortSignal.any([signal, AbortSignal.timeout(timeout)]);
+  const response = await send(hub, { ...request, signal: limited }).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw error;
+  });
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  const text = Buffer.concat(chunks).toString();
+  const document = text === "" ? undefined : (JSON.parse(text) as unknown);
+  const { statusCode: status = 0 } = response;
+  if (status < 400) return { status, document };
+  const result = v.safeParse(errorSchema, document);
+  const { code, message } = result.success
+    ? result.output.error
+    : { code: "internal", message: `The hub answered with HTTP status ${status}.` };
+  throw new HubError(HubError.isCode(code) ? code : "internal", message);
+}
+
+/** Opens a request and returns the response, whose body is not read. */
+function send(
+  hub: RunningHub,
+  { method = "GET", path, body, signal }: HubRequest,
+): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const text = body === undefined ? undefined : JSON.stringify(body);
+    const headers = {
+      Host: "localhost",
+      ...(text !== undefined && {
+        "Content-Type": "application/json",
+        "Content-Length": Buffer.byteLength(text),
+      }),
+    };
+    const outgoing = httpRequest(
+      { socketPath: hub.socket, method, path: `${API_PATH}${path}`, headers, signal },
+      resolve,
+    );
+    outgoing.once("error", (error) => {
+      const message = `The hub with process id ${hub.pid} does not answer: ${error.message}`;
+      reject(
+        signal.aborted
+          ? (signal.reason as Error)
+          : new HubError("hubNotRunning", message, { cause: error }),
+      );
+    });
+    outgoing.end(text);
+  });
+}
+
+/** An event of a hub, or the notice that earlier ones are lost (`gap`; `first`: the first event that follows). */
+export type HubStreamItem =
+  | { readonly kind: "event"; readonly event: EventDocument }
+  | { readonly kind: "gap"; readonly first: number };
+
+/**
+ * The events of a running hub, until the hub ends or the signal is aborted.
+ * @param query such as `kinds=log&after=17`
+ * @throws {HubError} as `askHub`
+ */
+export async function* followEvents(
+  hub: RunningHub,
+  query: string,
+  signal: AbortSignal,
+): AsyncGenerator<HubStreamItem> {
+  const response = await send(hub, { path: `/events?${query}`, signal });
+  try {
+    let kind = "";
+    for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {
+      if (line.startsWith("event: ")) kind = line.slice("event: ".length);
+      if (!line.startsWith("data: ")) continue;
+      const document = JSON.parse(line.slice("data: ".length)) as unknown;
+      if (kind === "gap") yield { kind, first: (document as { first: number }).first };
+      else yield { kind: "event", event: document as EventDocument };
+    }
+  } catch (error) {
+    // A hub that ends closes the connection in the middle of the response.
+    if (!signal.aborted && (error as NodeJS.ErrnoException).code !== "ECONNRESET") throw error;
+  } finally {
+    response.destroy();
+  }
+}

@@ -1,0 +1,215 @@
+import * as v from "valibot";
+
+/** The path below which all endpoints of the control API are. */
+export const API_PATH = "/v1";
+
+/** The JSON documents of the control API. Times are in ms since the epoch, durations in ms, sizes in bytes. */
+
+const time = v.number();
+const duration = v.number();
+const count = v.number();
+
+export const failureSchema = v.object({ code: v.string(), message: v.string() });
+
+const progressSchema = v.object({ step: v.string(), url: v.optional(v.string()) });
+
+const connectionStates = [
+  "idle",
+  "connecting",
+  "authenticating",
+  "connected",
+  "reconnecting",
+  "stopping",
+  "failed",
+  "disconnected",
+] as const;
+
+/** One connection to a server: clients share it, or it belongs to one client (`client`). */
+export const connectionSchema = v.object({
+  id: v.string(),
+  client: v.optional(v.string()),
+  state: v.picklist(connectionStates),
+  since: time,
+  attempt: v.optional(count),
+  retryAt: v.optional(time),
+  progress: v.optional(progressSchema),
+  transport: v.optional(v.string()),
+  era: v.optional(v.picklist(["legacy", "modern"])),
+  protocolVersion: v.optional(v.string()),
+  implementation: v.optional(
+    v.object({ name: v.optional(v.string()), version: v.optional(v.string()) }),
+  ),
+  tools: v.optional(count),
+  prompts: v.optional(count),
+  resources: v.optional(count),
+  startDuration: v.optional(duration),
+  calls: count,
+  inFlight: count,
+  lastTool: v.optional(v.string()),
+  lastError: v.optional(failureSchema),
+});
+
+/**
+ * A server. What differs by connection is that of the connection in the best state; `tools` is what the server lists,
+ * `shown` the tools that clients see; `endpoint` its command line or URL, with secrets masked.
+ */
+export const serverSchema = v.object({
+  ...connectionSchema.entries,
+  id: v.optional(v.string()),
+  name: v.string(),
+  origin: v.picklist(["manifest", "runtime"]),
+  transport: v.optional(v.string()),
+  endpoint: v.optional(v.string()),
+  goal: v.picklist(["up", "onDemand", "down"]),
+  /** The state in words. */
+  statusText: v.string(),
+  maxAttempts: v.optional(count),
+  shown: count,
+  /** The id of its process, and the memory of all its processes. */
+  pid: v.optional(count),
+  memory: v.optional(count),
+  connections: v.array(connectionSchema),
+});
+
+export const clientSchema = v.object({
+  id: v.string(),
+  name: v.optional(v.string()),
+  version: v.optional(v.string()),
+  era: v.optional(v.picklist(["legacy", "modern"])),
+  transport: v.picklist(["stdio", "http", "memory"]),
+  since: v.optional(time),
+  calls: count,
+  inFlight: count,
+  canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
+});
+
+/** A call that has not ended. `name` is the exposed name, `tool` the server's own. */
+export const callSchema = v.object({
+  call: count,
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  clientVersion: v.string(),
+  kind: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  startedAt: time,
+  duration,
+  waitingFor: v.picklist(["server", "client"]),
+  progress: v.optional(
+    v.object({
+      progress: v.number(),
+      total: v.optional(v.number()),
+      message: v.optional(v.string()),
+    }),
+  ),
+});
+
+export const alertSchema = v.object({
+  id: v.string(),
+  kind: v.string(),
+  server: v.string(),
+  text: v.string(),
+  at: time,
+  dismissed: v.optional(v.literal(true)),
+});
+
+export const logEntrySchema = v.object({
+  seq: count,
+  at: time,
+  level: v.picklist(["debug", "info", "warn", "error"]),
+  source: v.picklist(["hub", "stderr", "stdout", "server"]),
+  server: v.optional(v.string()),
+  text: v.string(),
+});
+
+/** `next`: the value of `after` for what follows. */
+export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
+
+export const toolSchema = v.object({
+  name: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  description: v.optional(v.string()),
+});
+
+/** `notes`: tools that clients do not see, or see changed, and why. */
+export const toolsSchema = v.object({
+  tools: v.array(toolSchema),
+  notes: v.array(
+    v.object({ server: v.string(), tool: v.string(), kind: v.string(), text: v.string() }),
+  ),
+});
+
+/** The overall state of the enabled servers. */
+export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
+
+/** The hub itself. `endpoints`: `stdio`, and the URL of the HTTP server. */
+export const hubSchema = v.object({
+  pid: count,
+  version: v.string(),
+  name: v.string(),
+  startedAt: time,
+  cwd: v.string(),
+  manifest: v.array(v.string()),
+  endpoints: v.array(v.string()),
+  verdict: v.picklist(VERDICTS),
+  /** The number of the last event. */
+  seq: count,
+  counts: v.object({
+    servers: v.object({ connected: count, failed: count, total: count }),
+    tools: count,
+    clients: count,
+    calls: count,
+    alerts: count,
+  }),
+});
+
+/** What is beside a hub's socket, for whoever looks for hubs. */
+export const hubFileSchema = v.object({
+  /** Equal for hubs of the same manifest files and the same TOOLMUX_SERVERS. */
+  manifestId: v.string(),
+  pid: count,
+  startedAt: time,
+  version: v.string(),
+  name: v.string(),
+  cwd: v.string(),
+  manifest: v.array(v.string()),
+  endpoints: v.array(v.string()),
+});
+
+export const errorSchema = v.object({ error: failureSchema });
+
+/** An event: the fields of its kind, its number and time, and the event in words if it has any. */
+export const eventSchema = v.looseObject({
+  seq: count,
+  at: time,
+  kind: v.string(),
+  level: v.optional(v.picklist(["debug", "info", "warn", "error"])),
+  text: v.optional(v.string()),
+});
+
+/** The body of `POST /servers`: an entry as in a manifest. */
+export const addServerSchema = v.strictObject({
+  name: v.pipe(v.string(), v.nonEmpty()),
+  entry: v.record(v.string(), v.unknown()),
+  persist: v.optional(v.boolean()),
+});
+
+/** The body of `PATCH /servers/NAME`. */
+export const patchServerSchema = v.strictObject({
+  enabled: v.boolean(),
+  persist: v.optional(v.boolean()),
+});
+
+export type ServerDocument = v.InferOutput<typeof serverSchema>;
+export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
+export type ClientDocument = v.InferOutput<typeof clientSchema>;
+export type CallDocument = v.InferOutput<typeof callSchema>;
+export type AlertDocument = v.InferOutput<typeof alertSchema>;
+export type LogDocument = v.InferOutput<typeof logSchema>;
+export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
+export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
+export type HubDocument = v.InferOutput<typeof hubSchema>;
+export type HubFile = v.InferOutput<typeof hubFileSchema>;
+export type EventDocument = v.InferOutput<typeof eventSchema>;

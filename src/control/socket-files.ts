@@ -1,0 +1,116 @@
+import { lstat, readdir, rm } from "node:fs/promises";
+import { connect } from "node:net";
+import { join } from "node:path";
+import process from "node:process";
+import * as v from "valibot";
+import { type Env, stateFolder, type SystemEnvironment } from "../base/paths.ts";
+import { readPrivate } from "../base/private-files.ts";
+import { type HubFile, hubFileSchema } from "./schemas.ts";
+
+/** Largest file beside a socket, in bytes. */
+const MAX_FILE = 64 * 1024;
+/** Longest path of a Unix socket, in bytes (macOS; Linux allows 107). */
+export const MAX_SOCKET_PATH = 103;
+
+/** If it is set, hubs put their sockets into this folder, and are looked for in no other. */
+const FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
+
+/** A folder in which a hub may put its socket. */
+export interface RunFolder {
+  readonly path: string;
+  /** Whether a hub may make it; otherwise only the system does. */
+  readonly parent: string;
+}
+
+/**
+ * The folders that may have the sockets of this user's hubs, in order of preference. A hub uses the first one that it
+ * can; who looks for hubs looks into all, because MCP clients start hubs with an environment of their own.
+ * @param uid the user's id
+ */
+export function runFolders(
+  { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
+  uid: number,
+): readonly RunFolder[] {
+  const chosen = absolute(env, FOLDER_VARIABLE);
+  if (chosen !== undefined) return [{ path: chosen, parent: chosen }];
+  const runtime = absolute(env, "XDG_RUNTIME_DIR");
+  const system = `/run/user/${uid}`;
+  const state = stateFolder(env, platform);
+  const folders: RunFolder[] = [
+    ...(runtime === undefined ? [] : [{ path: join(runtime, "toolmux"), parent: runtime }]),
+    ...(runtime === system ? [] : [{ path: join(system, "toolmux"), parent: system }]),
+    { path: join(state, "run"), parent: "" },
+    { path: `/tmp/toolmux-${uid}`, parent: "/tmp" },
+  ];
+  return folders;
+}
+
+function absolute(env: Env, variable: string): string | undefined {
+  const path = env[variable];
+  return path?.startsWith("/") === true ? path : undefined;
+}
+
+/** The sockets in a folder of this user; none if the folder is missing, a link, or another user's. */
+export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
+  try {
+    const stats = await lstat(folder);
+    if (!stats.isDirectory() || (uid !== -1 && stats.uid !== uid)) return [];
+    const names = await readdir(folder);
+    return names.filter((name) => name.endsWith(".sock")).map((name) => join(folder, name));
+  } catch {
+    return [];
+  }
+}
+
+export async function readHubFile(socket: string): Promise<HubFile | undefined> {
+  const bytes = await readPrivate(socket.replace(/\.sock$/, ".json"), MAX_FILE);
+  if (bytes === undefined) return undefined;
+  try {
+    const result = v.safeParse(hubFileSchema, JSON.parse(bytes.toString()));
+    return result.success ? result.output : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a process listens on a socket. The kernel accepts connections also for a process that is stopped. */
+export function probe(socket: string): Promise<"alive" | "dead" | "unknown"> {
+  return new Promise((resolve) => {
+    const connection = connect(socket);
+    connection.once("connect", () => {
+      connection.destroy();
+      resolve("alive");
+    });
+    connection.once("error", (error: NodeJS.ErrnoException) => {
+      resolve(error.code === "ECONNREFUSED" || error.code === "ENOENT" ? "dead" : "unknown");
+    });
+  });
+}
+
+/** The sockets of hubs that were killed, in all folders of this user. */
+export async function findDeadHubs(
+  environment: Pick<SystemEnvironment, "env" | "platform">,
+): Promise<readonly string[]> {
+  const uid = process.getuid?.() ?? -1;
+  const folders = runFolders(environment, uid);
+  return (await Promise.all(folders.map(({ path }) => deadIn(path, uid)))).flat();
+}
+
+async function deadIn(folder: string, uid: number): Promise<readonly string[]> {
+  const sockets = await socketsIn(folder, uid);
+  const states = await Promise.all(sockets.map(probe));
+  return sockets.filter((_, at) => states[at] === "dead");
+}
+
+/** Removes the sockets of hubs that were killed, with the files beside them. @returns their paths */
+export async function removeDeadHubs(folder: string): Promise<readonly string[]> {
+  const dead = await deadIn(folder, process.getuid?.() ?? -1);
+  await Promise.all(dead.map(removeHubSocket));
+  return dead;
+}
+
+/** Removes a socket and the file beside it. */
+export async function removeHubSocket(socket: string): Promise<void> {
+  await rm(socket, { force: true });
+  await rm(socket.replace(/\.sock$/, ".json"), { force: true });
+}
