@@ -41,14 +41,16 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     bench: "load generator, statistics, reports",
     demo: "the servers and the tour of `toolmux demo`",
   },
+  { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
   { cli: "the command line" },
   { main: "entry point" },
 ];
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/", "src/registry/"],
-  hono: ["src/frontend/http/"],
+  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/"],
+  "@valibot/to-json-schema": ["src/control/json-schema.ts"],
+  hono: ["src/frontend/http/", "src/control/api.ts"],
   bun: ["src/base/runtime.ts"],
   uplot: ["src/bench/report/"],
   "deno-std": ["src/cli/deno-parse-args.ts"],

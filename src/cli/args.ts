@@ -18,7 +18,7 @@ import {
 /** The command that runs if none is named. */
 export const DEFAULT_COMMAND = "serve";
 
-const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
+export const LOG_LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
 /** Options of every command. These, and those of the default command, may come before the command's name. */
 export const GLOBAL_OPTIONS = {
@@ -29,7 +29,7 @@ export const GLOBAL_OPTIONS = {
       choices: "file",
     },
   ),
-  "log-level": oneOf("LEVEL", LEVELS, "messages on stderr: error, warn (default), info, debug"),
+  "log-level": oneOf("LEVEL", LOG_LEVELS, "messages on stderr: error, warn (default), info, debug"),
   "log-format": oneOf(
     "FORMAT",
     LOG_FORMATS,

@@ -9,6 +9,7 @@ export const COMMAND_GROUPS = [
   "Start here",
   "Use the tools",
   "Servers",
+  "Running hubs",
   "Diagnose",
   "Advanced",
 ] as const;

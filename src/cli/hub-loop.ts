@@ -18,7 +18,10 @@ import {
 const IDENTITY_LENGTH = 16;
 
 /** A hash of what identifies a manifest: its files, and the servers in TOOLMUX_SERVERS. */
-export async function manifestIdentity({ sources, servers }: Manifest, env: Env): Promise<string> {
+export async function manifestIdentity(
+  { sources, servers }: Pick<Manifest, "sources" | "servers">,
+  env: Env,
+): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
   const variable = env["TOOLMUX_SERVERS"]?.trim() ?? "";

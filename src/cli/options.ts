@@ -89,9 +89,18 @@ export function oneOf<const Choice extends string>(
 export function integer(
   value: string,
   summary: string,
-  { preset, min, max }: { readonly preset: number; readonly min: number; readonly max: number },
+  {
+    preset,
+    min,
+    max,
+    ...more
+  }: { readonly preset: number; readonly min: number; readonly max: number } & Pick<
+    Option,
+    "letter"
+  >,
 ): Option<number> {
   return {
+    ...more,
     value,
     summary,
     read(given, name) {

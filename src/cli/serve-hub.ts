@@ -93,6 +93,7 @@ export async function serveHub({
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
+  const isWatching = deferred();
   const checkManifest = (): void => void watcher?.check();
   // A hub that serves only HTTP outlives its terminal, so SIGHUP reloads its manifest. A hub on stdio ends at SIGHUP.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
@@ -109,6 +110,7 @@ export async function serveHub({
       runningPrefixes: () => hub.prefixes,
     };
     watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
+    isWatching.resolve();
     await printStartNotes(loaded.manifest, isOnStdio, invocation, output, context.env);
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
@@ -124,7 +126,10 @@ export async function serveHub({
       startedAt,
       redact: opened.redact,
       endpoints: () => [...(isOnStdio ? ["stdio"] : []), ...(httpServer ? [httpServer.url] : [])],
-      reload: async () => watcher?.check(),
+      reload: async () => {
+        await isWatching.promise;
+        await watcher?.check();
+      },
       stop: () => stopped.resolve(),
     });
   });

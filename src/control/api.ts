@@ -184,7 +184,10 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   });
 
   api.get("/calls", (c) => {
-    const { calls } = hub.snapshot();
+    const calls = hub.snapshot().calls.map((call) => ({
+      ...call,
+      duration: Math.round(call.duration),
+    }));
     return c.json({ calls: calls satisfies readonly WithUndefined<CallDocument>[] });
   });
   api.post("/calls/:call/cancel", (c) => {

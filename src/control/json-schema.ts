@@ -22,7 +22,7 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
 export function makeControlSchema(): object {
   const definitions = Object.entries(DOCUMENTS).map(([name, schema]) => [
     name,
-    toJsonSchema(schema, { target: "draft-2020-12" }),
+    toJsonSchema(schema, { target: "draft-2020-12", ignoreActions: ["readonly"] }),
   ]);
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",

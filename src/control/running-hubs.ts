@@ -66,6 +66,11 @@ export async function askHub(hub: RunningHub, request: HubRequest): Promise<HubA
     signal.throwIfAborted();
     throw error;
   });
+  return readAnswer(response);
+}
+
+/** @throws {HubError} the hub's own error */
+async function readAnswer(response: IncomingMessage): Promise<HubAnswer> {
   const chunks: Buffer[] = [];
   for await (const chunk of response) chunks.push(chunk as Buffer);
   const text = Buffer.concat(chunks).toString();
@@ -125,6 +130,7 @@ export async function* followEvents(
   signal: AbortSignal,
 ): AsyncGenerator<HubStreamItem> {
   const response = await send(hub, { path: `/events?${query}`, signal });
+  if ((response.statusCode ?? 0) >= 400) await readAnswer(response);
   try {
     let kind = "";
     for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {

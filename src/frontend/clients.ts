@@ -66,13 +66,6 @@ export interface ClientStatus {
   readonly canBeAsked: readonly string[];
 }
 
-const ASKABLE = ["elicitation", "roots", "sampling"];
-
-/** What servers may ask a client that has declared these capabilities. */
-export function askableOf(declared: object): readonly string[] {
-  return ASKABLE.filter((name) => Object.hasOwn(declared, name));
-}
-
 /** Options for accepting a client; all may be left out. */
 interface AcceptOptions {
   /** How the client is connected. */

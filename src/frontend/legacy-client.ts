@@ -22,6 +22,7 @@ import { parseTruncated } from "../jsonrpc/parse.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
+  askableOf,
   capabilityClassOf,
   type ExtensionSettings,
   formatExtensionSettings,
@@ -51,7 +52,7 @@ import {
   type ServerRequest,
 } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import { askableOf, type Clients, type ClientStatus } from "./clients.ts";
+import type { Clients, ClientStatus } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 

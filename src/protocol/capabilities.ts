@@ -128,3 +128,10 @@ function objectIn(parent: unknown, key: string): object | undefined {
   const value = propertyOf(parent, key);
   return typeof value === "object" && value !== null ? value : undefined;
 }
+
+const ASKABLE = ["elicitation", "roots", "sampling"];
+
+/** What servers may ask a client that has declared these capabilities. */
+export function askableOf(declared: object): readonly string[] {
+  return ASKABLE.filter((name) => Object.hasOwn(declared, name));
+}

@@ -206,7 +206,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       server: route.server,
       tool: route.remoteName,
       name: route.name,
-      startedAt: Date.now() - duration,
+      startedAt: Math.round(Date.now() - duration),
     };
   }
 

@@ -127,6 +127,7 @@ function testEnvironment(dir: string): Record<string, string> {
     XDG_STATE_HOME: join(dir, "state"),
     XDG_DATA_HOME: join(dir, "data"),
     XDG_RUNTIME_DIR: join(dir, "runtime"),
+    TOOLMUX_RUN_DIR: join(dir, "run"),
   };
 }
 

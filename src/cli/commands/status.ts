@@ -24,6 +24,7 @@ import { hintsFor } from "../hints.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub, openSnapshots } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
+import type { HubOptions } from "../running-hub.ts";
 import { serverStateOf, type ServerState } from "../server-state.ts";
 
 /** What `status` found out about one server. */
@@ -390,14 +391,27 @@ function hasFailed(state: StateName): boolean {
   return state === "failed" || state === "reconnecting" || state === "stopping";
 }
 
+interface StatusOptions extends HubOptions {
+  readonly fresh: boolean;
+}
+
 /**
- * `toolmux status`: starts every server, or the named ones, and prints the state of each with hints about
- * failures.
+ * `toolmux status`: prints the states of the servers in the hubs that serve the manifest. If there is none, or with
+ * `--fresh`, starts every server, or the named ones, and prints the state of each with hints about failures.
  */
 export async function status(
-  invocation: Invocation<{ readonly json: boolean }>,
+  invocation: Invocation<StatusOptions>,
   context: CommandContext,
 ): Promise<number> {
+  if (!invocation.options.fresh) {
+    const { findRunningHubs } = await import("../../control/running-hubs.ts");
+    const running = await findRunningHubs(context);
+    if (running.length > 0 || invocation.options.hub !== undefined) {
+      const { hubStatus } = await import("./hub-status.ts");
+      const exitCode = await hubStatus(invocation, context, running);
+      if (exitCode !== undefined) return exitCode;
+    }
+  }
   const isForPeople = !invocation.options.json;
   const line = isForPeople ? context.terminal.openStatusLine() : undefined;
   const log = openLogBeside(line, invocation);
@@ -413,7 +427,7 @@ export async function status(
     const diagnoses = await abortable(diagnoseServers(manifest, hub, context), context.signal);
     endProgress?.();
     if (isForPeople) context.terminal.print(describeDiagnoses(diagnoses, context.terminal.stdout));
-    else context.terminal.printJson(statusToJson(diagnoses));
+    else context.terminal.printJson({ source: "fresh", ...statusToJson(diagnoses) });
     return EXIT_CODES[verdictOf(diagnoses)];
   } finally {
     endProgress?.();

@@ -8,6 +8,7 @@ import { configFolders, stateFolder } from "../../base/paths.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
+import { findDeadHubs } from "../../control/socket-files.ts";
 import type { CommandContext } from "../command.ts";
 
 /** Permission bits of group and others. */
@@ -45,6 +46,7 @@ export async function checkDisk(
     ...findTempFiles([...own, ...configEntries.flat()], now),
     ...(await findStaleLocks(own)),
     ...(await findOrphans()),
+    ...(await findDeadSockets({ env, platform })),
   ];
 }
 
@@ -154,6 +156,18 @@ async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly F
     }),
   );
   return found.flat();
+}
+
+async function findDeadSockets(
+  environment: Pick<CommandContext, "env" | "platform">,
+): Promise<readonly Finding[]> {
+  const dead = await findDeadHubs(environment);
+  const [first] = dead;
+  if (first === undefined) return [];
+  const text = `${count(dead.length, "socket")} of a toolmux that was killed.`;
+  const advice = "The next start of toolmux removes them; to do it now: toolmux doctor --fix";
+  const fixes = dead.map((path): Fix => ({ kind: "removeSocket", path }));
+  return [{ code: "TM604", subject: dirname(first), text, advice, fixes }];
 }
 
 async function findOrphans(): Promise<readonly Finding[]> {

@@ -3,6 +3,7 @@ import { access, chmod, rm } from "node:fs/promises";
 import { runtimeName } from "../../base/runtime.ts";
 import { VERSION } from "../../base/version.ts";
 import { loadManifest } from "../../manifest/load.ts";
+import { removeHubSocket } from "../../control/socket-files.ts";
 import { sweepOrphans } from "../../process/orphans.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
@@ -49,6 +50,9 @@ async function applyFix(fix: Fix): Promise<string | undefined> {
       return `Only you can access ${fix.path} now.`;
     case "remove":
       await rm(fix.path);
+      return `Removed ${fix.path}.`;
+    case "removeSocket":
+      await removeHubSocket(fix.path);
       return `Removed ${fix.path}.`;
     case "sweep": {
       const ended = await sweepOrphans();

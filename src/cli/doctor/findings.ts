@@ -39,6 +39,7 @@ export const FINDING_CODES = {
   TM601: codeInfo("warning", "processes of a killed toolmux still run"),
   TM602: codeInfo("warning", "there are leftover temporary files"),
   TM603: codeInfo("warning", "there is a leftover lock of a process that has ended"),
+  TM604: codeInfo("warning", "there is a socket of a toolmux that was killed"),
   TM701: codeInfo("error", "other users can read a manifest that contains secrets"),
   TM702: codeInfo("warning", "other users can read private files of toolmux"),
   TM801: codeInfo("warning", "a snapshot cannot be read"),
@@ -74,6 +75,7 @@ export type FindingCode = keyof typeof FINDING_CODES;
 export type Fix =
   | { readonly kind: "permit"; readonly path: string; readonly mode: number }
   | { readonly kind: "remove"; readonly path: string }
+  | { readonly kind: "removeSocket"; readonly path: string }
   | { readonly kind: "sweep" };
 
 /** One problem, note or confirmation. Its texts contain no secret. */

@@ -4,7 +4,8 @@ import { ClientTasks } from "../../router/tasks.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
-import { askableOf, type Clients, type ClientStatus } from "../clients.ts";
+import { askableOf } from "../../protocol/capabilities.ts";
+import type { Clients, ClientStatus } from "../clients.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
 

@@ -1,0 +1,74 @@
+import { formatAge } from "../../base/format.ts";
+import type { AlertDocument } from "../../control/schemas.ts";
+import { wrapText } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { ask, chosenHubs, type HubOptions, severalHubs } from "../running-hub.ts";
+
+interface AlertsOptions extends HubOptions {
+  readonly all: boolean;
+}
+
+/** `toolmux alerts`: prints what is wrong in running hubs; `alerts dismiss ID` or `--all` dismisses alerts. */
+export async function alerts(
+  invocation: Invocation<AlertsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const [verb, ...ids] = args;
+  if (verb !== undefined && verb !== "dismiss") {
+    throw usageError(
+      `There is no "alerts ${verb}". Use toolmux alerts, or toolmux alerts dismiss ID.`,
+    );
+  }
+  const { terminal } = context;
+  const hubs = await chosenHubs(invocation, context);
+  const lists = await Promise.all(
+    hubs.map(async (hub) => {
+      const answer = await ask<{ alerts: AlertDocument[] }>(hub, { path: "/alerts" }, context);
+      return answer.alerts.map((alert) => ({ hub, alert }));
+    }),
+  );
+  const all = lists.flat();
+  if (verb === undefined) {
+    const shown = all.filter(({ alert }) => options.all || alert.dismissed !== true);
+    if (options.json) {
+      terminal.printJson({ alerts: shown.map(({ hub, alert }) => ({ hub: hub.pid, ...alert })) });
+      return 0;
+    }
+    if (shown.length === 0) terminal.print("no alerts");
+    const { colors, width } = terminal.stdout;
+    for (const { alert } of shown) {
+      const { id, server, kind, at, text, dismissed } = alert;
+      const note = dismissed === true ? ", dismissed" : "";
+      const head = `${id}  ${server}: ${kind} (${formatAge(Date.now() - at)}${note})`;
+      terminal.print(colors.bold(sanitizeLine(head)));
+      for (const line of text.split("\n"))
+        terminal.print(wrapText(sanitizeLine(line), width, "   "));
+    }
+    return 0;
+  }
+  if (options.all === ids.length > 0) {
+    throw usageError("Which alert? toolmux alerts dismiss ID …, or --all.");
+  }
+  const wanted = options.all
+    ? all.filter(({ alert }) => alert.dismissed !== true)
+    : ids.map((id) => {
+        const [found, ...others] = all.filter(({ alert }) => alert.id === id);
+        if (found === undefined)
+          throw usageError(`There is no alert ${id}: toolmux alerts shows them.`);
+        if (others.length > 0) throw severalHubs(`Alert ${id} is`, [found, ...others]);
+        return found;
+      });
+  await Promise.all(
+    wanted.map(({ hub, alert }) => {
+      const path = `/alerts/${encodeURIComponent(alert.id)}/dismiss`;
+      return ask(hub, { method: "POST", path }, context);
+    }),
+  );
+  const dismissed = wanted.map(({ alert }) => alert.id);
+  if (options.json) terminal.printJson({ dismissed });
+  else terminal.print(`dismissed: ${dismissed.join(", ") || "none"}`);
+  return 0;
+}

@@ -1,0 +1,85 @@
+import { pause, systemClock } from "../../base/clock.ts";
+import { formatDuration } from "../../base/format.ts";
+import type { CallDocument } from "../../control/schemas.ts";
+import { alignTable } from "../../terminal/terminal.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { ask, chosenHubs, hubColumn, type HubOptions, untilInterrupted } from "../running-hub.ts";
+
+interface CallsOptions extends HubOptions {
+  readonly watch: boolean;
+}
+
+/** Time between two looks with `--watch`, in ms. */
+const INTERVAL = 500;
+/** Moves the cursor to the top left, and erases the screen. */
+const CLEAR = "\u001b[H\u001b[2J";
+
+/** `toolmux calls`: prints the calls that running hubs have not answered yet; with `--watch` again and again. */
+export async function calls(
+  invocation: Invocation<CallsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { json, watch } = invocation.options;
+  const { terminal, signal } = context;
+  const hubs = await chosenHubs(invocation, context);
+  const show = async (): Promise<void> => {
+    const lists = await Promise.all(
+      hubs.map(async (hub) => {
+        const answer = await ask<{ calls: CallDocument[] }>(hub, { path: "/calls" }, context);
+        return answer.calls.map((call) => ({ hub, call }));
+      }),
+    );
+    const all = lists.flat();
+    if (json) {
+      const document = { calls: all.map(({ hub, call }) => ({ hub: hub.pid, ...call })) };
+      if (watch) terminal.print(JSON.stringify(document));
+      else terminal.printJson(document);
+    } else {
+      const { titles, cells } = hubColumn(hubs);
+      const rows = all.map(({ hub, call }) => [...cells(hub), ...rowOf(call)]);
+      const heads = [
+        ...titles,
+        "CALL",
+        "NAME",
+        "SERVER",
+        "CLIENT",
+        "TIME",
+        "WAITS FOR",
+        "PROGRESS",
+      ];
+      const table =
+        rows.length === 0 ? "no call is running" : alignTable(heads, rows, terminal.stdout);
+      terminal.print(watch && terminal.stdout.isTerminal ? `${CLEAR}${table}` : table);
+    }
+  };
+  await show();
+  if (!watch) return 0;
+  return untilInterrupted(context, async () => {
+    for (;;) {
+      await pause(systemClock, INTERVAL, signal);
+      await show();
+    }
+  });
+}
+
+function rowOf(call: CallDocument): readonly string[] {
+  const { clientName, client = "", progress, waitingFor } = call;
+  return [
+    String(call.call),
+    call.name,
+    call.server,
+    clientName || client,
+    formatDuration(call.duration),
+    waitingFor,
+    progress === undefined ? "" : describeProgress(progress),
+  ];
+}
+
+function describeProgress({
+  progress,
+  total,
+  message,
+}: NonNullable<CallDocument["progress"]>): string {
+  const done = total === undefined ? String(progress) : `${progress} of ${total}`;
+  return message === undefined ? done : `${done}: ${message}`;
+}

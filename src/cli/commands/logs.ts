@@ -1,0 +1,188 @@
+import { pause, systemClock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
+import type { LogLevel } from "../../base/events.ts";
+import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
+import type { EventDocument, LogDocument, LogEntryDocument } from "../../control/schemas.ts";
+import { parseDuration } from "../../manifest/fields.ts";
+import { isLevelEnabled, sanitizeLine } from "../../terminal/log.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { ask, chosenHubs, findServers, type HubOptions, untilInterrupted } from "../running-hub.ts";
+
+interface LogsOptions extends HubOptions {
+  readonly follow: boolean;
+  readonly lines: number;
+  readonly level: LogLevel | undefined;
+  readonly since: string | undefined;
+}
+
+/** The kinds of events that are in the log, too. */
+const LOG_KINDS = "log,state,alert,server,manifest";
+/** Wait before a connection to a hub is opened again, in ms. */
+const RECONNECT_DELAY = 200;
+
+interface Line {
+  readonly hub: RunningHub;
+  readonly entry: LogEntryDocument;
+}
+
+/** `toolmux logs`: prints what servers and the hub have logged since the hub has started; with `-f` also what follows. */
+export async function logs(
+  invocation: Invocation<LogsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const names = new Set(args);
+  const hubs =
+    args.length === 0
+      ? await chosenHubs(invocation, context)
+      : [...new Set((await findServers(args, invocation, context)).map(({ hub }) => hub))];
+  const since = sinceOf(options.since);
+  const level = options.level ?? "debug";
+  const isWanted = ({ at, server, level: own }: LogEntryDocument): boolean =>
+    at >= since &&
+    isLevelEnabled(own, level) &&
+    (names.size === 0 || (server !== undefined && names.has(server)));
+  const print = ({ hub, entry }: Line): void => {
+    const { terminal } = context;
+    if (options.json) terminal.print(JSON.stringify({ hub: hub.pid, ...entry }));
+    else terminal.print(describeEntry(entry, hubs.length > 1 ? hub : undefined, context));
+  };
+  const past = await Promise.all(
+    hubs.map(async (hub) => ({ hub, log: await readLog(hub, 0, context) })),
+  );
+  const lines = past.flatMap(({ hub, log }) => log.entries.map((entry) => ({ hub, entry })));
+  const wanted = lines.filter(({ entry }) => isWanted(entry));
+  const ordered = wanted.toSorted((a, b) => a.entry.at - b.entry.at || a.entry.seq - b.entry.seq);
+  for (const line of options.lines === 0 ? [] : ordered.slice(-options.lines)) print(line);
+  if (!options.follow) return 0;
+  return untilInterrupted(context, () =>
+    Promise.all(
+      past.map(({ hub, log }) =>
+        followLog(hub, log.next, context, (entry) => {
+          if (isWanted(entry)) print({ hub, entry });
+        }),
+      ),
+    ),
+  );
+}
+
+function readLog(hub: RunningHub, after: number, context: CommandContext): Promise<LogDocument> {
+  return ask<LogDocument>(hub, { path: `/log?after=${after}&limit=100000` }, context);
+}
+
+/**
+ * Passes on each entry after number `after` once and in order, until the hub has ended. After a broken connection, or a
+ * gap in the events, the missing entries are read from the log.
+ */
+async function followLog(
+  hub: RunningHub,
+  after: number,
+  context: CommandContext,
+  onEntry: (entry: LogEntryDocument) => void,
+): Promise<void> {
+  let last = after;
+  const catchUp = async (): Promise<void> => {
+    const { entries, next } = await readLog(hub, last, context);
+    for (const entry of entries) onEntry(entry);
+    last = Math.max(last, next);
+  };
+  for (;;) {
+    try {
+      const query = `kinds=${LOG_KINDS}&after=${last}`;
+      for await (const item of followEvents(hub, query, context.signal)) {
+        if (item.kind === "gap") {
+          await catchUp();
+          continue;
+        }
+        const { event } = item;
+        if (event.seq <= last) continue;
+        last = event.seq;
+        const entry = entryOf(event);
+        if (entry !== undefined) onEntry(entry);
+      }
+      context.signal.throwIfAborted();
+      await pause(systemClock, RECONNECT_DELAY, context.signal);
+      await catchUp();
+    } catch (error) {
+      if (error instanceof HubError && error.code === "hubNotRunning") return;
+      throw error;
+    }
+  }
+}
+
+/** The log entry of an event; undefined if the log does not have it. */
+function entryOf({
+  seq,
+  at,
+  kind,
+  level,
+  text,
+  ...fields
+}: EventDocument): LogEntryDocument | undefined {
+  if (level === undefined || text === undefined) return undefined;
+  const { source, server, alert } = fields;
+  const about = server ?? (alert as { readonly server?: string } | undefined)?.server;
+  return {
+    seq,
+    at,
+    level,
+    source: kind === "log" ? (source as LogEntryDocument["source"]) : "hub",
+    ...(typeof about === "string" && { server: about }),
+    text,
+  };
+}
+
+/** The earliest time that `--since` allows, in ms since the epoch. */
+function sinceOf(text: string | undefined): number {
+  if (text === undefined) return 0;
+  const duration = parseDuration(text);
+  if (duration !== undefined) return Date.now() - duration;
+  throw usageError(`--since must be a duration such as 10m or 2h, not "${text}".`);
+}
+
+const LEVEL_COLORS = { error: "red", warn: "yellow", info: "reset", debug: "dim" } as const;
+
+function describeEntry(
+  { at, level, source, server, text }: LogEntryDocument,
+  hub: RunningHub | undefined,
+  { terminal }: CommandContext,
+): string {
+  const { colors } = terminal.stdout;
+  const time = new Date(at).toTimeString().slice(0, 8);
+  const from = source === "hub" ? "" : ` ${source}`;
+  const about = `${hub === undefined ? "" : `${hub.pid} `}${server ?? "toolmux"}${from}`;
+  const head = `${colors.dim(time)} ${level.padEnd(5)} ${colors.bold(sanitizeLine(about))}: `;
+  return head + colors[LEVEL_COLORS[level]](sanitizeLine(text));
+}
+
+interface EventsOptions extends HubOptions {
+  readonly kinds: string | undefined;
+  readonly after: string | undefined;
+}
+
+/** `toolmux events`: prints the events of running hubs as they come, one JSON document per line. */
+export async function events(
+  invocation: Invocation<EventsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { kinds, after } = invocation.options;
+  const query = new URLSearchParams({
+    ...(kinds !== undefined && { kinds }),
+    ...(after !== undefined && { after }),
+  });
+  const hubs = await chosenHubs(invocation, context);
+  const { terminal, signal } = context;
+  return untilInterrupted(context, () =>
+    Promise.all(
+      hubs.map(async (hub) => {
+        for await (const item of followEvents(hub, query.toString(), signal)) {
+          const document = item.kind === "gap" ? item : item.event;
+          terminal.print(
+            JSON.stringify(hubs.length > 1 ? { hub: hub.pid, ...document } : document),
+          );
+        }
+      }),
+    ),
+  );
+}

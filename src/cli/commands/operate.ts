@@ -1,0 +1,185 @@
+import { systemClock } from "../../base/clock.ts";
+import { count } from "../../base/format.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
+import type { CallDocument, HubDocument, ServerDocument } from "../../control/schemas.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { showWaiting } from "../../terminal/terminal.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, CommandRun, Invocation } from "../command.ts";
+import {
+  ask,
+  chosenHubs,
+  findServers,
+  type FoundServer,
+  type HubOptions,
+  serverPath,
+  severalHubs,
+} from "../running-hub.ts";
+
+interface VerbOptions extends HubOptions {
+  readonly "no-wait"?: boolean;
+  readonly failed?: boolean;
+  readonly all?: boolean;
+}
+
+type Verb = "start" | "stop" | "reconnect" | "refresh";
+
+/** How long a command waits for a server, in s: longer than the usual `connectTimeout`. */
+const WAIT = 60;
+
+/** `toolmux start|stop|reconnect|refresh SERVER …`: steers servers of a running hub, and prints what became of them. */
+export function operate(verb: Verb): CommandRun<VerbOptions> {
+  return async (invocation, context) => {
+    const { args, options } = invocation;
+    if (verb === "stop" && args.length === 0) return stopHub(invocation, context);
+    const found = await targets(verb, invocation, context);
+    const line = options.json ? undefined : context.terminal.openStatusLine();
+    const names = found.map(({ server }) => server.name).join(", ");
+    const endWaiting = line && showWaiting(line, `${verb}: ${names}`, systemClock);
+    const isWaiting = options["no-wait"] !== true;
+    const servers = await Promise.all(
+      found.map(async ({ hub, server }) => {
+        const query = isWaiting ? `?wait=${WAIT}s` : "";
+        const path = serverPath(server.name, `/${verb}${query}`);
+        const timeout = isWaiting ? (WAIT + 10) * 1000 : undefined;
+        const request = { method: "POST", path, ...(timeout && { timeout }) } as const;
+        return { hub, server: await ask<ServerDocument>(hub, request, context) };
+      }),
+    ).finally(endWaiting);
+    printServers(servers, options, context);
+    const hasFailed = servers.some(
+      ({ server: { state } }) => state === "failed" || state === "reconnecting",
+    );
+    return isWaiting && verb !== "stop" && hasFailed ? 3 : 0;
+  };
+}
+
+/** The servers that a command names; with `--failed` those that have failed, with `--all` all. */
+async function targets(
+  verb: Verb,
+  invocation: Invocation<VerbOptions>,
+  context: CommandContext,
+): Promise<readonly FoundServer[]> {
+  const { args, options } = invocation;
+  const isForMany = options.failed === true || options.all === true;
+  if (isForMany !== (args.length === 0)) {
+    throw usageError(
+      isForMany
+        ? "--failed and --all stand for servers: name none beside them."
+        : `Which server? toolmux ${verb} SERVER; toolmux status shows them.`,
+    );
+  }
+  if (!isForMany) return findServers(args, invocation, context);
+  const { allServers } = await import("../running-hub.ts");
+  const all = await allServers(await chosenHubs(invocation, context), context);
+  if (options.all === true) return all.filter(({ server }) => server.goal !== "down");
+  return all.filter(({ server: { state } }) => state === "failed" || state === "reconnecting");
+}
+
+function printServers(
+  found: readonly FoundServer[],
+  { json }: HubOptions,
+  { terminal }: CommandContext,
+): void {
+  if (json) {
+    terminal.printJson({ servers: found.map(({ hub, server }) => ({ hub: hub.pid, ...server })) });
+    return;
+  }
+  if (found.length === 0) terminal.print("no server has failed");
+  for (const { server } of found) {
+    const { name, state, statusText, shown } = server;
+    const tools = state === "connected" ? `, ${count(shown, "tool")}` : "";
+    const failed = state === "failed" ? "failed: " : "";
+    terminal.print(sanitizeLine(`${name}: ${failed}${statusText}${tools}`));
+  }
+}
+
+/** `toolmux stop --hub PID`: ends a hub. */
+async function stopHub(
+  invocation: Invocation<VerbOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { options } = invocation;
+  if (options.hub === undefined) {
+    throw usageError(
+      "What should stop? toolmux stop SERVER, or a whole hub: toolmux stop --hub PID",
+    );
+  }
+  const [hub] = await chosenHubs(invocation, context);
+  await ask(hub, { method: "POST", path: "/stop" }, context);
+  const { terminal } = context;
+  if (options.json) terminal.printJson({ stopped: hub.pid });
+  else terminal.print(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
+  return 0;
+}
+
+interface CancelOptions extends HubOptions {
+  readonly call: string | undefined;
+}
+
+/** `toolmux cancel SERVER` cancels its attempt to connect or its login; `toolmux cancel --call N` cancels a call. */
+export async function cancel(
+  invocation: Invocation<CancelOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const { call } = options;
+  if ((call === undefined) === (args.length === 0)) {
+    throw usageError("Cancel what? toolmux cancel SERVER, or a call: toolmux cancel --call N");
+  }
+  if (call === undefined) {
+    const found = await findServers(args, invocation, context);
+    const servers = await Promise.all(
+      found.map(async ({ hub, server }) => {
+        const path = serverPath(server.name, "/cancel");
+        return { hub, server: await ask<ServerDocument>(hub, { method: "POST", path }, context) };
+      }),
+    );
+    printServers(servers, options, context);
+    return 0;
+  }
+  const hubs = await chosenHubs(invocation, context);
+  const hub = hubs.length === 1 ? hubs[0] : await hubOfCall(call, hubs, context);
+  const path = `/calls/${encodeURIComponent(call)}/cancel`;
+  await ask(hub, { method: "POST", path }, context);
+  if (options.json) context.terminal.printJson({ cancelled: Number(call), hub: hub.pid });
+  else context.terminal.print(`cancelled call ${sanitizeLine(call)}`);
+  return 0;
+}
+
+async function hubOfCall(
+  call: string,
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<RunningHub> {
+  const found = await Promise.all(
+    hubs.map(async (hub) => {
+      const { calls } = await ask<{ calls: CallDocument[] }>(hub, { path: "/calls" }, context);
+      return calls.some((one) => String(one.call) === call) ? [{ hub }] : [];
+    }),
+  );
+  const [first, ...others] = found.flat();
+  if (first === undefined)
+    throw usageError(`There is no running call ${call}: toolmux calls shows them.`);
+  if (others.length > 0) throw severalHubs(`Call ${call} runs`, [first, ...others]);
+  return first.hub;
+}
+
+/** `toolmux reload`: reads the manifest again, in every hub that serves it. */
+export async function reload(
+  invocation: Invocation<HubOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const hubs = await chosenHubs(invocation, context);
+  const documents = await Promise.all(
+    hubs.map((hub) => ask<HubDocument>(hub, { method: "POST", path: "/reload" }, context)),
+  );
+  const { terminal } = context;
+  if (invocation.options.json) terminal.printJson({ hubs: documents });
+  else {
+    for (const { pid, counts } of documents) {
+      terminal.print(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,44 @@
+import { formatAge } from "../../base/format.ts";
+import type { ClientDocument, HubDocument } from "../../control/schemas.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { ask, runningHubs } from "../running-hub.ts";
+
+/** `toolmux ps`: prints the hubs of this user that run. */
+export async function ps(
+  { options }: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const running = await runningHubs(context);
+  const hubs = await Promise.all(
+    running.map(async (hub) => {
+      const [document, { clients }] = await Promise.all([
+        ask<HubDocument>(hub, { path: "/hub" }, context),
+        ask<{ clients: ClientDocument[] }>(hub, { path: "/clients" }, context),
+      ]);
+      return { ...document, clients };
+    }),
+  );
+  if (options.json) {
+    terminal.printJson({ hubs });
+    return 0;
+  }
+  const rows = hubs.map((hub) => {
+    const { servers, calls, tools } = hub.counts;
+    const clients = hub.clients.map(({ id, name }) => name ?? id);
+    return [
+      String(hub.pid),
+      formatAge(Date.now() - hub.startedAt),
+      hub.version,
+      `${servers.connected}/${servers.total}`,
+      String(tools),
+      clients.join(", ") || "none",
+      String(calls),
+      hub.endpoints.join(" "),
+      hub.manifest.join(" ") || "TOOLMUX_SERVERS",
+    ];
+  });
+  const titles = "PID STARTED VERSION SERVERS TOOLS CLIENTS CALLS ENDPOINT MANIFEST".split(" ");
+  terminal.printTable(titles, rows);
+  return 0;
+}

@@ -1,0 +1,169 @@
+import { HubError } from "../base/errors.ts";
+import { formatAge } from "../base/format.ts";
+import {
+  askHub,
+  findRunningHubs,
+  type HubRequest,
+  type RunningHub,
+} from "../control/running-hubs.ts";
+import type { ServerDocument } from "../control/schemas.ts";
+import { loadManifest } from "../manifest/load.ts";
+import { suggestName, usageError } from "./args.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { manifestIdentity } from "./hub-loop.ts";
+import { loadOptions } from "./load-manifest.ts";
+
+/** The options of commands that use running hubs. */
+export interface HubOptions {
+  /** The process id of the hub. */
+  readonly hub: string | undefined;
+  readonly json: boolean;
+}
+
+const NONE_RUNS = "No toolmux of yours is running.";
+const HOW_TO_START =
+  "An MCP client starts one (toolmux install CLIENT), or start one with: toolmux serve --http 8700";
+
+/** All hubs of this user. @throws {HubError} hubNotRunning if there is none */
+export async function runningHubs(context: CommandContext): Promise<readonly RunningHub[]> {
+  const hubs = await findRunningHubs(context);
+  if (hubs.length === 0) throw new HubError("hubNotRunning", NONE_RUNS, { hint: HOW_TO_START });
+  return hubs;
+}
+
+/**
+ * The hub that `--hub` names, or else the hubs that serve the manifest in use; all if there is no manifest.
+ * @throws {HubError} hubNotRunning if none runs; usage if `--hub` names none
+ */
+export async function chosenHubs(
+  invocation: Invocation<Pick<HubOptions, "hub">>,
+  context: CommandContext,
+): Promise<readonly [RunningHub, ...RunningHub[]]> {
+  const all = await runningHubs(context);
+  const { hub: wanted } = invocation.options;
+  const listed = `${all.map(({ pid }) => pid).join(", ")} (toolmux ps)`;
+  if (wanted !== undefined) {
+    const named = all.find(({ pid }) => String(pid) === wanted);
+    if (named !== undefined) return [named];
+    throw usageError(`No toolmux with process id "${wanted}" is running. Running: ${listed}.`);
+  }
+  const [first, ...others] = await hubsOfManifest(invocation, context, all);
+  if (first !== undefined) return [first, ...others];
+  const text = "No toolmux that serves this manifest is running.";
+  throw new HubError("hubNotRunning", text, {
+    hint: `Others run: ${listed}. Choose one with --hub PID.`,
+  });
+}
+
+/** Those of the hubs that serve the manifest in use; all if no manifest is found. */
+export async function hubsOfManifest(
+  invocation: Invocation,
+  context: CommandContext,
+  hubs: readonly RunningHub[],
+): Promise<readonly RunningHub[]> {
+  const loaded = await loadManifest(loadOptions(invocation, context));
+  // The files of an invalid manifest identify it, too.
+  const sources = loaded.ok ? loaded.manifest.sources : loaded.files.map(({ path }) => path);
+  if (sources.length === 0 && invocation.config.length === 0 && !loaded.ok) return hubs;
+  const servers = loaded.ok ? loaded.manifest.servers : [];
+  const id = await manifestIdentity({ sources, servers }, context.env);
+  return hubs.filter(({ manifestId }) => manifestId === id);
+}
+
+/** Asks one hub. @throws {HubError} as `askHub` */
+export async function ask<T>(
+  hub: RunningHub,
+  request: Omit<HubRequest, "signal">,
+  { signal }: CommandContext,
+): Promise<T> {
+  return (await askHub(hub, { ...request, signal })).document as T;
+}
+
+/** A server, and the hub that it belongs to. */
+export interface FoundServer {
+  readonly hub: RunningHub;
+  readonly server: ServerDocument;
+}
+
+/**
+ * The hub of each named server.
+ * @throws {HubError} usage if no hub has a server of that name, or several hubs have one
+ */
+export async function findServers(
+  names: readonly string[],
+  invocation: Invocation<Pick<HubOptions, "hub">>,
+  context: CommandContext,
+): Promise<readonly FoundServer[]> {
+  const hubs = await chosenHubs(invocation, context);
+  const all = await allServers(hubs, context);
+  return names.map((name) => {
+    const [found, ...others] = all.filter(({ server }) => server.name === name);
+    if (found === undefined) {
+      const known = [...new Set(all.map(({ server }) => server.name))];
+      const more = suggestName(name, known) || ` It has ${known.join(", ") || "none"}.`;
+      throw usageError(`The running toolmux has no server "${name}".${more}`);
+    }
+    if (others.length > 0) throw severalHubs(`Server "${name}" is`, [found, ...others]);
+    return found;
+  });
+}
+
+/** The error if a command cannot tell which hub is meant. */
+export function severalHubs(
+  what: string,
+  found: readonly { readonly hub: RunningHub }[],
+): HubError {
+  const pids = found.map(({ hub }) => hub.pid).join(", ");
+  return usageError(`${what} in several hubs: ${pids}. Choose one with --hub PID.`);
+}
+
+export async function allServers(
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<readonly FoundServer[]> {
+  const lists = await Promise.all(
+    hubs.map(async (hub) => {
+      const { servers } = await ask<{ servers: ServerDocument[] }>(
+        hub,
+        { path: "/servers" },
+        context,
+      );
+      return servers.map((server) => ({ hub, server }));
+    }),
+  );
+  return lists.flat();
+}
+
+/** `toolmux 4711, stdio, since 5 minutes ago`. */
+export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
+  return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;
+}
+
+/** The column with the hub's process id, if there are several hubs. */
+export function hubColumn(hubs: readonly RunningHub[]): {
+  readonly titles: readonly string[];
+  readonly cells: (hub: RunningHub) => readonly string[];
+} {
+  return hubs.length > 1
+    ? { titles: ["HUB"], cells: ({ pid }) => [String(pid)] }
+    : { titles: [], cells: () => [] };
+}
+
+/** Runs what only Ctrl-C ends. @returns the exit code: 0 if it ends by itself */
+export async function untilInterrupted(
+  { signal }: CommandContext,
+  work: () => Promise<unknown>,
+): Promise<number> {
+  try {
+    await work();
+    return 0;
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    return new HubError("cancelled", "Interrupted.").properties.exit;
+  }
+}
+
+/** The path of an endpoint of a server. */
+export function serverPath(name: string, rest = ""): string {
+  return `/servers/${encodeURIComponent(name)}${rest}`;
+}

@@ -1,0 +1,295 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { initialize, Latch, listToolNames, serverStatusOf } from "../fixtures/memory-hub.ts";
+import { API_TRANSPORTS, type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
+
+const SILENCE = (): undefined => undefined;
+
+async function connect({ client }: ApiSetup): Promise<void> {
+  await initialize(client);
+  await listToolNames(client);
+}
+
+function errorOf(document: Json): { readonly code: string; readonly message: string } {
+  return document["error"] as never;
+}
+
+for (const transport of API_TRANSPORTS) {
+  const test = (name: string, run: (setup: ApiSetup) => Promise<void>): void => {
+    it(name, () => withApi(transport, run));
+  };
+
+  describe(`the control API, ${transport},`, () => {
+    test("says what the hub is, with counts", async (setup) => {
+      await connect(setup);
+      const { status, document } = await setup.ask("GET", "/hub");
+      assert.equal(status, 200);
+      assert.deepEqual([document["manifest"], document["verdict"]], [["/m.toml"], "healthy"]);
+      assert.deepEqual(document["counts"], {
+        servers: { connected: 2, failed: 0, total: 2 },
+        tools: 2,
+        clients: 1,
+        calls: 0,
+        alerts: 0,
+      });
+    });
+
+    test("describes servers with all their connections, without secrets", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("GET", "/servers");
+      const [first, ...others] = document["servers"] as Json[];
+      assert.equal(others.length, 1);
+      const { name, state, origin, endpoint, tools, shown, goal, connections } = first ?? {};
+      assert.deepEqual(
+        { name, state, origin, endpoint, tools, shown, goal },
+        {
+          name: "a",
+          state: "connected",
+          origin: "manifest",
+          endpoint: "start a [redacted]",
+          tools: 1,
+          shown: 1,
+          goal: "up",
+        },
+      );
+      assert.equal((connections as Json[]).length, 1);
+      assert.equal((await setup.ask("GET", "/servers/a")).document["name"], "a");
+    });
+
+    test("names the nearest server if there is none of that name", async (setup) => {
+      const { document } = await setup.ask("GET", "/servers/aa");
+      assert.equal(errorOf(document).code, "usage");
+      assert.match(errorOf(document).message, /"aa".*"a"/);
+    });
+
+    test("stops and starts a server, and waits if it is asked to", async (setup) => {
+      await connect(setup);
+      const stopped = await setup.ask("POST", "/servers/a/stop?wait=10s");
+      assert.deepEqual([stopped.status, stopped.document["state"]], [200, "disconnected"]);
+      assert.equal(setup.a.openCount, 0);
+      const started = await setup.ask("POST", "/servers/a/start?wait=10s");
+      assert.deepEqual([started.status, started.document["state"]], [200, "connected"]);
+      assert.equal((await setup.ask("POST", "/servers/a/reconnect")).status, 202);
+      const refused = await setup.ask("POST", "/servers/a/start?wait=soon");
+      assert.equal(errorOf(refused.document).code, "invalidParams");
+    });
+
+    test("makes one attempt of twenty concurrent reconnects", async (setup) => {
+      await connect(setup);
+      const before = setup.a.transportCount;
+      const latch = new Latch();
+      setup.a.onOpen = latch.wait;
+      const answers = await Promise.all(
+        Array.from({ length: 20 }, () => setup.ask("POST", "/servers/a/reconnect")),
+      );
+      assert.ok(answers.every(({ status }) => status === 202));
+      latch.open();
+      await eventually("the connection", async () => {
+        const { document } = await setup.ask("GET", "/servers/a");
+        return document["state"] === "connected";
+      });
+      assert.equal(setup.a.transportCount, before + 1);
+    });
+
+    test("lists a server's tools again", async (setup) => {
+      await connect(setup);
+      setup.a.tools = ['{"name":"new","inputSchema":{"type":"object"}}'];
+      await setup.ask("POST", "/servers/a/refresh?wait=10s");
+      const { document } = await setup.ask("GET", "/tools");
+      const tools = (document["tools"] as Json[]).map(({ name, server, tool }) => [
+        name,
+        server,
+        tool,
+      ]);
+      assert.deepEqual(tools, [
+        ["a__new", "a", "new"],
+        ["b__y", "b", "y"],
+      ]);
+      const own = await setup.ask("GET", "/tools?client=client-1");
+      assert.deepEqual(own.document, document);
+      assert.equal(errorOf((await setup.ask("GET", "/tools?client=x")).document).code, "usage");
+    });
+
+    test("adds a server that the manifest does not have, and removes it", async (setup) => {
+      await connect(setup);
+      const body = { name: "added", entry: { command: "x" } };
+      const added = await setup.ask("POST", "/servers", body);
+      assert.deepEqual([added.status, added.document["origin"]], [201, "runtime"]);
+      assert.equal((await setup.ask("POST", "/servers", body)).status, 200);
+      await eventually("the tool", async () =>
+        ((await setup.ask("GET", "/tools")).document["tools"] as Json[]).some(
+          ({ name }) => name === "added__z",
+        ),
+      );
+      assert.equal((await setup.ask("DELETE", "/servers/added")).status, 204);
+      assert.equal(setup.hub.status().length, 2);
+      assert.equal(errorOf((await setup.ask("DELETE", "/servers/a")).document).code, "usage");
+      assert.equal((await setup.ask("DELETE", "/servers/a?persist=true")).status, 204);
+      assert.deepEqual(setup.edits, [{ kind: "remove", name: "a" }]);
+    });
+
+    test("rejects bodies that are wrong, with the path of what is", async (setup) => {
+      const bad = async (body: object): Promise<string> =>
+        errorOf((await setup.ask("POST", "/servers", body)).document).message;
+      assert.match(await bad({ entry: {} }), /name/);
+      assert.match(await bad({ name: "x", entry: 1 }), /entry/);
+      assert.match(await bad({ name: "x", entry: {}, persits: true }), /persits/);
+      assert.match(await bad({ name: "x", entry: {} }), /no command/);
+    });
+
+    test("switches a server off and on, in the manifest if it is asked to", async (setup) => {
+      await connect(setup);
+      await setup.ask("PATCH", "/servers/a", { enabled: false });
+      assert.equal(serverStatusOf(setup.hub, "a").goal, "down");
+      await setup.ask("PATCH", "/servers/a", { enabled: true, persist: true });
+      assert.deepEqual(setup.edits, [{ kind: "enable", name: "a", enabled: true }]);
+    });
+
+    test("shows running calls, and cancels one: the server and the client are told", async (setup) => {
+      await connect(setup);
+      const { a, client } = setup;
+      a.onCall = SILENCE;
+      client.send({ jsonrpc: "2.0", id: 9, method: "tools/call", params: { name: "a__x" } });
+      const calls = await eventually("the call", async () => {
+        const { document } = await setup.ask("GET", "/calls");
+        const [call] = document["calls"] as Json[];
+        return call;
+      });
+      const { name, clientName, server, waitingFor, arguments: args } = calls;
+      assert.deepEqual(
+        [name, clientName, server, waitingFor, args],
+        ["a__x", "t", "a", "server", undefined],
+      );
+      const cancelled: string[] = [];
+      setup.hub.subscribe((event) => event.kind === "callCancelled" && cancelled.push(event.by));
+      const path = `/calls/${String(calls["call"])}/cancel`;
+      assert.equal((await setup.ask("POST", path)).status, 204);
+      const answer = await client.find(({ id }) => id === 9);
+      assert.equal(answer.error?.code, -31005);
+      await eventually(
+        "the cancellation",
+        () => a.messagesOf("notifications/cancelled").length === 1,
+      );
+      assert.deepEqual(cancelled, ["operator"]);
+      assert.equal(errorOf((await setup.ask("POST", path)).document).code, "usage");
+    });
+
+    test("lists clients", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("GET", "/clients");
+      const [client] = document["clients"] as Json[];
+      assert.deepEqual(
+        [client?.["id"], client?.["name"], client?.["era"]],
+        ["client-1", "t", "legacy"],
+      );
+    });
+
+    test("shows alerts, and dismisses them", async (setup) => {
+      setup.a.onOpen = () => Promise.reject(new Error("hunter2 is wrong"));
+      await connect(setup);
+      const alertsOf = async (): Promise<Json[]> =>
+        (await setup.ask("GET", "/alerts")).document["alerts"] as Json[];
+      const [alert] = await eventually("the alert", async () => {
+        const found = await alertsOf();
+        return found.length > 0 ? found : undefined;
+      });
+      assert.doesNotMatch(JSON.stringify(alert), /hunter2/);
+      const path = `/alerts/${String(alert?.["id"])}/dismiss`;
+      assert.equal((await setup.ask("POST", path)).status, 204);
+      assert.deepEqual(
+        (await alertsOf()).map(({ dismissed }) => dismissed),
+        [true],
+      );
+      assert.equal((await setup.ask("POST", "/alerts/dismiss")).status, 204);
+      assert.equal(
+        errorOf((await setup.ask("POST", "/alerts/none/dismiss")).document).code,
+        "usage",
+      );
+    });
+
+    test("has the log of one server and of all, after a number and of a level, redacted", async (setup) => {
+      await connect(setup);
+      for (const [level, data] of [
+        ["info", "one"],
+        ["error", "two hunter2"],
+      ]) {
+        setup.a.newestPeer?.send({
+          jsonrpc: "2.0",
+          method: "notifications/message",
+          params: { level, data },
+        });
+      }
+      const logOf = async (path: string): Promise<{ entries: Json[]; next: number }> =>
+        (await setup.ask("GET", path)).document as never;
+      await eventually("the lines", async () =>
+        (await logOf("/servers/a/log")).entries.some(({ text }) => text === "one"),
+      );
+      const { entries, next } = await logOf("/servers/a/log");
+      assert.deepEqual(
+        entries.slice(-2).map(({ level, source, text }) => [level, source, text]),
+        [
+          ["debug", "server", "one"],
+          ["debug", "server", "two [redacted]"],
+        ],
+      );
+      assert.ok(entries.some(({ source, text }) => source === "hub" && text === "connected"));
+      assert.deepEqual((await logOf(`/servers/a/log?after=${next}`)).entries, []);
+      assert.equal((await logOf("/servers/a/log?level=error")).entries.length, 0);
+      assert.equal((await logOf("/log?limit=1")).entries.length, 1);
+      const servers = new Set((await logOf("/log")).entries.map(({ server }) => server));
+      assert.deepEqual(servers, new Set(["a", "b"]));
+      assert.equal(
+        errorOf((await setup.ask("GET", "/log?after=x")).document).code,
+        "invalidParams",
+      );
+    });
+
+    test("streams events, those after a number first, and those of calls only if wanted", async (setup) => {
+      await connect(setup);
+      const { client } = setup;
+      const abort = new AbortController();
+      const kinds: string[] = [];
+      const stream = setup.follow("kinds=state,call&after=0", abort.signal);
+      let isCalled = false;
+      for await (const event of stream) {
+        if (!("kind" in event)) continue;
+        kinds.push(event.kind);
+        assert.doesNotMatch(JSON.stringify(event), /arguments|hunter2/);
+        if (event.kind === "callFinished") break;
+        if (kinds.length === 4 && !isCalled) {
+          isCalled = true;
+          const params = { name: "a__x", arguments: { secret: "hunter2" } };
+          client.send({ jsonrpc: "2.0", id: 3, method: "tools/call", params });
+        }
+      }
+      abort.abort();
+      assert.deepEqual(kinds, ["state", "state", "state", "state", "callStarted", "callFinished"]);
+      const { document } = await setup.ask("GET", "/events?kinds=stat");
+      assert.match(errorOf(document).message, /"state"/);
+    });
+
+    test("describes its documents as JSON Schema, and every answer fits", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("GET", "/schema");
+      const { Ajv2020 } = await import("ajv/dist/2020.js");
+      const ajv = new Ajv2020({ strict: false });
+      const definitions = document["$defs"] as Record<string, object>;
+      const fits = (name: string, value: unknown): void => {
+        const validate = ajv.compile(definitions[name] ?? {});
+        assert.ok(validate(value), `${name}: ${JSON.stringify(validate.errors)}`);
+      };
+      const get = async (path: string): Promise<Json> => (await setup.ask("GET", path)).document;
+      fits("Hub", await get("/hub"));
+      fits("Server", await get("/servers/a"));
+      fits("Client", ((await get("/clients"))["clients"] as unknown[])[0]);
+      fits("Log", await get("/log"));
+      fits("Tools", await get("/tools"));
+      fits("Error", await get("/servers/none"));
+    });
+
+    test("ends the hub", async (setup) => {
+      await setup.ask("POST", "/stop");
+      assert.equal(setup.stops(), 1);
+    });
+  });
+}

@@ -1,0 +1,158 @@
+import { Buffer } from "node:buffer";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { sleep } from "../../src/base/clock.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
+import { EventRing } from "../../src/control/event-ring.ts";
+import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
+import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
+import type { EventDocument } from "../../src/control/schemas.ts";
+import { ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
+
+export const IDENTITY = {
+  pid: 1,
+  version: "0",
+  name: "toolmux",
+  startedAt: 5,
+  cwd: "/",
+  manifest: ["/m.toml"],
+  endpoints: ["stdio"],
+};
+
+const NEVER = new AbortController().signal;
+
+/** An answer of the API: the HTTP status, and the JSON document. */
+export interface ApiAnswer {
+  readonly status: number;
+  // The tests compare documents as they are.
+  readonly document: Json;
+}
+
+export type Json = { readonly [key: string]: unknown };
+
+/** A hub in memory with servers `a` (tool x) and `b` (tool y), and its API. */
+export interface ApiSetup extends ReturnType<typeof setUpHub> {
+  readonly a: ScriptedServer;
+  readonly b: ScriptedServer;
+  readonly edits: ManifestEdit[];
+  /** Sends a request; `path` is below /v1. */
+  ask(method: "GET" | "POST" | "PATCH" | "DELETE", path: string, body?: object): Promise<ApiAnswer>;
+  /** The events, until `signal` is aborted. */
+  follow(
+    query: string,
+    signal: AbortSignal,
+  ): AsyncIterable<EventDocument | { readonly first: number }>;
+  /** How often the hub was told to end. */
+  readonly stops: () => number;
+}
+
+/** Where the API is tested: called directly, or over a Unix socket. */
+export const API_TRANSPORTS = ["memory", "socket"] as const;
+
+/** Calls `find` every 10 ms until it returns something that is not undefined or false; at most for 5 s. */
+export async function eventually<Found>(
+  what: string,
+  find: () => Promise<Found> | Found,
+): Promise<Exclude<Found, undefined | false>> {
+  const deadline = performance.now() + 5000;
+  for (;;) {
+    const found = await find();
+    if (found !== undefined && found !== false) return found as Exclude<Found, undefined | false>;
+    if (performance.now() > deadline) throw new Error(`waited for ${what}`);
+    await sleep(10);
+  }
+}
+
+/** Runs a test with a hub whose API is reached over one transport. */
+export async function withApi(
+  transport: (typeof API_TRANSPORTS)[number],
+  run: (setup: ApiSetup) => Promise<void>,
+): Promise<void> {
+  const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
+  const made = setUpHub({ a, b, added: new ScriptedServer("z") }, { servers: { a: {}, b: {} } });
+  const { hub } = made;
+  // It is there to be added while the hub runs.
+  hub.remove("added");
+  const edits: ManifestEdit[] = [];
+  let stopCount = 0;
+  const redact = (text: string): string => text.replaceAll("hunter2", "[redacted]");
+  const events = new EventRing(hub, redact);
+  const controlled: ControlledHub = {
+    hub,
+    events,
+    redact,
+    identity: () => IDENTITY,
+    describe: (spec) => `start ${spec.name} hunter2`,
+    readServer: (name, entry) =>
+      "command" in entry
+        ? Promise.resolve(stdioSpecOf(name, { args: [JSON.stringify(entry)] }))
+        : Promise.reject(new HubError("manifestInvalid", "servers: no command")),
+    edit: (change) => Promise.resolve(void edits.push(change)),
+    reload: () => Promise.resolve(),
+    stop: () => stopCount++,
+  };
+  const app = makeControlApi(controlled);
+  const folder = mkdtempSync(join(tmpdir(), "tmx-"));
+  const environment = { env: { TOOLMUX_RUN_DIR: folder }, platform: process.platform };
+  let socket: HubSocket | undefined;
+  try {
+    if (transport === "socket") {
+      socket = await openHubSocket({
+        ...environment,
+        file: () => ({ ...IDENTITY, manifestId: "id" }),
+        fetch: async (request) => app.fetch(request),
+        warn: (text) => {
+          throw new Error(text);
+        },
+      });
+    }
+    const ask = async (method: string, path: string, body?: object): Promise<ApiAnswer> => {
+      if (socket === undefined) {
+        const init = { method, ...(body !== undefined && { body: JSON.stringify(body) }) };
+        const response = await app.fetch(new Request(`http://localhost/v1${path}`, init));
+        const text = await response.text();
+        return { status: response.status, document: text === "" ? {} : (JSON.parse(text) as Json) };
+      }
+      const [running] = await findRunningHubs(environment);
+      if (running === undefined) throw new Error("the hub was not found");
+      try {
+        const request = { method: method as "GET", path, signal: NEVER };
+        const answer = await askHub(running, body === undefined ? request : { ...request, body });
+        return { status: answer.status, document: (answer.document ?? {}) as Json };
+      } catch (error) {
+        if (!(error instanceof HubError)) throw error;
+        const { code, message } = error;
+        return { status: 400, document: { error: { code, message } } };
+      }
+    };
+    const follow = async function* (query: string, signal: AbortSignal) {
+      const [running] = await findRunningHubs(environment);
+      if (running === undefined) {
+        const url = `http://localhost/v1/events?${query}`;
+        const { body } = await app.fetch(new Request(url, { signal }));
+        let text = "";
+        for await (const chunk of body ?? []) {
+          text += Buffer.from(chunk).toString();
+          for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+            const data = /^data: (.*)$/m.exec(text.slice(0, end))?.[1];
+            text = text.slice(end + 2);
+            if (data !== undefined) yield JSON.parse(data) as EventDocument;
+          }
+        }
+        return;
+      }
+      for await (const item of followEvents(running, query, signal)) {
+        yield item.kind === "gap" ? { first: item.first } : item.event;
+      }
+    };
+    await run({ ...made, a, b, edits, ask, follow, stops: () => stopCount });
+  } finally {
+    events.close();
+    await socket?.close();
+    await hub.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,138 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HubError } from "../../src/base/errors.ts";
+import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
+import { EVENT_KINDS, EventRing } from "../../src/control/event-ring.ts";
+
+const CALL = { call: 1, client: "c", server: "s", tool: "t", name: "s__t", startedAt: 1 };
+const STARTED: HubEvent = { kind: "callStarted", ...CALL };
+const line = (text: string): HubEvent => ({ kind: "log", level: "info", source: "hub", text });
+
+function setUp() {
+  const bus = new EventBus();
+  const hub = {
+    subscribe: bus.subscribe.bind(bus),
+    get lastSeq() {
+      return bus.lastSeq;
+    },
+  };
+  const ring = new EventRing(hub, (text) => text.replaceAll("hunter2", "[redacted]"));
+  return { bus, ring };
+}
+
+interface Opened {
+  /** Everything received so far, after one more read. */
+  read(): Promise<readonly { readonly [key: string]: unknown }[]>;
+  readonly abort: AbortController;
+  /** Whether the stream has ended; reads what is left. */
+  isEnded(): Promise<boolean>;
+}
+
+function open(ring: EventRing, kinds: readonly EventKind[], after?: number): Opened {
+  const abort = new AbortController();
+  const reader = ring.open({ kinds, after, signal: abort.signal }).getReader();
+  return {
+    abort,
+    async read() {
+      const { value } = await reader.read();
+      const texts = new TextDecoder().decode(value).matchAll(/^data: (.*)$/gm);
+      return [...texts].map(([, data = ""]) => JSON.parse(data) as { [key: string]: unknown });
+    },
+    async isEnded() {
+      for (let left = 10_000; left > 0; left--) if ((await reader.read()).done) return true;
+      return false;
+    },
+  };
+}
+
+describe("the events of a hub that are kept", () => {
+  it("are sent to a reader that knows the earlier ones, each once and in order", async () => {
+    const { bus, ring } = setUp();
+    for (const text of ["one", "two", "three"]) bus.emit(line(text));
+    const { read } = open(ring, ["log"], 1);
+    assert.deepEqual(
+      (await read()).map(({ seq, text }) => [seq, text]),
+      [
+        [2, "two"],
+        [3, "three"],
+      ],
+    );
+    bus.emit(line("four"));
+    assert.deepEqual(
+      (await read()).map(({ text }) => text),
+      ["four"],
+    );
+  });
+
+  it("begin with a gap notice if the reader has missed some that are not kept any more", async () => {
+    const { bus, ring } = setUp();
+    for (let i = 0; i < 5000; i++) bus.emit(line(`line ${i}`));
+    const events = await open(ring, ["log"], 100).read();
+    assert.deepEqual(events[0], { first: 905 });
+    assert.deepEqual([events[1]?.["seq"], events.length], [905, 4097]);
+    assert.equal((await open(ring, ["log"], 904).read())[0]?.["seq"], 905);
+  });
+
+  it("are at most 1 MiB", async () => {
+    const { bus, ring } = setUp();
+    for (let i = 0; i < 100; i++) bus.emit(line("x".repeat(30_000)));
+    const events = await open(ring, ["log"], 0).read();
+    assert.ok(events.length > 10 && events.length < 40);
+  });
+
+  it("are those of calls only while somebody reads them", async () => {
+    const { bus, ring } = setUp();
+    assert.equal(bus.hasListeners("callStarted"), false);
+    const other = open(ring, ["log"]);
+    assert.equal(bus.hasListeners("callStarted"), false);
+    const calls = open(ring, EVENT_KINDS);
+    assert.equal(bus.hasListeners("callStarted"), true);
+    await calls.read();
+    bus.emit(STARTED);
+    assert.deepEqual(
+      (await calls.read()).map(({ kind, name }) => [kind, name]),
+      [["callStarted", "s__t"]],
+    );
+    calls.abort.abort();
+    assert.equal(bus.hasListeners("callStarted"), false);
+    other.abort.abort();
+    assert.equal(bus.hasListeners("log"), true);
+    ring.close();
+    assert.equal(bus.hasListeners("log"), false);
+  });
+
+  it("have what they say in words, and no secret", async () => {
+    const { bus, ring } = setUp();
+    const { read } = open(ring, EVENT_KINDS);
+    await read();
+    const cause = new HubError("connectionLost", "hunter2 is gone.");
+    bus.emit({ kind: "state", server: "s", from: "connecting", to: "failed", cause });
+    const [event] = await read();
+    assert.deepEqual(event?.["cause"], { code: "connectionLost", message: "[redacted] is gone." });
+    assert.deepEqual([event?.["level"], event?.["text"]], ["error", "[redacted] is gone."]);
+  });
+
+  it("are cut if one of them is very large", async () => {
+    const { bus, ring } = setUp();
+    bus.emit(line("x".repeat(100_000)));
+    const [event] = await open(ring, ["log"], 0).read();
+    assert.deepEqual([event?.["truncated"], String(event?.["text"]).length], [true, 1000]);
+  });
+
+  it("end for a reader that does not read, and for nobody else", async () => {
+    const { bus, ring } = setUp();
+    const slow = open(ring, ["log"]);
+    const quick = open(ring, ["log"]);
+    await quick.read();
+    for (let i = 0; i < 60; i++) {
+      bus.emit(line("x".repeat(20_000)));
+      await quick.read();
+    }
+    assert.equal(await slow.isEnded(), true);
+    bus.emit(line("last"));
+    assert.deepEqual(
+      (await quick.read()).map(({ text }) => text),
+      ["last"],
+    );
+  });
+});
