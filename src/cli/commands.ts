@@ -35,7 +35,7 @@ const FILE = text("FILE", "change this manifest instead of yours", { choices: "f
 
 /** Options of all commands that use running hubs. */
 const OF_HUB = {
-  hub: text("PID", "the hub with this process id; toolmux ps shows it"),
+  hub: text("PID", "the hub with this process id; toolmux ps shows it", { choices: "known" }),
   json: JSON_OUTPUT,
 };
 
@@ -589,7 +589,7 @@ export const COMMANDS: readonly Command[] = [
       "",
       "Exit codes: 0 done, 2 there is no such call or server, 3 no hub runs.",
     ],
-    options: { ...OF_HUB, call: text("N", "the number of the call") },
+    options: { ...OF_HUB, call: text("N", "the number of the call", { choices: "known" }) },
     examples: ["toolmux cancel --call 17", "toolmux cancel linear"],
     load: async () => (await import("./commands/operate.ts")).cancel,
   }),

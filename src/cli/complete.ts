@@ -1,4 +1,5 @@
 import { textOf } from "../base/bytes.ts";
+import type { CallDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
@@ -17,6 +18,12 @@ const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | 
   get: ["prompts", "arguments"],
   read: ["resources"],
   remove: ["servers"],
+  start: ["servers"],
+  stop: ["servers"],
+  reconnect: ["servers"],
+  refresh: ["servers"],
+  cancel: ["servers"],
+  logs: ["servers"],
   auth: ["verbs", "servers"],
 };
 
@@ -29,6 +36,8 @@ export async function completeWords(
   typed: readonly string[],
   context: CommandContext,
 ): Promise<readonly string[]> {
+  const option = typed.at(-1);
+  if (option === "--hub" || option === "--call") return runningWords(option, context);
   const { files, words } = readTyped(typed);
   const [command = "", ...args] = words;
   const kinds = Object.hasOwn(WORDS, command) ? (WORDS[command] ?? []) : [];
@@ -53,6 +62,21 @@ export async function completeWords(
     .map((key) => `${key}=`);
 }
 
+/** The process ids of running hubs, or the numbers of their running calls. */
+async function runningWords(
+  option: "--hub" | "--call",
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const { askHub, findRunningHubs } = await import("../control/running-hubs.ts");
+  const hubs = await findRunningHubs(context);
+  if (option === "--hub") return hubs.map(({ pid }) => String(pid));
+  const { signal } = context;
+  const answers = await Promise.all(hubs.map((hub) => askHub(hub, { path: "/calls", signal })));
+  return answers.flatMap(({ document }) =>
+    (document as { calls: CallDocument[] }).calls.map(({ call }) => String(call)),
+  );
+}
+
 /** Splits the typed words into the values of `--config`, and the words that are neither options nor their values. */
 function readTyped(typed: readonly string[]): {
   readonly files: readonly string[];
@@ -64,7 +88,10 @@ function readTyped(typed: readonly string[]): {
     const before = typed[at - 1] ?? "";
     if (before === "--config") files.push(word);
     else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
-    else if (!word.startsWith("-") && !/^--(?:log-level|log-format)$/.test(before))
+    else if (
+      !word.startsWith("-") &&
+      !/^--(?:log-level|log-format|hub|call|level|since|lines)$/.test(before)
+    )
       words.push(word);
   }
   return { files, words };

@@ -1,7 +1,7 @@
 import { HubError } from "../base/errors.ts";
 
-/** Values of an option or argument that shells can complete without running toolmux. */
-export type ValueChoices = readonly string[] | "file" | "folder" | "command";
+/** Values of an option or argument that shells can complete; for `known` they ask toolmux (complete.ts). */
+export type ValueChoices = readonly string[] | "file" | "folder" | "command" | "known";
 
 /** An option of a command, as help, parsing and completions need it. Its name is its key in an `OptionTable`. */
 export interface Option<Value = unknown> {

@@ -66,3 +66,13 @@ function isIdle({ state, cause, lastError, listing }: ConnectionStatus): boolean
   if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
   return listing === "server" || (listing === "snapshot" && lastError === undefined);
 }
+
+/** The overall result for all enabled servers. */
+export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
+
+export const EXIT_CODES = {
+  healthy: 0,
+  partial: 1,
+  failed: 3,
+  none: 2,
+} as const satisfies Record<StatusVerdict, number>;

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { chmod, mkdir, rm, stat, utimes } from "node:fs/promises";
 import { createServer as createWebServer } from "node:http";
 import { createServer } from "node:net";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -56,7 +56,12 @@ class Machine {
     this.manifest = join(folder.home, ".config/toolmux/toolmux.toml");
     const PATH = `${join(folder.home, "bin")}:${process.env["PATH"] ?? ""}`;
     this.world = {
-      env: { HOME: folder.home, PATH, TOOLMUX_KEYCHAIN: "off" },
+      env: {
+        HOME: folder.home,
+        PATH,
+        TOOLMUX_KEYCHAIN: "off",
+        TOOLMUX_RUN_DIR: join(folder.home, ".local/state/toolmux/run"),
+      },
       cwd: folder.cwd,
       platform: "linux",
       terminal: new Terminal({}),
@@ -311,6 +316,16 @@ const CASES: Readonly<
       );
       await chmod(lock, 0o600);
       await chmod(join(machine.folder.home, ".config/toolmux/secrets"), 0o700);
+    },
+  },
+  TM604: {
+    make: async (machine) => {
+      await machine.write();
+      // A file on which no process listens.
+      const socket = await machine.folder.write("home/.local/state/toolmux/run/1-a.sock", "");
+      await chmod(socket, 0o600);
+      for (let folder = dirname(socket); folder !== machine.folder.home; folder = dirname(folder))
+        await chmod(folder, 0o700);
     },
   },
   TM701: {

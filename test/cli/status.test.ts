@@ -7,7 +7,6 @@ import {
   describeDiagnoses,
   describeStartProgress,
   diagnose,
-  EXIT_CODES,
   openStartProgress,
   type ServerDiagnosis,
   type StartProgress,
@@ -16,7 +15,7 @@ import {
 } from "../../src/cli/commands/status.ts";
 import { alignTable, formatJson, truncate } from "../../src/terminal/terminal.ts";
 import { hintsFor } from "../../src/cli/hints.ts";
-import { serverStateOf } from "../../src/cli/server-state.ts";
+import { EXIT_CODES, serverStateOf } from "../../src/cli/server-state.ts";
 import type { Clock } from "../../src/base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
 import { EventBus, type StateName } from "../../src/base/events.ts";

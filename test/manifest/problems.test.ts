@@ -84,7 +84,7 @@ const TOML: Record<string, readonly Row[]> = {
     [
       `constructor = 1\n[hub]\ntoString = 1`,
       "t.toml:1:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, secrets, search",
-      "t.toml:3:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, httpToken",
+      "t.toml:3:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, httpToken",
     ],
   ],
   "values of a wrong type": [

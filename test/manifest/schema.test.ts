@@ -22,6 +22,7 @@ nameLimit = 128
 clientPrefix = ""
 listWait = 0
 parallelStarts = 4
+control = false
 [defaults]
 connectTimeout = "1m"
 callTimeout = 5000
@@ -58,7 +59,7 @@ command = "b"
   json: `// our own schema
 {
   "$schema": "toolmux.schema.json",
-  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0, "parallelStarts": 4},
+  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0, "parallelStarts": 4, "control": false},
   "defaults": {
     "connectTimeout": "1m", "callTimeout": 5000, "maxCallTimeout": "1h", "maxMessage": "1MiB",
     "healthInterval": "10s", "reconnect": {"policy": "immediate", "max": "2m", "maxAttempts": 3,}, "idleStop": 600000,
@@ -90,6 +91,7 @@ const RESOLVED = {
     clientPrefix: "",
     listWait: 0,
     parallelStarts: 4,
+    control: false,
   },
   files: {
     kind: "stdio",
@@ -159,6 +161,7 @@ describe("a manifest", () => {
       clientPrefix: "mcp__toolmux__",
       listWait: 5000,
       parallelStarts: 24,
+      control: true,
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
     assert.deepEqual(plainCopy(server), {

@@ -35,6 +35,7 @@ function formatBash(commands: readonly Command[]): string[] {
   const complete = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return "_toolmux_paths -f";
     if (choices === "folder") return "_toolmux_paths -d";
+    if (choices === "known") return "_toolmux_known ''";
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
     return words.length === 0 ? ":" : `_toolmux_words ${quote(words.join(" "))}`;
   };
@@ -107,6 +108,7 @@ function formatZsh(commands: readonly Command[]): string[] {
   const action = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return "_files";
     if (choices === "folder") return "_files -/";
+    if (choices === "known") return " _toolmux_known";
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
     return words.length === 0 ? " " : `(${words.join(" ")})`;
   };
@@ -178,6 +180,7 @@ function formatFish(commands: readonly Command[]): string[] {
   const completeChoices = (choices: ValueChoices | undefined): string => {
     if (choices === "file") return " -F";
     if (choices === "folder") return ' -a "(__fish_complete_directories (commandline -ct))"';
+    if (choices === "known") return ' -a "(__toolmux_known)"';
     const words = choices === "command" ? namesOf(commands) : (choices ?? []);
     return words.length === 0 ? "" : ` -a ${quote(words.join(" "))}`;
   };

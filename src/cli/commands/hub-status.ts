@@ -14,7 +14,7 @@ import {
   type HubOptions,
   hubsOfManifest,
 } from "../running-hub.ts";
-import { EXIT_CODES, type StatusVerdict } from "./status.ts";
+import { EXIT_CODES, type StatusVerdict } from "../server-state.ts";
 
 const STATE_COLORS = {
   connected: "green",

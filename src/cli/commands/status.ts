@@ -25,7 +25,12 @@ import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub, openSnapshots } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../server-description.ts";
 import type { HubOptions } from "../running-hub.ts";
-import { serverStateOf, type ServerState } from "../server-state.ts";
+import {
+  EXIT_CODES,
+  serverStateOf,
+  type ServerState,
+  type StatusVerdict,
+} from "../server-state.ts";
 
 /** What `status` found out about one server. */
 export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | DisabledServer;
@@ -76,16 +81,6 @@ const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
   handshake: "initialize",
   list: "list its tools",
 };
-
-/** The overall result for all enabled servers. */
-export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
-
-export const EXIT_CODES = {
-  healthy: 0,
-  partial: 1,
-  failed: 3,
-  none: 2,
-} as const satisfies Record<StatusVerdict, number>;
 
 const COLORS = {
   healthy: "green",
