@@ -9,7 +9,7 @@ import type { Env } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
 import type { BenchPlan, DirectServer } from "../bench/run.ts";
 import type { BenchSubject, ProxyFolder } from "../bench/target.ts";
-import { InProcessClient } from "../frontend/in-process-client.ts";
+import { HubClient } from "../frontend/hub-client.ts";
 import { discoverManifests } from "../manifest/discover.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
@@ -262,7 +262,7 @@ async function findServer(
 ): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
   const { hub, manifest: prepared, close } = await openHub(manifest, context, log, { kinds: [] });
   try {
-    await InProcessClient.connect(hub, context.signal);
+    await HubClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(tool) !== undefined;
     if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);

@@ -300,8 +300,9 @@ export const COMMANDS: readonly Command[] = [
     takesPairs: true,
     details: [
       "NAME is a name that `toolmux list` shows; `toolmux describe NAME` shows its",
-      "arguments. Only the server of the tool is started. Arguments are converted to the",
-      "types of the tool's schema; errors in them are reported before the call:",
+      "arguments. A hub that runs and serves your manifest makes the call; without one, or",
+      "with --fresh, only the server of the tool is started here. Arguments are converted to",
+      "the types of the tool's schema; errors in them are reported before the call:",
       "",
       "  key=value        a text, number, true, false, null, or one of the allowed values",
       '  tag=a tag=b      the elements of an array; also tag=\'["a","b"]\'',
@@ -317,6 +318,9 @@ export const COMMANDS: readonly Command[] = [
       "3 could not connect to the server, 124 timed out, 130 interrupted.",
     ],
     options: {
+      fresh: flag("start the server here, also if a hub runs"),
+      hub: OF_HUB.hub,
+      timeout: text("TIME", "time limit of the call: 30s, 5m, … (the server's callTimeout)"),
       json: text("JSON", "all arguments, a JSON object that is sent unchanged"),
       structured: flag("print the structured content instead of the texts"),
       raw: flag("print the result as the JSON that clients get"),

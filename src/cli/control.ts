@@ -5,6 +5,8 @@ import type { ControlledHub, ManifestEdit } from "../control/api.ts";
 import type { HubIdentity } from "../control/documents.ts";
 import { EventRing } from "../control/event-ring.ts";
 import { openHubSocket } from "../control/hub-socket.ts";
+import { MCP_PATH } from "../control/schemas.ts";
+import type { HttpServer } from "../frontend/http/server.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
@@ -22,6 +24,8 @@ export interface ControlOptions {
   /** In ms since the epoch. */
   readonly startedAt: number;
   readonly redact: (text: string) => string;
+  /** Maximum length of a message, in bytes. */
+  readonly maxMessage: number;
   /** `stdio`, and the URL of the HTTP server. */
   readonly endpoints: () => readonly string[];
   /** Reads the manifest again. Settles when that is done. */
@@ -35,11 +39,26 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
   const { hub, context, log, redact } = options;
   const { env, platform } = context;
   const events = new EventRing(hub, redact);
+  let problems: string | undefined;
+  const unsubscribe = hub.subscribe(
+    (event) => {
+      if (event.kind !== "manifest") return;
+      problems = event.outcome === "refused" ? event.problems : undefined;
+    },
+    ["manifest"],
+  );
   const manifestId = await manifestIdentity(options.manifest, env);
-  let app: Promise<{ fetch(request: Request): Response | Promise<Response> }> | undefined;
-  const load = async () => {
+  let api: Promise<{ fetch(request: Request): Response | Promise<Response> }> | undefined;
+  const loadApi = async () => {
     const { makeControlApi } = await import("../control/api.ts");
-    return makeControlApi(await controlledHub(options, events));
+    return makeControlApi(await controlledHub(options, events, () => problems));
+  };
+  // Whoever can open the socket needs no token: MCP is served there as over HTTP.
+  let mcp: Promise<HttpServer> | undefined;
+  const loadMcp = async (): Promise<HttpServer> => {
+    const { HttpServer: Server } = await import("../frontend/http/server.ts");
+    const { maxMessage } = options;
+    return new Server(hub, { hostname: "localhost", token: undefined, maxMessage });
   };
   try {
     const socket = await openHubSocket({
@@ -47,11 +66,22 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
       platform,
       file: () => ({ ...identityOf(options), manifestId }),
       // The API is loaded with the first request: most hubs get none.
-      fetch: async (request) => (await (app ??= load())).fetch(request),
+      fetch: async (request, info) => {
+        if (isMcp(request)) {
+          // No reverse proxy judges the path.
+          const { fetch } = await (mcp ??= loadMcp());
+          return fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) });
+        }
+        const response = (async () => (await (api ??= loadApi())).fetch(request))();
+        info.keepOpen(response);
+        return response;
+      },
       warn: (text) => log("warn", redact(text)),
     });
     return async () => {
+      unsubscribe();
       events.close();
+      await (await mcp)?.close();
       await socket.close();
     };
   } catch (error) {
@@ -60,6 +90,11 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
     log("warn", `toolmux ps, status and logs will not find this hub: ${reason}`);
     return () => Promise.resolve();
   }
+}
+
+function isMcp({ url }: Request): boolean {
+  const { pathname } = new URL(url);
+  return pathname === MCP_PATH || pathname.startsWith(`${MCP_PATH}/`);
 }
 
 function identityOf({ manifest, context, startedAt, endpoints }: ControlOptions): HubIdentity {
@@ -74,7 +109,12 @@ function identityOf({ manifest, context, startedAt, endpoints }: ControlOptions)
   };
 }
 
-async function controlledHub(options: ControlOptions, events: EventRing): Promise<ControlledHub> {
+/** @param rejection the problems of the manifest as it is now; undefined if it is in force */
+async function controlledHub(
+  options: ControlOptions,
+  events: EventRing,
+  rejection: () => string | undefined,
+): Promise<ControlledHub> {
   const { hub, invocation, context, redact, reload, stop } = options;
   const { describeServer } = await import("./server-description.ts");
   return {
@@ -90,15 +130,8 @@ async function controlledHub(options: ControlOptions, events: EventRing): Promis
       await editManifestFile(file, manifestChangeOf(change), context);
     },
     async reload() {
-      let problems: string | undefined;
-      const unsubscribe = hub.subscribe(
-        (event) => {
-          if (event.kind === "manifest" && event.outcome === "refused") ({ problems } = event);
-        },
-        ["manifest"],
-      );
       await reload();
-      unsubscribe();
+      const problems = rejection();
       if (problems !== undefined) throw new HubError("manifestInvalid", problems);
     },
     stop,

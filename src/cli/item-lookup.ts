@@ -1,7 +1,7 @@
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Kind } from "../catalog/listing.ts";
-import { InProcessClient } from "../frontend/in-process-client.ts";
+import { HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { invalidError } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
@@ -24,7 +24,7 @@ const NOUNS = {
 /** An item of the catalog, and the hub, which has started as few servers as possible. */
 export interface FoundItem {
   readonly hub: Hub;
-  readonly client: InProcessClient;
+  readonly client: HubClient;
   /** The item's server; undefined for a URI that no listing has but that may match a server's resource template. */
   readonly server: string | undefined;
   /** When the server was last listed, in ms since the epoch; undefined: it has been started and asked. */
@@ -67,7 +67,7 @@ export async function withItem<T>(
   });
   const endProgress = line && openStartProgress(undefined, bus, line, systemClock);
   try {
-    const client = await InProcessClient.connect(hub, signal);
+    const client = await HubClient.connect(hub, signal);
     await abortable(hub.settled(), signal);
     const findServer = () => hub.catalog[kind].find(name)?.server;
     const known = findServer();

@@ -1,7 +1,10 @@
 import { HubError } from "../base/errors.ts";
 import { formatAge } from "../base/format.ts";
+import { VERSION } from "../base/version.ts";
+import type { HubClient } from "../frontend/hub-client.ts";
 import {
   askHub,
+  connectToHub,
   findRunningHubs,
   type HubRequest,
   type RunningHub,
@@ -68,6 +71,36 @@ export async function hubsOfManifest(
   const servers = loaded.ok ? loaded.manifest.servers : [];
   const id = await manifestIdentity({ sources, servers }, context.env);
   return hubs.filter(({ manifestId }) => manifestId === id);
+}
+
+/**
+ * The hub through which a command works: the one of `--hub`, else the oldest one that serves the manifest; undefined if
+ * none does, or with `--fresh`.
+ * @throws {HubError} usage if `--hub` names none
+ */
+export async function hubToUse(
+  invocation: Invocation<{ readonly fresh: boolean; readonly hub: string | undefined }>,
+  context: CommandContext,
+): Promise<RunningHub | undefined> {
+  const { fresh, hub } = invocation.options;
+  if (hub !== undefined) return (await chosenHubs(invocation, context))[0];
+  const running = fresh ? [] : await findRunningHubs(context);
+  if (running.length === 0) return undefined;
+  return (await hubsOfManifest(invocation, context, running))[0];
+}
+
+/** Connects an MCP client to a running hub, and disconnects it at the end. */
+export async function withHubClient<T>(
+  hub: RunningHub,
+  { signal }: CommandContext,
+  use: (client: HubClient) => Promise<T>,
+): Promise<T> {
+  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal);
+  try {
+    return await use(client);
+  } finally {
+    await client.close();
+  }
 }
 
 /** Asks one hub. @throws {HubError} as `askHub` */

@@ -124,6 +124,7 @@ export async function serveHub({
       context,
       log,
       startedAt,
+      maxMessage: limit,
       redact: opened.redact,
       endpoints: () => [...(isOnStdio ? ["stdio"] : []), ...(httpServer ? [httpServer.url] : [])],
       reload: async () => {

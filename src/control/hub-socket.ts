@@ -5,7 +5,7 @@ import process from "node:process";
 import { type Clock, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import { listen, type HttpListener } from "../frontend/http/listener.ts";
+import { listen, type HttpListener, type RequestInfo } from "../frontend/http/listener.ts";
 import { MAX_SOCKET_PATH, removeDeadHubs, type RunFolder, runFolders } from "./socket-files.ts";
 import type { HubFile } from "./schemas.ts";
 
@@ -17,7 +17,7 @@ const FLUSH_TIME = 100;
 export interface HubSocketOptions extends Pick<SystemEnvironment, "env" | "platform"> {
   /** What is written beside the socket. */
   readonly file: () => HubFile;
-  readonly fetch: (request: Request) => Promise<Response>;
+  readonly fetch: (request: Request, info: RequestInfo) => Promise<Response>;
   readonly warn: (text: string) => void;
   readonly clock?: Clock;
 }

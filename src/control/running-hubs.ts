@@ -5,11 +5,17 @@ import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
+import { HubClient } from "../frontend/hub-client.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import { NO_CREDENTIALS } from "../transport/http/target.ts";
+import { HttpTransport } from "../transport/http/transport.ts";
 import { probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
-import { API_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
+import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
 
 /** Time limit of a request that does not wait for a server, in ms. */
 const REQUEST_TIMEOUT = 10_000;
+/** Longest MCP message of a hub, in bytes. */
+const MAX_MESSAGE = 256 * 1024 * 1024;
 
 /** A hub of this user that runs now. */
 export interface RunningHub extends HubFile {
@@ -112,6 +118,31 @@ function send(
     });
     outgoing.end(text);
   });
+}
+
+/**
+ * Connects an MCP client to a running hub.
+ * @param info what the client calls itself
+ */
+export function connectToHub(
+  { socket }: RunningHub,
+  info: Implementation,
+  signal: AbortSignal,
+): Promise<HubClient> {
+  const transport = new HttpTransport({
+    server: "toolmux",
+    url: new URL(MCP_PATH, "http://localhost"),
+    socketPath: socket,
+    transport: "http",
+    headers: {},
+    ca: undefined,
+    secrets: [],
+    maxMessage: MAX_MESSAGE,
+    credentials: NO_CREDENTIALS,
+    knownTransport: { kind: "http", remember() {} },
+    env: {},
+  });
+  return HubClient.open(transport, info, signal);
 }
 
 /** An event of a hub, or the notice that earlier ones are lost (`gap`; `first`: the first event that follows). */

@@ -2,6 +2,8 @@ import * as v from "valibot";
 
 /** The path below which all endpoints of the control API are. */
 export const API_PATH = "/v1";
+/** The path of MCP on the control socket. */
+export const MCP_PATH = "/mcp";
 
 /** The JSON documents of the control API. Times are in ms since the epoch, durations in ms, sizes in bytes. */
 

@@ -2,7 +2,7 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { InProcessClient } from "../frontend/in-process-client.ts";
+import { HubClient } from "../frontend/hub-client.ts";
 import type { RemoteServer, RunnableServer } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
@@ -164,7 +164,7 @@ export class ActivePlugins {
   };
 
   /** The in-process client of a plugin, made when the plugin first uses the hub. */
-  #client(plugin: PluginInstance): Promise<InProcessClient> {
+  #client(plugin: PluginInstance): Promise<HubClient> {
     const known = this.#clients.get(plugin);
     if (known !== undefined) return known.ready;
     let disconnect = (): void => {};
@@ -175,7 +175,7 @@ export class ActivePlugins {
         return this.#options.accept(transport, signal, plugin);
       },
     };
-    const ready = InProcessClient.connect(acceptor, this.#abort.signal);
+    const ready = HubClient.connect(acceptor, this.#abort.signal);
     this.#clients.set(plugin, { ready, disconnect: () => disconnect() });
     return ready;
   }
@@ -188,6 +188,6 @@ export class ActivePlugins {
 }
 
 interface PluginClient {
-  readonly ready: Promise<InProcessClient>;
+  readonly ready: Promise<HubClient>;
   disconnect(): void;
 }

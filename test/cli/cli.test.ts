@@ -4,7 +4,7 @@ import picocolors from "picocolors";
 import { textOf } from "../../src/base/bytes.ts";
 import { COMMAND_GROUPS } from "../../src/cli/command.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { type CallProgress, InProcessClient } from "../../src/frontend/in-process-client.ts";
+import { type CallProgress, HubClient } from "../../src/frontend/hub-client.ts";
 import { describeCommand } from "../../src/cli/server-description.ts";
 import { formatHelp } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, logFormatIn, parseCommandLine } from "../../src/cli/args.ts";
@@ -341,7 +341,7 @@ describe("what is printed", () => {
 describe("a client in the same process", () => {
   it("sees what every client sees", async () => {
     const { hub } = setUpHub({ a: new ScriptedServer("x", "y"), b: new ScriptedServer("x") });
-    const client = await InProcessClient.connect(hub, new AbortController().signal);
+    const client = await HubClient.connect(hub, new AbortController().signal);
     const items = await client.listTools();
     assert.deepEqual(
       items.map(({ key }) => key),
@@ -354,7 +354,7 @@ describe("a client in the same process", () => {
     const a = new ScriptedServer("x");
     a.onCall = () => '"result":{"content":[],"n":1.0}';
     const { hub } = setUpHub({ a });
-    const client = await InProcessClient.connect(hub, new AbortController().signal);
+    const client = await HubClient.connect(hub, new AbortController().signal);
     await client.listTools();
     const { bytes, body } = await client.callTool("a__x", '{\r\n"n": 1.0,\n"text": "a\\nb"}');
     assert.equal(textOf(bytes, body.start, body.end), '{"content":[],"n":1.0}');
@@ -377,7 +377,7 @@ describe("a client in the same process", () => {
       return '"result":{"content":[]}';
     };
     const { hub } = setUpHub({ a });
-    const client = await InProcessClient.connect(hub, new AbortController().signal);
+    const client = await HubClient.connect(hub, new AbortController().signal);
     await client.listTools();
     const reported: CallProgress[] = [];
     const args = '{"_meta":{"progressToken":"mine"}}';
@@ -401,7 +401,7 @@ describe("a client in the same process", () => {
     a.onCall = () => undefined;
     const { hub } = setUpHub({ a });
     const stop = new AbortController();
-    const client = await InProcessClient.connect(hub, stop.signal);
+    const client = await HubClient.connect(hub, stop.signal);
     await client.listTools();
     const call = client.callTool("a__x", "{}");
     await a.newestPeer?.find(({ method }) => method === "tools/call");

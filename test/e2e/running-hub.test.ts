@@ -134,6 +134,24 @@ describe("a running hub", () => {
       }),
   );
 
+  it("makes the calls of the command line, and starts no server for them", TEST_OPTIONS, () =>
+    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
+      const starts = (): number => hub.log("a").filter(({ event }) => event === "start").length;
+      const called = await run(hub, "call", "a__echo", "text=hello");
+      assert.deepEqual([called.code, called.stdout.includes("hello"), starts()], [0, true, 1]);
+      const unknown = await run(hub, "call", "a__ech");
+      assert.equal(unknown.code, 2);
+      assert.match(unknown.stderr, /"a__echo"/);
+      const late = await run(hub, "call", "a__hang", "--timeout", "200ms");
+      assert.equal(late.code, 124);
+      await hub.waitForEvent("a", ({ event }) => event === "cancelled");
+      const fresh = await run(hub, "call", "a__echo", "text=hello", "--fresh");
+      assert.deepEqual([fresh.code, starts()], [0, 2]);
+      const { clients } = ((await json(hub, "ps")) as { hubs: [{ clients: unknown[] }] }).hubs[0];
+      assert.equal(clients.length, 1);
+    }),
+  );
+
   it("keeps a stopped server stopped until it is started", TEST_OPTIONS, () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       assert.equal((await run(hub, "stop", "a")).code, 0);

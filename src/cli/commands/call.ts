@@ -3,11 +3,13 @@ import { resolve } from "node:path";
 import { textOf } from "../../base/bytes.ts";
 import { abortable } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import { formatDuration } from "../../base/format.ts";
+import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
-import type { CallProgress } from "../../frontend/in-process-client.ts";
+import type { CallProgress } from "../../frontend/hub-client.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
-import { usageError } from "../args.ts";
+import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
 import {
   type CallReport,
@@ -18,6 +20,7 @@ import {
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
+import { describeHub, hubToUse, withHubClient } from "../running-hub.ts";
 
 /** `3/10 (30%) copying`; unknown parts are left out. */
 export function formatProgress({ progress, total, message }: CallProgress): string {
@@ -33,6 +36,9 @@ export function formatProgress({ progress, total, message }: CallProgress): stri
 }
 
 interface CallOptions {
+  readonly fresh: boolean;
+  readonly hub: string | undefined;
+  readonly timeout: string | undefined;
   readonly json: string | undefined;
   readonly structured: boolean;
   readonly raw: boolean;
@@ -49,22 +55,63 @@ export async function call(
 ): Promise<number> {
   const [name = ""] = invocation.args;
   const view = readView(invocation.options);
+  const timeLimit = readTimeLimit(invocation.options.timeout);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
-  const use = async ({ client, line, server }: FoundItem): Promise<number> => {
+  const use = async ({
+    client,
+    line,
+    server,
+  }: Pick<FoundItem, "client" | "line" | "server">): Promise<number> => {
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
-    if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
+    if (item === undefined) {
+      const names = items.map(({ key }) => key);
+      const more = suggestName(name, names) || " To see all: toolmux list";
+      throw new HubError("unknownTool", `There is no tool "${name}".${more}`);
+    }
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = formatArguments(argumentSource, inputSchema);
     const folder = await makeOutputFolder(invocation.options.output, context);
-    const response = await client.callTool(name, args, showProgressOn(line));
+    const response = await withTimeLimit(timeLimit, context.signal, (signal) =>
+      client.callTool(name, args, showProgressOn(line), signal),
+    );
     line?.clear();
     const code = await printReport(describeResult(response, view), folder, context);
     if (code === 3 && server !== undefined)
       context.terminal.note(`What to do: toolmux status ${server}`);
     return code;
   };
-  return withItem({ kind: "tools", name, startsServer: true, use }, invocation, context);
+  const hub = await hubToUse(invocation, context);
+  if (hub === undefined)
+    return withItem({ kind: "tools", name, startsServer: true, use }, invocation, context);
+  const line = context.terminal.openStatusLine();
+  if (line !== undefined) context.terminal.note(`in ${describeHub(hub)}`);
+  return withHubClient(hub, context, (client) => use({ client, line, server: undefined }));
+}
+
+/** The value of `--timeout` in ms. @throws {HubError} usage */
+function readTimeLimit(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const limit = parseDuration(text);
+  if (limit !== undefined && limit > 0) return limit;
+  throw usageError(`--timeout must be a duration such as 30s or 5m, not "${text}".`);
+}
+
+/** Ends the work after `limit` ms, if there is a limit. @throws {HubError} callTimeout; the signal's reason */
+async function withTimeLimit<T>(
+  limit: number | undefined,
+  signal: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  if (limit === undefined) return work(signal);
+  const late = new AbortController();
+  const text = `The tool did not answer within ${formatDuration(limit)} (--timeout).`;
+  const timer = setTimeout(() => late.abort(new HubError("callTimeout", text)), limit);
+  try {
+    return await work(AbortSignal.any([signal, late.signal]));
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Shows the progress of a request on the status line, if there is one. */

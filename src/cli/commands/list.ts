@@ -5,7 +5,7 @@ import type { ExposureNote } from "../../catalog/catalog.ts";
 import type { Hub } from "../../hub/hub.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
-import { InProcessClient } from "../../frontend/in-process-client.ts";
+import { HubClient } from "../../frontend/hub-client.ts";
 import { describeUrl } from "../server-description.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
@@ -65,7 +65,7 @@ export async function list(
   const started = options.fresh ? startedServersOf(manifest) : undefined;
   const endProgress = line && openStartProgress(started, bus, line, systemClock);
   try {
-    const client = await InProcessClient.connect(hub, context.signal);
+    const client = await HubClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     endProgress?.();
     const statuses = serverStatesOf(manifest, hub);
@@ -124,7 +124,7 @@ function oldestListing(states: readonly ServerState[]): number | undefined {
 
 /** The hub, a client of it, and the states of its servers. */
 interface Listed {
-  readonly client: InProcessClient;
+  readonly client: HubClient;
   readonly hub: Hub;
   readonly statuses: readonly ServerState[];
 }

@@ -4,7 +4,7 @@ import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
 import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
-import { InProcessClient } from "../../frontend/in-process-client.ts";
+import { HubClient } from "../../frontend/hub-client.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { isTable } from "../../manifest/table.ts";
@@ -104,7 +104,7 @@ export async function connectAndList(
   });
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    await InProcessClient.connect(hub, context.signal);
+    await HubClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     endProgress?.();
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {

@@ -59,6 +59,8 @@ function defaultCertificates(): readonly string[] {
 }
 
 export interface ConnectOptions {
+  /** The path of a Unix socket to connect to, instead of the host of the URL. */
+  readonly socketPath?: string | undefined;
   /** Additional trusted certificates, in PEM. */
   readonly ca: string | undefined;
   /** Environment variables that name proxies and certificates. */
@@ -79,6 +81,10 @@ export async function openSocket(
   options: ConnectOptions,
   signal: AbortSignal,
 ): Promise<OpenedSocket> {
+  if (options.socketPath !== undefined) {
+    const socket = connect({ path: options.socketPath });
+    return directSocket(await whenConnected(socket, "connect", url, signal));
+  }
   const proxy = proxyFor(url, options.env);
   if (typeof proxy === "string") {
     throw connectFailure(

@@ -11,6 +11,8 @@ export interface HttpTarget {
   /** The server's key in the manifest, used in errors. */
   readonly server: string;
   readonly url: URL;
+  /** The path of a Unix socket to connect to, instead of the host of the URL. */
+  readonly socketPath?: string | undefined;
   readonly transport: "auto" | HttpTransportKind;
   readonly headers: Readonly<Record<string, string>>;
   /** Additional trusted certificates, in PEM. */

@@ -29,8 +29,8 @@ export interface CallProgress {
   readonly message?: unknown;
 }
 
-/** A client of the hub in the same process, which uses a transport like every other client. */
-export class InProcessClient {
+/** A client of a hub: of the one in this process, or of another one over a transport. */
+export class HubClient {
   readonly #session: Session;
   readonly #signal: AbortSignal;
 
@@ -42,22 +42,39 @@ export class InProcessClient {
   /**
    * Initializes a session with the hub, which starts the servers. Aborting `signal` ends all waiting of this client.
    */
-  static async connect(hub: ClientAcceptor, signal: AbortSignal): Promise<InProcessClient> {
+  static async connect(hub: ClientAcceptor, signal: AbortSignal): Promise<HubClient> {
     signal.throwIfAborted();
     const [clientEnd, hubEnd] = memoryTransportPair();
+    // Not awaited: this promise settles only when the hub is closed, and closing the hub is up to the caller.
+    void hub.accept(hubEnd, signal);
+    return HubClient.open(clientEnd, hub.serverInfo, signal);
+  }
+
+  /**
+   * Initializes a session over a transport to a hub.
+   * @param info what the client calls itself
+   */
+  static async open(
+    transport: Transport,
+    info: Implementation,
+    signal: AbortSignal,
+  ): Promise<HubClient> {
     const session = new Session({
       server: "toolmux",
-      transport: clientEnd,
+      transport,
       clients: NO_CLIENTS,
       clock: systemClock,
       subscriptions: new Subscriptions({ clock: systemClock, timeout: () => 0, warn: () => {} }),
       tasks: new ServerTasks(),
       events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
-    // Not awaited: this promise settles only when the hub is closed, and closing the hub is up to the caller.
-    void hub.accept(hubEnd, signal);
-    await session.open(hub.serverInfo, LEGACY_PLAN, signal, () => {});
-    return new InProcessClient(session, signal);
+    await session.open(info, LEGACY_PLAN, signal, () => {});
+    return new HubClient(session, signal);
+  }
+
+  /** Ends the session. */
+  close(): Promise<void> {
+    return this.#session.close();
   }
 
   listTools(signal = this.#signal): Promise<readonly ListedItem[]> {
