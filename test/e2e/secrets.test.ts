@@ -167,7 +167,7 @@ describe("what a server is given that must not be shown", () => {
         await client.until(
           5000,
           "a list from the server itself",
-          () => /connected/.test(client.stderr) || undefined,
+          () => /tell: connected/.test(client.stderr) || undefined,
         );
         client.end();
         await client.waitForExit(EXIT_LIMIT);
