@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { setImmediate } from "node:timers";
 import { HubError } from "../base/errors.ts";
 import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
@@ -57,7 +58,9 @@ export interface EventRequest {
 export class EventRing {
   readonly #hub: Pick<Hub, "subscribe">;
   readonly #redact: (text: string) => string;
-  readonly #kept: KeptEvent[] = [];
+  /** The kept events begin at `#first`; those before it are removed from time to time, because that moves all others. */
+  #kept: KeptEvent[] = [];
+  #first = 0;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
   #bytes = 0;
@@ -100,14 +103,22 @@ export class EventRing {
               // The reader has cancelled the stream.
             }
           };
-          const send = (text: string): void => {
+          let pending = "";
+          const flush = (): void => {
             if (isOver) return;
-            controller.enqueue(Buffer.from(text));
+            controller.enqueue(Buffer.from(pending));
+            pending = "";
             if ((controller.desiredSize ?? 0) <= 0) end();
+          };
+          // All events of one turn of the event loop are sent together.
+          const send = (text: string): void => {
+            if (pending === "") setImmediate(flush);
+            pending += text;
           };
           const reader: Reader = { kinds: wanted, send };
           // The response's head is sent with the first chunk.
-          send([":\n\n", ...missed].join(""));
+          pending = [":\n\n", ...missed].join("");
+          flush();
           this.#addReader(reader);
           signal.addEventListener("abort", end, { once: true });
           if (signal.aborted) end();
@@ -120,10 +131,11 @@ export class EventRing {
 
   /** What a reader that knows all events up to `after` has missed; begins with `gap` if some are not kept any more. */
   #after(after: number, wanted: ReadonlySet<EventKind>): readonly string[] {
-    const missed = this.#kept.filter(({ seq, kind }) => seq > after && wanted.has(kind));
+    const kept = this.#kept.slice(this.#first);
+    const missed = kept.filter(({ seq, kind }) => seq > after && wanted.has(kind));
     const texts = missed.map(({ text }) => text);
     if (after >= this.#evicted) return texts;
-    const first = this.#kept[0]?.seq ?? this.#evicted + 1;
+    const first = kept[0]?.seq ?? this.#evicted + 1;
     return [`event: gap\ndata: {"first":${first}}\n\n`, ...texts];
   }
 
@@ -151,18 +163,28 @@ export class EventRing {
     const text = `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, this.#redact)}\n\n`;
     this.#kept.push({ seq, kind, text });
     this.#bytes += text.length;
-    while (this.#kept.length > RING_LIMITS.events || this.#bytes > RING_LIMITS.bytes) {
-      const oldest = this.#kept.shift();
+    this.#evict();
+    for (const reader of this.#readers) if (reader.kinds.has(kind)) reader.send(text);
+  }
+
+  #evict(): void {
+    const kept = this.#kept;
+    while (kept.length - this.#first > RING_LIMITS.events || this.#bytes > RING_LIMITS.bytes) {
+      const oldest = kept[this.#first++];
       if (oldest === undefined) break;
       this.#bytes -= oldest.text.length;
       this.#evicted = oldest.seq;
     }
-    for (const reader of this.#readers) if (reader.kinds.has(kind)) reader.send(text);
+    if (this.#first < RING_LIMITS.events) return;
+    this.#kept = kept.slice(this.#first);
+    this.#first = 0;
   }
 }
 
 /** An event as one line of JSON. */
 function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) => string): string {
+  // The usual event of a call has only names and numbers.
+  if ("call" in event && !("cause" in event)) return JSON.stringify({ ...stamp, ...event });
   const document = eventDocument(event, stamp, redact);
   const json = JSON.stringify(document);
   if (json.length * 3 <= MAX_EVENT || Buffer.byteLength(json) <= MAX_EVENT) return json;
