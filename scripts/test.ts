@@ -107,12 +107,8 @@ function planSteps(files: readonly string[]): readonly Lane[] {
       ...testOnBun("test-alone", alone),
       ...testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
     ],
-    [
-      ...(isWhole ? CHECKS : []),
-      ...testOnBun("test-bun", portable),
-      ...testOnDeno(onEvery),
-      ...testOnNode(onEvery),
-    ],
+    [...(isWhole ? CHECKS : []), ...testOnBun("test-bun", portable)],
+    [...testOnDeno(onEvery), ...testOnNode(onEvery)],
   ];
 }
 

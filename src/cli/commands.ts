@@ -253,16 +253,16 @@ export const COMMANDS: readonly Command[] = [
     choices: LISTS,
     hasKnownWords: true,
     details: [
-      "Shows at once what the servers listed last, under the names that clients see. Starts only servers that were never listed; --fresh starts them all. With names of servers it shows only these servers.",
+      "Shows what a running hub that serves your manifest offers. Without one, shows at once what the servers listed last, and starts only servers that were never listed; --fresh starts them all here. With names of servers it shows only these servers.",
       "",
       `LIST is ${LISTS.slice(0, -1).join(", ")} or ${LISTS.at(-1)}; the default is tools.`,
       "",
       "Exit codes: 0 listed, 3 no server could be reached.",
     ],
     options: {
-      fresh: flag("start the servers and list them now"),
+      fresh: flag("start the servers here and list them now"),
       all: flag("also show what is hidden or renamed, and why"),
-      json: JSON_OUTPUT,
+      ...OF_HUB,
     },
     examples: [
       "toolmux list",

@@ -116,13 +116,17 @@ async function controlledHub(
   rejection: () => string | undefined,
 ): Promise<ControlledHub> {
   const { hub, invocation, context, redact, reload, stop } = options;
-  const { describeServer } = await import("./server-description.ts");
+  const [{ describeServer }, { hintsFor }] = await Promise.all([
+    import("./server-description.ts"),
+    import("./hints.ts"),
+  ]);
   return {
     hub,
     events,
     redact,
     identity: () => identityOf(options),
     describe: describeServer,
+    remedies: (error, spec) => hintsFor(error, spec, context.env),
     readServer: (name, entry) => readServer(name, entry, options),
     async edit(change) {
       const { editManifestFile, manifestToEdit } = await import("./manifest-file.ts");

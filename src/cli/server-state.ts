@@ -1,5 +1,5 @@
 import { invalidError } from "../manifest/problems.ts";
-import { HubError } from "../base/errors.ts";
+import { type ConnectPhase, HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/manifest.ts";
 import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
@@ -76,3 +76,13 @@ export const EXIT_CODES = {
   failed: 3,
   none: 2,
 } as const satisfies Record<StatusVerdict, number>;
+
+/** What a server failed to do, by the step of connecting to it. */
+export const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
+  resolve: "fill in its settings",
+  spawn: "start",
+  dial: "connect",
+  authorize: "authorize",
+  handshake: "initialize",
+  list: "list its tools",
+};

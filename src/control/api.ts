@@ -16,7 +16,14 @@ import { parseDuration } from "../manifest/fields.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
-import { type HubIdentity, hubDocument, serverDocument, toolsDocument } from "./documents.ts";
+import {
+  catalogDocument,
+  causeOf,
+  type HubIdentity,
+  hubDocument,
+  serverDocument,
+  toolsDocument,
+} from "./documents.ts";
 import { EVENT_KINDS, type EventRing } from "./event-ring.ts";
 import {
   API_PATH,
@@ -38,6 +45,8 @@ export interface ControlledHub {
   redact(text: string): string;
   /** A server's command line or URL, with secrets masked. */
   describe(spec: RunnableServer): string;
+  /** What the user can do about a server's error: full sentences. */
+  remedies(error: HubError, spec: RunnableServer): readonly string[];
   /**
    * Reads an entry as if the manifest had it.
    * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
@@ -183,6 +192,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return c.json(toolsDocument(catalog));
   });
 
+  api.get("/catalog", (c) => c.json(catalogDocument(hub.catalog)));
+
   api.get("/calls", (c) => {
     const calls = hub.snapshot().calls.map((call) => ({
       ...call,
@@ -271,9 +282,12 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const processStats = isRunning ? await hub.inspect(name).catch(() => undefined) : undefined;
     const spec = hub.specs.find((one) => one.name === name);
     const { routes } = hub.catalog.tools;
+    const status = statusOf(name);
+    const cause = causeOf(status);
     const document = serverDocument(
-      statusOf(name),
+      status,
       {
+        remedies: spec && cause ? controlled.remedies(cause, spec) : [],
         endpoint: spec && controlled.redact(controlled.describe(spec)),
         maxAttempts: spec?.reconnect.maxAttempts,
         shown: routes.filter(({ server }) => server === name).length,

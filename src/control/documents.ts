@@ -2,10 +2,12 @@ import { textOf } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
 import type { Catalog } from "../catalog/catalog.ts";
+import type { Kind } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { ConnectionStatus, ServerStatus } from "../upstream/status.ts";
 import type {
+  CatalogDocument,
   ConnectionDocument,
   HubDocument,
   ServerDocument,
@@ -67,12 +69,14 @@ export interface ServerFacts {
   /** Number of its tools that clients see. */
   readonly shown: number;
   readonly processStats: ProcessStats | undefined;
+  /** What can be done about its error: full sentences. */
+  readonly remedies: readonly string[];
 }
 
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { endpoint, maxAttempts, shown, processStats }: ServerFacts,
+  { endpoint, maxAttempts, shown, processStats, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestOf(status.connections);
@@ -105,6 +109,7 @@ export function serverDocument(
     inFlight: sum(({ inFlight }) => inFlight),
     pid: processStats?.pid,
     memory: processStats?.memory,
+    remedies: remedies.length > 0 ? remedies : undefined,
     connections: status.connections.map(connectionDocument),
   });
 }
@@ -139,8 +144,20 @@ function describeState(status: ConnectionStatus, now: number): string {
   }
 }
 
-export function failureOf(error: HubError): { readonly code: string; readonly message: string } {
-  return { code: error.code, message: error.message };
+function failureOf({ code, message, step, stderr }: HubError): ConnectionDocument["lastError"] {
+  return {
+    code,
+    message,
+    ...(step !== undefined && { step }),
+    ...(stderr.length > 0 && { stderr }),
+  };
+}
+
+/** Why a server is not connected; undefined if it is, or nothing has failed. */
+export function causeOf({ connections }: ServerStatus): HubError | undefined {
+  const best = bestOf(connections);
+  if (best === undefined || best.state === "connected" || best.state === "idle") return undefined;
+  return best.cause ?? best.lastError;
 }
 
 /** The overall state of the servers that should run. */
@@ -199,6 +216,29 @@ export function toolsDocument(catalog: Catalog): ToolsDocument {
     list === "tools" ? [{ server, tool, kind, text }] : [],
   );
   return { tools, notes };
+}
+
+export function catalogDocument(catalog: Catalog): CatalogDocument {
+  const entriesOf = (kind: Kind): CatalogDocument["tools"] =>
+    catalog[kind].entries.map(({ name, server, route }) => ({
+      name,
+      server,
+      own: route.remoteName,
+    }));
+  return {
+    tools: entriesOf("tools"),
+    prompts: entriesOf("prompts"),
+    resources: entriesOf("resources"),
+    resourceTemplates: entriesOf("resourceTemplates"),
+    skills: entriesOf("skills"),
+    notes: catalog.notes.map(({ list, server, remoteName: own, kind, text }) => ({
+      list,
+      server,
+      own,
+      kind,
+      text,
+    })),
+  };
 }
 
 type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };

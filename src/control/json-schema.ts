@@ -12,6 +12,7 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
   Alert: schemas.alertSchema,
   Log: schemas.logSchema,
   Tools: schemas.toolsSchema,
+  Catalog: schemas.catalogSchema,
   Event: schemas.eventSchema,
   Error: schemas.errorSchema,
   AddServer: schemas.addServerSchema,

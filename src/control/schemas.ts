@@ -13,6 +13,13 @@ const count = v.number();
 
 export const failureSchema = v.object({ code: v.string(), message: v.string() });
 
+/** Why a server failed: the step of connecting, and the last lines of its stderr. */
+const serverFailureSchema = v.object({
+  ...failureSchema.entries,
+  step: v.optional(v.string()),
+  stderr: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+});
+
 const progressSchema = v.object({ step: v.string(), url: v.optional(v.string()) });
 
 const connectionStates = [
@@ -48,7 +55,7 @@ export const connectionSchema = v.object({
   calls: count,
   inFlight: count,
   lastTool: v.optional(v.string()),
-  lastError: v.optional(failureSchema),
+  lastError: v.optional(serverFailureSchema),
 });
 
 /**
@@ -70,6 +77,8 @@ export const serverSchema = v.object({
   /** The id of its process, and the memory of all its processes. */
   pid: v.optional(count),
   memory: v.optional(count),
+  /** What can be done about the error of a server that is not connected: full sentences. */
+  remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
 });
 
@@ -143,6 +152,26 @@ export const toolsSchema = v.object({
   ),
 });
 
+const entriesSchema = v.array(v.object({ name: v.string(), server: v.string(), own: v.string() }));
+
+/** All that clients see: the exposed names or URIs, with each server and its own name (`own`); and the notes about it. */
+export const catalogSchema = v.object({
+  tools: entriesSchema,
+  prompts: entriesSchema,
+  resources: entriesSchema,
+  resourceTemplates: entriesSchema,
+  skills: entriesSchema,
+  notes: v.array(
+    v.object({
+      list: v.string(),
+      server: v.string(),
+      own: v.string(),
+      kind: v.string(),
+      text: v.string(),
+    }),
+  ),
+});
+
 /** The overall state of the enabled servers. */
 export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
 
@@ -212,6 +241,7 @@ export type AlertDocument = v.InferOutput<typeof alertSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
 export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
+export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;

@@ -56,7 +56,8 @@ describe("a command line", () => {
   it("has defaults for all that it does not say", () => {
     const { config, logLevel, logFormat, options, args } = invoke("list");
     const all = [config, logLevel, logFormat, options, args];
-    assert.deepEqual(all, [[], "warn", "text", { json: false, all: false, fresh: false }, []]);
+    const none = { json: false, all: false, fresh: false, hub: undefined };
+    assert.deepEqual(all, [[], "warn", "text", none, []]);
   });
 
   it("leaves the words of a call as they are, numbers too", () => {

@@ -194,6 +194,9 @@ for (const transport of API_TRANSPORTS) {
         return found.length > 0 ? found : undefined;
       });
       assert.doesNotMatch(JSON.stringify(alert), /hunter2/);
+      const { document: server } = await setup.ask("GET", "/servers/a");
+      const { code } = server["lastError"] as { readonly code: string };
+      assert.deepEqual(server["remedies"], [`Mend ${code}.`]);
       const path = `/alerts/${String(alert?.["id"])}/dismiss`;
       assert.equal((await setup.ask("POST", path)).status, 204);
       assert.deepEqual(
@@ -284,6 +287,7 @@ for (const transport of API_TRANSPORTS) {
       fits("Client", ((await get("/clients"))["clients"] as unknown[])[0]);
       fits("Log", await get("/log"));
       fits("Tools", await get("/tools"));
+      fits("Catalog", await get("/catalog"));
       fits("Error", await get("/servers/none"));
     });
 

@@ -86,6 +86,7 @@ export async function withApi(
     redact,
     identity: () => IDENTITY,
     describe: (spec) => `start ${spec.name} hunter2`,
+    remedies: ({ code }) => [`Mend ${code}.`],
     readServer: (name, entry) =>
       "command" in entry
         ? Promise.resolve(stdioSpecOf(name, { args: [JSON.stringify(entry)] }))

@@ -134,6 +134,21 @@ describe("a running hub", () => {
       }),
   );
 
+  it("is what list shows, as its clients see it", TEST_OPTIONS, () =>
+    withRunningHub({ servers: { a: scripted(), b: scripted() } }, async (hub) => {
+      const { message } = await hub.client.request("tools/list");
+      const all = (await json(hub, "list")) as { tools: Json[] };
+      assert.deepEqual(all.tools, message.result?.tools);
+      const ofA = (await json(hub, "list", "a")) as { tools: Json[] };
+      assert.ok(ofA.tools.length > 0 && ofA.tools.length < all.tools.length);
+      assert.ok(ofA.tools.every(({ name }) => String(name).startsWith("a__")));
+      const shown = await run(hub, "list");
+      assert.match(shown.stdout, new RegExp(`toolmux ${hub.client.pid}`));
+      assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 1);
+      assert.equal((await run(hub, "list", "tools", "c")).code, 2);
+    }),
+  );
+
   it("makes the calls of the command line, and starts no server for them", TEST_OPTIONS, () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       const starts = (): number => hub.log("a").filter(({ event }) => event === "start").length;

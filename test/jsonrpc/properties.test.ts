@@ -16,9 +16,9 @@ import { Choices, messageBytes, shrink } from "../generate.ts";
 
 /** Set TOOLMUX_TEST_SEED to repeat a run, and TOOLMUX_TEST_RUNS for a longer one. */
 const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
-const RUNS = Number(process.env["TOOLMUX_TEST_RUNS"] ?? 200_000);
+const RUNS = Number(process.env["TOOLMUX_TEST_RUNS"] ?? 80_000);
 
-/** ms; for long runs and busy machines, as 200,000 messages take 5 s. */
+/** ms; for long runs and busy machines, as 80,000 messages take 4 s. */
 const TIME_LIMIT = 60_000 + RUNS;
 
 const CLIENT_IDS = ['"c-é\\"\\u0041"', "12345678901234567890", "-1"].map(utf8);

@@ -1,4 +1,5 @@
 import { count, formatDuration, formatSize } from "../../base/format.ts";
+import type { ConnectPhase } from "../../base/errors.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { ServerDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
@@ -14,7 +15,7 @@ import {
   type HubOptions,
   hubsOfManifest,
 } from "../running-hub.ts";
-import { EXIT_CODES, type StatusVerdict } from "../server-state.ts";
+import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../server-state.ts";
 
 const STATE_COLORS = {
   connected: "green",
@@ -108,24 +109,32 @@ function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly C
 
 /** Says why a server is not connected, and what to do. */
 function printReason({ server }: FoundServer, { terminal }: CommandContext): void {
-  const { name, state, statusText, lastError, progress } = server;
+  const { name, state, statusText, lastError, progress, remedies = [] } = server;
   if (state === "connected" || state === "idle" || state === "disconnected") return;
   const { colors, width } = terminal.stdout;
-  const code = lastError === undefined ? "" : ` (${lastError.code})`;
+  const { code, step, stderr = [] } = lastError ?? {};
+  const where = step === undefined ? "" : ` to ${STEP_TEXTS[step as ConnectPhase] ?? step}`;
+  const what = `${name}: ${state}${where}${code === undefined ? "" : ` (${code})`}`;
   terminal.print();
-  terminal.print(colors.bold(sanitizeLine(`${name}: ${state}${code}`)));
+  terminal.print(colors.bold(sanitizeLine(what)));
   const advice =
     progress?.url !== undefined
       ? [`- Log in at ${progress.url}`]
       : state === "failed" || state === "reconnecting"
         ? [
+            ...remedies.map((text) => `- ${text}`),
             `- When its cause is mended: toolmux reconnect ${name}`,
             `- Its last words: toolmux logs ${name}`,
           ]
         : [];
-  for (const line of [...statusText.split("\n"), ...advice]) {
-    terminal.print(wrapText(sanitizeLine(line), width, line.startsWith("-") ? "    " : "  ", "  "));
-  }
+  const print = (line: string): void => {
+    const indent = line.startsWith("-") ? "    " : "  ";
+    terminal.print(wrapText(sanitizeLine(line), width, indent, "  "));
+  };
+  for (const line of statusText.split("\n")) print(line);
+  for (const line of stderr)
+    terminal.print(colors.dim(wrapText(sanitizeLine(line), width, "  | ")));
+  for (const line of advice) print(line);
 }
 
 const VERDICT_COLORS = {

@@ -2,6 +2,8 @@ import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/catalog.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
+import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
 import type { Hub } from "../../hub/hub.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
@@ -12,8 +14,9 @@ import { openStartProgress, startedServersOf } from "./status.ts";
 import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../open-hub.ts";
 import { suggestName, usageError } from "../args.ts";
-import { formatFailureLine } from "../../terminal/log.ts";
+import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";
+import { ask, describeHub, type HubOptions, hubToUse, withHubClient } from "../running-hub.ts";
 import { serverStatesOf, type ServerState } from "../server-state.ts";
 
 type List = (typeof LISTS)[number];
@@ -27,10 +30,9 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
   skills: { kinds: ["skills"], noun: "skill" },
 };
 
-interface ListOptions {
+interface ListOptions extends HubOptions {
   readonly all: boolean;
   readonly fresh: boolean;
-  readonly json: boolean;
 }
 
 /** What to list, and of which servers; an empty `servers` means all. */
@@ -48,6 +50,11 @@ export async function list(
   context: CommandContext,
 ): Promise<number> {
   const { args, options } = invocation;
+  const running = await hubToUse(invocation, context);
+  if (running !== undefined) {
+    const code = await listInHub(running, invocation, context);
+    if (code !== undefined) return code;
+  }
   const line = options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
@@ -56,7 +63,10 @@ export async function list(
     authorizes: false,
     snapshots: openSnapshots(context, log, options.fresh ? "nothing" : "newest"),
     choose(all) {
-      request = readRequest(args, all);
+      request = readListRequest(
+        args,
+        all.servers.map(({ name }) => name),
+      );
       const chosen = { ...all, servers: pickServers(all, request.servers) };
       return options.fresh ? chosen : withoutEarlyStarts(chosen);
     },
@@ -71,7 +81,7 @@ export async function list(
     const statuses = serverStatesOf(manifest, hub);
     const code = exitCode(statuses);
     if (what === "servers") printServers(manifest, statuses, options, context);
-    else await printEntries(what, { client, hub, statuses }, options, context);
+    else printEntries(what, await readEntries(what, { client, hub, statuses }), options, context);
     if (what !== "servers") printFailures(statuses, context);
     if (code === 0 && !options.json) {
       context.terminal.print(
@@ -87,15 +97,87 @@ export async function list(
 }
 
 /** @throws {HubError} usage */
-function readRequest(words: readonly string[], { servers }: Manifest): Request {
+function readListRequest(words: readonly string[], names: readonly string[]): Request {
   const [first = "tools", ...rest] = words;
   const what = LISTS.find((one) => one === first);
   if (what !== undefined) return { what, servers: rest };
-  const names = servers.map(({ name }) => name);
   if (names.includes(first)) return { what: "tools", servers: words };
   const known = `${LISTS.slice(0, -1).join(", ")} and ${LISTS.at(-1)}`;
   const near = suggestName(first, [...LISTS, ...names]);
   throw usageError(`"${first}" is neither a server nor a list. The lists are ${known}.${near}`);
+}
+
+/**
+ * Prints what a running hub offers.
+ * @returns the exit code; undefined for what a hub does not tell: its servers and skills
+ */
+async function listInHub(
+  hub: RunningHub,
+  { args, options }: Invocation<ListOptions>,
+  context: CommandContext,
+): Promise<number | undefined> {
+  const { servers } = await ask<{ servers: ServerDocument[] }>(hub, { path: "/servers" }, context);
+  const names = servers.map(({ name }) => name);
+  const { what, servers: wanted } = readListRequest(args, names);
+  if (what === "servers" || what === "skills") return undefined;
+  checkNames({ what, servers: wanted }, names);
+  const catalog = await ask<CatalogDocument>(hub, { path: "/catalog" }, context);
+  const isShown = (server: string): boolean => wanted.length === 0 || wanted.includes(server);
+  const { kinds, noun } = LIST_KINDS[what];
+  const serverByName = new Map(
+    kinds.flatMap((kind) => catalog[kind].map(({ name, server }) => [name, server] as const)),
+  );
+  const lists = await withHubClient(hub, context, (client) =>
+    Promise.all(kinds.map((kind: Kind) => client.list(kind))),
+  );
+  const shown = lists.map((items) =>
+    items.filter(({ key }) => isShown(serverByName.get(key) ?? "")),
+  );
+  const notes = notesInHub(what, catalog).filter(({ server }) => isShown(server));
+  const entries = {
+    lists: shown,
+    serverOf: (name: string) => serverByName.get(name) ?? "",
+    notes,
+    ages: undefined,
+  };
+  printEntries(what, entries, options, context);
+  if (options.json) return 0;
+  const { terminal } = context;
+  const others = servers.filter(
+    ({ name, goal, state }) =>
+      isShown(name) && goal !== "down" && state !== "connected" && state !== "idle",
+  );
+  for (const { name, statusText } of others) terminal.note(sanitizeLine(`${name}: ${statusText}`));
+  if (others.length > 0) terminal.note("What to do: toolmux status");
+  const number = shown.flat().length;
+  const usable = servers.filter(({ name }) => isShown(name)).length - others.length;
+  terminal.print(`${count(number, noun)} of ${count(usable, "server")}`);
+  terminal.print(
+    terminal.stdout.colors.dim(
+      sanitizeLine(`in ${describeHub(hub)}; to start the servers here: toolmux list --fresh`),
+    ),
+  );
+  return 0;
+}
+
+/** The notes of the hub about one list. */
+function notesInHub(what: EntryList, { notes }: CatalogDocument): readonly EntryNote[] {
+  const kinds: readonly string[] = LIST_KINDS[what].kinds;
+  return notes
+    .filter(({ list }) => kinds.includes(list))
+    .map(({ server, own, kind, text }) => ({
+      server,
+      remoteName: own,
+      kind: kind as EntryNote["kind"],
+      text,
+    }));
+}
+
+/** @throws {HubError} usage if the hub has no server of a name */
+function checkNames({ servers }: Request, known: readonly string[]): void {
+  const unknown = servers.find((name) => !known.includes(name));
+  if (unknown === undefined) return;
+  throw usageError(`There is no server "${unknown}".${suggestName(unknown, known)}`);
 }
 
 /** The named servers, or all. @throws {HubError} usage */
@@ -129,18 +211,43 @@ interface Listed {
   readonly statuses: readonly ServerState[];
 }
 
-async function printEntries(
-  what: EntryList,
-  { client, hub, statuses }: Listed,
-  { json, all }: ListOptions,
-  { terminal }: CommandContext,
-): Promise<void> {
-  const { kinds, noun } = LIST_KINDS[what];
+async function readEntries(what: EntryList, { client, hub, statuses }: Listed): Promise<Entries> {
+  const { kinds } = LIST_KINDS[what];
   // The in-process client speaks the legacy era, which has no list of skills: those are read from the hub's catalog.
   const lists = await Promise.all(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
-  const exposureNotes = all ? notesOf(what, hub) : [];
+  const findRoute = (name: string) =>
+    kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
+  return {
+    lists,
+    serverOf: (name) => findRoute(name)?.server ?? "",
+    notes: notesOf(what, hub),
+    ages: agesToJson(statuses),
+  };
+}
+
+/** The entries of the lists of one kind, and what is known of them. */
+interface Entries {
+  /** One list for each kind of `LIST_KINDS`. */
+  readonly lists: readonly (readonly ListedItem[])[];
+  /** The server of an exposed name. */
+  readonly serverOf: (name: string) => string;
+  readonly notes: readonly EntryNote[];
+  /** The times of saved listings; undefined if there is none. */
+  readonly ages: object | undefined;
+}
+
+type EntryNote = Pick<ExposureNote, "server" | "remoteName" | "kind" | "text">;
+
+function printEntries(
+  what: EntryList,
+  { lists, serverOf, notes, ages }: Entries,
+  { json, all }: Pick<ListOptions, "json" | "all">,
+  { terminal }: CommandContext,
+): void {
+  const { kinds, noun } = LIST_KINDS[what];
+  const exposureNotes = all ? notes : [];
   if (json) {
     // Prints the entries' bytes as clients get them, because parsing would change the spelling of numbers.
     const members = kinds.map((kind, i) => {
@@ -149,15 +256,17 @@ async function printEntries(
     });
     const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
     const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
-    const ages = agesToJson(statuses);
     const listedAt = ages === undefined ? "" : `,\n"listedAt":${formatJson(ages)}`;
     terminal.print(`{${members.join(",\n")}${more}${listedAt}}`);
     return;
   }
-  const rows = lists.flat().map(({ key: name, bytes }) => {
-    const route = kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
-    return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as DescribedEntry)];
-  });
+  const rows = lists
+    .flat()
+    .map(({ key: name, bytes }) => [
+      name,
+      serverOf(name),
+      firstLine(JSON.parse(textOf(bytes)) as DescribedEntry),
+    ]);
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
   terminal.printTable(head, rows);
   const noteRows = exposureNotes.map(({ remoteName, server, kind, text }) => {
@@ -191,7 +300,7 @@ function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
  * `{server, tool, kind, text}`, with `prompt` or `resource` in place of `tool`; the entry's name is the
  * server's own.
  */
-function noteToJson(noun: string, { server, remoteName, kind, text }: ExposureNote): object {
+function noteToJson(noun: string, { server, remoteName, kind, text }: EntryNote): object {
   return { server, [noun]: remoteName, kind, text };
 }
 

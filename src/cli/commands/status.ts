@@ -1,6 +1,6 @@
 import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { type Clock, systemClock, abortable } from "../../base/clock.ts";
-import { type ConnectPhase, HubError } from "../../base/errors.ts";
+import { HubError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
@@ -27,6 +27,7 @@ import { describeServer, withInstalledRunner } from "../server-description.ts";
 import type { HubOptions } from "../running-hub.ts";
 import {
   EXIT_CODES,
+  STEP_TEXTS,
   serverStateOf,
   type ServerState,
   type StatusVerdict,
@@ -71,16 +72,6 @@ interface FailedServer extends ServerSubject {
 interface DisabledServer extends ServerSubject {
   readonly state: "disabled";
 }
-
-/** What a server failed to do, by the step of connecting to it. */
-const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
-  resolve: "fill in its settings",
-  spawn: "start",
-  dial: "connect",
-  authorize: "authorize",
-  handshake: "initialize",
-  list: "list its tools",
-};
 
 const COLORS = {
   healthy: "green",
