@@ -164,7 +164,7 @@ async function listInHub(
 function notesInHub(what: EntryList, { notes }: CatalogDocument): readonly EntryNote[] {
   const kinds: readonly string[] = LIST_KINDS[what].kinds;
   return notes
-    .filter(({ list }) => kinds.includes(list))
+    .filter((note) => kinds.includes(note.list))
     .map(({ server, own, kind, text }) => ({
       server,
       remoteName: own,
