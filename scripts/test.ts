@@ -79,7 +79,6 @@ const ON_EVERY_RUNTIME = [
   "plugins/core-reload.test.ts",
   "process/",
   "secrets/",
-  "snapshot/",
   "transport/contract.test.ts",
   "transport/http-client/",
   "transport/http/contract.test.ts",
@@ -93,7 +92,7 @@ const ON_EVERY_RUNTIME = [
 const PARALLEL = 3;
 
 /** The steps, in lanes that run beside each other. Tests of test/e2e drive the executable, and run under bun. */
-function planSteps(files: readonly string[]): readonly Lane[] {
+function planSteps(files: readonly string[]): Plan {
   const below = (file: string): string => file.slice(TESTS.length + 1);
   const isEndToEnd = (file: string): boolean => below(file).startsWith("e2e/");
   const alone = files.filter((file) => ALONE.includes(below(file)));
@@ -102,24 +101,38 @@ function planSteps(files: readonly string[]): readonly Lane[] {
   const onEvery = portable.filter(
     (file) => !isWhole || ON_EVERY_RUNTIME.some((start) => below(file).startsWith(start)),
   );
-  return [
-    [
-      ...testOnBun("test-alone", alone),
-      ...testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
+  return {
+    lanes: [
+      [
+        ...testOnBun("test-alone", alone),
+        ...testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
+      ],
+      [...(isWhole ? CHECKS : []), ...testOnBun("test-bun", portable)],
     ],
-    [...(isWhole ? CHECKS : []), ...testOnBun("test-bun", portable)],
-    [...testOnDeno(onEvery), ...testOnNode(onEvery)],
-  ];
+    rest: [...testOnDeno(onEvery), ...testOnNode(onEvery)],
+  };
 }
 
 /** Steps that run one after the other. */
 type Lane = readonly (Step | TestStep)[];
 
-async function runLane(lane: Lane): Promise<readonly Verdict[]> {
+/** `rest`: steps that a lane takes when its own are done. */
+interface Plan {
+  readonly lanes: readonly Lane[];
+  readonly rest: Lane;
+}
+
+async function runAll({ lanes, rest }: Plan): Promise<readonly Verdict[]> {
+  const left = [...rest];
   const verdicts: Verdict[] = [];
-  for (const step of lane) {
-    verdicts.push(await show(step, "report" in step ? test(step) : check(step)));
-  }
+  const runLane = async (lane: Lane): Promise<void> => {
+    const own = [...lane];
+    const next = (): Step | TestStep | undefined => own.shift() ?? left.shift();
+    for (let step = next(); step !== undefined; step = next()) {
+      verdicts.push(await show(step, "report" in step ? test(step) : check(step)));
+    }
+  };
+  await Promise.all(lanes.map(runLane));
   return verdicts;
 }
 
@@ -225,7 +238,7 @@ async function main(): Promise<Totals> {
     return { passed: 0, failed: 1, skipped: 0 };
   }
   if (findNode() === undefined) console.log(NO_NODE);
-  const verdicts = (await Promise.all(planSteps(files).map(runLane))).flat();
+  const verdicts = await runAll(planSteps(files));
   for (const lack of new Set(verdicts.flatMap(({ lacks }) => lacks))) console.log(lack);
   const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
   return {
