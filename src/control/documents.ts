@@ -5,35 +5,19 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ProcessStats } from "../process/child-process.ts";
-import type { ConnectionStatus, ServerStatus } from "../upstream/status.ts";
+import {
+  bestConnectionOf,
+  type ConnectionStatus,
+  type ServerStatus,
+  verdictOf,
+} from "../upstream/status.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,
   HubDocument,
   ServerDocument,
   ToolsDocument,
-  VERDICTS,
 } from "./schemas.ts";
-
-type Verdict = (typeof VERDICTS)[number];
-
-/** The order in which connections stand for their server: the best state first. */
-const STATE_ORDER: readonly ConnectionStatus["state"][] = [
-  "connected",
-  "authenticating",
-  "connecting",
-  "stopping",
-  "reconnecting",
-  "failed",
-  "idle",
-  "disconnected",
-];
-
-/** The connection that stands for its server: the one in the best state. Undefined if there is none. */
-function bestOf(connections: readonly ConnectionStatus[]): ConnectionStatus | undefined {
-  const rank = ({ state }: ConnectionStatus): number => STATE_ORDER.indexOf(state);
-  return connections.toSorted((a, b) => rank(a) - rank(b))[0];
-}
 
 export function connectionDocument(status: ConnectionStatus): ConnectionDocument {
   const { id, client, state, since, attempt, retryAt, progress, way, peer } = status;
@@ -79,7 +63,7 @@ export function serverDocument(
   { endpoint, maxAttempts, shown, processStats, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
-  const best = bestOf(status.connections);
+  const best = bestConnectionOf(status.connections);
   const isDown = status.goal === "down";
   const none = {
     state: isDown ? "disconnected" : "idle",
@@ -155,24 +139,9 @@ function failureOf({ code, message, step, stderr }: HubError): ConnectionDocumen
 
 /** Why a server is not connected; undefined if it is, or nothing has failed. */
 export function causeOf({ connections }: ServerStatus): HubError | undefined {
-  const best = bestOf(connections);
+  const best = bestConnectionOf(connections);
   if (best === undefined || best.state === "connected" || best.state === "idle") return undefined;
   return best.cause ?? best.lastError;
-}
-
-/** The overall state of the servers that should run. */
-export function verdictOf(servers: readonly ServerStatus[]): Verdict {
-  const wanted = servers.filter(({ goal }) => goal !== "down");
-  const isUsable = ({ connections }: ServerStatus): boolean => {
-    const state = bestOf(connections)?.state;
-    return state === undefined || state === "connected" || state === "idle";
-  };
-  const usable = wanted.filter(isUsable).length;
-  if (wanted.length === 0) return "none";
-  if (usable === wanted.length) return "healthy";
-  const hasFailed = ({ connections }: ServerStatus): boolean =>
-    bestOf(connections)?.state === "failed";
-  return wanted.every(hasFailed) ? "failed" : "partial";
 }
 
 /** What the hub does not know of itself. */
@@ -183,7 +152,7 @@ export type HubIdentity = Pick<
 
 export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   const { servers, tools, clients, calls, alerts } = hub.snapshot();
-  const states = servers.map(({ connections }) => bestOf(connections)?.state);
+  const states = servers.map(({ connections }) => bestConnectionOf(connections)?.state);
   return {
     ...identity,
     verdict: verdictOf(servers),

@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { VERDICTS } from "../upstream/status.ts";
 
 /** The path below which all endpoints of the control API are. */
 export const API_PATH = "/v1";
@@ -171,9 +172,6 @@ export const catalogSchema = v.object({
     }),
   ),
 });
-
-/** The overall state of the enabled servers. */
-export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
 
 /** The hub itself. `endpoints`: `stdio`, and the URL of the HTTP server. */
 export const hubSchema = v.object({

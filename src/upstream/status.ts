@@ -154,3 +154,46 @@ export function unavailableReasonOf(
     ? new HubError("unauthorized", `Server "${server}" waits for its authorization.`, { server })
     : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
 }
+
+/** The overall state of a hub's servers. */
+export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
+
+export type Verdict = (typeof VERDICTS)[number];
+
+/** The order in which connections stand for their server: the best state first. */
+const STATE_ORDER: readonly StateName[] = [
+  "connected",
+  "authenticating",
+  "connecting",
+  "stopping",
+  "reconnecting",
+  "failed",
+  "idle",
+  "disconnected",
+];
+
+/** The connection that stands for its server: the one in the best state. Undefined if there is none. */
+export function bestConnectionOf(
+  connections: readonly ConnectionStatus[],
+): ConnectionStatus | undefined {
+  const rank = ({ state }: ConnectionStatus): number => STATE_ORDER.indexOf(state);
+  return connections.toSorted((a, b) => rank(a) - rank(b))[0];
+}
+
+/**
+ * The overall state of the servers that should run: all usable, some, none, or there are none. A server is usable if it
+ * is connected, or starts when it is called.
+ */
+export function verdictOf(servers: readonly ServerStatus[]): Verdict {
+  const wanted = servers.filter(({ goal }) => goal !== "down");
+  const isUsable = ({ connections }: ServerStatus): boolean => {
+    const state = bestConnectionOf(connections)?.state;
+    return state === undefined || state === "connected" || state === "idle";
+  };
+  const usable = wanted.filter(isUsable).length;
+  if (wanted.length === 0) return "none";
+  if (usable === wanted.length) return "healthy";
+  const hasFailed = ({ connections }: ServerStatus): boolean =>
+    bestConnectionOf(connections)?.state === "failed";
+  return wanted.every(hasFailed) ? "failed" : "partial";
+}

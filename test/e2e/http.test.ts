@@ -143,6 +143,7 @@ describe("serve --http", () => {
         ready = await readiness();
       assert.deepEqual(ready, {
         ready: true,
+        verdict: "healthy",
         servers: { connected: ["a"], waiting: [], failed: [], resting: [] },
       });
       await stop(hub);

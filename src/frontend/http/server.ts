@@ -16,7 +16,7 @@ import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/profile.ts";
-import type { ServerStatus } from "../../upstream/status.ts";
+import { type ServerStatus, verdictOf } from "../../upstream/status.ts";
 import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
@@ -388,7 +388,8 @@ export class HttpServer {
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
     const isAuthorized = c.env.unauthorized === undefined;
-    const servers = isAuthorized ? { servers: summaryOf(this.#hub.status()) } : {};
+    const status = this.#hub.status();
+    const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 
