@@ -1,111 +1,288 @@
 /**
- * The comparison with programs of others: installs them into dist/peers, runs them side by side with a direct
- * connection, a byte pump, toolmux and a relay made of the MCP SDK, over stdio and over HTTP, and prints a table
- * for each. With --write it puts the tables and a chart into docs/benchmarks.md.
+ * Compares toolmux with other programs: installs them into dist/peers, and runs them in turns with a direct connection,
+ * a byte pump, toolmux and a relay made of the MCP SDK, over stdio and over HTTP.
  */
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { VERSION } from "../src/base/version.ts";
+import { type Endpoint, type Figures, killTagged, measure, SCENARIOS } from "./against/measure.ts";
+import { type Installation, install, type Program, PROGRAMS } from "./against/programs.ts";
+import {
+  drawChart,
+  formatResults,
+  publish,
+  type Result,
+  type ScenarioName,
+} from "./against/report.ts";
 import { buildPrograms } from "./build.ts";
-import { drawChart } from "./against/chart.ts";
-import { Stage } from "./contestants.ts";
-import { endAll, gather, type Track, TRACKS } from "./against/entrants.ts";
-import { describeMachine } from "./machine.ts";
-import { type Installations, installPeers } from "./against/install.ts";
-import { type Course, race, type Standing } from "./against/race.ts";
+import { type EchoOptions, type Scene, Stage } from "./contestants.ts";
+import { describeMachine, versionOf } from "./machine.ts";
+import type { Command } from "./peer.ts";
 import { formatMachine } from "./report.ts";
-import { formatStandings, publish } from "./against/standings.ts";
+import { median } from "./stats.ts";
 
-const USAGE = `usage: bun bench/peers.ts [--quick] [--only TRACK] [--rounds N] [--write]
+const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
 
-  --quick       one short round
-  --only TRACK  stdio or HTTP alone
-  --rounds N    how often each is run (3, quick 1); the figures are medians
-  --write       puts the tables into docs/benchmarks.md, and the chart beside it`;
+  --quick      one short round
+  --only NAME  only programs with NAME in their name, and toolmux
+  --write      puts the tables into docs/benchmarks.md, and the chart beside it`;
 const LATEST = fileURLToPath(new URL("results/peers.json", import.meta.url));
+const TRANSPORTS = ["stdio", "HTTP"] as const;
+const ECHO: EchoOptions = { shape: "head", tools: 1, delay: 0 };
+/** In the environment of all processes of this run, with a number for each start of a program. */
+const TAG_VARIABLE = "BENCH_RUN";
+const TAG = `${process.pid}.`;
 
-interface Wishes {
-  readonly course: Course;
-  readonly tracks: readonly Track[];
+/** How long a comparison is; times in ms, of each scenario. */
+export interface Duration {
+  readonly rounds: number;
+  readonly warmUp: number;
+  readonly duration: number;
+}
+
+/** A program that takes part over one transport. */
+export interface Candidate {
+  readonly name: string;
+  /** Prepares a fresh start. @throws {Error} with the reason if the program is not there */
+  prepare(): Promise<Prepared>;
+}
+
+/** A program that is ready to be started. */
+export interface Prepared {
+  readonly command: Command;
+  readonly endpoint: Endpoint;
+  readonly tool: string;
+  readonly tag: string;
+  /** The file of the server behind it. */
+  readonly server: string;
+}
+
+type RoundFigures = Partial<Record<ScenarioName, Figures>>;
+
+/**
+ * Measures all candidates round by round; each round begins with another one. A candidate is not asked again for a
+ * scenario that it has failed, and not at all if it has failed the first one.
+ */
+export async function compare(
+  candidates: readonly Candidate[],
+  { rounds, ...times }: Duration,
+  report: (text: string) => void,
+): Promise<readonly Result[]> {
+  const all = candidates.map((candidate) => ({
+    candidate,
+    scenarios: [...SCENARIOS],
+    rounds: [] as RoundFigures[],
+    fault: undefined as string | undefined,
+  }));
+  for (let round = 0; round < rounds; round++) {
+    for (const at of all.keys()) {
+      const one = all[(at + round) % all.length];
+      if (one === undefined) continue;
+      const { candidate } = one;
+      const figures: RoundFigures = {};
+      one.rounds.push(figures);
+      for (let left = one.scenarios; left.length > 0;) {
+        const done: Figures[] = [];
+        try {
+          const job = { ...(await candidate.prepare()), ...times, scenarios: left };
+          await measure(job, (more) => done.push(more));
+        } catch (error) {
+          const failed = left[done.length];
+          const why = withoutFolders(error instanceof Error ? error.message : String(error));
+          const what = failed === undefined ? "at its end" : `${failed.flight} in flight`;
+          if (one.fault === undefined) report(`${candidate.name}: ${why}`);
+          one.fault ??= failed === SCENARIOS[0] ? why : `${what}: ${why}`;
+          one.scenarios =
+            failed === SCENARIOS[0] ? [] : one.scenarios.filter((other) => other !== failed);
+          if (failed === SCENARIOS[0]) done.length = left.length;
+        }
+        for (const [index, { name }] of left.entries())
+          if (done[index]) figures[name] = done[index];
+        left = left.slice(done.length + 1);
+      }
+    }
+  }
+  const own = all.find(({ candidate }) => candidate.name.startsWith("toolmux"))?.rounds ?? [];
+  return all.map(({ candidate: { name }, rounds: measured, fault }) => {
+    const ratios = measured.flatMap((figures, round) => {
+      const [mine, theirs] = [own[round]?.many, figures.many];
+      return mine && theirs ? mine.rate / theirs.rate : [];
+    });
+    return { name, figures: medians(measured), toolmuxRate: median(ratios), fault };
+  });
+}
+
+/** The median of each figure over the rounds. */
+function medians(rounds: readonly RoundFigures[]): RoundFigures {
+  const entries = SCENARIOS.flatMap(({ name }) => {
+    const all = rounds.flatMap((figures) => figures[name] ?? []);
+    if (all.length === 0) return [];
+    const of = (key: keyof Figures): number | null => {
+      const values = all.flatMap((figures) => figures[key] ?? []);
+      return values.length > 0 ? median(values) : null;
+    };
+    const keys = ["calls", "p50", "p99", "rate", "cpu", "rss"] as const;
+    return [[name, Object.fromEntries(keys.map((key) => [key, of(key)]))] as const];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** A message without the folders of this machine, for a page that others read. */
+function withoutFolders(text: string): string {
+  const folders = /(?<![\w:/])\/(?:[\w.@+-]+\/)+/g;
+  return text.replaceAll(/\s+/g, " ").replaceAll(folders, "").trim().slice(0, 300);
+}
+
+/** All that take part over one transport: our own first, then the programs of others. */
+function candidatesOf(
+  transport: (typeof TRANSPORTS)[number],
+  stage: Stage,
+  programs: readonly Program[],
+  installations: ReadonlyMap<string, Installation>,
+): readonly Candidate[] {
+  let starts = 0;
+  const mark = (peer: Command, endpoint: Endpoint, tool: string): Prepared => {
+    const tag = `${TAG}${transport}${++starts}.`;
+    const command = { ...peer, env: { ...peer.env, [TAG_VARIABLE]: tag } };
+    return { command, endpoint, tool, tag: `${TAG_VARIABLE}=${tag}`, server: stage.programs.echo };
+  };
+  const own = (name: string, make: () => Scene | undefined): Candidate => ({
+    name,
+    prepare: async () => {
+      const scene = make();
+      if (scene === undefined) throw new Error("it has not been built");
+      const isStdio = transport === "stdio";
+      const endpoint: Endpoint = isStdio ? { kind: "stdio" } : { kind: "http", url: undefined };
+      return mark(scene.peer, endpoint, scene.tool);
+    },
+  });
+  const sdk = `SDK relay ${versionOf("@modelcontextprotocol/server")}`;
+  const ours =
+    transport === "stdio"
+      ? [
+          own("direct", () => stage.relay("direct", ECHO)),
+          own("byte pump", () => stage.relay("pump", ECHO)),
+          own(`toolmux ${VERSION}`, () => stage.relay("toolmux", ECHO)),
+          own(sdk, () => stage.relay("sdk", ECHO)),
+        ]
+      : [
+          own(`toolmux ${VERSION}`, () => stage.face("toolmux", ECHO)),
+          own(sdk, () => stage.face("sdk", ECHO)),
+        ];
+  const others = programs.flatMap((program): readonly Candidate[] => {
+    const start = transport === "stdio" ? program.stdio : program.http;
+    if (start === undefined) return [];
+    const prepare = async (): Promise<Prepared> => {
+      const installation = installations.get(program.source);
+      if (installation === undefined || "why" in installation) throw new Error(installation?.why);
+      const folder = stage.makeFolder(`${transport}${starts + 1}`);
+      const server = stage.server(ECHO);
+      const setup = { installed: installation.folder, folder, port: await findPort(), server };
+      const { file, args, endpoint, tool } = start(setup);
+      const home = {
+        HOME: folder,
+        XDG_STATE_HOME: folder,
+        NODE_ENV: "production",
+        DO_NOT_TRACK: "1",
+      };
+      const { env } = stage.program(file, args);
+      return mark({ file, args, env: { ...env, ...home } }, endpoint, tool);
+    };
+    return [{ name: `${program.name} ${program.version}`, prepare }];
+  });
+  return [...ours, ...others];
+}
+
+async function findPort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+interface Options {
+  readonly quick: boolean;
+  readonly only: string | undefined;
   readonly write: boolean;
 }
 
-/** @throws {TypeError} if the command line is not as USAGE has it. */
-function parseWishes(argv: readonly string[]): Wishes {
-  const { values } = parseArgs({
-    args: [...argv],
-    options: {
-      quick: { type: "boolean", default: false },
-      only: { type: "string" },
-      rounds: { type: "string" },
-      write: { type: "boolean", default: false },
-    },
-  });
-  const { quick, only, write } = values;
-  const rounds = Number(values.rounds ?? (quick ? 1 : 3));
-  if (!Number.isInteger(rounds) || rounds < 1) throw new TypeError("--rounds wants a number");
-  const tracks = TRACKS.filter((track) => only === undefined || only === track);
-  if (tracks.length === 0) throw new TypeError("--only wants stdio or HTTP");
-  // A table of one of them alone would take the other's away.
-  if (write && only !== undefined) throw new TypeError("--write wants both, without --only");
-  const course = quick
-    ? { rounds, warmUp: 200, duration: 200 }
-    : { rounds, warmUp: 400, duration: 600 };
-  return { course, tracks, write };
-}
-
-async function main({ course, tracks, write }: Wishes, folder: string): Promise<void> {
-  const report = (text: string) => console.error(text);
-  const installations = installPeers(report);
+async function run({ quick, only = "", write }: Options, folder: string): Promise<void> {
+  const report = (text: string): void => console.error(text);
+  const programs = PROGRAMS.filter(({ name }) => name.includes(only));
+  const sources = new Set([
+    ...programs.map(({ source }) => source),
+    ...(write ? ["npm" as const] : []),
+  ]);
+  const installations = new Map([...sources].map((name) => [name, install(name, report)] as const));
   const stage = new Stage(buildPrograms(folder), folder);
   if (stage.programs.stale) report("dist/toolmux is older than its sources: run `npm run build`");
   const machine = describeMachine();
   console.log(formatMachine(machine));
   if (machine.load > machine.cores) report("OTHERS USE THIS MACHINE: the figures are worth little");
-  const standings = new Map<Track, readonly Standing[]>();
-  for (const track of tracks) {
-    report(`running over ${track}`);
-    standings.set(track, await race(gather(stage, installations, track), course, report));
+  const duration: Duration = quick
+    ? { rounds: 1, warmUp: 200, duration: 200 }
+    : { rounds: 3, warmUp: 400, duration: 600 };
+  const results = new Map<string, readonly Result[]>();
+  for (const transport of TRANSPORTS) {
+    report(`running over ${transport}`);
+    const candidates = candidatesOf(transport, stage, programs, installations);
+    results.set(transport, await compare(candidates, duration, report));
   }
-  for (const [track, ofTrack] of standings) console.log(`\n${formatStandings(track, ofTrack)}`);
+  for (const [transport, all] of results) console.log(`\n${formatResults(transport, all)}`);
+  if (only !== "") return;
   mkdirSync(dirname(LATEST), { recursive: true });
-  const figures = { machine, course, standings: Object.fromEntries(standings) };
+  const figures = { machine, duration, results: Object.fromEntries(results) };
   writeFileSync(LATEST, `${JSON.stringify(figures, undefined, 2)}\n`);
-  if (write) publish(machine, standings, await drawChart(installationOf(installations), standings));
+  if (!write) return;
+  const npm = installations.get("npm");
+  if (npm === undefined || "why" in npm) throw new Error(`the chart cannot be drawn: ${npm?.why}`);
+  publish(machine, results, await drawChart(npm.folder, results));
 }
 
-/** @throws if the packages of npm are not there: one of them draws the chart. */
-function installationOf({ npm }: Installations): string {
-  if (npm.isThere) return npm.folder;
-  throw new Error(`the chart cannot be drawn: ${npm.why}`);
-}
-
-async function run(wishes: Wishes): Promise<void> {
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      quick: { type: "boolean", default: false },
+      only: { type: "string" },
+      write: { type: "boolean", default: false },
+    },
+  });
+  const { quick, only, write } = values;
+  // A table without some programs would remove their rows.
+  if (write && only !== undefined)
+    throw new TypeError("--write needs all programs, without --only");
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // What the jobs make for themselves goes with it, even if they are killed.
+  // What the programs write goes with it, even if they are killed.
   process.env["TMPDIR"] = folder;
-  const clean = () => {
-    endAll();
+  const clean = (): void => {
+    killTagged(`${TAG_VARIABLE}=${TAG}`);
     rmSync(folder, { recursive: true, force: true });
   };
-  const leave = () => {
+  const leave = (): void => {
     clean();
     process.exit(130);
   };
   process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
   try {
-    await main(wishes, folder);
+    await run({ quick, only, write }, folder);
   } finally {
     clean();
   }
 }
 
-try {
-  await run(parseWishes(process.argv.slice(2)));
-} catch (error) {
-  console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
-  process.exitCode = error instanceof TypeError ? 2 : 1;
+if (import.meta.main) {
+  try {
+    await main();
+  } catch (error) {
+    console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
+    process.exitCode = error instanceof TypeError ? 2 : 1;
+  }
 }

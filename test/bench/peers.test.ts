@@ -5,12 +5,10 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { LINE } from "../../bench/answer.ts";
-import type { Entrant } from "../../bench/against/entrants.ts";
-import type { Figures, Job } from "../../bench/against/job.ts";
-import { OTHERS } from "../../bench/against/others.ts";
-import { LAPS, race } from "../../bench/against/race.ts";
-import { runJob } from "../../bench/against/run.ts";
-import { CHART, formatStandings, PAGE, replaceMarked } from "../../bench/against/standings.ts";
+import { type Figures, type Job, measure, SCENARIOS } from "../../bench/against/measure.ts";
+import { PROGRAMS } from "../../bench/against/programs.ts";
+import { CHART, formatResults, PAGE, replaceMarked } from "../../bench/against/report.ts";
+import { type Candidate, compare } from "../../bench/peers.ts";
 import { carriersOf } from "../soak/processes.ts";
 
 const read = (file: string): string =>
@@ -33,33 +31,34 @@ const HONEST = `
   });`;
 let jobs = 0;
 
-/** Two short laps with a program of JavaScript. */
+/** Two short scenarios with a program of JavaScript. */
 function jobOf(script: string): Job {
   const tag = `test-${process.pid}-${++jobs}.`;
-  const env = { PATH: process.env["PATH"] ?? "", BENCH_RACE: tag };
+  const env = { PATH: process.env["PATH"] ?? "", BENCH_RUN: tag };
   return {
-    peer: { file: process.execPath, args: ["-e", script], env },
-    face: { kind: "stdio" },
+    command: { file: process.execPath, args: ["-e", script], env },
+    endpoint: { kind: "stdio" },
     tool: "echo",
-    laps: [1, 4].map((flight) => ({ name: `${flight}`, flight, lines: 1 })),
+    scenarios: [1, 4].map((flight) => ({ name: `${flight}`, flight, lines: 1 })),
     warmUp: 0,
     duration: 10,
-    tag: `BENCH_RACE=${tag}`,
+    tag: `BENCH_RUN=${tag}`,
     server: "",
   };
 }
 
-const COURSE = { rounds: 2, warmUp: 0, duration: 0 };
+const DURATION = { rounds: 2, warmUp: 0, duration: 0 };
 
 describe("the comparison with others", () => {
   it("describes every program with the version that is pinned", () => {
     const page = read("bench/README.md");
-    const missing = OTHERS.filter(({ name, version, source }) => {
-      const cells = [name, version, source].map((cell) => `\\| ${cell} +`).join("");
+    const missing = PROGRAMS.filter(({ name, version, source }) => {
+      const [from = ""] = source.split(" (");
+      const cells = [name, version, from].map((cell) => `\\| ${cell} +`).join("");
       return !new RegExp(`^${cells}\\|`, "m").test(page);
     });
     assert.deepEqual(missing, []);
-    for (const { name, version } of OTHERS) assert.match(version, /^\d+\.\d+\.\d+$/, name);
+    for (const { name, version } of PROGRAMS) assert.match(version, /^\d+\.\d+\.\d+$/, name);
   });
 
   it("has a place in docs/benchmarks.md, and the chart if that shows one", () => {
@@ -73,28 +72,28 @@ describe("the comparison with others", () => {
   });
 
   it("says why one was not measured, once, and measures nothing of it", async () => {
-    let entered = 0;
-    const entrant: Entrant = {
-      name: "absent",
-      version: "1.2.3",
-      enter: () => {
-        entered++;
+    let prepared = 0;
+    const candidate: Candidate = {
+      name: "absent 1.2.3",
+      prepare: () => {
+        prepared++;
         return Promise.reject(new Error("/usr/bin/go install failed:\n no such module"));
       },
     };
     const said: string[] = [];
-    const standings = await race([entrant], COURSE, (text) => void said.push(text));
+    const results = await compare([candidate], DURATION, (text) => void said.push(text));
     const why = "go install failed: no such module";
-    assert.deepEqual(standings, [{ name: "absent", version: "1.2.3", laps: {}, fault: why }]);
-    assert.deepEqual([said, entered], [[`absent: ${why}`], 1]);
-    const table = formatStandings("stdio", standings);
+    const [result, ...others] = results;
+    assert.deepEqual([result?.name, result?.figures, result?.fault], ["absent 1.2.3", {}, why]);
+    assert.deepEqual([said, prepared, others], [[`absent 1.2.3: ${why}`], 1, []]);
+    const table = formatResults("stdio", results);
     assert.match(table, /absent 1\.2\.3 +skipped/);
     assert.match(table, new RegExp(`NOT MEASURED: absent 1\\.2\\.3: ${why}`));
   });
 
-  it("measures one that answers rightly, lap by lap", { skip }, async () => {
+  it("measures one that answers rightly, scenario by scenario", { skip }, async () => {
     const reported: Figures[] = [];
-    await runJob(jobOf(HONEST), (figures) => void reported.push(figures));
+    await measure(jobOf(HONEST), (figures) => void reported.push(figures));
     assert.equal(reported.length, 2);
     assert.ok(reported.every(({ calls, rate, p50 }) => calls > 0 && rate > 0 && p50 > 0));
   });
@@ -103,7 +102,7 @@ describe("the comparison with others", () => {
     const reported: Figures[] = [];
     const job = jobOf(HONEST.replace("${key} ", "10000001 "));
     await assert.rejects(
-      runJob(job, (figures) => void reported.push(figures)),
+      measure(job, (figures) => void reported.push(figures)),
       /not the answer/,
     );
     assert.deepEqual(reported, []);
@@ -116,7 +115,7 @@ describe("the comparison with others", () => {
       spawn(process.execPath, sleep, { detached: true, stdio: "ignore" }).unref();
       process.stdin.resume();`);
     await assert.rejects(
-      runJob(job, () => assert.fail("it has not answered"), 1000),
+      measure(job, () => assert.fail("it has not answered"), 1000),
       /no end within 1\.02 s/,
     );
     // What was killed takes a moment to be gone.
@@ -124,7 +123,7 @@ describe("the comparison with others", () => {
   });
 
   it("asks everybody the same, a single small call first", () => {
-    const [first] = LAPS;
+    const [first] = SCENARIOS;
     assert.deepEqual(first, { name: "one", flight: 1, lines: 1 });
   });
 });

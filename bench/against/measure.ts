@@ -1,0 +1,397 @@
+/**
+ * Measures one program: `measure` starts this file as a process by itself, so that it may block and can be killed. Its
+ * argument is a `Job` as JSON; it prints the `Figures` of each scenario, a line of JSON each.
+ */
+import { Buffer } from "node:buffer";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readlinkSync } from "node:fs";
+import process from "node:process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { carriersOf } from "../../test/soak/processes.ts";
+import { answerText } from "../answer.ts";
+import { receive, send } from "../exchange.ts";
+import { Flight } from "../flight.ts";
+import { Host } from "../http/host.ts";
+import { type Message, Visitor } from "../http/visitor.ts";
+import { Wire } from "../http/wire.ts";
+import { type Command, Peer } from "../peer.ts";
+import { quantile } from "../stats.ts";
+import { readUsage } from "../usage.ts";
+import { MOST_STEPS, warmUp } from "../warmth.ts";
+
+/** How a program is reached; without `url` it says on stderr where it is. `sse`: HTTP+SSE (2024-11-05). */
+export type Endpoint =
+  { readonly kind: "stdio" } | { readonly kind: "http" | "sse"; readonly url: string | undefined };
+
+/** What every program is asked, one after the other. `flight`: calls in flight; `lines`: lines of text in an answer. */
+export const SCENARIOS = [
+  { name: "one", flight: 1, lines: 1 },
+  { name: "many", flight: 64, lines: 1 },
+  { name: "medium", flight: 16, lines: 312 },
+  { name: "large", flight: 4, lines: 31_250 },
+] as const satisfies readonly Scenario[];
+
+export interface Scenario {
+  readonly name: string;
+  readonly flight: number;
+  readonly lines: number;
+}
+
+export interface Job {
+  readonly command: Command;
+  readonly endpoint: Endpoint;
+  readonly tool: string;
+  readonly scenarios: readonly Scenario[];
+  /** Of each scenario, in ms. */
+  readonly warmUp: number;
+  readonly duration: number;
+  /** A text in the environment of all processes of the program. */
+  readonly tag: string;
+  /** The file of the server behind it, which is not counted. */
+  readonly server: string;
+}
+
+/** Latencies in µs; `cpu` in µs a call and `rss` in bytes, of all processes of the program; null if it is unknown. */
+export interface Figures {
+  readonly calls: number;
+  readonly p50: number;
+  readonly p99: number;
+  /** Calls per second. */
+  readonly rate: number;
+  readonly cpu: number | null;
+  readonly rss: number | null;
+}
+
+/** Time a job may take beyond its scenarios, in ms: Python on a busy machine starts within ten seconds. */
+const EXTRA_TIME = 25_000;
+/** Number of the last characters of stderr that are kept. */
+const STDERR_KEPT = 4000;
+const READY_LIMIT = 15_000;
+const POLL_INTERVAL = 50;
+/** Keys of calls have eight digits. */
+const FIRST_KEY = 10_000_000;
+/** One of so many answers over HTTP is read in full, apart from the first. */
+const SAMPLE_EVERY = 100;
+
+/**
+ * Runs a job. Afterwards no process of it is left, not even one that has left its process group.
+ * @param extraTime in ms
+ * @throws {Error} with the last line of stderr if it fails, or if it takes too long
+ */
+export async function measure(
+  job: Job,
+  onFigures: (figures: Figures) => void,
+  extraTime = EXTRA_TIME,
+): Promise<void> {
+  const child = spawn(process.execPath, [fileURLToPath(import.meta.url), JSON.stringify(job)], {
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true,
+  });
+  const end = (): void => {
+    kill(-(child.pid ?? 0));
+    killTagged(job.tag);
+  };
+  const limit = extraTime + job.scenarios.length * (MOST_STEPS * job.warmUp + job.duration);
+  let isLate = false;
+  const timer = setTimeout(() => {
+    isLate = true;
+    end();
+  }, limit);
+  let stderr = "";
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr = (stderr + chunk.toString()).slice(-STDERR_KEPT);
+  });
+  const lines = createInterface({ input: child.stdout });
+  lines.on("line", (line) => onFigures(JSON.parse(line) as Figures));
+  // The pipes close only when every process that has them has ended.
+  child.on("exit", end);
+  await once(child, "close");
+  clearTimeout(timer);
+  if (isLate) throw new Error(`no end within ${limit / 1000} s`);
+  if (child.exitCode !== 0) throw new Error(stderr.trim().split("\n").at(-1) ?? "");
+}
+
+/** Ends all processes with that text in their environment. */
+export function killTagged(tag: string): void {
+  for (const pid of tagged(tag)) kill(pid);
+}
+
+function tagged(tag: string): readonly number[] {
+  return existsSync("/proc/self/environ") ? carriersOf(tag) : [];
+}
+
+function kill(pid: number): void {
+  try {
+    if (pid !== 0) process.kill(pid, "SIGKILL");
+  } catch {
+    // It has ended by itself.
+  }
+}
+
+/** CPU in µs so far and memory in bytes of all processes of the program; not of its server, nor of this process. */
+function usageOf({ tag, server }: Job): { readonly cpu: number; readonly rss: number } {
+  const sum = { cpu: 0, rss: 0 };
+  for (const pid of tagged(tag)) {
+    if (pid === process.pid || executableOf(pid) === server) continue;
+    const usage = readUsage(pid);
+    sum.cpu += usage?.cpu ?? 0;
+    sum.rss += usage?.rss ?? 0;
+  }
+  return sum;
+}
+
+function executableOf(pid: number): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/exe`);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Runs one scenario, warmed up. @param run makes calls for so many ms and returns their latencies in µs */
+async function runScenario(
+  job: Job,
+  run: (ms: number) => Promise<Float64Array> | Float64Array,
+): Promise<Figures> {
+  const rateOf = async (ms: number): Promise<number> => {
+    const from = performance.now();
+    return (await run(ms)).length / (performance.now() - from);
+  };
+  await warmUp(rateOf, job.warmUp);
+  const before = usageOf(job);
+  const from = performance.now();
+  const latencies = (await run(job.duration)).sort();
+  const seconds = (performance.now() - from) / 1000;
+  const after = usageOf(job);
+  const calls = latencies.length;
+  if (calls === 0) throw new Error(`no answer within ${seconds.toFixed(1)} s`);
+  const isKnown = after.rss > 0;
+  return {
+    calls,
+    p50: quantile(latencies, 0.5),
+    p99: quantile(latencies, 0.99),
+    rate: calls / seconds,
+    cpu: isKnown ? (after.cpu - before.cpu) / calls : null,
+    rss: isKnown ? after.rss : null,
+  };
+}
+
+/** @throws {Error} as soon as an answer is not the one that was asked for */
+async function runOverStdio(job: Job, report: (figures: Figures) => void): Promise<void> {
+  const peer = new Peer(job.command);
+  peer.awaitTools((names) => names.includes(job.tool));
+  for (const { flight: width, lines } of job.scenarios) {
+    const flight = new Flight([job.tool], lines, width);
+    const figures = await runScenario(job, (ms) => {
+      flight.record();
+      const from = performance.now();
+      for (let now = from; now < from + ms; now = receive(peer, flight)) send(peer, flight);
+      return flight.latencies();
+    });
+    while (flight.free < width) receive(peer, flight);
+    flight.verify();
+    report(figures);
+  }
+  await peer.end();
+}
+
+/** A client of a server over HTTP. */
+interface HttpClient {
+  /** Sends a request. @returns what came back, which contains the answer */
+  call(text: string, id: number): Promise<Buffer>;
+  toolNames(): Promise<readonly string[]>;
+  close(): void;
+}
+
+/** One client in one session, with a connection for each call in flight. @throws {Error} as `runOverStdio` */
+async function runOverHttp(
+  job: Job,
+  { kind, url }: Exclude<Endpoint, { kind: "stdio" }>,
+  report: (figures: Figures) => void,
+): Promise<void> {
+  const host = await Host.start(job.command, url === undefined ? undefined : new URL(url));
+  const client = await connectWhenReady(kind, host.url, job.tool);
+  let key = FIRST_KEY;
+  for (const { flight, lines } of job.scenarios) {
+    report(
+      await runScenario(job, async (ms) => {
+        const latencies: number[] = [];
+        const until = performance.now() + ms;
+        const callInTurn = async (): Promise<void> => {
+          do {
+            const id = ++key;
+            const params = `{"name":"${job.tool}","arguments":{"key":"${id}","lines":${lines}}}`;
+            const text = `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":${params}}`;
+            const from = performance.now();
+            const body = await client.call(text, id);
+            latencies.push((performance.now() - from) * 1000);
+            checkAnswer(body, id, lines);
+          } while (performance.now() < until);
+        };
+        await Promise.all(Array.from({ length: flight }, callInTurn));
+        return Float64Array.from(latencies);
+      }),
+    );
+  }
+  client.close();
+  await host.end();
+}
+
+/** @throws {Error} if it is not the answer to that call; one of `SAMPLE_EVERY` is read in full */
+function checkAnswer(body: Buffer, key: number, lines: number): void {
+  const digits = String(key);
+  const first = body.indexOf(digits);
+  let isRight = first >= 0 && body.lastIndexOf(digits) > first;
+  isRight &&= body.length > answerText(key, lines).length;
+  if (isRight && key % SAMPLE_EVERY === 1) {
+    const data = /^data: ?(\{.*"result".*)$/m.exec(body.toString())?.[1] ?? body.toString();
+    const { id, result } = JSON.parse(data) as {
+      readonly id?: unknown;
+      readonly result?: { readonly content?: readonly { readonly text?: string }[] };
+    };
+    isRight = id === key && result?.content?.[0]?.text === answerText(key, lines);
+  }
+  if (!isRight) throw new Error(`not the answer to ${key}: ${body.toString("utf8", 0, 300)}`);
+}
+
+/** A client, as soon as the server has the tool: some listen before they let clients in. */
+async function connectWhenReady(kind: "http" | "sse", url: URL, tool: string): Promise<HttpClient> {
+  const deadline = performance.now() + READY_LIMIT;
+  for (;;) {
+    let why: unknown;
+    try {
+      const client = await (kind === "sse" ? SseClient.open(url) : openHttpClient(url));
+      const names = await client.toolNames();
+      if (names.includes(tool)) return client;
+      client.close();
+      why = new Error(`there is no tool ${tool}, but ${names.join(" ") || "none"}`);
+    } catch (error) {
+      why = error;
+    }
+    if (performance.now() > deadline) throw why;
+    await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL));
+  }
+}
+
+async function openHttpClient(url: URL): Promise<HttpClient> {
+  const visitor = await Visitor.arrive(url);
+  return {
+    async call(text) {
+      const { status, body } = await visitor.post(text);
+      if (status !== 200) throw new Error(`status ${status}: ${body.toString("utf8", 0, 300)}`);
+      return body;
+    },
+    async toolNames() {
+      const messages = await visitor.ask("tools/list", {});
+      return namesIn(messages.find(({ result }) => result !== undefined));
+    },
+    close: () => visitor.close(),
+  };
+}
+
+function namesIn(message: Message | undefined): readonly string[] {
+  const { tools = [] } = (message?.result ?? {}) as { readonly tools?: { name: string }[] };
+  return tools.map(({ name }) => name);
+}
+
+/** HTTP+SSE (2024-11-05): requests are posted, and all answers come on one event stream. */
+class SseClient implements HttpClient {
+  readonly #url: URL;
+  readonly #stream: Wire;
+  readonly #idle: Wire[] = [];
+  readonly #waiting = new Map<number, (answer: Buffer) => void>();
+  readonly #endpoint = Promise.withResolvers<URL>();
+  readonly #lost: Promise<never>;
+  #text = "";
+
+  private constructor(url: URL, stream: Wire) {
+    this.#url = url;
+    this.#stream = stream;
+    const head = `GET ${url.pathname} HTTP/1.1\r\nHost: ${url.host}\r\nAccept: text/event-stream`;
+    this.#lost = stream
+      .exchange(`${head}\r\n\r\n`, (piece) => this.#read(piece.toString("latin1")))
+      .then(({ status }) => Promise.reject(new Error(`the event stream ended with ${status}`)));
+    this.#lost.catch(() => {});
+  }
+
+  static async open(url: URL): Promise<SseClient> {
+    const client = new SseClient(url, await Wire.open(url));
+    const clientInfo = { name: "bench", version: "1.0.0" };
+    const params = { protocolVersion: "2024-11-05", capabilities: {}, clientInfo };
+    await client.#ask(0, "initialize", params);
+    await client.#post('{"jsonrpc":"2.0","method":"notifications/initialized"}');
+    return client;
+  }
+
+  async call(text: string, id: number): Promise<Buffer> {
+    const { promise, resolve } = Promise.withResolvers<Buffer>();
+    this.#waiting.set(id, resolve);
+    await this.#post(text);
+    return Promise.race([promise, this.#lost]);
+  }
+
+  async toolNames(): Promise<readonly string[]> {
+    return namesIn(await this.#ask(1, "tools/list", {}));
+  }
+
+  close(): void {
+    for (const wire of [this.#stream, ...this.#idle]) wire.close();
+  }
+
+  async #ask(id: number, method: string, params: object): Promise<Message> {
+    const answer = await this.call(JSON.stringify({ jsonrpc: "2.0", id, method, params }), id);
+    return JSON.parse(answer.toString()) as Message;
+  }
+
+  async #post(text: string): Promise<void> {
+    const { pathname, search } = await Promise.race([this.#endpoint.promise, this.#lost]);
+    let wire = this.#idle.pop();
+    while (wire?.isClosed === true) wire = this.#idle.pop();
+    wire ??= await Wire.open(this.#url);
+    const type = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}`;
+    const head = `POST ${pathname}${search} HTTP/1.1\r\nHost: ${this.#url.host}\r\n${type}`;
+    const { status, body } = await wire.exchange(`${head}\r\n\r\n${text}`);
+    this.#idle.push(wire);
+    if (status >= 300) throw new Error(`status ${status}: ${body.toString("utf8", 0, 300)}`);
+  }
+
+  #read(piece: string): void {
+    const searchFrom = Math.max(0, this.#text.length - 1);
+    this.#text += piece;
+    for (
+      let end = this.#text.indexOf("\n\n", searchFrom);
+      end >= 0;
+      end = this.#text.indexOf("\n\n")
+    ) {
+      const event = this.#text.slice(0, end);
+      this.#text = this.#text.slice(end + 2);
+      const data = /^data: ?(.*)$/m.exec(event)?.[1] ?? "";
+      if (/^event: ?endpoint$/m.test(event)) {
+        this.#endpoint.resolve(new URL(data, this.#url));
+        continue;
+      }
+      // The id is the first or the last member of an answer.
+      const found = /^\{"jsonrpc":"2\.0","id":(\d+)|"id":(\d+)\}$/.exec(data);
+      const id = Number(found?.[1] ?? found?.[2]);
+      this.#waiting.get(id)?.(Buffer.from(data, "latin1"));
+      this.#waiting.delete(id);
+    }
+  }
+}
+
+if (import.meta.main) {
+  const report = (figures: Figures): void => console.log(JSON.stringify(figures));
+  try {
+    const job = JSON.parse(process.argv[2] ?? "") as Job;
+    const { endpoint } = job;
+    await (endpoint.kind === "stdio"
+      ? runOverStdio(job, report)
+      : runOverHttp(job, endpoint, report));
+    process.exit(0);
+  } catch (error) {
+    console.error(error instanceof Error ? error.message : String(error));
+    process.exit(1);
+  }
+}

@@ -1,0 +1,208 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { answerSize } from "../answer.ts";
+import type { Machine } from "../machine.ts";
+import { formatMachine, formatNumber, formatTable } from "../report.ts";
+import { type Figures, SCENARIOS } from "./measure.ts";
+
+/** The page with the tables, and the chart beside it: paths from the root of the repository. */
+export const PAGE = "docs/benchmarks.md";
+export const CHART = "docs/peers.svg";
+const COMMAND = "npm run bench:peers -- --write";
+const MARKS = ["<!-- peers: begin -->", "<!-- peers: end -->"] as const;
+
+export type ScenarioName = (typeof SCENARIOS)[number]["name"];
+
+/** What was measured of one program. */
+export interface Result {
+  /** With the version. */
+  readonly name: string;
+  /** Medians over the rounds; a scenario that failed is missing. */
+  readonly figures: Partial<Record<ScenarioName, Figures>>;
+  /** How many calls toolmux answers while this one answers one, with 64 in flight; NaN if it is unknown. */
+  readonly toolmuxRate: number;
+  /** Why scenarios are missing; undefined if none is. */
+  readonly fault: string | undefined;
+}
+
+/** The results for each transport. */
+export type Results = ReadonlyMap<string, readonly Result[]>;
+
+/** The results over one transport for a terminal, and what is missing. */
+export function formatResults(transport: string, results: readonly Result[]): string {
+  const faults = faultsOf(results).map((fault) => `  NOT MEASURED: ${fault}`);
+  return [`over ${transport}`, formatTable([TITLES, ...results.map(rowOf)]), ...faults].join("\n");
+}
+
+/** Writes the tables into PAGE, and the chart. */
+export function publish(machine: Machine, results: Results, chart: string): void {
+  writeFileSync(fromRoot(CHART), chart);
+  const page = fromRoot(PAGE);
+  const tables = [...results].flatMap(([transport, all]) => {
+    const faults = faultsOf(all).map((fault) => `- Not measured: ${fault}`);
+    const table = formatMarkdown([TITLES, ...all.map(rowOf)]);
+    return [`Over ${transport}:`, table, ...(faults.length > 0 ? [faults.join("\n")] : [])];
+  });
+  const made = `Made by \`${COMMAND}\` on ${formatMachine(machine).replaceAll("\n", "; ")}.`;
+  const image = `![Calls per second with 64 in flight](${basename(CHART)})`;
+  const content = [image, ...tables, made].join("\n\n");
+  writeFileSync(page, replaceMarked(readFileSync(page, "utf8"), content));
+}
+
+function fromRoot(path: string): string {
+  return fileURLToPath(new URL(`../../${path}`, import.meta.url));
+}
+
+/** A text with another content between the marks. @throws {Error} if they are not there */
+export function replaceMarked(text: string, content: string): string {
+  const [from, to] = MARKS.map((mark) => text.indexOf(mark));
+  if (from === undefined || to === undefined || from < 0 || to < from) {
+    throw new Error(`there is no ${MARKS.join(" … ")}`);
+  }
+  return `${text.slice(0, from + MARKS[0].length)}\n\n${content}\n\n${text.slice(to)}`;
+}
+
+const COLUMNS: readonly (readonly [title: string, cell: (result: Result) => string])[] = [
+  ["", ({ name }) => name],
+  ["1 in flight, p50", ({ figures }) => withUnit(figures.one?.p50, "µs")],
+  ["64 in flight", ({ figures }) => withUnit(figures.many?.rate, "/s")],
+  ["CPU of a call", ({ figures }) => withUnit(figures.many?.cpu, "µs")],
+  [`${sizeOf("medium")}, 16 in flight`, ({ figures }) => withUnit(figures.medium?.rate, "/s")],
+  [`${sizeOf("large")}, 4 in flight`, ({ figures }) => withUnit(figures.large?.rate, "/s")],
+  ["memory", ({ figures }) => withUnit(memoryOf(figures), "MB")],
+  ["toolmux's rate", ({ toolmuxRate }) => withUnit(toolmuxRate, "×")],
+];
+const TITLES = COLUMNS.map(([title]) => title);
+
+function rowOf(result: Result): readonly string[] {
+  const isSkipped = Object.keys(result.figures).length === 0;
+  return COLUMNS.map(([, cell], at) => (isSkipped && at === 1 ? "skipped" : cell(result)));
+}
+
+function faultsOf(results: readonly Result[]): readonly string[] {
+  return results.flatMap(({ name, fault }) => (fault === undefined ? [] : `${name}: ${fault}`));
+}
+
+/** MB of all processes of a program after the scenario that used most. */
+function memoryOf(figures: Result["figures"]): number | undefined {
+  const sizes = Object.values(figures).flatMap(({ rss }) => rss ?? []);
+  return sizes.length > 0 ? Math.max(...sizes) / 1e6 : undefined;
+}
+
+function sizeOf(name: ScenarioName): string {
+  const bytes = answerSize(SCENARIOS.find((scenario) => scenario.name === name)?.lines ?? 0);
+  return bytes < 1e6 ? `${Math.round(bytes / 1000)} kB` : `${Math.round(bytes / 1e6)} MB`;
+}
+
+function withUnit(value: number | null | undefined, unit: string): string {
+  const text = formatNumber(value);
+  return text === "–" ? text : `${text} ${unit}`;
+}
+
+/** A Markdown table: the first column to the left, all others to the right. */
+function formatMarkdown(rows: readonly (readonly string[])[]): string {
+  const widths = TITLES.map((_, at) => Math.max(3, ...rows.map((row) => row[at]?.length ?? 0)));
+  const pad = (cell: string, at: number): string =>
+    at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
+  const rule = widths.map((width, at) =>
+    at === 0 ? "-".repeat(width) : `${"-".repeat(width - 1)}:`,
+  );
+  const [head = [], ...rest] = rows.map((row) => row.map(pad));
+  return [head, rule, ...rest].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
+}
+
+/** The part of echarts that is used; it is installed with the programs, because nothing else needs its 60 MB. */
+interface Echarts {
+  init(
+    element: null,
+    theme: null,
+    options: { renderer: "svg"; ssr: true; width: number; height: number },
+  ): { setOption(option: object): void; renderToSVGString(): string; dispose(): void };
+}
+
+/** Sizes of the chart, in pixels. */
+const [WIDTH, BAR, HEAD, LEFT] = [820, 30, 64, 200];
+/** Both colors are read on white and on black. */
+const [INK, OWN_COLOR, COLOR] = ["#7a828c", "#2f9e6e", "#8f99a8"];
+
+/**
+ * Draws the rates with 64 in flight as bars, the fastest first, one group for each transport. @returns an SVG file
+ * @param packages the folder in which echarts is installed
+ */
+export async function drawChart(packages: string, results: Results): Promise<string> {
+  const module = pathToFileURL(join(packages, "node_modules/echarts/dist/echarts.esm.mjs"));
+  const echarts = (await import(module.href)) as Echarts;
+  let bottom = 0;
+  const groups = [...results].map(([transport, all]) => {
+    const bars = all
+      .map(({ name, figures }) => ({ name, rate: figures.many?.rate ?? 0 }))
+      .filter(({ rate }) => rate > 0)
+      .sort((a, b) => b.rate - a.rate);
+    const top = bottom + HEAD;
+    bottom = top + bars.length * BAR;
+    return { transport, bars, top };
+  });
+  const text = { color: INK, fontSize: 13 };
+  const axis = {
+    type: "category",
+    inverse: true,
+    axisLine: { show: false },
+    axisTick: { show: false },
+  };
+  const chart = echarts.init(null, null, {
+    renderer: "svg",
+    ssr: true,
+    width: WIDTH,
+    height: bottom + 16,
+  });
+  chart.setOption({
+    animation: false,
+    title: groups.map(({ transport, top }) => ({
+      text: `Small calls per second over ${transport}, 64 in flight (logarithmic)`,
+      left: 8,
+      top: top - 40,
+      textStyle: { color: INK, fontSize: 15, fontWeight: "bold" },
+    })),
+    grid: groups.map(({ bars, top }) => ({
+      left: LEFT,
+      right: 90,
+      top,
+      height: bars.length * BAR,
+    })),
+    xAxis: groups.map(({ bars }, gridIndex) => {
+      const slowest = Math.min(...bars.map(({ rate }) => rate));
+      return {
+        gridIndex,
+        type: "log",
+        min: 10 ** Math.floor(Math.log10(slowest * 0.8)),
+        show: false,
+      };
+    }),
+    yAxis: groups.map(({ bars }, gridIndex) => ({
+      ...axis,
+      gridIndex,
+      data: bars.map(({ name }) => name),
+      axisLabel: text,
+    })),
+    series: groups.map(({ bars }, at) => ({
+      type: "bar",
+      xAxisIndex: at,
+      yAxisIndex: at,
+      barWidth: BAR - 10,
+      data: bars.map(({ name, rate }) => ({
+        value: Math.round(rate),
+        itemStyle: { color: name.startsWith("toolmux") ? OWN_COLOR : COLOR },
+      })),
+      label: {
+        ...text,
+        show: true,
+        position: "right",
+        formatter: ({ value }: { readonly value: number }) => value.toLocaleString("en-US"),
+      },
+    })),
+  });
+  const svg = chart.renderToSVGString();
+  chart.dispose();
+  return `${svg}\n`;
+}
