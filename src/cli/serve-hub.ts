@@ -151,9 +151,11 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
-    await cancelControl();
+    // No server waits for a reader of the control socket.
+    const controlClosed = cancelControl();
     await httpServer?.close();
     await close();
+    await controlClosed;
     await recording?.close();
   }
   return 0;
