@@ -133,6 +133,8 @@ export const COMMANDS: readonly Command[] = [
       replace: flag("replace the server of that name"),
       "no-try": flag("add it without a test start"),
       force: flag("add it even if the test start fails"),
+      live: flag("add it to the running hub only; the manifest stays unchanged"),
+      hub: OF_HUB.hub,
       json: JSON_OUTPUT,
     },
     examples: [
@@ -414,8 +416,12 @@ export const COMMANDS: readonly Command[] = [
       "Removes the server with all its tables and the comments directly above it. The rest",
       "of the file stays unchanged. Prints the names of secrets that no other server uses.",
     ],
-    options: { file: FILE },
-    examples: ["toolmux remove files"],
+    options: {
+      file: FILE,
+      live: flag("remove a server that add --live has added, from the running hub"),
+      hub: OF_HUB.hub,
+    },
+    examples: ["toolmux remove files", "toolmux remove files --live"],
     load: async () => (await import("./commands/remove.ts")).remove,
   }),
   command({

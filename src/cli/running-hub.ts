@@ -1,5 +1,5 @@
 import { HubError } from "../base/errors.ts";
-import { formatAge } from "../base/format.ts";
+import { count, formatAge } from "../base/format.ts";
 import { VERSION } from "../base/version.ts";
 import type { HubClient } from "../frontend/hub-client.ts";
 import {
@@ -87,6 +87,56 @@ export async function hubToUse(
   const running = fresh ? [] : await findRunningHubs(context);
   if (running.length === 0) return undefined;
   return (await hubsOfManifest(invocation, context, running))[0];
+}
+
+/** How long a command waits for what becomes of a server in a hub, in s. */
+const SETTLE_WAIT = 30;
+
+/** `in toolmux 4711: files: connected, 5 tools` */
+export function describeInHub({ pid }: RunningHub, server: ServerDocument): string {
+  const tools = server.state === "connected" ? `, ${count(server.shown, "tool")}` : "";
+  return `in toolmux ${pid}: ${server.name}: ${server.statusText}${tools}`;
+}
+
+/**
+ * Makes the hubs that serve the manifest in use read it again.
+ * @returns for each hub what became of a server that the manifest has now, or that it is gone; hubs that reject the
+ * manifest are left out
+ */
+export async function applyToHubs(
+  server: string,
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const running = await findRunningHubs(context);
+  if (running.length === 0) return [];
+  const hubs = await hubsOfManifest(invocation, context, running);
+  const lines = await Promise.all(
+    hubs.map(async (hub): Promise<readonly string[]> => {
+      try {
+        await ask(hub, { method: "POST", path: "/reload" }, context);
+        const path = serverPath(server, `?wait=${SETTLE_WAIT}s`);
+        const timeout = (SETTLE_WAIT + 10) * 1000;
+        return [describeInHub(hub, await ask<ServerDocument>(hub, { path, timeout }, context))];
+      } catch (error) {
+        context.signal.throwIfAborted();
+        const isGone = error instanceof HubError && error.code === "usage";
+        return isGone ? [`in toolmux ${hub.pid}: ${server} is not there`] : [];
+      }
+    }),
+  );
+  return lines.flat();
+}
+
+/** The one hub that a command acts on. @throws {HubError} hubNotRunning; usage if there are several */
+export async function onlyHub(
+  invocation: Invocation<Pick<HubOptions, "hub">>,
+  context: CommandContext,
+): Promise<RunningHub> {
+  const hubs = await chosenHubs(invocation, context);
+  if (hubs.length === 1) return hubs[0];
+  const found = hubs.map((hub) => ({ hub }));
+  throw severalHubs("The manifest is served", found);
 }
 
 /** Connects an MCP client to a running hub, and disconnects it at the end. */

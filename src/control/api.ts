@@ -4,6 +4,7 @@
  * here; `schemas.ts` has the documents, `event-ring.ts` the events.
  */
 import { type Context, Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import * as v from "valibot";
 import { settlesWithin } from "../base/clock.ts";
@@ -91,6 +92,10 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   const { hub, events } = controlled;
   const app = new Hono();
   const api = app.basePath(API_PATH);
+  const onError = (): never => {
+    throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
+  };
+  app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
 
   api.get("/hub", (c) => c.json(hubDocument(hub, controlled.identity())));
 
@@ -99,7 +104,12 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       servers: await Promise.all(hub.status().map(({ server }) => describeServer(server))),
     }),
   );
-  api.get("/servers/:name", async (c) => c.json(await describeServer(nameOf(c))));
+  api.get("/servers/:name", async (c) => {
+    const name = nameOf(c);
+    const wait = waitOf(c);
+    if (wait !== undefined) await settlesWithin(wait, untilSettled(name));
+    return c.json(await describeServer(name));
+  });
 
   /** Runs a verb of the hub on the server that the path names; `?wait=30s` waits until the server has settled. */
   const act = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
@@ -358,8 +368,6 @@ async function readBody<Schema extends v.GenericSchema>(
   schema: Schema,
 ): Promise<v.InferOutput<Schema>> {
   const text = await c.req.text();
-  if (text.length > MAX_BODY)
-    throw new HubError("messageTooLarge", "The body is larger than 1 MiB.");
   let body: unknown;
   try {
     body = JSON.parse(text);

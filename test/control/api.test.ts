@@ -135,6 +135,7 @@ for (const transport of API_TRANSPORTS) {
       assert.match(await bad({ name: "x", entry: 1 }), /entry/);
       assert.match(await bad({ name: "x", entry: {}, persits: true }), /persits/);
       assert.match(await bad({ name: "x", entry: {} }), /no command/);
+      assert.match(await bad({ name: "x".repeat(2 ** 21), entry: {} }), /1 MiB/);
     });
 
     test("switches a server off and on, in the manifest if it is asked to", async (setup) => {

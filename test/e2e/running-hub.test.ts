@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
@@ -261,6 +261,33 @@ describe("a running hub", () => {
         servers.map(({ name }) => name),
         ["c"],
       );
+    }),
+  );
+
+  it("says what became of a server that is added to its manifest, or removed", TEST_OPTIONS, () =>
+    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
+      const { command, args = [] } = scripted();
+      const add = (name: string, option: string): Promise<CommandOutput> =>
+        runCommand(hub, ["--config", hub.config, "add", name, option, "--", command, ...args]);
+      const added = await add("b", "--no-try");
+      assert.equal(added.code, 0, added.stderr);
+      assert.match(added.stdout, new RegExp(`toolmux ${hub.client.pid}: b: connected`));
+      const names = async (): Promise<readonly unknown[]> => {
+        const { servers } = (await json(hub, "status")) as { servers: Json[] };
+        return servers.map(({ name, origin }) => `${String(name)} ${String(origin)}`);
+      };
+      assert.deepEqual(await names(), ["a manifest", "b manifest"]);
+      const removed = await run(hub, "remove", "b");
+      assert.equal(removed.code, 0);
+      assert.deepEqual(await names(), ["a manifest"]);
+      const live = await add("c", "--live");
+      assert.equal(live.code, 0, live.stderr);
+      assert.equal((await run(hub, "reload")).code, 0);
+      assert.deepEqual(await names(), ["a manifest", "c runtime"]);
+      assert.equal(readFileSync(hub.config, "utf8").includes("servers.c"), false);
+      assert.equal((await run(hub, "remove", "c", "--live")).code, 0);
+      assert.deepEqual(await names(), ["a manifest"]);
+      assert.equal((await run(hub, "remove", "a", "--live")).code, 2);
     }),
   );
 

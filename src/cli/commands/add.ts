@@ -25,7 +25,9 @@ import type { RegistryEntry } from "../../registry/registry.ts";
 import { findServer } from "../../registry/search.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../args.ts";
+import type { ServerDocument } from "../../control/schemas.ts";
 import type { CommandContext, Invocation } from "../command.ts";
+import { applyToHubs, ask, describeInHub, onlyHub, serverPath } from "../running-hub.ts";
 import { hintsFor } from "../hints.ts";
 import { type CommandLog, openLog } from "../load-manifest.ts";
 import {
@@ -63,6 +65,8 @@ export interface AddOptions {
   readonly replace: boolean;
   readonly "no-try": boolean;
   readonly force: boolean;
+  readonly live: boolean;
+  readonly hub: string | undefined;
   readonly json: boolean;
 }
 
@@ -224,6 +228,9 @@ function withoutRetries(spec: RunnableServer): RunnableServer {
   return { ...spec, ...common };
 }
 
+/** How long `--live` waits for the server, in s. */
+const LIVE_WAIT = 60;
+
 interface ServerToAdd {
   readonly key: string;
   readonly entry: Table;
@@ -250,6 +257,7 @@ export async function add(
   const toAdd = await readServerToAdd(invocation, existing, context, log);
   const { key, requiredValues: needs } = toAdd;
   const entry = withPrefix(addOptionSettings(toAdd.entry, invocation), key, existing);
+  if (options.live) return addLive(key, entry, invocation, context);
   const isNew = !options.replace;
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
@@ -287,7 +295,29 @@ export async function add(
   for (const need of needs) print(describeRequiredValue(need));
   if (toAdd.optional.length > 0) print(`optional settings: ${toAdd.optional.join(", ")}`);
   if (edit.before === undefined) print("Next, connect an MCP client: toolmux install CLIENT");
+  if (!options.json) for (const line of await applyToHubs(key, invocation, context)) print(line);
   return 0;
+}
+
+/** `toolmux add --live`: adds a server to a running hub and leaves the manifest alone. @returns 3 if it has failed */
+async function addLive(
+  name: string,
+  entry: Table,
+  invocation: Invocation<AddOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const hub = await onlyHub(invocation, context);
+  await ask(hub, { method: "POST", path: "/servers", body: { name, entry } }, context);
+  const path = serverPath(name, `/start?wait=${LIVE_WAIT}s`);
+  const timeout = (LIVE_WAIT + 10) * 1000;
+  const server = await ask<ServerDocument>(hub, { method: "POST", path, timeout }, context);
+  const { terminal } = context;
+  if (invocation.options.json) terminal.printJson({ hub: hub.pid, server });
+  else {
+    terminal.print(sanitizeLine(describeInHub(hub, server)));
+    terminal.print("The manifest is unchanged: the server is gone when this hub ends.");
+  }
+  return server.state === "failed" || server.state === "reconnecting" ? 3 : 0;
 }
 
 /** The environment variables of a replaced server that its replacement does not set. */
