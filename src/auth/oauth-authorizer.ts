@@ -85,12 +85,12 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
   } = options;
   const credentialsByServer = new Map<string, Promise<ServerCredentials>>();
 
-  /** One object per server and URL, shared by all connections. */
+  /** One object per server, URL and time limit, shared by all connections. */
   const serverCredentialsOf = (
-    { name: server }: RemoteServer,
+    { name: server, oauth: { timeout = loginTimeout } }: RemoteServer,
     { url }: ResolvedRemote,
   ): Promise<ServerCredentials> => {
-    const key = JSON.stringify([server, url.href]);
+    const key = JSON.stringify([server, url.href, timeout]);
     const existing = credentialsByServer.get(key);
     if (existing !== undefined) return existing;
     const created = storeName("server", server, url.href).then(
@@ -102,7 +102,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
           store,
           lock,
           clock,
-          loginTimeout,
+          loginTimeout: timeout,
           now,
           openUrl,
         }),

@@ -151,6 +151,12 @@ const oauthSchema = table({
       "The issuer of the authorization server. toolmux sends the client secret only to this one.",
     examples: ["https://login.example.com"],
   }),
+  timeout: optionalKey(limit, {
+    title: "Time for a login",
+    description: "How long toolmux waits until a person has logged in with a browser.",
+    default: "2m",
+    examples: ["10m"],
+  }),
   callbackPort: optionalKey(
     v.pipe(v.number(PORT), v.integer(PORT), v.minValue(1, PORT), v.maxValue(65_535, PORT)),
     {

@@ -106,16 +106,21 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
     assert.equal(setup.openedUrls.length, 2);
   });
 
-  it("is given up when nobody comes back within 120 s, and names what to run", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub(() => {
-      assert.deepEqual(setup.clock.pendingDelays, [120_000]);
-      setup.clock.advanceTo(120_000);
-      return Promise.resolve();
+  for (const [what, oauth, ms, text] of [
+    ["120 s", {}, 120_000, "2 min"],
+    ["the time that the manifest sets", { timeout: 30_000 }, 30_000, "30 s"],
+  ] as const) {
+    it(`is given up when nobody comes back within ${what}, and names what to run`, async () => {
+      const setup = await setUpAuthorization();
+      const authorizer = setup.openHub(() => {
+        assert.deepEqual(setup.clock.pendingDelays, [ms]);
+        setup.clock.advanceTo(ms);
+        return Promise.resolve();
+      });
+      const why = new RegExp(`within ${text}.*toolmux auth login guarded`);
+      await assert.rejects(authorize(setup, authorizer, { oauth }), isHubError(why));
     });
-    const why = /within 2 min.*toolmux auth login guarded/;
-    await assert.rejects(authorize(setup, authorizer), isHubError(why));
-  });
+  }
 
   it("ends with whoever wanted it, and the port is free again", async () => {
     const setup = await setUpAuthorization();

@@ -213,7 +213,8 @@ describe("a hub that is started by a server of a hub", () => {
         await closeClient(client);
         assert.equal(deepest(), 8);
       });
-      assert.ok(most <= 10, `${most} hubs`);
+      // A hub that was refused may still be ending while the next attempt runs.
+      assert.ok(most <= 12, `${most} hubs`);
     }),
   );
 
