@@ -1,6 +1,6 @@
 import type { Alert, AlertKind, EventBus } from "./events.ts";
 
-/** An alert as it is raised. */
+/** What a caller passes to raise an alert. `Alerts` adds the id and the time. */
 export type AlertReason = Pick<Alert, "kind" | "server" | "text">;
 
 /**
@@ -9,7 +9,7 @@ export type AlertReason = Pick<Alert, "kind" | "server" | "text">;
  */
 export class Alerts {
   readonly #bus: EventBus;
-  /** `reasons`: the alert as each connection raised it, by connection key, newest last. */
+  /** The key is made by `alertKeyOf`. `reasons`: what each connection reported, by connection key, newest last. */
   readonly #raised = new Map<
     string,
     { readonly alert: Alert; readonly reasons: Map<ConnectionKey, AlertReason> }
@@ -21,7 +21,7 @@ export class Alerts {
     this.#bus = bus;
   }
 
-  /** Oldest first. */
+  /** In the order in which they were first raised. */
   get all(): readonly Alert[] {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }
@@ -39,7 +39,8 @@ export class Alerts {
   }
 
   /**
-   * Raises an alert. An alert with the same text is kept; one with another text is replaced.
+   * Raises an alert. If the server already has an alert of this kind, it stays as it is when the text is the same;
+   * otherwise its text and time are replaced.
    * @param connection the key of the connection concerned; undefined: the whole server
    */
   raise(alert: AlertReason, connection?: ConnectionKey): void {
@@ -48,7 +49,8 @@ export class Alerts {
     const current = this.#raised.get(key);
     const reasons = current?.reasons ?? new Map<ConnectionKey, AlertReason>();
     const previous = reasons.get(connection);
-    // If two connections fail in turn with different texts, the alert must not change at every attempt.
+    // A connection that repeats its text changes nothing. Otherwise two connections that fail alternately, with
+    // different texts, would replace the alert at every attempt.
     if (previous?.text === alert.text) return;
     reasons.delete(connection);
     reasons.set(connection, alert);

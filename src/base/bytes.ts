@@ -5,8 +5,9 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
 
 /**
- * base/: used by all other folders, and needs none of them: bytes, JSON, time, errors, events, the runtimes. Main
- * types: `ByteRange`, `ByteSlice` and `Piece`, below. Read next: `json.ts` (the scanner), `errors.ts` (`HubError`).
+ * The folder base/ is used by all other folders and imports from none of them. It has bytes, JSON, time, errors, events
+ * and what differs between the runtimes. Main types: `ByteRange`, `ByteSlice` and `Piece`, below. Read next: `json.ts`
+ * (the scanner), `errors.ts` (`HubError`).
  *
  * A byte range, `[start, end)`.
  */
@@ -103,8 +104,8 @@ export function detachMemory(bytes: Uint8Array): void {
 }
 
 /**
- * Minimum size, in bytes, of a chunk whose memory is detached: smaller chunks may share their memory, and are copied
- * for the write anyway.
+ * Minimum size, in bytes, of a chunk whose memory is detached. Smaller chunks may share their memory with others, and
+ * are copied into the write buffer anyway.
  */
 const MIN_OWNED = 16 * 1024;
 
@@ -139,14 +140,14 @@ export function bufferOf({ bytes, start, end }: ByteSlice): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start);
 }
 
-/** A range of bytes that are shared, such as a message in the chunk that it arrived in. */
+/** A byte range whose memory is never detached, such as a message within the chunk that it arrived in. */
 export interface ByteSpan extends ByteRange {
   readonly bytes: Uint8Array;
 }
 
 /**
- * Bytes with edits that are applied when they are written; this creates half as much garbage as the list of resulting
- * pieces.
+ * A byte range with edits that are applied only when the bytes are written. This creates half as much garbage as a list
+ * of the resulting pieces.
  */
 export interface EditedBytes extends ByteSpan {
   /** Sorted, not overlapping. */
@@ -189,7 +190,7 @@ export function sortEdits(edits: Edit[]): Edit[] {
   return edits;
 }
 
-/** An insertion comes before a replacement that starts at the same index. */
+/** The sort order of edits. An insertion comes before a replacement that starts at the same index. */
 function isAfter(a: Edit, b: Edit): boolean {
   return a.start > b.start || (a.start === b.start && a.end > b.end);
 }
@@ -223,7 +224,7 @@ export function toBytes(piece: Piece): Uint8Array {
   return piece instanceof Uint8Array ? piece : piece.bytes.subarray(piece.start, piece.end);
 }
 
-/** Up to this size a loop copies faster than a native call, in bytes. */
+/** Up to this size, in bytes, a loop copies faster than a native call. */
 const LOOP_LIMIT = 24;
 
 /** Copies a piece into a target that has room for it. @returns the index after it */

@@ -32,9 +32,15 @@ export const KILL_GRACE = 250;
  * How long a hub may take to stop, in ms: longer than the three periods above together, with a margin for slow systems.
  */
 export const STOP_LIMIT = 3000;
-/** How long this process waits at its exit, after SIGKILL, until none of its descendants is in the process table. */
+/**
+ * How long this process waits at its exit, in ms, until none of its descendants is in the process table; it has sent
+ * SIGKILL to them before.
+ */
 export const EXIT_GRACE = 900;
-/** How long the rest of a pipe is read after its writer has exited: a grandchild can keep the pipe open forever. */
+/**
+ * How long the rest of a pipe is read after its writer has exited, in ms. The end of the pipe is not awaited, because a
+ * grandchild can keep the pipe open forever.
+ */
 export const PIPE_DRAIN_GRACE = 250;
 
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
@@ -56,7 +62,7 @@ export function sleep(ms: number): Promise<void> {
   });
 }
 
-/** Waits for `ms` of a clock. @throws the signal's reason when it is aborted */
+/** Waits for `ms` milliseconds of the given clock. @throws the signal's reason when the signal is aborted */
 export function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => {
@@ -77,7 +83,7 @@ export function sleepSync(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-/** Waits for a promise until the signal is aborted. @throws the signal's reason */
+/** Waits for a promise until the signal is aborted. @throws the signal's reason when it is aborted */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason);

@@ -1,4 +1,4 @@
-/** A promise that whoever holds this object can settle, once; later calls have no effect. */
+/** A promise and the functions that settle it. Only the first call of either function has an effect. */
 export interface Deferred<T> {
   readonly promise: Promise<T>;
   readonly resolve: (value: T) => void;

@@ -11,8 +11,7 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `serverInvalid`: a server's table in the
- * manifest is invalid.
+ * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -86,7 +85,10 @@ export interface ErrorDetails {
   readonly cause?: unknown;
 }
 
-/** `_meta` key of results that the hub made, with the error's code: distinguishes them from a tool's own errors. */
+/**
+ * Key in the `_meta` of error results that the hub itself made, with the error code as its value. It distinguishes them
+ * from a tool's own errors.
+ */
 export const ERROR_META_KEY = "toolmux/error";
 
 /** The one error class of toolmux. Messages are complete sentences for people and never contain a secret. */

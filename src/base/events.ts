@@ -19,7 +19,7 @@ export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "o
 
 /**
  * A condition that the user should know of while it lasts. `toolsChanged`: a tool's description differs from when it
- * was first seen; `nameMoved`: an exposed name now leads to another tool.
+ * was first seen; `nameMoved`: a tool name that clients see now leads to another tool.
  */
 export type AlertKind =
   /** The server's table in the manifest is invalid: the server is not started, or keeps its previous settings. */
@@ -58,7 +58,7 @@ export type HubEvent =
   /** A log line: of the hub itself, or from a server's stderr, or a line on its stdout that is no message. */
   | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
   | CallEvent
-  /** The list that clients see has changed. All names are exposed names; `altered`: same name, other content. */
+  /** The tools that clients see have changed. All names are those that clients see; `altered`: other content. */
   | {
       kind: "catalog";
       added: readonly string[];
@@ -67,7 +67,9 @@ export type HubEvent =
     }
   | { kind: "alert"; raised: boolean; alert: Alert }
   | ClientEvent
-  /** The manifest was read again. `refused`: the hub keeps the previous one; `problems` is formatted as by `check`. */
+  /**
+   * The manifest was read again. `refused`: the hub keeps the previous one; `problems`: as `toolmux check` prints them.
+   */
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string };
 
@@ -102,8 +104,9 @@ export interface StateEvent {
 export type CallEvent =
   | CallEventOf<{ kind: "callStarted" }>
   /**
-   * `answered`: the server or a plugin answered; `failed`: whether the answer is an error or a result with `isError`,
-   * undefined if it was not looked at. `failed` as the outcome: the hub answered with an error of its own.
+   * Outcome `answered`: the server or a plugin answered. The member `failed` tells whether the answer is an error or a
+   * result with `isError`; it is undefined if the hub did not look. Outcome `failed`: the hub answered with an error of
+   * its own.
    */
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "answered"; failed: boolean | undefined }>
@@ -115,7 +118,8 @@ export type CallEvent =
 
 /**
  * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
- * apart; `name`: the exposed name of the tool; `tool`: the server's own name; `startedAt`: in ms since the epoch.
+ * apart; `name`: the tool's name that clients see; `tool`: the tool's name at its server; `startedAt`: in ms since the
+ * epoch.
  */
 type CallEventOf<T> = T & {
   readonly call: number;

@@ -46,7 +46,7 @@ export class IdMap<Value> {
     this.#writeSlot(slot, key, value, this.#nextOrder++);
   }
 
-  /** Adds a value under a new key. Do not combine with `set`, whose keys could be the same. @returns the key */
+  /** Adds a value under a new key. Do not use `set` on the same map: it could set that key, too. @returns the key */
   add(value: Value): number {
     const key = this.#nextOrder;
     this.set(key, value);
@@ -149,7 +149,7 @@ export class IdMap<Value> {
     this.#orders[slot] = order;
   }
 
-  /** Frees a slot, and moves later entries into the gap that linear probing would no longer find. */
+  /** Frees a slot. Moves those later entries forward that linear probing would not find behind the free slot. */
   #freeSlot(slot: number): void {
     let freed = slot;
     for (let next = (freed + 1) & this.#mask; ; next = (next + 1) & this.#mask) {

@@ -45,8 +45,8 @@ export interface JsonMember {
 }
 
 /**
- * The default limit on nesting: no real message needs more, and peers with recursive parsers would overflow their
- * stack.
+ * The default limit on nesting. No real message needs more, and deeper nesting would overflow the stack of peers with
+ * recursive parsers.
  */
 const MAX_DEPTH = 2048;
 /** No limit on nesting, for values that are only skipped. Each level takes one byte of memory. */
@@ -126,8 +126,8 @@ export function scanObject(
 }
 
 /**
- * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. For
- * results that are relayed unread: in nested values, brackets are only counted.
+ * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. If
+ * the nesting exceeds `MAX_DEPTH`, the brackets of the values are only counted: the results are relayed unread.
  */
 export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember[] {
   const scanned = scanObject(bytes, at)?.items;
@@ -147,7 +147,7 @@ export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember
   return [];
 }
 
-/** The index after the value at `at`, or -1: only strings and the bracket depth are checked. */
+/** The index after the value at `at`, or -1. Inside an object or array, only strings and bracket depth are checked. */
 function skipBalanced(bytes: Uint8Array, at: number): number {
   const byte = bytes[at];
   if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return skipValue(bytes, at);
@@ -226,8 +226,8 @@ export function lastMember(members: readonly JsonMember[], key: string): JsonMem
 }
 
 /**
- * An object in a JSON text. Its members are scanned, their values are not parsed. Of duplicate keys the last one counts,
- * as in JSON.parse.
+ * An object in a JSON text. Its members are scanned, their values are not parsed. Of duplicate keys the last one
+ * counts, as in JSON.parse.
  */
 export class JsonObject {
   readonly bytes: Uint8Array;

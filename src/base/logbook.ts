@@ -26,7 +26,7 @@ export class Logbook {
   /** By server; the hub's own has the key undefined. */
   readonly #logs = new Map<string | undefined, { entries: LogEntry[]; size: number }>();
 
-  /** @param describe puts other events than log lines into words; by default they are not kept */
+  /** @param describe makes the text of events that are not log lines; without it, such events are not kept */
   constructor(bus: EventBus, describe: DescribeEvent = () => undefined) {
     this.#describe = describe;
     this.#logs.set(undefined, { entries: [], size: 0 });

@@ -27,8 +27,8 @@ export function stateFolder(env: Env, platform: string): string {
 }
 
 /**
- * The home folder: HOME if it is absolute, else the system's. A relative HOME would be resolved against the working
- * directory.
+ * The home folder: HOME if it is absolute, else the one in the system's user database. A relative HOME is not used,
+ * because it would be resolved against the working directory.
  */
 export function homeFolder({ HOME }: Env): string {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;

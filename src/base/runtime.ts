@@ -101,7 +101,7 @@ interface BunFfi {
 const bun = (globalThis as unknown as { Bun?: BunRuntime }).Bun;
 const deno = (globalThis as { Deno?: DenoRuntime }).Deno;
 
-/** The runtime, for `version` and tests. */
+/** The JavaScript runtime of this process, for the command `version` and for tests. */
 export const runtimeName: "bun" | "deno" | "node" = bun ? "bun" : deno ? "deno" : "node";
 
 /** The command that starts this program again, executable first. */
@@ -137,7 +137,8 @@ export function installedCommand(
 }
 
 /**
- * Resolves a package from a folder to a file, and throws if it is not found; undefined if the runtime has no such API.
+ * A function that resolves a package name from a folder to a file, and throws if the package is not found. The constant
+ * is undefined if the runtime has no such API.
  */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));

@@ -27,7 +27,7 @@ const CHUNK_OVERLAP = 16;
 /** A chunk of a long line. */
 export interface LinePart {
   readonly bytes: Buffer;
-  /** The chunk was searched when it arrived and hides no second message: see `isUnambiguousChunk`. */
+  /** Whether the chunk was searched when it arrived and cannot hide a second message: see `isUnambiguousChunk`. */
   readonly isPlain: boolean;
   /** Whether slices of the part are detachable: see `ByteSlice`. */
   readonly isDetachable: boolean;
@@ -38,9 +38,9 @@ export function buffersOf(parts: readonly LinePart[]): Buffer[] {
 }
 
 /**
- * The fast path for long responses: what `parseSpliceableResponse` does, on chunks that are not joined. Joining would
- * cost more than all other work on a result of 1 MB. The parts contain no LF.
- * @returns undefined if the line has neither shape (`head`, `tail`), or has to be scanned as a whole
+ * The fast path for long responses: does the same as `parseSpliceableResponse`, but on chunks that are not joined.
+ * Joining would cost more than all other work on a result of 1 MB. The parts contain no LF.
+ * @returns undefined if the response has neither the shape `head` nor `tail`, or has to be scanned as a whole
  */
 export function parseLongResponse(parts: readonly LinePart[], size: number): Response | undefined {
   const edgeSlices = [
@@ -199,7 +199,8 @@ export class LineReader {
   }
 
   /**
-   * Ends a long line in a chunk that has no other line end, so that both of its parts are detachable.
+   * Ends a long line at the only line end of a chunk. Splits the chunk there into two parts that each own their memory,
+   * so that both are detachable.
    * @returns false if the chunk has more line ends, or does not own its memory
    */
   #endLongLine(chunk: Buffer, at: number): boolean {

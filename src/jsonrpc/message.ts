@@ -18,9 +18,9 @@ import type { RpcError } from "../base/errors.ts";
 import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "../base/json.ts";
 
 /**
- * jsonrpc/: JSON-RPC 2.0 messages as byte ranges, their parser, and newline-delimited streams of them. Main types:
- * `Message`, a parsed message as ranges of the received bytes, and `EncodedMessage`, a message to be written. Read
- * next: `parse.ts` (bytes to `Message`), then `pipe.ts` (byte streams to messages and back).
+ * The folder jsonrpc/ has JSON-RPC 2.0 messages as byte ranges, their parser, and their newline-delimited streams. Main
+ * types: `Message`, a parsed message as ranges of the received bytes, and `EncodedMessage`, a message to be written.
+ * Read next: `parse.ts` (bytes to `Message`), then `pipe.ts` (byte streams to messages and back).
  *
  * One received JSON-RPC 2.0 message: its byte range in the chunk that it arrived in, and the ranges of its members.
  */
@@ -50,7 +50,7 @@ export interface Notification extends MessageBytes {
   readonly kind: "notification";
   readonly method: string;
   readonly params: ByteRange | undefined;
-  /** As in `Request`. */
+  /** The members of `params`, if the parser has already scanned them. */
   readonly members: readonly JsonMember[] | undefined;
 }
 
@@ -89,9 +89,9 @@ export interface InvalidMessage extends MessageBytes {
   readonly parsed?: Request | Notification | Response | undefined;
 }
 
-/** A peer's request id, in the peer's own spelling. */
+/** A peer's request id: the bytes as the peer wrote them, and a key for lookup tables. */
 export interface RequestId extends ByteSlice {
-  /** Equal for equal ids, whatever their spelling; the key of lookup tables. */
+  /** Equal for equal ids, even if they are written differently, as `7` and `7.0` are. */
   readonly key: string | number;
 }
 
@@ -284,7 +284,7 @@ export function buildError(id: Piece | undefined, error: RpcError): EncodedMessa
   ];
 }
 
-/** No id that the hub assigns has more digits. */
+/** Maximum number of digits in an id that the hub assigns. */
 const MAX_ID_DIGITS = 15;
 
 /** Parses a request id: a string or a number. Undefined for anything else, including null. */
@@ -317,7 +317,8 @@ export function formatOwnId(number: number): string {
 const OWN_ID_PATTERN = new RegExp(`^(?:${OWN_ID_PREFIX})?(\\d{1,15})$`);
 
 /**
- * Parses an id that the hub assigned, as a peer returns it; also accepts `7.0` and `"7"`, as other implementations do.
+ * Parses an id that the hub assigned and a peer has sent back. Like other MCP implementations, it also accepts `7.0`
+ * and `"7"` for 7.
  */
 export function readOwnId(bytes: Uint8Array, range: ByteRange): number | undefined {
   const digits = parseDigits(bytes, range.start, range.end);

@@ -40,8 +40,8 @@ const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTER_PREFIXES = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE_PREFIX = Buffer.from("\\u00");
 /**
- * Searched for before the whole prefix: most texts contain no escape, and a search for two bytes can cost a third of
- * one for four.
+ * The first two bytes of `ESCAPE_PREFIX` are searched for first: most texts do not contain them, and a search for two
+ * bytes can cost a third of a search for four.
  */
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 
@@ -132,9 +132,10 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 /**
- * The fast path: a response in one of the two shapes that JSON libraries write, whose body is not read. Only a second
- * `id`, `result`, `error` or `method` key could change the message's kind or id: `withResponseId` writes the id last,
- * so that it overrides a second one, and the body is searched for a `method` key, plain or escaped.
+ * The fast path: parses a response in one of the two shapes that JSON libraries write (`head` and `tail`, see
+ * `Response`), without reading its body. Only a second `id`, `result`, `error` or `method` key could change the
+ * message's kind or id: `withResponseId` writes the id last, so that it overrides a second one, and the body is
+ * searched for a `method` key, plain or escaped.
  */
 export function parseSpliceableResponse(
   bytes: Buffer,
@@ -326,8 +327,8 @@ function parseWithoutByteOrderMark(bytes: Buffer): Message {
 }
 
 /**
- * Parses a message inside a chunk of several. A fast path may read beyond the end of a malformed line, up to the end of
- * the chunk; after the first invalid line every further line is parsed on its own subarray.
+ * Parses one message of a chunk that may hold several. The fast paths may read beyond the end of a malformed line, up
+ * to the end of the chunk. So once a line was invalid, each later line is parsed as a subarray of its own.
  */
 export function parseInChunk(bytes: Buffer, start: number, end: number, scan: ChunkScan): Message {
   if (scan.hasInvalidLine || startsWithByteOrderMark(bytes, start))
@@ -340,7 +341,7 @@ export function parseInChunk(bytes: Buffer, start: number, end: number, scan: Ch
   return scannedMessage;
 }
 
-/** Applies edits that do not change the kind of the message, and parses the result. */
+/** Applies edits and parses the result. Edits that would change the kind of the message are dropped. */
 export function applyMessageEdits<M extends Request | Notification | Response>(
   message: M,
   edits: readonly Edit[],

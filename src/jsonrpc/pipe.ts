@@ -17,7 +17,7 @@ import { type EncodedMessage, isEdited, type Message } from "./message.ts";
 import { parseInChunk, parseMessage } from "./parse.ts";
 import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 
-/** Pieces of at least this size are written on their own; smaller ones are copied into a shared write, in bytes. */
+/** Pieces of at least this size, in bytes, are written on their own; smaller ones are copied into a shared write. */
 const COPY_LIMIT = 16 * 1024;
 /**
  * Size, in bytes, of the slab: the buffer that small pieces are copied into. It is filled again from its start only
@@ -26,9 +26,8 @@ const COPY_LIMIT = 16 * 1024;
 const SLAB_SIZE = 64 * 1024;
 
 /**
- * Queued output, in order: small pieces are copied together into as few writes as possible, big ones are written as
- * they are.
- * Copying allocates no object per piece.
+ * Queued output, in order. Small pieces are copied together into as few writes as possible, which allocates no object
+ * per piece; big ones are written as they are.
  */
 export class WriteBuffer {
   readonly #writes: Uint8Array[] = [];
@@ -93,7 +92,7 @@ export class WriteBuffer {
   }
 
   /**
-   * The write is complete: detaches its memory if that is allowed.
+   * Called when a write is complete. Detaches its memory if that is allowed.
    * @returns whether it was detached
    */
   release(write: Uint8Array): boolean {
@@ -102,7 +101,10 @@ export class WriteBuffer {
     return true;
   }
 
-  /** All writes are complete and nothing is queued: the slab is filled again from its start, see `ByteSlice`. */
+  /**
+   * Lets the slab be filled again from its start. Called only when all writes are complete and nothing is queued: see
+   * the rules of memory at `ByteSlice`.
+   */
   reuseSlab(): void {
     this.#start = 0;
     this.#end = 0;
@@ -155,12 +157,12 @@ const EARLY_FLUSH_SIZE = 4096;
 /** Backpressure starts above `high` queued bytes and ends at `low`. */
 export const WRITE_LIMITS = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 /**
- * Garbage collection is requested after this many written bytes that were not freed. Runtimes do not count the memory
- * of chunks, and would let several times as much accumulate; for results of 16 MiB this halves the memory use and saves
- * time.
+ * After this many bytes have been written from chunks that were not freed, garbage collection is requested. Runtimes do
+ * not count the memory of chunks, and would let several times as much accumulate. For results of 16 MiB this halves the
+ * memory use and saves time.
  */
 const GC_THRESHOLD = 16 * 1024 * 1024;
-/** Writes of at least this size refer to received chunks that were not copied, in bytes. */
+/** Writes of at least this size, in bytes, refer to received chunks that were not copied. */
 const LARGE_WRITE = 16 * 1024;
 const LF = Buffer.from("\n");
 
@@ -248,7 +250,7 @@ export class Pipe {
     this.#input.resume();
   }
 
-  /** Ends the outgoing stream after everything that was sent. @returns when that is done */
+  /** Ends the outgoing stream after everything that was sent. The promise settles when that is done. */
   end(): Promise<void> {
     if (this.#ended === undefined) {
       this.#ended = new Promise((resolve) => (this.#resolveEnded = resolve));
