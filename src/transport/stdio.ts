@@ -39,15 +39,15 @@ export interface StdioTarget {
   readonly server: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** Started if `command` is not found; the best first. */
+  /** Other commands, one of which is started if `command` is not found. The first that is found is used. */
   readonly alternatives?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
   /** The variables from the manifest: those of `env` and `inheritEnv`. */
   readonly env: EnvironmentVariables;
   /** The hub's own environment. The server gets only those of its variables that are safe to pass on. */
   readonly hubEnv: EnvironmentVariables;
-  /** Undefined for the hub's own. */
+  /** The working directory of the server; undefined: the hub's own. */
   readonly cwd: string | undefined;
-  /** In bytes. */
+  /** Maximum size of a message, in bytes. */
   readonly maxMessage: number;
   /** Values that no log line and no error may contain. */
   readonly secrets: readonly string[];

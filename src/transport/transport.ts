@@ -5,9 +5,9 @@ import type { AuthChallenge } from "./http/target.ts";
 import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
 
 /**
- * transport/: messages to and from one peer, over any wire. Main type: `Transport`, below, with `TransportEvents`;
- * every implementation passes test/contract/transport.ts. Read next: `stdio.ts` (child processes), `memory.ts`
- * (in-process), `http/transport.ts` (Streamable HTTP and HTTP+SSE).
+ * The folder transport/ carries messages to and from one peer, whether over pipes, over HTTP or in memory. Main type:
+ * `Transport`, below, with `TransportEvents`; every implementation passes test/contract/transport.ts. Read next:
+ * `stdio.ts` (child processes), `memory.ts` (in-process), `http/transport.ts` (Streamable HTTP and HTTP+SSE).
  *
  * A request that was sent on a Transport. Over HTTP it has its own response stream: the response to its POST. Over
  * stdio all requests share one stream, and only the message's id identifies the request.
@@ -113,8 +113,8 @@ export interface Transport {
   /** Number of bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**
-   * Whether each request has its own response stream: a message on it belongs to the request, and in the modern era
-   * abandoning the request cancels it. Absent if all requests share one stream.
+   * Whether each request has its own response stream. A message on that stream belongs to the request, and with
+   * protocol 2026-07-28 (modern), closing the stream cancels the request. Absent if all requests share one stream.
    */
   readonly hasStreams?: true | undefined;
   /** Removes the transport's secrets from a text. Absent if the transport has no secrets. */

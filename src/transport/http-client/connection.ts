@@ -16,7 +16,8 @@ export interface ResponseReceiver {
   body(bytes: Buffer): void;
   end(): void;
   /**
-   * Called if the request failed before its response was complete. @param isUndelivered no byte of the request was sent
+   * Called if the request failed before its response was complete.
+   * @param isUndelivered whether no byte of the request was sent
    */
   fail(error: Error, isUndelivered: boolean): void;
 }
@@ -36,7 +37,7 @@ export interface HttpConnectionEvents {
   closed(connection: HttpConnection): void;
 }
 
-/** In bytes: larger requests are written in several parts. */
+/** Maximum size, in bytes, of a request that is written at once. Larger requests are written in several parts. */
 const SINGLE_WRITE_LIMIT = 64 * 1024;
 
 /** One HTTP/1.1 connection to a server. Sends one request at a time, without pipelining. */
@@ -44,12 +45,12 @@ export class HttpConnection {
   readonly #socket: Socket;
   readonly #events: HttpConnectionEvents;
   #request: OutgoingRequest | undefined;
-  /** The bytes received of a head that is not complete yet. */
+  /** The received bytes of a response head that is not complete yet. */
   #headStart: Buffer | undefined;
   #head: ResponseHead | undefined;
   /**
-   * The last head, parsed, and its bytes. A server often sends the same head again; comparing bytes is cheaper than
-   * parsing.
+   * The last response head, parsed, and its bytes. A server often sends the same head again, and comparing bytes is
+   * cheaper than parsing.
    */
   #lastHead: { readonly bytes: Buffer; readonly head: ResponseHead } | undefined;
   #body: BodyDecoder | undefined;
@@ -190,7 +191,7 @@ export class HttpConnection {
 
   readonly #onBody = (bytes: Buffer): void => this.#request?.receiver.body(bytes);
 
-  /** @param isClean no bytes follow the response, so the connection can be reused */
+  /** @param isClean whether no bytes follow the response: only then can the connection be reused */
   #endResponse(isClean: boolean): void {
     const { receiver } = this.#request ?? {};
     // A server that responds before it has read the whole request may never read the rest.

@@ -19,7 +19,7 @@ export interface FetchInit {
  */
 export type Fetch = (url: string | URL, init?: FetchInit) => Promise<Response>;
 
-/** In bytes; a longer body fails with messageTooLarge. */
+/** Maximum size of a response body, in bytes. A longer body fails with messageTooLarge. */
 const MAX_BODY = 16 * 1024 * 1024;
 
 /**

@@ -26,7 +26,7 @@ export interface PooledRequest {
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection. If it leads to a proxy that reads the requests, they are written in another way. */
+/** An open connection. If it leads to a proxy that forwards single requests, their heads differ. */
 export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether the request line must contain the whole URL, for a proxy (absolute-form, RFC 9112, 3.2.2). */

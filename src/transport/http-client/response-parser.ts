@@ -43,7 +43,8 @@ export function parseResponseHead(
     headers.set(name, previous === undefined ? value : `${previous}, ${value}`);
   }
   const connection = headers.get("connection");
-  // If both headers are present, an intermediary may find another end of the body (RFC 9112, 6.3).
+  // If both headers are present, an intermediary may find another end of the body (RFC 9112, 6.3), so the connection is
+  // not reused.
   const isAmbiguous = headers.has("transfer-encoding") && headers.has("content-length");
   const isKeepAlive =
     minorVersion === "1"

@@ -5,7 +5,7 @@ import type { ResponseHead } from "../http-client/response-parser.ts";
 import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
 
-/** In characters. */
+/** Maximum length of the excerpt of a body in an error message, in characters. */
 const MAX_EXCERPT = 300;
 /** How much of an unexpected body is read, in bytes. */
 export const EXCERPT_LIMIT = 16 * 1024;

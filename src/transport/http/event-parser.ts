@@ -13,7 +13,7 @@ const CR = 0x0d;
 const COLON = 0x3a;
 const SPACE = 0x20;
 const LINE_BREAK = Buffer.from("\n");
-/** Limits in bytes, of a field name and of a value other than data; longer ones are ignored. */
+/** Limits, in bytes, of a field's name and of the value of a field other than `data`. Longer ones are ignored. */
 const MAX_FIELD_LENGTH = { value: 4096, name: 16 };
 /** Maximum reconnection time that a server may set, in ms. */
 const MAX_RETRY = 300_000;
@@ -51,7 +51,7 @@ export class EventParser {
     this.#data = new BoundedBuffer(limit);
   }
 
-  /** Parses the next chunk, and becomes its owner. */
+  /** Parses the next chunk, and keeps parts of it without copying them: see `ByteSlice`. */
   push(chunk: Buffer): void {
     let position = 0;
     let cr = chunk.indexOf(CR);

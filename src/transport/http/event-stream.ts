@@ -10,7 +10,7 @@ import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
  * What happens when a connection of an event stream ends:
  * - `endWithConnection`: the stream ends, too (HTTP+SSE).
  * - `resumeUntilAnswered`: a GET with the id of the last event continues the stream (Streamable HTTP, resumability).
- *   The stream begins as the response to a POST, whose owner passes the body on.
+ *   The stream begins as the response to a POST: the `Post` passes the body of that response to the stream.
  * - `reconnectForever`: the stream is requested again, unless the server will certainly refuse it (Streamable HTTP,
  *   listening for messages from the server).
  */
@@ -35,13 +35,13 @@ interface EventStreamOptions extends EventParserEvents {
 
 /**
  * Limits of `resumeUntilAnswered`. `attempts`: how many GET requests in a row may bring no event. `firstDelay` and
- * `maxDelay`: the delay before a request, in ms, if the server has sent no `retry`.
+ * `maxDelay`: the first and the longest delay before a GET, in ms, if the server has sent no `retry`.
  */
 const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
 
 /**
- * Limits of `reconnectForever`, in ms. The delay before a request grows from `first` (`min` if the server sends
- * `retry`) to `max`. It starts over after the stream was open for `stableAfter`.
+ * Limits of `reconnectForever`, in ms. The delay before a GET doubles each time, from `first` (or from `min`, if the
+ * server has sent `retry`) to `max`. It starts over after the stream was open for `stableAfter`.
  */
 const RECONNECT_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 
@@ -62,7 +62,7 @@ export class EventStream implements RequestEvents {
   /** The last reconnection time that the server has sent, in ms. */
   #retry: number | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** When the last connection was opened, in ms. */
+  /** When the last connection was opened, in ms of `performance.now()`. */
   #openedAt: number | undefined;
 
   constructor(requester: HttpRequester, options: EventStreamOptions) {

@@ -18,8 +18,8 @@ export function encodeHeaderValue(value: string): string {
 }
 
 /**
- * Returns the header lines for a message: `options.headers` and, in the modern era, `Mcp-Method` and `Mcp-Name`, which
- * repeat members of the body.
+ * Returns the header lines for a message: `options.headers` and, unless an older protocol version (legacy) was
+ * negotiated, `Mcp-Method` and `Mcp-Name`, which repeat members of the body (protocol 2026-07-28).
  */
 export function messageHeaders(
   options: SendOptions,

@@ -1,11 +1,11 @@
 import { type Deferred, deferred } from "../../base/deferred.ts";
 
 /**
- * How long an `HttpVariant` may take to send what is queued when it closes, and then again to end the session by
- * DELETE, in ms.
+ * How long an HTTP transport that closes may take to send its queued messages, in ms; and then again to end its session
+ * by DELETE.
  */
 export const CLOSE_TIMEOUT = 600;
-/** How long a message may delay the next ones, in ms. */
+/** How long the next messages wait for the server to accept a notification, in ms. */
 const HOLD_TIMEOUT = 10_000;
 
 /**
@@ -33,7 +33,7 @@ export class MessageOrder<Item> {
     else this.#requests.add(item);
   }
 
-  /** Lets the next messages go: the server has accepted this one, or will not accept it any more. */
+  /** Sends the messages that waited for this one. Called when the server has accepted it, or no longer can. */
   settle(item: Item): void {
     this.#notifications.delete(item);
     this.#requests.delete(item);

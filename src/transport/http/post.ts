@@ -24,14 +24,15 @@ export interface HttpErrorResponse {
   /** The error that the sender of the message gets. */
   readonly cause: HubError;
   /**
-   * The JSON-RPC response in the body. `isOwn` is false if the server sent no id, perhaps because it could not read the
-   * request.
+   * The JSON-RPC response in the body. `isOwn`: whether the server sent the request's id in it. A server that could not
+   * read the request sends no id.
    */
   readonly response: { readonly message: Message; readonly isOwn: boolean } | undefined;
 }
 
 /**
- * The first request to a server of the modern era. If it fails in any way, the server is treated as a legacy server.
+ * The method of the first request to a server that may speak protocol 2026-07-28 (modern). If the server answers it
+ * with an HTTP error or not with JSON-RPC, it is treated as a server of an older protocol version (legacy).
  */
 const DISCOVER_METHOD = "server/discover";
 

@@ -17,14 +17,14 @@ import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
 /**
- * In ms: the longest `Retry-After` that the hub waits for, and the first delay after a 429 response without this
- * header.
+ * In ms. `max`: the longest `Retry-After` that the hub waits for. `first`: the first delay after a 429 response without
+ * this header.
  */
 const RETRY_DELAY = { max: 30_000, first: 1000 };
 
 /**
- * Returns the delay before a request is repeated that the server has not processed: 429 (too many requests), or 503
- * with `Retry-After`.
+ * Returns the delay before the hub repeats a request that the server has not processed: after 429 (too many requests),
+ * or after 503 with `Retry-After`.
  * @returns ms; undefined if the request must not be repeated
  */
 export function retryDelayOf(
@@ -51,7 +51,7 @@ export interface RequestTemplate {
   /** Each line ends with CRLF. */
   readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
-  /** Undefined for the server's current URL. */
+  /** Where the request is sent; undefined: to the server's current URL. */
   readonly target?: RequestTarget | undefined;
 }
 
@@ -242,7 +242,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#onEnd();
   }
 
-  /** @returns an error if there are no other credentials */
+  /** Obtains other credentials for the request. @returns an error if there are none */
   async #renewCredentials(challenge: AuthChallenge): Promise<HubError | undefined> {
     const requester = this.#requester;
     const credentialLines = this.#credentialLines;
@@ -312,7 +312,7 @@ const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 /** The value of `#reportedFor` if a request could not be sent because there are no credentials. */
 const NO_CREDENTIALS_KEY = "none";
 
-/** Number of the last used credential values that are redacted. */
+/** How many of the most recently used credential values are redacted in texts. */
 const MAX_RECENT_VALUES = 8;
 
 /**

@@ -21,7 +21,7 @@ import type { ResponseHead } from "../http-client/response-parser.ts";
 import { requestTargetOf, type RequestTarget } from "../http-client/pool.ts";
 import { CLOSE_TIMEOUT, MessageOrder } from "./message-order.ts";
 
-/** In bytes. */
+/** Maximum length of the URL in the `endpoint` event, in bytes. */
 const MAX_ENDPOINT_LENGTH = 4096;
 
 /**

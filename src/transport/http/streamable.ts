@@ -54,10 +54,13 @@ export function pingSession(requester: HttpRequester, headerLines: string): Prom
 }
 
 const INITIALIZE_METHOD = "initialize";
-/** Limit of response streams that the server keeps open after the response. */
+/** Maximum number of streams that stay open after their response. Above it, the oldest is closed. */
 const MAX_LINGERING_STREAMS = 16;
 
-/** The Streamable HTTP transport of both eras. Each message is a POST of its own. */
+/**
+ * The Streamable HTTP transport, for the older protocol versions (legacy) and for protocol 2026-07-28 (modern). Each
+ * message is a POST of its own.
+ */
 export class StreamableHttp implements HttpVariant {
   readonly hasStreams = true;
   readonly transport: HttpTransport;
@@ -86,7 +89,7 @@ export class StreamableHttp implements HttpVariant {
 
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
     const post = new Post(this, message, options);
-    // There are no client notifications in the modern era. The hub cancels a request by closing its stream.
+    // Protocol 2026-07-28 (modern) has no notifications from clients. A request is cancelled by closing its stream.
     const isSendable = options !== undefined || this.#protocol?.era !== "modern";
     if (!isSendable || this.#state !== "open") return post;
     post.id = this.#posts.add(post);
@@ -147,7 +150,8 @@ export class StreamableHttp implements HttpVariant {
 
   /**
    * Finds out what an HTTP error means: the server has lost the session, the server may support HTTP+SSE only, or only
-   * this POST has failed. To an unknown session some servers answer with 400, or with 404 and a JSON-RPC error.
+   * this POST has failed. To an unknown session some servers answer with 400, or with 404 and a JSON-RPC error, so
+   * after such a response a ping finds out whether the session is lost.
    */
   httpError(post: Post, error: HttpErrorResponse): void {
     const { status, response } = error;
@@ -184,7 +188,7 @@ export class StreamableHttp implements HttpVariant {
     this.#order.settle(post);
   }
 
-  /** Whether the server has answered `initialize` with a status that also servers without Streamable HTTP use. */
+  /** Whether the POST was `initialize`, and its status is one that servers with HTTP+SSE only answer. */
   #mayKnowOnlyLegacySse(post: Post, status: number): boolean {
     const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
     return isInitialize && (status === 400 || status === 404 || status === 405);
@@ -214,8 +218,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   /**
-   * Opens the standalone GET stream, on which a legacy server sends messages after it has received
-   * `notifications/initialized`.
+   * Opens the standalone GET stream, on which a server of the older protocol versions (legacy) sends messages after it
+   * has received `notifications/initialized`.
    */
   #openStandaloneStream(): void {
     if (this.#protocol?.era !== "legacy" || this.#state !== "open") return;
@@ -280,8 +284,8 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     // The state is set first: callbacks must not send on this transport.
     this.#state = "closing";
-    // Unsent messages fail as `notDelivered`, all others as `answerLost`. During negotiation the cause is only reported
-    // as the transport's end.
+    // Unsent messages fail as `notDelivered`, all others as `answerLost`. If the server has never accepted a request,
+    // the cause is only reported as the end of the transport.
     if (this.requester.wasAccepted) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";

@@ -17,13 +17,13 @@ export interface HttpTarget {
   readonly headers: Readonly<Record<string, string>>;
   /** Additional trusted certificates, in PEM. */
   readonly ca: string | undefined;
-  /** The longest first. */
+  /** Values that no log line and no error may contain, the longest first. */
   readonly secrets: readonly string[];
-  /** In bytes. */
+  /** Maximum size of a message, in bytes. */
   readonly maxMessage: number;
   readonly credentials: RequestCredentials;
   readonly knownTransport: KnownTransport;
-  /** Proxies are read from it (`HTTPS_PROXY`, `NO_PROXY`). */
+  /** The environment variables, which may name proxies (`HTTPS_PROXY`, `NO_PROXY`) and additional certificates. */
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 

@@ -35,11 +35,11 @@ interface RejectedInitialize {
 }
 
 /**
- * The transport/http folder: MCP over HTTP, client side. Main types: `HttpTransport`, below; `HttpVariant` with its
- * implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single requests with
- * credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
+ * The folder transport/http has the client side of MCP over HTTP. Main types: `HttpTransport`, below; `HttpVariant`
+ * with its implementations `StreamableHttp` and `LegacySse`; `HttpRequester` (`request.ts`), which sends single
+ * requests with credentials, redirects and retries. Start here, then read `streamable.ts` and `post.ts`.
  *
- * A transport to a server over Streamable HTTP (both eras) or HTTP+SSE (2024-11-05). Its variant sends and receives the
+ * A transport to a server over Streamable HTTP or HTTP+SSE (2024-11-05). Its `HttpVariant` sends and receives the
  * messages. If the manifest does not name the transport, the server's response to the first message decides which
  * variant is used.
  */
@@ -139,7 +139,9 @@ export class HttpTransport implements ServerTransport {
     if (this.#state === "open") this.#events?.pressure(isFull);
   }
 
-  /** Remembers that the server uses this transport, because the server has answered in the way that it requires. */
+  /**
+   * Remembers that the server uses this kind of transport. Called when the server has answered as that kind requires.
+   */
   kindDetected(kind: HttpTransportKind): void {
     const { transport, knownTransport } = this.#target;
     if (transport === "auto" && knownTransport.kind !== kind) knownTransport.remember(kind);
@@ -154,7 +156,8 @@ export class HttpTransport implements ServerTransport {
 
   /**
    * Tries HTTP+SSE after the server has rejected `initialize` over Streamable HTTP (Streamable HTTP, backwards
-   * compatibility). @returns whether it is tried
+   * compatibility).
+   * @returns whether HTTP+SSE is tried
    */
   tryLegacySse(variant: StreamableHttp, post: Post, error: HttpErrorResponse): boolean {
     if (this.#alternative !== "sse") return false;
