@@ -23,8 +23,8 @@ export interface ProcessStats {
 }
 
 /**
- * process/: child processes, process groups, the system's process table, and orphans of dead hubs. Main type:
- * `ChildProcess`, below. Read next: `process-group.ts` (SIGTERM, then SIGKILL), `orphans.ts` (owner tags),
+ * The folder process/ has child processes, process groups, the system's process table, and orphans of dead hubs. Main
+ * type: `ChildProcess`, below. Read next: `process-group.ts` (SIGTERM, then SIGKILL), `orphans.ts` (owner tags),
  * `process-table.ts`.
  *
  * A command to execute without a shell.
@@ -36,7 +36,7 @@ export interface ChildCommand {
   /** The complete environment. */
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string | undefined;
-  /** The owner tag, which is also in `env`. */
+  /** The owner tag, a text that identifies the hub and this child (see `OwnerIdentity`). It is also in `env`. */
   readonly tag: string;
 }
 
@@ -121,8 +121,8 @@ export class ChildProcess implements ProcessGroup {
   }
 
   /**
-   * Terminates the group, and processes outside of it that carry the child's tag: SIGTERM, a wait, SIGKILL. Repeated
-   * calls join the first.
+   * Terminates the group, and processes outside of it with the child's owner tag in their environment: SIGTERM, a wait,
+   * SIGKILL. Repeated calls join the first.
    */
   terminate(): Promise<void> {
     this.#terminating ??= this.#terminateGroup();

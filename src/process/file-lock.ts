@@ -13,8 +13,8 @@ const WAIT_TIMEOUT = 60_000;
 /** Poll interval, in ms: first and maximum. */
 const POLL_DELAY = { first: 4, max: 60 };
 /**
- * How often the holder updates the file's modification time, in ms, for processes that cannot look up the holder's
- * process.
+ * How often the holder updates the modification time of the lock file, in ms. A process that cannot look up the
+ * holder's process sees by this heartbeat that the holder is alive.
  */
 const HEARTBEAT_INTERVAL = 2_000;
 /** How often the holder's process is looked up, in ms: on some systems that starts a program. */
@@ -22,13 +22,13 @@ const PROCESS_CHECK_INTERVAL = 250;
 /** Default of `FileLockOptions.heartbeatTimeout`. */
 const HEARTBEAT_TIMEOUT = 15_000;
 
-/** By path: callers within this process wait for each other here, without polling the file. */
+/** By path of the lock file: the last caller in this process. The next one waits for it, without polling the file. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
   /** Maximum wait for other holders, in ms. */
   readonly waitTimeout?: number;
-  /** After this time without a heartbeat a holder whose process cannot be looked up counts as dead, in ms. */
+  /** Time without a heartbeat, in ms, after which a holder whose process cannot be looked up counts as dead. */
   readonly heartbeatTimeout?: number;
 }
 
@@ -158,10 +158,12 @@ async function takeOver(
 class HolderMonitor {
   readonly #path: string;
   readonly #heartbeatTimeout: number;
-  /** The last observed content and modification time, and when they changed, in ms of `performance.now()`. */
+  /**
+   * The last observed content and modification time of the file, and when they changed, in ms of `performance.now()`.
+   */
   #lastObserved = "";
   #lastChange = 0;
-  /** The holder that was alive at the last look-up of its process, and when the next look-up is due, in ms. */
+  /** The holder that was alive at the last look-up, and when the next look-up is due, in ms of `performance.now()`. */
   #aliveHolder = "";
   #nextCheck = 0;
 
@@ -186,7 +188,7 @@ class HolderMonitor {
       () => 0,
     );
     const observed = `${holder} ${modifiedAt}`;
-    // Monotonic time: a change of the system clock must not make a holder look dead.
+    // `now` is monotonic time: with it, a change of the system clock cannot make a holder look dead.
     if (observed !== this.#lastObserved) this.#lastChange = now;
     this.#lastObserved = observed;
     return now - this.#lastChange >= this.#heartbeatTimeout ? holder : undefined;

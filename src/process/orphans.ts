@@ -22,7 +22,7 @@ export interface OwnerIdentity {
 
 /** Placeholder for an unavailable value. No hub is considered dead because of it. */
 const UNKNOWN = "?";
-/** Maximum number of tags of one process: hubs that start each other must not fill its environment. */
+/** Maximum number of tags of one process. Without it, hubs that start each other would fill its environment. */
 const MAX_OWNER_TAGS = 8;
 /** A part of each tag that this process makes; no other tag contains it. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
@@ -30,7 +30,7 @@ const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 let ownOwnerPromise: Promise<OwnerIdentity> | undefined;
 let childCount = 0;
 
-/** The owner named in the tags of this process. Values that could not be read are read again on the next call. */
+/** This process, as the tags of its children name it. Values that could not be read are read again on the next call. */
 export async function currentOwner(): Promise<OwnerIdentity> {
   const { pid } = process;
   ownOwnerPromise ??= Promise.all([processTable.find(pid), processTable.system()]).then(
@@ -67,7 +67,7 @@ export function ownerVariableOf(tag: string, inherited = ""): string {
   return [tag, ...outer].slice(0, MAX_OWNER_TAGS).join(",");
 }
 
-/** @returns undefined if the format is not that of a hub */
+/** @returns undefined if the text does not have the format of an owner tag */
 export function parseOwnerTag(tag: string): OwnerIdentity | undefined {
   const [pid = "", started, boot, pidNamespace, childId, extraPart] = tag.split("/");
   if (!/^[1-9]\d*$/.test(pid) || extraPart !== undefined) return undefined;

@@ -73,7 +73,8 @@ async function rejectCommandLine(query: CommandQuery): Promise<void> {
   const settings = suggestArgs(command);
   if (settings === undefined) return;
   const [program = ""] = splitCommand(command) ?? [];
-  // A path with a space may also be a misspelt path.
+  // A path that contains a space may be one misspelt path. It counts as a command line only if its first word is a
+  // program.
   if (program.includes("/") && (await checkFile(resolve(cwd, program))) !== "runs") return;
   const text = `There is no program called "${maskCommandLine(command)}". command is one program; put the rest into args: ${settings}`;
   throw notFoundError(query, text);
@@ -117,7 +118,7 @@ function notFoundError({ server }: CommandQuery, text: string, path?: string): H
   });
 }
 
-/** The PATH that was searched in vain: it is not in the message, which would be too long with it. */
+/** The PATH that was searched for a command that was not found. The error's message would be too long with it. */
 export function searchedPathOf(error: unknown): string | undefined {
   const cause: unknown = error instanceof HubError ? error.cause : undefined;
   const hasPath = typeof cause === "object" && cause !== null && "searchedPath" in cause;
@@ -155,7 +156,7 @@ export function loginShellPath(
 
 /**
  * Runs a shell that prints its PATH. Only the text between two markers in its output is used. The shell gets no input
- * and no terminal, and is killed with its descendants after `limit` ms.
+ * and no terminal. It is killed with its descendants when it has printed PATH, or after `timeout` ms.
  * @param tag the owner tag, which is also in `env`
  */
 export async function readShellPath(

@@ -14,8 +14,8 @@ const LSOF_TIMEOUT = 2000;
 const LISTENING = "0A";
 
 /**
- * The process that listens on a TCP port of this machine; undefined if it is not found, such as a process of another
- * user. Never rejects.
+ * The process that listens on a TCP port of this machine; undefined if it is not found, for example because it belongs
+ * to another user. Never rejects.
  */
 export async function findPortOwner(
   port: number,

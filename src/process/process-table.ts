@@ -67,7 +67,7 @@ export interface ProcessTable {
   system(): Promise<ProcessNamespace>;
 }
 
-/** The owner tags in a value of the variable. */
+/** The owner tags in a value of the environment variable TOOLMUX_OWNER. */
 export function splitOwnerTags(value: string): readonly string[] {
   return value.split(",").filter((tag) => tag !== "");
 }
@@ -176,8 +176,8 @@ function* readProcess(pid: number): ProcFileReader {
     const stat = parseProcStat(yield "stat");
     if (stat === undefined) return undefined;
     const isEnvironEmpty = environ?.length === 0 && !stat.isKernelThread;
-    // During execve(2) the environment reads as empty, and `env_end` as 0. Two empty reads with another `env_end` prove
-    // that it is empty.
+    // During execve(2) the environment reads as empty, and `env_end` as 0. Only two empty reads in a row with an
+    // `env_end` other than 0 prove that it is empty.
     emptyReads = stat.isExecuting ? 0 : emptyReads + 1;
     if (!isEnvironEmpty || emptyReads === 2 || attempt === MAX_EXEC_READS) {
       const { group, started, cpu } = stat;

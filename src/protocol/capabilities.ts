@@ -1,7 +1,7 @@
 import { isJsonObject, propertyOf } from "../base/json.ts";
 import { TASKS_EXTENSION } from "./tasks.ts";
 
-/** The client capabilities that the hub relays (lifecycle, capability negotiation). */
+/** The client capabilities that the hub relays to servers (MCP, lifecycle, capability negotiation). */
 export interface Capabilities {
   readonly roots?: { readonly listChanged?: true };
   readonly sampling?: { readonly context?: object; readonly tools?: object };
@@ -31,9 +31,9 @@ export function readCapabilities(declared: unknown): Capabilities {
 }
 
 /**
- * The capabilities that the hub declares to clients of either era. All kinds of lists are declared: a list that no
- * server offers is empty.
- * @param canSubscribe some server accepts subscriptions to resources
+ * The capabilities that the hub declares to all clients, whatever their protocol version. All kinds of lists are
+ * declared: a list that no server offers is empty.
+ * @param canSubscribe whether some server accepts subscriptions to resources
  */
 export function commonCapabilities(canSubscribe: boolean): object {
   return {
@@ -103,7 +103,7 @@ export function capabilityClassOf(
   return text === "{}" ? "" : text;
 }
 
-/** The capability class with only those extensions for which `isCounted` is true. */
+/** Removes from a capability class (see `capabilityClassOf`) the extensions for which `isCounted` is false. */
 export function filterCapabilityClass(
   text: string,
   isCounted: (extension: string) => boolean,
@@ -131,7 +131,7 @@ function objectIn(parent: unknown, key: string): object | undefined {
 
 const ASKABLE = ["elicitation", "roots", "sampling"];
 
-/** What servers may ask a client that has declared these capabilities. */
+/** Which kinds of requests servers may send to a client that has declared these capabilities. */
 export function askableOf(declared: object): readonly string[] {
   return ASKABLE.filter((name) => Object.hasOwn(declared, name));
 }

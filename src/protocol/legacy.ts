@@ -1,15 +1,16 @@
 import { type Capabilities, commonCapabilities, formatExtensionSettings } from "./capabilities.ts";
 
 /**
- * The protocol layer: stateless tables and types of the two eras, and their translation. This file is the
- * legacy era, revisions 2024-10-07 to 2025-11-25, which begins with `initialize`; `modern.ts` is the modern era.
- * `translate.ts` turns responses of one era into the other's. Start here with `Method`, then read `modern.ts`.
+ * The folder protocol/ has stateless tables and types of the two eras of MCP. This file has the older protocol versions
+ * (legacy), 2024-10-07 to 2025-11-25, in which a connection begins with `initialize`; `modern.ts` has protocol
+ * 2026-07-28 (modern). `translate.ts` turns responses of one era into those of the other. Start here with `Method`,
+ * then read `modern.ts`.
  */
 
 import type { CombinedCapabilities, Kind } from "../catalog/listing.ts";
 import { SkillMethod, withoutSkills } from "../catalog/skills.ts";
 
-/** Newest first. */
+/** The older protocol versions, newest first. */
 export const LEGACY_VERSIONS = [
   "2025-11-25",
   "2025-06-18",
@@ -122,7 +123,7 @@ const SERVER_REQUEST_METHODS = [
   Method.rootsList,
 ] as const;
 
-/** The list method of each kind. */
+/** The method that lists the items of each kind. */
 export const LIST_METHODS: Readonly<Record<Kind, string>> = {
   tools: Method.toolsList,
   prompts: Method.promptsList,

@@ -1,6 +1,6 @@
 /**
- * The modern era: revision 2026-07-28, in which every request carries its client's envelope in `_meta`
- * (basic/versioning).
+ * Protocol 2026-07-28 (modern; MCP, basic/versioning). Every request carries an envelope in `_meta`: the protocol
+ * version, and the client's name and capabilities.
  */
 import { Buffer } from "node:buffer";
 import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
@@ -63,7 +63,7 @@ export function isModernVersion(version: unknown): version is ModernVersion {
   return MODERN_VERSIONS.some((known) => known === version);
 }
 
-/** Methods that the legacy era does not have. */
+/** Methods that the older protocol versions (legacy) do not have. */
 export const ModernMethod = {
   discover: "server/discover",
   listen: "subscriptions/listen",
@@ -104,12 +104,12 @@ export function isEnvelopeKey(key: string): boolean {
 const VERSION_KEY_BYTES = Buffer.from(MetaKey.version);
 const ESCAPE_BYTES = Buffer.from("\\u00");
 
-/** Whether a request may be modern; if false, it certainly is not. Costs at most two searches of the bytes. */
+/** Whether a request may be one of protocol 2026-07-28 (modern); if false, it certainly is not. Costs two searches. */
 export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
 
-/** What the `_meta` of a modern request says about its client. */
+/** What the `_meta` of a request of protocol 2026-07-28 (modern) says about its client. */
 export interface Envelope {
   /** The protocol version as received; not validated. */
   readonly version: unknown;
@@ -124,7 +124,7 @@ export interface Envelope {
   readonly level: unknown;
 }
 
-/** Reads the envelope in the params of a request; undefined if the request is not modern. */
+/** Reads the envelope in the params of a request; undefined if the request is of an older protocol version (legacy). */
 export function readEnvelope(params: JsonObject): Envelope | undefined {
   const member = params.member("_meta");
   if (member === undefined) return undefined;
@@ -222,7 +222,7 @@ function isMetaObject(bytes: Uint8Array, { key, start }: JsonMember): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
-/** The type of a modern server's result; `complete` if it does not say. */
+/** The `resultType` of a modern server's result; `complete` if the member is missing. */
 export function readResultType(result: JsonObject): string {
   return result.string("resultType") ?? "complete";
 }
@@ -231,8 +231,8 @@ const INPUT_BYTES = Buffer.from('"input');
 const TASK_BYTES = Buffer.from('"task');
 
 /**
- * Whether a result may have another type than `complete`; if false, it is certainly complete, unless it contains
- * escaped characters. Costs two searches.
+ * Whether a result may have another `resultType` than `complete`, such as `input_required`. If false, it certainly has
+ * not, unless the value contains escaped characters. Costs two searches.
  */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
@@ -242,7 +242,7 @@ export function mayBeIncomplete(bytes: Buffer): boolean {
 const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
 
 /**
- * Edits that turn a modern result into a legacy one.
+ * Edits that turn a result of protocol 2026-07-28 (modern) into one of the older protocol versions (legacy).
  * @param body the result's range
  */
 export function toLegacyResult(body: ByteRange, result: JsonObject): Edit[] {
@@ -314,8 +314,8 @@ function additionsFor(server: Implementation, cache: CacheHint | undefined): Res
 const META_BYTES = Buffer.from('"_meta"');
 
 /**
- * Edits that turn a legacy result, or one of the hub, into a complete modern one. The added members come last, so that
- * they override duplicates in the result.
+ * Edits that turn a result of an older protocol version (legacy), or of the hub itself, into a complete result of
+ * protocol 2026-07-28 (modern). The added members come last, so that they override duplicates in the result.
  * @returns no edits if the result is not an object
  */
 export function toModernResult(

@@ -20,8 +20,8 @@ const MAX_LOG_TEXT_LENGTH = 2000;
 const MAX_PARSED_SIZE = 64 * 1024;
 
 /**
- * Reads which request a progress notification is about: the id that its token stands for, and the ranges of all tokens
- * in the bytes. If there are several, the last one counts, as in parsers.
+ * Reads which request a progress notification is about. `id`: the id of the hub's request, which is its progress token,
+ * too; `tokens`: the ranges of all `progressToken` values. If there are several, the last one counts, as in parsers.
  */
 export function readProgress(
   notification: Notification,
@@ -33,8 +33,8 @@ export function readProgress(
 }
 
 /**
- * Reads which request a `notifications/cancelled` is about: its id as a key, and the ranges of all `requestId` members
- * in the bytes.
+ * Reads which request a `notifications/cancelled` is about. `key`: the `key` of its `RequestId`; `ids`: the byte ranges
+ * of the values of all `requestId` members.
  */
 export function readCancelled(
   notification: Notification,
@@ -45,7 +45,7 @@ export function readCancelled(
   return id && { key: id.key, ids };
 }
 
-/** Reads the URI of a changed resource, and the ranges of all `uri` members in the bytes. */
+/** Reads the URI of a changed resource. `uris`: the byte ranges of the values of all `uri` members. */
 export function readResourceUpdated(
   notification: Notification,
 ): { uri: string; uris: readonly ByteRange[] } | undefined {

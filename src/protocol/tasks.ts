@@ -3,7 +3,7 @@ import { HubError } from "../base/errors.ts";
 import { isJsonObject, type JsonObject, propertyOf, removeMembers } from "../base/json.ts";
 import { editsOf, type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
 
-/** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
+/** Methods of tasks in protocol 2025-11-25. All but `tasks/result` and `tasks/list` return the task itself. */
 export const LegacyTaskMethod = {
   get: "tasks/get",
   result: "tasks/result",
@@ -70,7 +70,7 @@ export function readTaskStatus(object: JsonObject): TaskStatus {
   };
 }
 
-/** What the server says of a task, in either era. */
+/** What a server says about a task, in all protocol versions that have tasks. */
 export interface TaskStatus {
   /** Whether the status is terminal. */
   readonly isOver: boolean;
@@ -84,7 +84,7 @@ function isTerminal(status: string | undefined): boolean {
   return status === "completed" || status === "failed" || status === "cancelled";
 }
 
-/** The tasks extension of the modern era: a call may be answered with a task. */
+/** The tasks extension of protocol 2026-07-28 (modern): a call may be answered with a task. */
 export const TASKS_EXTENSION = "io.modelcontextprotocol/tasks";
 
 /** The extension's methods, and its notification for subscribed tasks. */

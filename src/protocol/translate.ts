@@ -15,7 +15,8 @@ import type { Implementation } from "./legacy.ts";
 import { type Era, ModernErrorCode, toLegacyResult, toModernResult } from "./modern.ts";
 
 /**
- * Edits that turn a server's complete result or error into one for a modern client; none if the server is modern.
+ * Edits that turn a server's complete result or error into one for a client of protocol 2026-07-28 (modern); none if
+ * the server speaks that protocol, too.
  * @param identity the server name and version that the client is told
  * @param cache how long the client may cache the result, if the result must say so
  */
@@ -40,7 +41,10 @@ export function addCacheHint({ bytes, body, outcome }: Response, cache: CacheHin
   return missing.length === 0 ? [] : [appendMembers(bytes, body, missing.join(","))];
 }
 
-/** Edits that turn a modern server's complete result or error into a legacy one. @param result the parsed body */
+/**
+ * Edits that turn a complete result or error of protocol 2026-07-28 (modern) into one of the older versions (legacy).
+ * @param result the parsed body
+ */
 export function toLegacyEdits({ bytes, body, outcome }: Response, result: JsonObject): Edit[] {
   if (outcome === "error") return translateError(bytes, body, "legacy");
   return toLegacyResult(body, result);
@@ -87,8 +91,8 @@ function isForeign(code: number, to: Era): boolean {
 }
 
 /**
- * Structured tool output for legacy clients, whose protocol requires an object and an object schema. Any other output
- * of a modern server's tool is wrapped: it becomes the member `result` of an object.
+ * Structured tool output for clients of the older protocol versions (legacy), which require an object and an object
+ * schema. Any other output of a modern server's tool is wrapped: it becomes the member `result` of an object.
  */
 
 /**
@@ -121,7 +125,7 @@ export function wrapOutputSchema(tool: Uint8Array): Uint8Array {
   return joinPieces(applyEdits(tool, [{ start, end, replacement: wrapped }]));
 }
 
-/** Edits that wrap a result's `structuredContent` into an object, if needed. */
+/** Edits that wrap a result's `structuredContent`, unless it is an object and the output schema describes an object. */
 export function wrapStructuredContent(
   result: JsonObject,
   item: ListedItem | undefined,
