@@ -1,8 +1,9 @@
 /**
  * The catalog: what clients see of all servers together, computed without I/O.
- * `Catalog` has one `Section` per kind of item (tools, prompts, resources, resource templates, skills); a section maps
- * exposed names and URIs to routes. Start with `buildCatalog`, then `section.ts` (look-up and list results),
- * `listing.ts` (what one server lists) and `names.ts` (exposed names).
+ * `Catalog` has one `Section` per kind of item (tools, prompts, resources, resource templates, skills). A section maps
+ * the names and URIs that clients see (exposed names, with the server's prefix) to routes, which name the server and
+ * the item there. Start with `buildCatalog`, then `section.ts` (look-up and list results), `listing.ts` (what one
+ * server lists) and `names.ts` (exposed names).
  */
 import { applyEdits, type Edit, joinPieces, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { skipWhitespace } from "../base/json.ts";
@@ -42,15 +43,15 @@ export function isNamed(kind: Kind): kind is NamedKind {
   return kind === "tools" || kind === "prompts";
 }
 
-/** The manifest's settings for a server's tools or prompts; all keys are remote names. */
+/** The manifest's settings for a server's tools or prompts. All keys are names at the server (remote names). */
 export interface ExposureRules extends ToolOverrides {
-  /** The prefix of exposed names; empty: they have none. */
+  /** The prefix of the names that clients see; empty: they have none. */
   readonly prefix: string;
   /** Globs; undefined allows everything. */
   readonly allow: readonly string[] | undefined;
   readonly deny: readonly string[];
   readonly rename: Readonly<Record<string, string>>;
-  /** Time limits of tools, in ms. They do not change what is exposed. */
+  /** Time limits of tools, in ms. They do not change what clients see. */
   readonly timeout?: Readonly<Record<string, number>> | undefined;
 }
 
@@ -96,8 +97,9 @@ export interface ExposeListInput {
   readonly rules: ExposureRules;
   readonly schemaRules: SchemaVariant;
   /**
-   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or characters
-   * were replaced
+   * Makes a section entry.
+   * @param name the exposed name
+   * @param fullName the name before it was shortened or characters were replaced
    */
   makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry;
   /** Lets plugins change the items that the filter allows. */
@@ -336,7 +338,7 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 export interface CatalogSource {
   readonly server: string;
   readonly listing: ServerListing;
-  /** The protocol era of the clients of this catalog; undefined: legacy. */
+  /** The protocol of the clients: up to 2025-11-25 (`legacy`, also if undefined) or 2026-07-28 (`modern`). */
   readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ExposureRules>>;
   /** Which of the server's skills are shown; absent: all. */
@@ -351,7 +353,7 @@ export interface CatalogSource {
 
 /** An immutable snapshot of everything clients can see; replaced as a whole. */
 export interface Catalog extends Readonly<Record<Kind, Section>> {
-  /** Maps the servers' own URIs to exposed ones. */
+  /** Maps URIs as the servers list them to the URIs that clients see. */
   readonly uris: ExposedUris;
   /** The servers' `instructions`, each under its server's name; undefined if no server has any. */
   readonly instructions: string | undefined;
@@ -361,10 +363,11 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
 }
 
 /**
- * Builds the catalog from the servers' listings, in manifest order. Every exposed name has one owner: a prefixed name
- * wins over an unprefixed one, then the earlier server in the manifest wins, then, within a server, an entry renamed by
- * the manifest wins over an entry that has the name itself. The others are hidden, with a note. URIs are exposed
- * unchanged; a URI that an earlier server has already is exposed in a form that names the server.
+ * Builds the catalog from the servers' listings, in manifest order. If several entries would have the same name for
+ * clients, only one is shown: a prefixed name wins over an unprefixed one, then the earlier server in the manifest
+ * wins, then, within a server, an entry renamed by the manifest wins over an entry that has the name itself. The others
+ * are hidden, with an `ExposureNote`. URIs are exposed unchanged; a URI that an earlier server has already is exposed
+ * in a form that names the server.
  * @param isComplete false while the listing of some server is not known yet
  */
 export function buildCatalog(
@@ -403,7 +406,7 @@ interface NameSettings {
   readonly renamedUris: ReadonlyMap<string, ReadonlyMap<string, string>>;
 }
 
-/** Exposed URIs that differ from the server's own, by server, then by the server's own URI. */
+/** The URIs of entries that clients see under another URI, by server, then by the URI at the server. */
 function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUris"] {
   const renamed = new Map<string, Map<string, string>>();
   for (const { server, name, remoteName } of entries) {
@@ -414,7 +417,7 @@ function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUr
   return renamed;
 }
 
-/** The exposed list of one server, independent of other servers. */
+/** The list of one server as clients see it, before names that other servers have, too, are hidden. */
 interface CachedList extends ExposedList {
   readonly nameRules: NameRules;
 }
@@ -450,7 +453,7 @@ function namedEntriesOf(
   return entries;
 }
 
-/** The last exposed list of each kind, by source. */
+/** By source: the last list of each kind that was computed for it. */
 const listCache = new WeakMap<CatalogSource, Map<NamedKind, CachedList>>();
 
 function cachedListOf(
@@ -508,7 +511,7 @@ function explainRename(
   return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
 }
 
-/** The schema rules for a server's entries. Only modern servers have cache hints. */
+/** The schema for a server's entries. Only listings of servers of protocol 2026-07-28 (modern) have cache hints. */
 function schemaRulesOf({ era, listing }: CatalogSource): SchemaVariant {
   if (era === "modern") return "modern";
   return listing.hints === undefined ? "legacy" : "wrapped";

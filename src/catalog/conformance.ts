@@ -26,8 +26,9 @@ import { isCompilable } from "./compilable-schema.ts";
 import { KEY_MEMBERS, type Kind, type ListedItem, MAX_ENTRY_DEPTH, readItem } from "./listing.ts";
 
 /**
- * The schema of the client's era. `wrapped`: the legacy schema, for a tool of a modern server; the tool's output schema
- * is wrapped in an object schema later (protocol/translate.ts).
+ * The official schema that an entry must conform to, by the client's protocol: 2025-11-25 (`legacy`) or 2026-07-28
+ * (`modern`). `wrapped`: as `legacy`, but for an entry of a modern server; the output schema of a tool is then wrapped
+ * in an object schema later (protocol/translate.ts).
  */
 export type SchemaVariant = "legacy" | "wrapped" | "modern";
 
@@ -56,7 +57,7 @@ export function conform(item: ListedItem, kind: Kind, rules: SchemaVariant): Con
 }
 
 /**
- * Whether an entry conforms to the schemas of both eras unchanged. Its nesting depth is not checked.
+ * Whether an entry conforms unchanged to the schemas of 2025-11-25 and of 2026-07-28. Its nesting depth is not checked.
  * @param bytes the entry alone
  * @param members all members of the entry
  */
@@ -156,8 +157,8 @@ class EntryCheck {
 }
 
 /**
- * Checks a value. @returns whether the value is allowed. A rule may add edits that make parts of the value valid; a
- * value that is not allowed gets no edits inside it.
+ * Checks a value, and may add edits that make parts of it valid. A value that is not allowed gets no edits inside it.
+ * @returns whether the value is allowed
  */
 type Rule = (check: EntryCheck, at: ByteRange, path: string) => boolean;
 type Rules = Readonly<Record<string, Rule>>;
@@ -185,7 +186,7 @@ function arrayOf(rule: Rule): Rule {
   };
 }
 
-/** An array; elements that are not allowed are removed. */
+/** Makes the rule for an array: elements that `rule` does not allow are removed. */
 function arrayWithout(rule: Rule): Rule {
   return (check, at, path) => {
     const elements = scanArray(check.bytes, at.start)?.items;
@@ -200,8 +201,8 @@ function arrayWithout(rule: Rule): Rule {
 }
 
 /**
- * An object; optional members that are not allowed are removed. An object with a missing or invalid required member is
- * not allowed.
+ * Makes the rule for an object: optional members that are not allowed are removed. An object with a missing or invalid
+ * required member is not allowed.
  */
 function object(optional: Rules, required: Rules = {}): Rule {
   return (check, at, path) => {
@@ -240,8 +241,8 @@ const TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\
 const timestamp: Rule = ({ bytes }, at) => {
   const value = readString(bytes, at) ?? "";
   if (!TIMESTAMP.test(value)) return false;
-  // `Date.parse` accepts days that do not exist, such as 30 February, as a later day: the date alone, read as UTC, must
-  // give the same day.
+  // `Date.parse` reads a day that does not exist, such as 30 February, as a later day. So the date alone is read as UTC
+  // and has to give the same day again.
   const date = value.slice(0, 10);
   const ms = Date.parse(`${date}T00:00:00Z`);
   return (
@@ -389,7 +390,7 @@ const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
 /**
  * Makes a tool's schema conform; the schema is a JSON object already. A keyword whose value has a type that JSON Schema
  * does not allow for the keyword, such as `required: true`, has no meaning and is removed.
- * @param isLegacy whether `properties` and `required` must follow the rules of the legacy era
+ * @param isLegacy whether `properties` and `required` must follow the schema of the older protocol versions
  * @param isTyped whether the schema must have the type "object"
  */
 function checkSchema(
@@ -426,7 +427,7 @@ function checkSchema(
 }
 const STRING_ARRAY = arrayOf(text);
 
-/** Replaces boolean schemas by equivalent objects, because legacy clients accept only objects. */
+/** Replaces boolean schemas by equivalent objects: clients of the older protocol versions accept only objects. */
 function checkProperties(check: EntryCheck, properties: ByteRange, path: string): void {
   const { bytes } = check;
   if (everyMemberValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
@@ -437,7 +438,7 @@ function checkProperties(check: EntryCheck, properties: ByteRange, path: string)
   }
 }
 
-/** Whether a legacy client can compile an output schema. */
+/** Whether a client of the older protocol versions (legacy) can compile an output schema. */
 function isCompilableSchema({ bytes }: EntryCheck, at: ByteRange): boolean {
   return bytes[at.start] === OPEN_BRACE && isCompilable(parseRange(bytes, at));
 }

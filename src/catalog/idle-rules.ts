@@ -6,11 +6,11 @@ import { type Kind, KIND_NOUNS, type ListedItem } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 import { type SkillRules, skillNameOf } from "./skills.ts";
 
-/** The manifest's tables whose keys are a server's own names of tools or prompts. */
+/** The manifest's tables whose keys are names of tools or prompts at the server. */
 const TABLES = ["describe", "meta", "annotations", "rename", "timeout"] as const;
 
 /**
- * Notes on the globs and names in a server's rules for tools or prompts that match nothing.
+ * Makes an `ExposureNote` for each glob and name in a server's rules for tools or prompts that matches nothing.
  * @param listed what the server lists
  * @param shown the part of `listed` that the filter and the plugins allow
  */
@@ -41,7 +41,8 @@ export function idleRulesOf(
 }
 
 /**
- * Notes on the globs in a server's rules for skills that match no skill. @param listed the skills that the server lists
+ * Makes an `ExposureNote` for each glob in a server's rules for skills that matches no skill.
+ * @param listed the skills that the server lists
  */
 export function idleSkillRulesOf(
   server: string,

@@ -29,22 +29,24 @@ export const MAX_ENTRY_DEPTH = 128;
  */
 export type ItemValidity = "sound" | "nested" | "unnamed";
 
-/** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
+/** One entry of a server's listing, as the bytes that the server sent, whatever the protocol version. */
 export interface ListedItem {
-  /** The name that requests use: the server's own name, URI or URI template. */
+  /** The name, URI or URI template that the server lists; requests to the server use it. */
   readonly key: string;
   readonly bytes: Uint8Array;
-  /** Where the key is in the bytes: the value of each member that holds it, as a member may occur twice. */
+  /** The ranges of the key in `bytes`. There may be several, because an object may have the same member twice. */
   readonly keys: readonly ByteRange[];
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
-  /** Undefined if the entry must be checked against the schema of the client's era first (catalog/conformance.ts). */
+  /**
+   * Undefined: the entry must first be checked against the schema of the client's protocol version (conformance.ts).
+   */
   readonly state?: ItemValidity;
   /** The bytes that the server sent, if `bytes` differs from them. */
   readonly original?: Uint8Array;
 }
 
-/** False if no client can be shown the item. If true, the client's era may still decide. */
+/** Whether some client may be shown the item. Which ones may still depend on their protocol versions. */
 export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }
@@ -224,7 +226,7 @@ export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 /** The listing of one server: its lists, instructions and capabilities. */
 export interface ServerListing extends ItemsByKind {
   readonly instructions: string | undefined;
-  /** The cache hints of its lists; undefined for a legacy server, whose protocol has none. */
+  /** The cache hints of its lists; undefined if its protocol version has none (legacy, up to 2025-11-25). */
   readonly hints?: CacheHints | undefined;
   /** The `_meta` of its list results, as JSON. */
   readonly metas?: ListMetas | undefined;
@@ -305,7 +307,7 @@ function sameCacheHints(a: CacheHints | undefined, b: CacheHints | undefined): b
 export function mergeCacheHints(kind: Kind, listings: readonly ServerListing[]): CacheHint {
   let merged: CacheHint | undefined;
   for (const { hints, [kind]: items } of listings) {
-    // A modern server without a list of this kind gives no cache hint for it and contributes no entries.
+    // A server of protocol 2026-07-28 (modern) without a list of this kind has neither a cache hint nor entries for it.
     if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
     const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHING;
     merged = {

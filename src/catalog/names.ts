@@ -3,7 +3,10 @@ export type Sha256 = (text: string) => Uint8Array;
 
 export interface NameRules {
   readonly separator: string;
-  /** Maximum length of an exposed name, in characters: the hub's limit minus the length of the client's own prefix. */
+  /**
+   * Maximum length of a name that clients see (exposed name), in characters: the hub's limit minus the length of the
+   * prefix that the client itself puts before it.
+   */
   readonly maxLength: number;
 }
 
@@ -20,19 +23,19 @@ const EXPOSABLE_NAME = /^[A-Za-z0-9_-]+$/;
 const HASH_LENGTH = 6;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
-/** Puts prefix and separator before the name. @param name the remote name, or the name that the manifest sets */
+/** Puts prefix and separator before the name. @param name the name at the server, or the one that the manifest sets */
 export function prefixName({ separator }: NameRules, prefix: string, name: string): string {
   return prefix === "" ? name : prefix + separator + name;
 }
 
-/** Whether a name can be exposed unchanged: it matches `^[A-Za-z0-9_-]{1,limit}$`. */
+/** Whether clients can be shown a name unchanged: it matches `^[A-Za-z0-9_-]+$` and is not longer than `maxLength`. */
 export function isExposable({ maxLength }: NameRules, fullName: string): boolean {
   return fullName.length <= maxLength && EXPOSABLE_NAME.test(fullName);
 }
 
 /**
  * Converts a name that cannot be exposed to one that can: other characters become `_`, and the end becomes `_` and six
- * base32 characters of a hash of server and remote name.
+ * base32 characters of a hash of the server and the name there.
  */
 export function shortenName(
   { maxLength }: NameRules,

@@ -1,15 +1,15 @@
-/** Exposed URIs that differ from a server's own, and the places in results that hold URIs. Pure. */
+/** URIs that clients see in place of the URIs at a server, and the places in results that hold URIs. Pure. */
 
 import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
 import type { SkillRoots } from "./skills.ts";
 import { JsonObject, readString } from "../base/json.ts";
 
-/** Returns the exposed URI for one of the server's own; undefined if both are the same. */
+/** Returns the URI that clients see in place of a URI at the server; undefined if both are the same. */
 export type UriRenamer = (uri: string) => string | undefined;
 
 export class ExposedUris {
   readonly skills: SkillRoots;
-  /** The exposed URIs of renamed resources, by server, then by the server's own URI. */
+  /** The URIs of renamed resources that clients see, by server, then by the URI at the server. */
   readonly #resources: ReadonlyMap<string, ReadonlyMap<string, string>>;
 
   constructor(resources: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillRoots) {
@@ -26,9 +26,9 @@ export class ExposedUris {
 }
 
 /**
- * The edits that put exposed URIs into a result: in links and embedded resources of `content` (tools/call) and
- * `messages` (prompts/get), in `contents` (resources/read), in `resources` (resources/directory/read), in a `skill`
- * (skills/get), and in the user interface of `_meta` (MCP Apps).
+ * The edits that replace the server's URIs in a result by those that clients see: in links and embedded resources of
+ * `content` (tools/call) and `messages` (prompts/get), in `contents` (resources/read), in `resources`
+ * (resources/directory/read), in a `skill` (skills/get), and in the user interface of `_meta` (MCP Apps).
  */
 export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: UriRenamer): Edit[] {
   const edits: Edit[] = [];
@@ -57,7 +57,7 @@ export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: Uri
   return edits;
 }
 
-/** The edits for the files of a skill entry (ext-skills, Skill Entries). */
+/** The edits that rename the files of a skill entry (ext-skills, Skill Entries). */
 export function renameSkillFiles(bytes: Uint8Array, skill: ByteRange, rename: UriRenamer): Edit[] {
   const edits: Edit[] = [];
   for (const file of JsonObject.at(bytes, skill).objects("resources")) {

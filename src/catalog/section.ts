@@ -10,11 +10,11 @@ import { type CacheHint, type Kind, type ListedItem, NO_CACHING } from "./listin
 export interface Route {
   readonly kind: Kind;
   readonly server: string;
-  /** The exposed name or URI. */
+  /** The name or URI that clients see (exposed). */
   readonly name: string;
-  /** The server's own name or URI. */
+  /** The name or URI of the item at its server. */
   readonly remoteName: string;
-  /** The remote name as JSON, ready to be inserted into a request. */
+  /** `remoteName` as JSON, ready to be inserted into a request. */
   readonly remoteNameJson: Uint8Array;
   readonly limits: RouteTimeouts;
   /**
@@ -37,10 +37,10 @@ export interface RouteTimeouts {
 
 /** One entry of a section: its route and the bytes that clients see. */
 export interface SectionEntry {
-  /** The exposed name or URI. */
+  /** The name or URI that clients see (exposed). */
   readonly name: string;
   readonly server: string;
-  /** The server's own name or URI. */
+  /** The name or URI of the item at its server. */
   readonly remoteName: string;
   /** Returns the same object each time. */
   readonly route: ListedRoute;
@@ -54,7 +54,7 @@ const PAGE_SIZE = 1000;
 
 export interface SectionInfo {
   readonly cacheHint: CacheHint;
-  /** The modern servers that may have entries in the section. */
+  /** The servers of protocol 2026-07-28 (modern) that may have entries in the section. */
   readonly modernServers: ReadonlySet<string>;
   /** The `_meta` of the list, as JSON. */
   readonly listMeta?: string | undefined;
@@ -62,7 +62,7 @@ export interface SectionInfo {
 
 const NO_INFO: SectionInfo = { cacheHint: NO_CACHING, modernServers: new Set() };
 
-/** All entries of one kind that clients can see, by exposed name; immutable. */
+/** All entries of one kind that clients can see, by the name or URI that they see (exposed name); immutable. */
 export class Section {
   readonly kind: Kind;
   readonly info: SectionInfo;
@@ -105,13 +105,13 @@ export class Section {
     return this.#entries.get(name)?.route;
   }
 
-  /** The routes with that remote name, at most one per server; sorted by exposed name. */
+  /** The routes to items with this name or URI at their server, at most one per server; sorted by exposed name. */
   findRemote(remoteName: string): readonly ListedRoute[] {
     this.#byRemoteName ??= groupBy(this.entries, (entry) => entry.remoteName);
     return this.#byRemoteName.get(remoteName)?.map(({ route }) => route) ?? [];
   }
 
-  /** The result of a list request that continues after this name, which need not exist any more. */
+  /** The result of a list request that continues after this exposed name, which need not exist any more. */
   pageAfter(afterName: string): Uint8Array {
     const next = this.#names.findIndex((name) => name > afterName);
     return this.#formatPage(next < 0 ? this.#names.length : next);
@@ -216,13 +216,13 @@ export function decodeCursor(list: string, cursor: string): string | undefined {
   }
 }
 
-/** The difference between two versions of a list, by exposed names. */
+/** The difference between two versions of a list. All names are those that clients see. */
 export interface SectionDiff {
   readonly added: readonly string[];
   readonly removed: readonly string[];
-  /** Entries with the same name but other content, another server or another remote name. */
+  /** Entries with the same name but other content, another server or another name at the server. */
   readonly altered: readonly string[];
-  /** Entries with the same name but another server or another remote name. */
+  /** Entries with the same name but another server or another name at the server. */
   readonly moved: readonly { readonly from: ListedRoute; readonly to: ListedRoute }[];
 }
 

@@ -38,7 +38,9 @@ export function mergeSkillsCapability(servers: readonly Extensions[]): Extension
   return { [SKILLS_EXTENSION]: servers.some(supportsDirectoryRead) ? { directoryRead: true } : {} };
 }
 
-/** All extensions but skills, for legacy clients, which read the files of skills as resources. */
+/**
+ * All extensions but skills, for clients of the older protocol versions: they read the files of skills as resources.
+ */
 export function withoutSkills(extensions: Extensions): Extensions {
   return Object.fromEntries(
     Object.entries(extensions).filter(([name]) => name !== SKILLS_EXTENSION),
@@ -86,10 +88,10 @@ function* ancestorPathsOf(uri: string): Generator<string> {
  * the same root, its skill is exposed under URIs that name the server, together with the skills around and inside it.
  */
 export class SkillRoots {
-  /** The owner of each root that is exposed unchanged. */
+  /** The server of each root that clients see unchanged. */
   readonly #owners = new Map<string, string>();
   /**
-   * By server. `#renamed`: the outermost roots that are exposed under another URI. `#hidden`: the roots that the
+   * By server. `#renamed`: the outermost roots that clients see under another URI. `#hidden`: the roots that the
    * manifest hides.
    */
   readonly #renamed = new Map<string, Set<string>>();
@@ -137,14 +139,14 @@ export class SkillRoots {
     return this.#renamed.has(server);
   }
 
-  /** The exposed URI of a file of a renamed skill; undefined if no renamed skill contains it. */
+  /** The URI under which clients see a file of a renamed skill; undefined if no renamed skill contains the file. */
   exposedUriOf(server: string, uri: string): string | undefined {
     const roots = this.#renamed.get(server);
     if (roots === undefined || !isWithinAny(uri, roots)) return undefined;
     return encodeUriTemplate(server, uri);
   }
 
-  /** The server that owns the innermost skill that contains this exposed URI. */
+  /** The server of the innermost skill that contains this URI, as clients see it. */
   ownerOf(uri: string): string | undefined {
     if (this.#owners.size === 0) return undefined;
     for (const path of ancestorPathsOf(uri)) {
@@ -154,15 +156,16 @@ export class SkillRoots {
     return undefined;
   }
 
-  /** Whether the manifest hides the skill with this URI (the server's own one), whether the skill is listed or not. */
+  /** Whether the manifest hides the skill with this URI, even an unlisted one. @param uri as the server knows it */
   hidesSkill(server: string, uri: string): boolean {
     const root = skillRootOf(uri);
     return root !== undefined && !isShown(uri, this.#rules.get(server));
   }
 
   /**
-   * Whether the manifest hides the resource with this URI (the server's own one) because it is a file of a hidden
-   * skill. A file of a nested skill belongs to the enclosing skill, too, so it is shown if one of the two is shown.
+   * Whether the manifest hides a resource because it is a file of a hidden skill. A file of a nested skill belongs to
+   * the enclosing skill, too, so it is shown if one of the two is shown.
+   * @param uri as the server knows it
    */
   hidesFile(server: string, uri: string): boolean {
     if (!this.#rules.has(server) || isWithinAny(uri, this.#shown.get(server) ?? NO_ROOTS))

@@ -5,7 +5,7 @@ import { appendMembers, JsonObject } from "../base/json.ts";
 import { isDeepEqual, isTable, type Table } from "../manifest/table.ts";
 import { type ListedItem, readItem } from "./listing.ts";
 
-/** Overrides by remote tool name; a missing table sets nothing. The tables have no prototype. */
+/** Overrides, by the tool's name at its server. A missing table sets nothing. The objects have no prototype. */
 export interface ToolOverrides {
   readonly describe?: Readonly<Record<string, string>> | undefined;
   /** Members of `_meta` that are set; its other members stay. */
@@ -69,8 +69,8 @@ export function overrideTool(item: ListedItem, overrides: ToolOverrides): Overri
 }
 
 /**
- * Replaces the value of every member with that key, because parsers differ on which duplicate counts. @returns whether
- * there is one
+ * Replaces the value of every member with that key, because parsers differ on which duplicate counts.
+ * @returns whether there is such a member
  */
 function replaceMember(object: JsonObject, key: string, json: string, edits: Edit[]): boolean {
   const found = object.all(key);

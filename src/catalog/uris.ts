@@ -2,7 +2,7 @@ import { type Edit, utf8 } from "../base/bytes.ts";
 import { type JsonMember, JsonObject, readString } from "../base/json.ts";
 import type { ListedItem } from "./listing.ts";
 
-/** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
+/** The prefix of encoded URIs: `toolmux://<server>/<URI at the server>`. */
 const URI_PREFIX = "toolmux://";
 
 /**
@@ -106,7 +106,7 @@ export function uriPatternOf(item: ListedItem): UriPattern {
   return pattern;
 }
 
-/** Limits for a URI, in UTF-16 units, and for a template, in parts. Anything longer matches nothing. */
+/** Limits for a URI, in UTF-16 units, and for a template, in `PatternPart`s. Anything longer matches nothing. */
 const MAX_URI_LENGTH = 8192;
 const MAX_TEMPLATE_PARTS = 512;
 const MATCHES_NOTHING: UriPattern = { matches: () => false };
@@ -176,7 +176,7 @@ export function uiResourcesOf({ bytes, meta }: ListedItem): readonly JsonMember[
 
 /**
  * The edits that replace the URI of a tool's user interface (MCP Apps) where its resource is exposed under another URI.
- * @param renamedUris exposed URIs by the server's own URIs
+ * @param renamedUris the URIs that clients see, by the URI at the server
  */
 export function uiResourceEdits(
   item: ListedItem,
