@@ -93,7 +93,10 @@ class EntryBuilder {
     return input.isRequired ? this.#addReference(input, name) : undefined;
   }
 
-  /** Replaces variables in braces by their values, defaults or references. Unknown variables stay as they are. */
+  /**
+   * Replaces each variable in braces by its value, else by its default, else by a reference (`${secret:…}`, `${env:…}`)
+   * that is resolved when the server starts. Unknown variables stay as they are.
+   */
   #substitute(text: string, variables: ReadonlyMap<string, RegistryInput>, owner: string): string {
     return escape(text).replaceAll(
       /\{([^{}]+)\}/g,

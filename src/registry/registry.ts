@@ -77,7 +77,7 @@ export interface Registry {
     limit: number,
     signal: AbortSignal,
   ): Promise<readonly RegistryEntry[]>;
-  /** The entry with that name, in full detail; undefined if there is none. @throws {HubError} as `search` */
+  /** The entry with that name, in full detail; undefined if there is none. @throws {HubError} the errors of `search` */
   find(name: string, signal: AbortSignal): Promise<RegistryEntry | undefined>;
 }
 

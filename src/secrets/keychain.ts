@@ -4,7 +4,7 @@ import { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import { systemKeychain } from "../base/runtime.ts";
 
-/** The operating system's keychain, by service and name. Methods reject if it cannot be used. */
+/** The operating system's keychain; a service and a name identify an entry. Methods reject if it cannot be used. */
 export interface Keyring {
   get(service: string, name: string): Promise<string | undefined>;
   set(service: string, name: string, value: string): Promise<void>;
@@ -43,7 +43,9 @@ export function keyringFromPackage({ AsyncEntry }: KeyringPackage): Keyring {
   };
 }
 
-/** The system's keychain, which has the keys of vaults; it may be missing, locked or unresponsive. */
+/**
+ * The system's keychain, which holds the key of the encrypted file (`Vault`). It may be missing, locked or too slow.
+ */
 export interface Keychain {
   /** @returns undefined if there is no such entry, or the keychain cannot be used */
   get(name: string): Promise<string | undefined>;
@@ -91,7 +93,7 @@ class SystemKeychain implements Keychain {
   #fault: string | undefined;
   /** Time without retries after the next failure, in ms. */
   #retryDelay = RETRY_DELAY.first;
-  /** The clock's time, in ms, from which the keychain may be tried again. */
+  /** The time of `#clock`, in ms, from which the keychain may be tried again. */
   #retryAt = 0;
 
   constructor(open: () => Promise<Keyring>, timeout: number, clock: Clock) {

@@ -10,7 +10,7 @@ export function secretVariableOf(name: string): string {
   return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
 }
 
-/** Reads a secret from the environment, by its own name or that of its variable. Empty values count as missing. */
+/** Reads a secret from the variable with its name, or from TOOLMUX_SECRET_…. Empty values count as missing. */
 export function readSecretVariable(env: Env, name: string): string | undefined {
   return env[name] || env[secretVariableOf(name)] || undefined;
 }
@@ -83,8 +83,8 @@ export interface Secrets {
   /** Searches the sources in order. @throws {HubError} storeBroken, storeBusy */
   find(name: string, sources?: readonly SecretSource[]): Promise<FoundSecret | undefined>;
   /**
-   * As `find`, but a missing secret is an error. @throws {HubError} valueMissing, with the command that sets it;
-   * storeBroken, storeBusy
+   * Does the same as `find`, but a missing secret is an error.
+   * @throws {HubError} valueMissing, with the command that sets the secret; storeBroken, storeBusy
    */
   require(name: string, sources?: readonly SecretSource[]): Promise<string>;
   /** Where the key of the encrypted file is. @throws {HubError} storeBroken */

@@ -38,9 +38,9 @@ import type { ToolFingerprint } from "./tool-fingerprints.ts";
 
 /*
  * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own
- * name; when it was saved; the listing apart from its items, with the era that was negotiated; the positions of the
- * items' parts; the fingerprints of the tools. The rest are the items, kind by kind, each as the bytes that the server sent,
- * with a line end.
+ * name; when it was saved; the listing without its items, and the server's protocol era (`verdict`); the size of each
+ * item and the ranges of its parts; the fingerprints of the tools. The rest are the items, kind by kind, each as the
+ * bytes that the server sent, with a line end.
  *
  *     <HMAC-SHA-256, hex>
  *     <name, hex>
@@ -313,7 +313,7 @@ export interface SnapshotIndex {
 
 const EMPTY_INDEX: SnapshotIndex = { files: [], find: () => Promise.resolve(undefined) };
 
-/** @param folder the state folder @param now ms since the epoch */
+/** Reads all snapshot files. @param folder the state folder @param now ms since the epoch */
 export async function readSnapshotIndex(folder: string, now: number): Promise<SnapshotIndex> {
   const snapshotFolder = join(folder, "snapshots");
   const names = (await readdir(snapshotFolder).catch(() => [])).filter((name) =>
@@ -345,8 +345,9 @@ export async function readSnapshotIndex(folder: string, now: number): Promise<Sn
 }
 
 /**
- * Decodes a file. @returns the name instead of a snapshot if the HMAC is valid but another version wrote the content;
- * undefined if the file is not valid
+ * Decodes a file.
+ * @returns the name instead of a snapshot if the HMAC is valid but another version wrote the content; undefined if the
+ * file is not valid
  */
 async function tryDecode(
   bytes: Buffer<ArrayBuffer>,

@@ -20,8 +20,8 @@ const MAX_TRIES = 50;
 const POLL_DELAY = 10;
 
 /**
- * Opens the HMAC with the existing key; undefined if there is none or it is damaged. `folder` is the state folder.
- * Never rejects.
+ * Makes the HMAC function with the installation's key; undefined if there is no key or it is damaged. Never rejects.
+ * @param folder the state folder
  */
 export async function readHmac(folder: string): Promise<Hmac | undefined> {
   const key = await readKey(installationKeyPath(folder));
@@ -29,8 +29,8 @@ export async function readHmac(folder: string): Promise<Hmac | undefined> {
 }
 
 /**
- * Opens the HMAC with the existing key, or creates a key if there is none or it is damaged. Concurrent processes get
- * the same key: only the one that creates the temporary file may write it.
+ * Makes the HMAC function with the installation's key. Creates the key if there is none or it is damaged. Concurrent
+ * processes get the same key: only the one that creates the temporary file may write it.
  * @throws {Error} if the state folder is not writable
  */
 export async function obtainHmac(folder: string): Promise<Hmac> {

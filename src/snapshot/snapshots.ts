@@ -18,14 +18,17 @@ export interface ServerIdentity {
   readonly principal: string | undefined;
 }
 
-/** Identifies a snapshot: the server, and the clients' era and capabilities that it was listed with. */
+/** Identifies a snapshot: the server, and the protocol era and capabilities of the clients that it was listed for. */
 export interface SnapshotKey extends ServerIdentity {
   /** The era and the capabilities of the clients for which the server was listed. */
   readonly era: DetectedEra["era"];
   readonly capabilities: string;
 }
 
-/** The detected era of a server, and when it was detected, in ms since the epoch. */
+/**
+ * The detected protocol of a server (`legacy`: up to 2025-11-25; `modern`: 2026-07-28), and when, in ms since the
+ * epoch.
+ */
 export interface DetectedEra {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
@@ -72,7 +75,7 @@ export interface SnapshotStore {
   readonly location: string;
   /** The stored snapshot; undefined if there is none, or it is damaged. */
   read(key: SnapshotKey): Promise<StoredSnapshot | undefined>;
-  /** The newest stored snapshot of a server; undefined as in `read`. */
+  /** The newest undamaged snapshot of a server, for whatever clients it was listed; undefined if there is none. */
   readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined>;
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
@@ -150,7 +153,7 @@ export class SnapshotKeeper implements Snapshots {
     // changed.
     const listing =
       stored === exact ? stored.listing : { ...stored.listing, instructions: undefined };
-    // The server may speak another era with other clients.
+    // The era of another listing is not used: the server may speak another protocol version with other clients.
     const detectedEra = exact?.detectedEra;
     const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));
     const maxAge = detectedEra?.isGuess === true ? MAX_GUESS_AGE : MAX_DETECTED_ERA_AGE;
@@ -305,7 +308,7 @@ class MemoryStore implements SnapshotStore {
   }
 }
 
-/** Compares two detected eras without their times. */
+/** Whether two detected eras are the same, and were detected within a day of each other. */
 function isSameDetectedEra(a: DetectedEra | undefined, b: DetectedEra | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;

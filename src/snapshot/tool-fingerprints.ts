@@ -9,16 +9,16 @@ import {
 } from "../catalog/tool-diff.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 
-/** A tool's description, as hashes. */
+/** The parts of a tool that are compared (`TOOL_PARTS`: description, schemas and so on), as hashes. */
 export interface ToolFingerprint {
-  /** When it was first seen with this description, in ms since the epoch. */
+  /** When the tool was first seen with these parts, in ms since the epoch. */
   readonly since: number;
-  /** SHA-256 of each part of the description, base64url; no entry for a missing part. */
+  /** SHA-256 of each part, in base64url; no entry for a part that the tool does not have. */
   readonly prints: Readonly<Partial<Record<ToolPart, string>>>;
 }
 
 /**
- * Fingerprints by the server's own tool names: first those of the last listing, then those of removed tools, last
+ * Fingerprints by the tool's name at its server: first those of the last listing, then those of removed tools, the last
  * removed first.
  */
 export type ToolFingerprints = ReadonlyMap<string, ToolFingerprint>;
@@ -33,8 +33,8 @@ export interface ListingHistory {
 const MAX_FINGERPRINTS = 5000;
 
 /**
- * Compares a listing with earlier ones. A new tool is no difference; a tool that is listed again after its removal is
- * compared with its last description.
+ * Compares the tools of a listing with those of earlier ones. A new tool is no difference; a tool that is listed again
+ * after its removal is compared with its last fingerprint.
  * @param now ms since the epoch
  * @returns the differences, and the fingerprints to store
  */

@@ -1,6 +1,8 @@
 /**
  * Breaks text at words so that no line is wider than `width` columns, unless a word alone is. Line breaks in the text
- * stay. @param indent what every line begins with; the first one begins with `first` instead
+ * stay.
+ * @param indent what every line but the first begins with
+ * @param first what the first line begins with
  */
 export function wrapText(text: string, width: number, indent = "", first = indent): string {
   const lines: string[] = [];

@@ -12,8 +12,9 @@ import type {
 import { MESSAGE_PREFIX, printToStderr } from "./stderr.ts";
 
 /**
- * terminal/: output for people: log lines, styles and tables, without knowledge of commands. Main type: `LogRecord`,
- * below. Read next: `stderr.ts` (writing without blocking) and `terminal.ts` (colors, widths, status line).
+ * The folder terminal/ has the output for people (log lines, styles, tables), without knowledge of commands. Main type:
+ * `LogRecord`, below. Read next: `stderr.ts` (writing without blocking) and `terminal.ts` (colors, widths, status
+ * line).
  *
  * A log record, before it is formatted.
  */
@@ -110,8 +111,9 @@ export function recordsOfError(error: HubError): readonly LogRecord[] {
 }
 
 /**
- * The record of an event; undefined: it is not logged. A state event and the alert that comes with it do not report the
- * same: a lost connection is logged when it is lost, a permanent failure when the state becomes `failed`.
+ * The record of an event; undefined: it is not logged. A failure for which there are a state event and an alert is
+ * logged once, from the state event: a lost connection when it is lost, a permanent failure when the state becomes
+ * `failed`.
  * @param time now, in ms since the epoch
  */
 export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefined {
@@ -314,7 +316,7 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
   return escapeJsonForTerminal(text);
 }
 
-/** Only the members listed here: an error's `cause` may contain anything, such as the arguments of a command. */
+/** Only these members are printed, because an error's `cause` may contain anything, such as a command's arguments. */
 function errorToJson({ code, message, step, stderr }: HubError): object {
   const stderrLines = stderr.length > 0 ? { stderr } : {};
   return { code, message, ...(step !== undefined && { step }), ...stderrLines };

@@ -13,7 +13,7 @@ export const originalConsole = {
 /** What every message of the program on stderr begins with. */
 export const MESSAGE_PREFIX = "toolmux: ";
 
-/** Prints text and a line break to stderr; on a terminal its messages are wrapped at words, below where they began. */
+/** Prints text and a line break to stderr. On a terminal, messages are wrapped at words, with an indent. */
 export function printToStderr(text: string): void {
   const { isTTY, columns } = process.stderr;
   originalConsole.warn(isTTY && columns ? wrapMessages(text, columns) : text);

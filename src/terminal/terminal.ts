@@ -135,12 +135,13 @@ export class Terminal {
     };
   }
 
-  /** Inspects a stream once. Takes a few ms, so it is only for output for people. */
+  /** The style of a stream, which is determined once. That takes a few ms, so it is only for output for people. */
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
     const { columns } = process[stream];
-    // Undefined for a pipe or a file, whatever its type says; picocolors would then decide by variables such as CI.
+    // For a pipe or a file `isTTY` is undefined, which its type does not say. Given undefined, picocolors would decide
+    // by variables such as CI.
     const { isTTY: isTerminal = false } = process[stream] as { readonly isTTY?: boolean };
     const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
@@ -177,7 +178,7 @@ export function alignTable(
       const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
       const cell = row[at];
       const color = typeof cell === "object" ? cell.color : String;
-      // The space between columns has no color, so that the last one can be removed.
+      // The space between columns has no color, so that it can be removed at the end of the line.
       const content = isCut ? truncate(rest, columnsLeft) : text.trimEnd();
       shown += color(content) + (isCut ? "" : text.slice(content.length));
       if (isCut) break;
