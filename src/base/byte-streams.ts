@@ -77,7 +77,7 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
         return undefined;
       }
     },
-    // If `flush` returns no promise, it has handed all bytes to the system.
+    // A write is complete only when `flush` has handed all bytes to the system, so the sink needs their memory no more.
     retainsNoMemory: true,
     end() {
       void Promise.resolve(writer.end()).catch(fail);

@@ -47,7 +47,7 @@ export const PIPE_DRAIN_GRACE = 250;
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
     // After a long block, the event loop runs timers before it reads pipes. The inner timer gives it one more turn, in
-    // which it reads them.
+    // which it reads the pipes, so that `promise` can still settle in time.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);
@@ -95,7 +95,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
 
 export interface TimeLimit {
   readonly clock: Clock;
-  /** In ms. */
+  /** The time limit, in ms. */
   readonly after: number;
   readonly signal: AbortSignal;
   readonly reason: () => Error;

@@ -87,13 +87,13 @@ export interface StateEvent {
   readonly server: string;
   /** The id of the client that the connection belongs to, unless the server is shared. */
   readonly client?: string;
-  /** The key of the connection (`ClientProfile.keys`); absent if it is empty. */
+  /** The key that tells the connections of one server apart (`ClientProfile.keys`); absent if it is empty. */
   readonly connection?: string;
   readonly from: StateName;
   readonly to: StateName;
   /** The error, if the new state is a failure. */
   readonly cause?: HubError;
-  /** Number of the attempt in the current series, from 1. */
+  /** Number of the attempt to connect since the connection was last stable, from 1. */
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;

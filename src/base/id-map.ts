@@ -1,7 +1,7 @@
 /**
  * A map of requests in flight, to which entries are added and removed all the time. A JavaScriptCore Map regularly
- * allocates a new table, and its old tables keep finished calls alive until a full garbage collection: each of the
- * frequent partial collections then had to visit 2.3 MB of them. With this table it is 0.05 MB.
+ * allocates a new table, and its old tables keep finished calls alive until a full garbage collection. Each of the
+ * frequent partial collections would then visit 2.3 MB of such calls; with this map, it visits 0.05 MB.
  *
  * Non-negative integers, as most ids are, are kept in a hash table with open addressing; other keys in a Map.
  */

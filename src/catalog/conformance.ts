@@ -63,7 +63,7 @@ export function conform(item: ListedItem, kind: Kind, rules: SchemaVariant): Con
  */
 export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMember[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
-  // Only the legacy rules are checked: an entry that conforms to them conforms to all other rules, too.
+  // Only the `legacy` rules are checked: an entry that conforms to them conforms to all other rules, too.
   const check = new EntryCheck(bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: bytes.length }, "")) return false;
   checkEntry(check, kind, "legacy", members);
@@ -443,7 +443,7 @@ function isCompilableSchema({ bytes }: EntryCheck, at: ByteRange): boolean {
   return bytes[at.start] === OPEN_BRACE && isCompilable(parseRange(bytes, at));
 }
 
-/** The structured output of a legacy server's tool is always an object, so a missing type is set to "object". */
+/** In the older protocol versions (legacy), structured output is always an object: a missing type becomes "object". */
 function checkLegacyOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
   const { bytes } = check;
   if (!isCompilableSchema(check, at)) return false;

@@ -24,8 +24,8 @@ export type Kind = (typeof KINDS)[number];
 export const MAX_ENTRY_DEPTH = 128;
 
 /**
- * The result of checking an entry. `sound`: official clients of both eras can read it unchanged. `nested` (too deep)
- * and `unnamed`: no client can be shown it, and its bytes hold only its key.
+ * The result of checking an entry. `sound`: official clients of all protocol versions can read it unchanged. `nested`
+ * (too deep) and `unnamed`: no client can be shown it, and its bytes hold only its key.
  */
 export type ItemValidity = "sound" | "nested" | "unnamed";
 
@@ -51,7 +51,7 @@ export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }
 
-/** Whether official clients of both eras can read an entry unchanged. @param members all members of the entry */
+/** Whether official clients of all versions can read an entry unchanged. @param members all members of the entry */
 export type ConformanceCheck = (
   entry: Uint8Array,
   kind: Kind,
@@ -79,7 +79,7 @@ const MAX_SCANNED_ENTRIES = 10_000_000;
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
  * @param kind the kind of the entries, which is also the name of the member that holds them
  * @param max the maximum number of entries that are read
- * @param isConforming whether official clients of both eras can read an entry unchanged
+ * @param isConforming whether official clients of all protocol versions can read an entry unchanged
  * @returns undefined if the result does not have that form
  */
 export function readPage(
@@ -242,7 +242,7 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 export interface ServerCapabilities {
   /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The era whose form of tasks the server supports; undefined: it supports no tasks. */
+  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern); undefined: none. */
   readonly tasks?: "legacy" | "modern" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;

@@ -16,7 +16,7 @@ import { Utf8Validator } from "./utf8.ts";
  * necessary.
  */
 export const LONG_LINE = 128 * 1024;
-/** How many bytes at either end of a line are read to recognize its shape. */
+/** How many bytes at either end of a long line are parsed to recognize the `shape` of the response in it. */
 const SCANNED_EDGE = 4096;
 /**
  * Number of bytes searched on either side of the border between two chunks: longer than every search pattern, so that
@@ -115,7 +115,7 @@ function mayHideInChunks(
     if (!plainChunks.has(slice.bytes) && mayHideMessage(bytes)) return true;
     const overlap = Buffer.concat([before, bytes.subarray(0, CHUNK_OVERLAP)]);
     if (mayHideMessage(overlap)) return true;
-    // If a slice is shorter than the overlap, bytes of the slices before it are kept as well.
+    // If a slice is shorter than the overlap, bytes of the slices before it are kept, too, and searched with the next.
     before =
       bytes.length < CHUNK_OVERLAP
         ? overlap.subarray(-CHUNK_OVERLAP)

@@ -25,7 +25,7 @@ export interface OuterHub {
   readonly manifest: string | undefined;
 }
 
-/** Parses the variable; malformed entries are ignored. @returns outermost first */
+/** Parses the value of TOOLMUX_HUBS; malformed entries are ignored. @returns the hubs, outermost first */
 export function parseOuterHubs(value = ""): readonly OuterHub[] {
   return value.split(",").flatMap((entry): readonly OuterHub[] => {
     const [, pid, manifest] = /^([1-9]\d{0,9}):(\w*)$/.exec(entry) ?? [];
@@ -33,15 +33,15 @@ export function parseOuterHubs(value = ""): readonly OuterHub[] {
   });
 }
 
-/** Formats the variable. @returns undefined if there are no outer hubs */
+/** Formats the value of TOOLMUX_HUBS. @returns undefined if there are no outer hubs */
 export function formatOuterHubs(hubs: readonly OuterHub[]): string | undefined {
   if (hubs.length === 0) return undefined;
   return hubs.map(({ pid, manifest = "" }) => `${pid}:${manifest}`).join(",");
 }
 
 /**
- * Removes the manifests from the variable, so that the hubs count only for the depth of nesting. Used to start a hub
- * that is no server of this one, such as in a benchmark.
+ * Removes the manifests from a value of TOOLMUX_HUBS, so that the hubs count only for the depth of nesting. Used to
+ * start a hub that is no server of this one, such as in a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return formatOuterHubs(parseOuterHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));

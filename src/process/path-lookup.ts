@@ -39,7 +39,7 @@ const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
 
 /**
  * Resolves a command as a shell does, but never in the working directory unless it contains a slash.
- * @throws {HubError} commandNotFound (its `searchedPathOf` is the PATH) or notExecutable (with the file)
+ * @throws {HubError} commandNotFound (`searchedPathOf` returns the PATH), or notExecutable (the message has the file)
  */
 export async function resolveCommand(query: CommandQuery): Promise<ResolvedCommand> {
   const { server, command, cwd } = query;

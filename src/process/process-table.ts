@@ -63,7 +63,7 @@ export interface ProcessTable {
   recheck(processes: readonly ProcessIdentity[]): Promise<(process: ProcessIdentity) => boolean>;
   /** Resource use of these processes; exited ones are left out. Cheap enough for frequent sampling. */
   usage(processes: readonly ProcessIdentity[]): Promise<readonly ProcessUsage[]>;
-  /** @throws {Error} if the system does not provide it */
+  /** The namespace of this process. @throws {Error} if the system does not provide it */
   system(): Promise<ProcessNamespace>;
 }
 

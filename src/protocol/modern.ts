@@ -54,7 +54,7 @@ export function membersOfMeta(
   return items;
 }
 
-/** Newest first. */
+/** The stateless protocol versions (modern), newest first. */
 export const MODERN_VERSIONS = ["2026-07-28"] as const;
 export type ModernVersion = (typeof MODERN_VERSIONS)[number];
 export const LATEST_MODERN: ModernVersion = MODERN_VERSIONS[0];
@@ -88,7 +88,7 @@ export const MetaKey = {
   server: `${META_PREFIX}serverInfo`,
 } as const;
 
-/** The `_meta` keys of the envelope. They apply to one hop: the hub replaces them. */
+/** The `_meta` keys of a request's envelope (see `Envelope`). They apply to one hop: the hub replaces them. */
 const ENVELOPE_KEYS: ReadonlySet<string> = new Set([
   MetaKey.version,
   MetaKey.capabilities,
@@ -96,7 +96,7 @@ const ENVELOPE_KEYS: ReadonlySet<string> = new Set([
   MetaKey.level,
 ]);
 
-/** Whether a member of a `_meta` belongs to the envelope. */
+/** Whether a member of a `_meta` belongs to the request's envelope (see `Envelope`). */
 export function isEnvelopeKey(key: string): boolean {
   return ENVELOPE_KEYS.has(key);
 }
@@ -154,7 +154,7 @@ function readImplementation(value: unknown): Partial<Implementation> {
   };
 }
 
-/** The envelope for requests to a modern server, as members of `_meta`: `"key":value,…`. */
+/** The envelope for requests to a server of protocol 2026-07-28 (modern), as members of `_meta`: `"key":value,…`. */
 export function formatEnvelope(fields: {
   readonly version: ModernVersion;
   readonly client: Implementation;
@@ -208,7 +208,7 @@ export function addEnvelope(
   return edits.length > 0 ? edits : [appendTo(bytes, params, envelope.meta)];
 }
 
-/** Edits that remove the envelope from a request's `_meta`, keeping its other members. */
+/** Edits that remove the envelope (see `Envelope`) from a request's `_meta`, keeping its other members. */
 export function removeEnvelope({ bytes, members }: Omit<ParamsRange, "params">): Edit[] {
   const edits: Edit[] = [];
   for (const member of members) {
@@ -238,7 +238,7 @@ export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
 }
 
-/** Top-level members that only modern results have. */
+/** Top-level members that only results of protocol 2026-07-28 (modern) have. */
 const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
 
 /**

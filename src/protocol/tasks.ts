@@ -60,7 +60,7 @@ export function readCreatedTaskReference(result: JsonObject): TaskReference | un
   return readTaskReference(result.everyObject("task"));
 }
 
-/** The status of a legacy task, read from the task or from the result that announces it. */
+/** The status of a task of protocol 2025-11-25 (legacy), read from the task or from the result that announces it. */
 export function readTaskStatus(object: JsonObject): TaskStatus {
   const task = object.member("task") === undefined ? object : object.object("task");
   return {
@@ -129,7 +129,7 @@ export function requiresOnlyTasks(required: unknown): boolean {
   return isAll && Object.keys(named).length === 1 && TASKS_EXTENSION in named;
 }
 
-/** The status of a modern task. */
+/** The status of a task of protocol 2026-07-28 (modern). */
 export interface ModernTaskStatus extends TaskStatus {
   readonly status: string | undefined;
   /** The server's minimum polling interval, in ms. */
@@ -138,7 +138,7 @@ export interface ModernTaskStatus extends TaskStatus {
   readonly fingerprint: string;
 }
 
-/** Reads the status of a task. */
+/** Reads the status of a task of protocol 2026-07-28 (modern). */
 export function readModernTaskStatus(task: JsonObject): ModernTaskStatus {
   const status = task.string("status");
   const details = [status, task.string("statusMessage"), task.string("lastUpdatedAt")];
@@ -156,7 +156,7 @@ function nonNegative(value: unknown): number | undefined {
   return typeof value === "number" && value >= 0 ? value : undefined;
 }
 
-/** The task that a message of a legacy server is about, and the one that it belongs to according to `_meta`. */
+/** The task that a message of protocol 2025-11-25 (legacy) is about, and the one that its `_meta` names. */
 export function readTaskReferences(
   message: Notification | Request,
 ): readonly (TaskReference | undefined)[] {

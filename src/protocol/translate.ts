@@ -31,7 +31,7 @@ export function toModernEdits(
   return toModernResult(bytes, body, identity, cache);
 }
 
-/** Edits that add the missing members of a cache hint (schema, CacheableResult), which some modern servers omit. */
+/** Edits that add members of the cache hint (schema, CacheableResult) that a server of protocol 2026-07-28 omits. */
 export function addCacheHint({ bytes, body, outcome }: Response, cache: CacheHint): Edit[] {
   if (outcome !== "result") return [];
   const members = scanObject(bytes, body.start)?.items;
@@ -52,12 +52,12 @@ export function toLegacyEdits({ bytes, body, outcome }: Response, result: JsonOb
 
 const INTERNAL_ERROR = -32603;
 const INVALID_PARAMS = -32602;
-/** The legacy error code of an unknown resource. */
+/** The error code of an unknown resource in the older protocol versions (legacy). */
 const RESOURCE_NOT_FOUND = -32002;
 
 /**
- * Edits that translate an error for the era `to`. A code without an equivalent becomes Internal error (-32603), with
- * the original code and data in `data`.
+ * Edits that translate an error into one of the protocol era `to`. A code without an equivalent becomes Internal error
+ * (-32603), with the original code and data in `data`.
  */
 function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
   const error = JsonObject.at(bytes, body);
@@ -79,8 +79,8 @@ function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
 }
 
 function isForeign(code: number, to: Era): boolean {
-  // The code for a missing capability is the same in both eras, and a legacy server may send it: it stays unchanged for
-  // modern clients.
+  // The code for a missing capability is left unchanged for clients of protocol 2026-07-28 (modern), because servers of
+  // older protocol versions may send it, too.
   if (to === "modern")
     return code <= -32020 && code >= -32099 && code !== ModernErrorCode.missingCapability;
   return (

@@ -117,7 +117,7 @@ export function officialRegistry(client: RegistryClient): Registry {
   };
 }
 
-/** The API searches names for one substring only: send the longest word, and filter the results by the other words. */
+/** The API searches names for one substring: the longest word is sent, and the results are filtered by all words. */
 async function search(
   client: RegistryClient,
   words: readonly string[],

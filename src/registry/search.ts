@@ -120,7 +120,8 @@ function normalize(url: string | undefined): string | undefined {
 }
 
 /**
- * A registry named by the user: `official`, `smithery`, `smithery=URL`, or the URL of a registry with the official API.
+ * A registry named by the user: `official`, `smithery`, `official=URL`, `smithery=URL`, or the URL of a registry with
+ * the official API.
  */
 export interface RegistryChoice {
   readonly name: string;
@@ -154,7 +155,7 @@ export function parseRegistryChoice(text: string): RegistryChoice {
     const forms = "official, smithery, a URL, official=URL and smithery=URL";
     throw new HubError("usage", `"${text}" is no directory of servers; there are ${forms}.`);
   }
-  // The name contains the host, because several registries of one kind may be searched.
+  // Without a prefix, the name is the host, because several registries with the official API may be searched.
   return { name: prefix ?? url.host, kind, baseUrl: url.href.replace(/\/+$/, "") };
 }
 

@@ -32,7 +32,7 @@ export interface SnapshotKey extends ServerIdentity {
 export interface DetectedEra {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
-  /** Set if the era is only assumed, because the server did not answer the probe: it may have been slow. */
+  /** Set if the era is only assumed: the server did not answer `server/discover`, but it may only have been slow. */
   readonly isGuess?: true;
 }
 
@@ -53,7 +53,7 @@ export interface Snapshots {
   load(key: SnapshotKey): Promise<Snapshot | undefined>;
   /**
    * Stores a listing and the era of the server. Never rejects: failures are reported once, as a warning.
-   * @returns the tools whose description has changed since the last save
+   * @returns the tools whose description, schemas or annotations have changed since the last save
    */
   save(
     key: SnapshotKey,

@@ -296,8 +296,8 @@ function formatRecordText({ level, category, message, properties }: LogRecord): 
 }
 
 /**
- * `{"time":"ISO","level","category":[…],"message", …fields}`; an error field is `{code, message, step?,
- * stderr?}`.
+ * Formats a record as `{"time":"ISO","level","category":[…],"message", …fields}`. The field `error` is
+ * `{code, message, step?, stderr?}`.
  */
 function formatRecordJson({ time, level, category, message, properties }: LogRecord): string {
   const { error, ...rest } = properties;

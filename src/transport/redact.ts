@@ -1,11 +1,11 @@
 import { Buffer } from "node:buffer";
 
-/** In characters. A shorter value is not redacted: it occurs by chance in most texts. */
+/** Minimum length of a redacted value, in characters. A shorter one occurs by chance in most texts. */
 const MIN_SECRET_LENGTH = 4;
-/** In bytes. Only secrets of this size or more are also redacted in Base64, for example of `user:password`. */
+/** Minimum size, in bytes, of a secret that is also redacted in Base64 text, such as that of `user:password`. */
 const MIN_BASE64_SECRET = 6;
 const MASK = "[redacted]";
-/** In characters. Some runtimes reject a longer pattern with an error text that contains it. */
+/** Maximum length of a RegExp, in characters. Some runtimes reject a longer one with an error that quotes it. */
 const MAX_PATTERN_LENGTH = 30_000;
 
 /** Replaces secrets by `[redacted]`, also where they are encoded as JSON, in URLs or in Base64. */

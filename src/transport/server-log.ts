@@ -5,13 +5,13 @@ import { bytesOf, type InvalidMessage } from "../jsonrpc/message.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import type { Redactor } from "./redact.ts";
 
-/** In characters. */
+/** Maximum length of a logged line, in characters. */
 const MAX_LOG_LINE = 2000;
-/** In characters. */
+/** Maximum length of a stderr line in an error, in characters. */
 const MAX_ERROR_LINE = 500;
 /** Limits of the kept end of stderr. */
 const STDERR_TAIL = { lines: 1000, bytes: 128 * 1024 };
-/** Further lines in the same second are skipped, to bound the cost. */
+/** Lines above this number in the same second are not logged, to bound the cost. */
 const MAX_LINES_PER_SECOND = 1000;
 const LF = 0x0a;
 
@@ -34,7 +34,7 @@ export class ServerLog {
   /** Whether the skipped bytes ended inside a stderr line: the next bytes may then begin inside a secret. */
   #skippedPartialLine = false;
 
-  /** @param now a clock, in ms */
+  /** @param now returns monotonic time, in ms */
   constructor(redactor: Redactor, log: WriteLogLine, now: () => number = () => performance.now()) {
     this.#redactor = redactor;
     this.#log = log;

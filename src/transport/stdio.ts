@@ -360,7 +360,7 @@ class StdioChannel {
       return;
     }
     const terminated = this.#child.terminate();
-    // Resumed, so that all messages of the child arrive before the owner learns of the exit.
+    // The pipe is resumed, so that all messages of the child arrive before the transport's owner learns of the exit.
     this.#pipe.resume();
     await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed(describeExit(exit));

@@ -79,7 +79,7 @@ export interface TransportEvents {
    * bytes (up to 4 KiB each), which may contain its id.
    */
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
-  /** Backpressure: sent messages accumulate because the peer does not read (`isFull`), or no longer do. */
+  /** Backpressure. `isFull`: sent messages accumulate because the peer does not read; false: they no longer do. */
   pressure(isFull: boolean): void;
   /**
    * The peer requires credentials that the transport cannot obtain itself. Until there are some, requests are
@@ -110,7 +110,7 @@ export interface Transport {
    * copied: see `ByteSlice`. Never blocks and never throws: a transport that is not open drops the message.
    */
   send(message: EncodedMessage, options?: SendOptions): SentRequest;
-  /** Number of bytes that the peer has not accepted yet. */
+  /** Number of sent bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**
    * Whether each request has its own response stream. A message on that stream belongs to the request, and with

@@ -194,7 +194,8 @@ export class HttpConnection {
   /** @param isClean whether no bytes follow the response: only then can the connection be reused */
   #endResponse(isClean: boolean): void {
     const { receiver } = this.#request ?? {};
-    // A server that responds before it has read the whole request may never read the rest.
+    // A server that responds before it has read the whole request may never read the rest: such a connection is not
+    // reused.
     const isReusable = this.#head?.isReusable === true && isClean && !this.#isWritePending;
     this.keepAliveTimeout = keepAliveTimeoutOf(this.#head?.headers.get("keep-alive"));
     this.#request = undefined;

@@ -8,7 +8,7 @@ export interface ResponseHead {
   readonly isReusable: boolean;
 }
 
-/** Limit of an incomplete response head, in bytes. */
+/** Maximum size of a response head that is not complete yet, in bytes. */
 export const MAX_RESPONSE_HEAD = 64 * 1024;
 
 const HEAD_END = "\r\n\r\n";

@@ -57,7 +57,7 @@ export class EventStream implements RequestEvents {
   #request: HttpRequest | undefined;
   #lastId: string | undefined;
   #isAnswered = false;
-  /** Number of requests in a row that have brought no event. */
+  /** Number of GET requests in a row that have brought no event. */
   #attempts = 0;
   /** The last reconnection time that the server has sent, in ms. */
   #retry: number | undefined;
@@ -157,7 +157,7 @@ export class EventStream implements RequestEvents {
     }
   }
 
-  /** Returns undefined if the stream cannot be resumed, for example because the server has sent no event id. */
+  /** Returns the delay in ms; undefined if the stream cannot be resumed, such as when the server sent no event id. */
   #resumeDelay(): number | undefined {
     this.#retry = this.#parser.retry ?? this.#retry;
     if (this.#lastId === undefined || this.#isAnswered) return undefined;

@@ -40,7 +40,7 @@ const DISCOVER_METHOD = "server/discover";
 export class Post implements SentRequest, RequestEvents {
   readonly options: SendOptions | undefined;
   readonly pieces: readonly Piece[];
-  /** In bytes. */
+  /** Size of the message, in bytes. */
   readonly size: number;
   readonly #streamable: StreamableHttp;
   #request: HttpRequest | undefined;

@@ -173,7 +173,7 @@ export class LegacySse implements HttpVariant {
 export class LegacyPost implements RequestEvents {
   readonly pieces: readonly Piece[];
   readonly options: SendOptions | undefined;
-  /** In bytes. */
+  /** Size of the message, in bytes. */
   readonly size: number;
   readonly #sse: LegacySse;
   readonly #requester: HttpRequester;

@@ -255,7 +255,7 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     const { requester } = this;
     this.#sessionId = undefined;
-    // The state is set first: callbacks must not send on this transport.
+    // The state is set before any callback is called: it keeps callbacks from sending on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
     rejected?.failWith(requester.error("notDelivered", `${text}, and so has not taken this.`));
@@ -282,7 +282,7 @@ export class StreamableHttp implements HttpVariant {
 
   #fail(cause: HubError): void {
     if (this.#state !== "open") return;
-    // The state is set first: callbacks must not send on this transport.
+    // The state is set before any callback is called: it keeps callbacks from sending on this transport.
     this.#state = "closing";
     // Unsent messages fail as `notDelivered`, all others as `answerLost`. If the server has never accepted a request,
     // the cause is only reported as the end of the transport.
