@@ -126,8 +126,8 @@ export function scanObject(
 }
 
 /**
- * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. If
- * the nesting exceeds `MAX_DEPTH`, the brackets of the values are only counted: the results are relayed unread.
+ * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. For
+ * results that are relayed unread: if the nesting exceeds `MAX_DEPTH`, the brackets of the values are only counted.
  */
 export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember[] {
   const scanned = scanObject(bytes, at)?.items;

@@ -10,7 +10,7 @@ export function secretVariableOf(name: string): string {
   return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
 }
 
-/** Reads a secret from the variable with its name, or from TOOLMUX_SECRET_…. Empty values count as missing. */
+/** Reads a secret from the environment variable with its name, or from TOOLMUX_SECRET_…; an empty one is skipped. */
 export function readSecretVariable(env: Env, name: string): string | undefined {
   return env[name] || env[secretVariableOf(name)] || undefined;
 }

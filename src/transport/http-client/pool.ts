@@ -26,7 +26,7 @@ export interface PooledRequest {
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection. If it leads to a proxy that forwards single requests, their heads differ. */
+/** An open connection. If it leads to a proxy that forwards single requests, their heads are written differently. */
 export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether the request line must contain the whole URL, for a proxy (absolute-form, RFC 9112, 3.2.2). */

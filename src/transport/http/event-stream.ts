@@ -40,8 +40,9 @@ interface EventStreamOptions extends EventParserEvents {
 const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
 
 /**
- * Limits of `reconnectForever`, in ms. The delay before a GET doubles each time, from `first` (or from `min`, if the
- * server has sent `retry`) to `max`. It starts over after the stream was open for `stableAfter`.
+ * Limits of `reconnectForever`, in ms. The delay before a GET doubles each time, from `first` to `max`; if the server
+ * has sent `retry`, it doubles from `min`, but is at least `retry`. It starts over after the stream was open for
+ * `stableAfter`.
  */
 const RECONNECT_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 

@@ -31,8 +31,8 @@ export interface HttpErrorResponse {
 }
 
 /**
- * The method of the first request to a server that may speak protocol 2026-07-28 (modern). If the server answers it
- * with an HTTP error or not with JSON-RPC, it is treated as a server of an older protocol version (legacy).
+ * The method of the first request to a server that may speak protocol 2026-07-28 (modern). If a server sends no proper
+ * response to it, the sender gets the error "method not found" instead, as from a server of an older protocol version.
  */
 const DISCOVER_METHOD = "server/discover";
 

@@ -188,7 +188,7 @@ export class StreamableHttp implements HttpVariant {
     this.#order.settle(post);
   }
 
-  /** Whether the POST was `initialize`, and its status is one that servers with HTTP+SSE only answer. */
+  /** Whether the POST was `initialize`, and the status is one that a server without Streamable HTTP may send. */
   #mayKnowOnlyLegacySse(post: Post, status: number): boolean {
     const isInitialize = post.options?.method === INITIALIZE_METHOD && !this.isNegotiated;
     return isInitialize && (status === 400 || status === 404 || status === 405);
