@@ -95,9 +95,13 @@ export const clientSchema = v.object({
   canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
 });
 
-/** A call that has not ended. `name` is the exposed name, `tool` the server's own. */
+/**
+ * A call that has not ended. `name` is the exposed name, `tool` the server's own; `parentCall` the call that a plugin
+ * makes it for.
+ */
 export const callSchema = v.object({
   call: count,
+  parentCall: v.optional(count),
   client: v.optional(v.string()),
   clientName: v.string(),
   clientVersion: v.string(),

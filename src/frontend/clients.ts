@@ -8,6 +8,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { CallLog, Call } from "../router/call.ts";
@@ -111,6 +112,12 @@ export class Clients {
   /** The catalog that a client with a transport of its own sees; undefined if there is no such client. */
   catalogOf(id: string): Catalog | undefined {
     return [...this.#clients.keys()].find((client) => client.id === id)?.view.catalog;
+  }
+
+  /** A client as plugins see it; name and version are undefined if they are not known. */
+  infoOf(id: string): ClientInfo {
+    const status = this.status.find((client) => client.id === id);
+    return { id, name: status?.name, version: status?.version };
   }
 
   /**

@@ -260,7 +260,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   /** The client's calls in flight. */
   get calls(): readonly Call[] {
-    return this.#running.values().flatMap(({ call }) => call ?? []);
+    const own = this.#running.values().flatMap(({ call }) => call ?? []);
+    return [...own, ...this.#router.innerCalls];
   }
 
   /** Number of requests to servers so far. */

@@ -111,6 +111,7 @@ export class Hub {
       onListsChanged: () => this.#changed(),
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
+      clientInfo: (id) => this.#clients.infoOf(id),
       accept: (transport, signal, plugin) => this.#clients.accept(transport, signal, { plugin }),
       external: options,
     });
@@ -126,7 +127,7 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         startLimiter: this.#startLimiter,
-        openTransport: (spec) => this.activePlugins.openTransport(spec),
+        openTransport: (spec, client) => this.activePlugins.openTransport(spec, client),
         ...(authorize && {
           authorize: (spec, challenge, run) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>

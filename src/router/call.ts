@@ -53,6 +53,10 @@ import {
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
+  /** The number of the call that this one is a part of, if a plugin makes it. */
+  readonly parentCall?: number;
+  /** Called when the call's deadline is paused or resumed; calls nest. */
+  setDeadlinePaused?(isPaused: boolean): void;
   /**
    * Called when the requested item was not listed when the request arrived, and is listed now.
    * @throws {HubError} if the request is invalid for that item
@@ -200,8 +204,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   #identify(duration: number): CallIdentity {
     const { route } = this;
     const { client } = this.context;
+    const { parentCall } = this.caller;
     return {
       call: this.number,
+      ...(parentCall !== undefined && { parentCall }),
       client: client.id,
       server: route.server,
       tool: route.remoteName,
@@ -274,6 +280,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   /** Pauses the deadline while the server waits for an answer of the client, or resumes it. */
   setDeadlinePaused(paused: boolean): void {
     const { deadlines } = this.context;
+    this.caller.setDeadlinePaused?.(paused);
     if (paused && this.#pauseCount++ === 0) {
       this.#pausedAt = deadlines.now();
       deadlines.remove(this);
@@ -498,6 +505,8 @@ export function removedError(connection: Connection, route: Route): HubError | u
 interface CallIdentity {
   /** The call's number, unique in this hub. */
   readonly call: number;
+  /** The number of the call that this one is a part of: a plugin makes it for a client. */
+  readonly parentCall?: number;
   /** The client's id; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
   readonly server: string;

@@ -542,6 +542,7 @@ export class Connection {
       const { session, listing, duration } = await connect({
         spec: this.spec,
         clients,
+        client: this.client,
         subscriptions: this.subscriptions,
         tasks: this.tasks,
         environment,

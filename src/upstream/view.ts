@@ -9,7 +9,13 @@ import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";
-import { type ClientChannel, type ClientProfile, namePrefixOf, profileOf } from "./profile.ts";
+import {
+  ALL_SERVERS,
+  type ClientChannel,
+  type ClientProfile,
+  namePrefixOf,
+  profileOf,
+} from "./profile.ts";
 import type { CatalogCache } from "./catalogs.ts";
 import type { Session } from "./session.ts";
 
@@ -65,6 +71,11 @@ export class ClientView {
     }
     this.open();
     this.levelChanged();
+  }
+
+  /** Another view of the same client, on all servers. It has to be opened and closed by itself. */
+  withAllServers(): ClientView {
+    return new ClientView({ ...this.#profile, subset: ALL_SERVERS }, this.#options);
   }
 
   get catalog(): Catalog {
