@@ -3,7 +3,7 @@ import { deferred } from "../base/deferred.ts";
 import type { Hub } from "../hub/hub.ts";
 import { count } from "../base/format.ts";
 import process from "node:process";
-import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
+import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
@@ -137,7 +137,11 @@ export async function serveHub({
   try {
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
-      httpServer = await startHttp(servedHub, address, limit).catch(async (error: unknown) => {
+      httpServer = await startHttp(servedHub, {
+        ...address,
+        maxMessage: limit,
+        evictsIdle: loaded.manifest.hub.evictSessions,
+      }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");
         throw await listenErrorOf(address, error, context);
       });
@@ -214,13 +218,9 @@ async function openRequestedRecording(
 }
 
 /** HTTP modules are loaded only if used. */
-async function startHttp(
-  hub: ServedHub,
-  address: HttpAddress,
-  maxMessage: number,
-): Promise<RunningHttpServer> {
+async function startHttp(hub: ServedHub, settings: HttpSettings): Promise<RunningHttpServer> {
   const { startHttpServer } = await import("../frontend/http/server.ts");
-  return startHttpServer(hub, { ...address, maxMessage });
+  return startHttpServer(hub, settings);
 }
 
 /** Printed at any log level: it is the only way to learn the port, and that the hub is ready. */

@@ -14,7 +14,7 @@ import type { EventKind, LogLevel, StateName } from "../base/events.ts";
 import type { LogEntry } from "../base/logbook.ts";
 import type { Hub } from "../hub/hub.ts";
 import { parseDuration } from "../manifest/fields.ts";
-import type { RunnableServer } from "../manifest/manifest.ts";
+import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
 import {
@@ -297,6 +297,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const document = serverDocument(
       status,
       {
+        presentation: presentationOf(spec),
         remedies: spec && cause ? controlled.remedies(cause, spec) : [],
         endpoint: spec && controlled.redact(controlled.describe(spec)),
         maxAttempts: spec?.reconnect.maxAttempts,

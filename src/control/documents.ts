@@ -4,6 +4,7 @@ import { formatDuration } from "../base/format.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
+import type { ServerPresentation } from "../manifest/manifest.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import {
   bestConnectionOf,
@@ -47,6 +48,8 @@ export function connectionDocument(status: ConnectionStatus): ConnectionDocument
 }
 
 export interface ServerFacts {
+  /** How it is shown to people. */
+  readonly presentation: ServerPresentation;
   /** Its command line or URL, with secrets masked. */
   readonly endpoint: string | undefined;
   readonly maxAttempts: number | undefined;
@@ -60,7 +63,7 @@ export interface ServerFacts {
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { endpoint, maxAttempts, shown, processStats, remedies }: ServerFacts,
+  { presentation, endpoint, maxAttempts, shown, processStats, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
@@ -81,6 +84,9 @@ export function serverDocument(
   return withoutUndefined({
     ...summary,
     name: status.server,
+    title: presentation.title,
+    description: presentation.description,
+    icon: presentation.icon,
     origin: status.origin,
     transport: best?.way ?? status.transport,
     endpoint,

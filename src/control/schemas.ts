@@ -67,6 +67,10 @@ export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
   name: v.string(),
+  title: v.optional(v.string()),
+  description: v.optional(v.string()),
+  /** A character, or the URL of a picture. */
+  icon: v.optional(v.string()),
   origin: v.picklist(["manifest", "runtime"]),
   transport: v.optional(v.string()),
   endpoint: v.optional(v.string()),

@@ -153,6 +153,7 @@ export class Hub {
       listingRewriter,
     };
     this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
+    this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
@@ -219,6 +220,7 @@ export class Hub {
     this.#settings = manifest.hub;
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
+    this.#catalogCache.ownInstructions = manifest.hub.instructions;
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];

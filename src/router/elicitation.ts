@@ -3,6 +3,7 @@ import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { isJsonObject, parseRange } from "../base/json.ts";
 import type { Response } from "../jsonrpc/message.ts";
+import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
@@ -36,12 +37,14 @@ export class Elicitation implements ServerRequest {
    * is none.
    */
   readonly result: Promise<ElicitationResult>;
+  readonly #displayName: string;
   readonly #form: ElicitationForm;
   readonly #deferred: Deferred<ElicitationResult> = deferred();
   #withdraw: (reason: CancelReason) => void = () => {};
 
-  constructor(server: string, form: ElicitationForm) {
-    this.server = server;
+  constructor(server: RunnableServer, form: ElicitationForm) {
+    this.server = server.name;
+    this.#displayName = displayNameOf(server);
     this.#form = form;
     this.result = this.#deferred.promise;
     // Prevents an unhandled rejection if nobody waits for the result.
@@ -60,7 +63,9 @@ export class Elicitation implements ServerRequest {
 
   params(): readonly Uint8Array[] {
     const { message, schema: requestedSchema } = this.#form;
-    return [utf8(JSON.stringify({ message: `[${this.server}] ${message}`, requestedSchema }))];
+    return [
+      utf8(JSON.stringify({ message: `[${this.#displayName}] ${message}`, requestedSchema })),
+    ];
   }
 
   answer(outcome: Response["outcome"], body: Uint8Array): void {

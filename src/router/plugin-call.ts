@@ -379,7 +379,7 @@ export class PluginCall extends Call implements ToolCallContext {
       const text = "The client cannot be asked: it has not declared that it shows forms.";
       throw markHandled(new HubError("notAsked", text, { server: this.server }));
     }
-    const elicitation = new Elicitation(this.server, form);
+    const elicitation = new Elicitation(this.#connection.spec, form);
     const withdraw = (): void =>
       elicitation.withdraw("The call that it was for is over.", pluginCancelError(signal.reason));
     signal.addEventListener("abort", withdraw, { once: true });

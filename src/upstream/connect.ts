@@ -2,7 +2,7 @@ import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, pause, withTimeLimit } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
-import type { RunnableServer } from "../manifest/manifest.ts";
+import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { DetectedEra } from "../snapshot/snapshots.ts";
@@ -272,6 +272,7 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
   attempt.redact = redact;
   const session: Session = new Session({
     server: spec.name,
+    displayName: displayNameOf(spec),
     transport,
     clients,
     subscriptions,

@@ -149,6 +149,28 @@ describe("a running hub", () => {
     }),
   );
 
+  it("lists its servers as they are, with their titles", TEST_OPTIONS, () =>
+    withRunningHub(
+      { servers: { a: { ...scripted(), title: "Alpha", icon: "A" }, b: { command: "no-such" } } },
+      async (hub) => {
+        const { source, servers } = (await json(hub, "list", "servers")) as {
+          source: string;
+          servers: Json[];
+        };
+        assert.equal(source, "hub");
+        const states = servers.map(({ name, title, icon, state }) => [name, title, icon, state]);
+        assert.deepEqual(states, [
+          ["a", "Alpha", "A", "connected"],
+          ["b", undefined, undefined, "failed"],
+        ]);
+        assert.match((await run(hub, "list", "servers", "a")).stdout, /a \(Alpha\)/);
+        assert.equal((await run(hub, "list", "servers", "b")).code, 3);
+        assert.match((await run(hub, "status", "--fresh", "a")).stdout, /a \(Alpha\)/);
+        assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 2);
+      },
+    ),
+  );
+
   it("makes the calls of the command line, and starts no server for them", TEST_OPTIONS, () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       const starts = (): number => hub.log("a").filter(({ event }) => event === "start").length;
