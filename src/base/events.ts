@@ -36,6 +36,8 @@ export interface Alert {
   readonly id: string;
   readonly kind: AlertKind;
   readonly server: string;
+  /** The id of the connection concerned; absent: the whole server, or its only connection. */
+  readonly connection?: string;
   /** One or more complete sentences for people; may have several lines. */
   readonly text: string;
   /** When it was raised with this text, in ms since the epoch. */

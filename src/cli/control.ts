@@ -116,11 +116,19 @@ async function controlledHub(
   rejection: () => string | undefined,
 ): Promise<ControlledHub> {
   const { hub, invocation, context, redact, reload, stop } = options;
-  const [{ describeServer }, { hintsFor }] = await Promise.all([
+  const [{ describeServer }, { hintsFor }, { makeHubSetup }] = await Promise.all([
     import("./server-description.ts"),
     import("./hints.ts"),
+    import("./hub-setup.ts"),
   ]);
+  const setup = makeHubSetup({
+    invocation,
+    context,
+    log: options.log,
+    readServer: (name, entry) => readServer(name, entry, options),
+  });
   return {
+    ...setup,
     hub,
     events,
     redact,

@@ -20,13 +20,20 @@ import type {
   ToolsDocument,
 } from "./schemas.ts";
 
-export function connectionDocument(status: ConnectionStatus): ConnectionDocument {
-  const { id, client, state, since, attempt, retryAt, progress, way, peer } = status;
+/** @param processes statistics of its processes, if there are any */
+export function connectionDocument(
+  status: ConnectionStatus,
+  processes: ProcessStats | undefined,
+): ConnectionDocument {
+  const { id, client, clients, canAsk, state, since, attempt, retryAt, progress, way, peer } =
+    status;
   const { tools, prompts, resources, startDuration, calls, inFlight, lastTool } = status;
   const error = status.cause ?? status.lastError;
   return withoutUndefined({
     id,
     client,
+    clients,
+    canAsk,
     state,
     since,
     attempt,
@@ -44,6 +51,8 @@ export function connectionDocument(status: ConnectionStatus): ConnectionDocument
     inFlight,
     lastTool,
     lastError: error && failureOf(error),
+    pid: processes?.pid,
+    memory: processes?.memory,
   });
 }
 
@@ -55,7 +64,8 @@ export interface ServerFacts {
   readonly maxAttempts: number | undefined;
   /** Number of its tools that clients see. */
   readonly shown: number;
-  readonly processStats: ProcessStats | undefined;
+  /** Statistics of its processes, by the ids of its connections. */
+  readonly processes: ReadonlyMap<string, ProcessStats>;
   /** What can be done about its error: full sentences. */
   readonly remedies: readonly string[];
 }
@@ -63,7 +73,7 @@ export interface ServerFacts {
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { presentation, endpoint, maxAttempts, shown, processStats, remedies }: ServerFacts,
+  { presentation, endpoint, maxAttempts, shown, processes, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
@@ -74,11 +84,12 @@ export function serverDocument(
     calls: 0,
     inFlight: 0,
   } as const;
-  const {
-    id: _,
-    client: __,
-    ...summary
-  } = best === undefined ? { id: "", client: "", ...none } : connectionDocument(best);
+  const documents = status.connections.map((connection) =>
+    connectionDocument(connection, processes.get(connection.id)),
+  );
+  const summarized = documents.find(({ id }) => id === best?.id) ?? { id: "", ...none };
+  const { id: _, client: __, clients: ___, canAsk: ____, ...summary } = summarized;
+  const memory = [...processes.values()].reduce((total, stats) => total + stats.memory, 0);
   const sum = (of: (connection: ConnectionStatus) => number): number =>
     status.connections.reduce((total, connection) => total + of(connection), 0);
   return withoutUndefined({
@@ -97,10 +108,9 @@ export function serverDocument(
     shown,
     calls: sum(({ calls }) => calls),
     inFlight: sum(({ inFlight }) => inFlight),
-    pid: processStats?.pid,
-    memory: processStats?.memory,
+    memory: processes.size === 0 ? undefined : memory,
     remedies: remedies.length > 0 ? remedies : undefined,
-    connections: status.connections.map(connectionDocument),
+    connections: documents,
   });
 }
 

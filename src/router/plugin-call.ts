@@ -31,7 +31,14 @@ import type { Connection } from "../upstream/connection.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelCreatedTask, cancelTask, type Task } from "../upstream/tasks.ts";
-import { Call, type CallContext, type CallEnd, removedError, type RoutedRequest } from "./call.ts";
+import {
+  ANSWERED_WITH_ERROR,
+  Call,
+  type CallContext,
+  type CallEnd,
+  removedError,
+  type RoutedRequest,
+} from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 import { toLegacyAnswer, wrapToolOutput } from "./input-required.ts";
 import type { Router } from "./router.ts";
@@ -590,10 +597,12 @@ export class PluginCall extends Call implements ToolCallContext {
   #finishWith(answer: Answer): void {
     if (!PluginAnswer.is(answer)) return;
     const message = answer.withId(this.request.id);
-    this.finish(this.#renameAnswerUris(message), this.#endOfAnswer(message));
+    this.finish(this.#renameAnswerUris(message), this.#endOfAnswer(answer, message));
   }
 
-  #endOfAnswer(message: EncodedMessage): CallEnd {
+  #endOfAnswer({ kind, size }: Answer, message: EncodedMessage): CallEnd {
+    this.resultSize = size;
+    if (kind === "error") return ANSWERED_WITH_ERROR;
     if (!this.context.callLog.wantsEnds) return "answered";
     const parsed = parseMessage(joinMessage(message));
     return parsed.kind === "response" ? this.endOf(parsed) : "answered";
