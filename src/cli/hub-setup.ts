@@ -8,7 +8,7 @@ import type { RunnableServer } from "../manifest/manifest.ts";
 import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import { isReservedName, openSecrets } from "../secrets/secrets.ts";
 import { type StatusLine, Terminal } from "../terminal/terminal.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import type { CommandLog } from "./load-manifest.ts";
 
 /** How long the text of a failed command is that is neither JSON nor an error, in UTF-16 units. */
@@ -52,6 +52,7 @@ class CapturedTerminal extends Terminal {
 export interface HubSetupOptions {
   readonly invocation: Invocation;
   readonly context: CommandContext;
+  readonly runCli: RunCommandLine;
   readonly log: CommandLog;
   /** Reads an entry as if the manifest had it. @throws {HubError} manifestInvalid */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
@@ -59,10 +60,9 @@ export interface HubSetupOptions {
 
 /** What the control API of a hub sets up: most of it is done by the commands of toolmux, in the hub's process. */
 export function makeHubSetup(options: HubSetupOptions): HubSetup {
-  const { invocation, context, log, readServer } = options;
+  const { invocation, context, runCli, log, readServer } = options;
   return {
     async runCommand(words, signal, onNote = () => {}): Promise<CommandAnswer> {
-      const { runCli } = await import("./commands.ts");
       const terminal = new CapturedTerminal(context.env, onNote);
       const configs = invocation.config.flatMap((file) => ["--config", resolve(context.cwd, file)]);
       const [command = "", ...rest] = words;

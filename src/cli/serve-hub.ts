@@ -14,7 +14,7 @@ import {
   withManifestToken,
 } from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
@@ -55,6 +55,8 @@ export interface ServeOptions {
   readonly loaded: ManifestWithHashes;
   /** The HTTP address from the command line; undefined: stdio only. */
   readonly requestedAddress: HttpAddress | undefined;
+  /** Runs the commands that the control API is asked for. */
+  readonly runCli: RunCommandLine;
 }
 
 /** Serves the servers of a manifest; see `serve`. */
@@ -64,6 +66,7 @@ export async function serveHub({
   output,
   loaded,
   requestedAddress,
+  runCli,
 }: ServeOptions): Promise<number> {
   const { log } = output;
   const address =
@@ -122,6 +125,7 @@ export async function serveHub({
       manifest: loaded.manifest,
       invocation,
       context,
+      runCli,
       log,
       startedAt,
       maxMessage: limit,

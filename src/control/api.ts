@@ -18,6 +18,7 @@ import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
+import type { Transport } from "../transport/transport.ts";
 import {
   catalogDocument,
   causeOf,
@@ -226,7 +227,10 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.post("/tools/:name/call", async (c) => {
     const { name } = toolOf(c);
     const { arguments: args = {} } = await readBody(c, toolCallSchema);
-    const client = await HubClient.connect(hub, c.req.raw.signal);
+    const { serverInfo } = hub;
+    const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
+      hub.accept(transport, signal, undefined, "control");
+    const client = await HubClient.connect({ serverInfo, accept }, c.req.raw.signal);
     try {
       const { outcome, bytes, body } = await client.callTool(name, JSON.stringify(args));
       // The answer is passed on as it is: numbers keep their digits.

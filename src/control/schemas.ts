@@ -95,7 +95,7 @@ export const clientSchema = v.object({
   name: v.optional(v.string()),
   version: v.optional(v.string()),
   era: v.optional(v.picklist(["legacy", "modern"])),
-  transport: v.picklist(["stdio", "http", "memory"]),
+  transport: v.picklist(["stdio", "http", "memory", "control"]),
   since: v.optional(time),
   calls: count,
   inFlight: count,

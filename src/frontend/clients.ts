@@ -46,8 +46,8 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** How a client is connected; `memory`: it is a part of this process. */
-export type ClientTransport = "stdio" | "http" | "memory";
+/** How a client is connected; `memory`: it is a part of this process; `control`: the operator's, by the control API. */
+export type ClientTransport = "stdio" | "http" | "memory" | "control";
 
 /** What is known of a client. Times are in ms since the epoch. */
 export interface ClientStatus {
@@ -134,7 +134,8 @@ export class Clients {
       return;
     }
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const client = new LegacyClient(this, id, transport, this.options.view(id, subset), plugin);
+    const view = this.options.view(id, subset);
+    const client = new LegacyClient(this, id, transport, view, { plugin, kind });
     // The clients of plugins speak the legacy era only.
     const modern = plugin === undefined ? this.createModernClients(id) : undefined;
     const events: TransportEvents =

@@ -54,14 +54,19 @@ export class ClientView {
     this.#options = options;
   }
 
-  /** Adopts the capabilities that the client declares, and starts its servers. */
-  declareCapabilities(capabilities: string, channel: ClientChannel): void {
+  /**
+   * Adopts the capabilities that the client declares, and starts its servers.
+   * @param isOperator whether the client belongs to the hub's operator: if it declares nothing, no server is started for
+   * it that already has a connection
+   */
+  declareCapabilities(capabilities: string, channel: ClientChannel, isOperator = false): void {
     const before = this.#profile;
     const { pool } = this.#options;
     const counted = filterCapabilityClass(capabilities, (name) =>
       pool.distinguishesExtension(name),
     );
-    this.#profile = profileOf(counted, before.client, channel, before.subset);
+    const usesAny = isOperator && counted === "";
+    this.#profile = profileOf(counted, before.client, channel, before.subset, usesAny);
     this.#catalog = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);

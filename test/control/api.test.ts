@@ -319,6 +319,36 @@ for (const transport of API_TRANSPORTS) {
       assert.deepEqual(setup.a.messagesOf("tools/call").at(-1)?.params?.["arguments"], { k: 1 });
     });
 
+    test("calls a tool in the process that clients use, and asks none of them for it", async (setup) => {
+      const { client, a, hub } = setup;
+      await initialize(client, { elicitation: {} });
+      await listToolNames(client);
+      const before = a.transportCount;
+      a.onCall = ({ id }) => {
+        a.newestPeer?.send({
+          jsonrpc: "2.0",
+          id: "q",
+          method: "elicitation/create",
+          params: { message: "?", requestedSchema: { type: "object", properties: {} } },
+        });
+        void a.newestPeer
+          ?.find((message) => message.id === "q" && message.method === undefined)
+          .then(({ error }) =>
+            a.newestPeer?.send({
+              jsonrpc: "2.0",
+              id,
+              result: { content: [], refused: error !== undefined },
+            }),
+          );
+        return undefined;
+      };
+      const { document } = await setup.ask("POST", "/tools/a__x/call", {});
+      assert.equal((document["result"] as Json)["refused"], true);
+      assert.equal(a.transportCount, before);
+      assert.ok(!client.messages.some(({ method }) => method === "elicitation/create"));
+      assert.equal(hub.status().find(({ server }) => server === "a")?.connections.length, 1);
+    });
+
     test("tells which calls have ended, and how often tools are used", async (setup) => {
       await connect(setup);
       const { client, a } = setup;

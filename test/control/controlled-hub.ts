@@ -7,6 +7,7 @@ import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
+import { runCli } from "../../src/cli/commands.ts";
 import { makeHubSetup } from "../../src/cli/hub-setup.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
@@ -114,6 +115,7 @@ export async function withApi(
         hangupHandlers: new Set(),
         terminal: new Terminal(env),
       },
+      runCli,
       log: () => {},
       readServer,
     }),

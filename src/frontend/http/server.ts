@@ -119,6 +119,8 @@ export interface ServedHub {
 export interface HttpServerSettings extends AccessRules {
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
+  /** How its clients are said to be connected; by default `http`. */
+  readonly clientTransport?: ClientTransport;
   readonly maxSessions?: number;
   /** Whether a new session ends the one that has been idle the longest, if there are `maxSessions`. */
   readonly evictsIdle?: boolean;
@@ -155,7 +157,8 @@ export class HttpServer {
       deadlines: this.#deadlines,
       maxSessions,
       evictsIdle,
-      accept: (transport, subset) => hub.accept(transport, NEVER_ABORTED, subset, "http"),
+      accept: (transport, subset) =>
+        hub.accept(transport, NEVER_ABORTED, subset, settings.clientTransport ?? "http"),
     });
     this.#modern = new ModernHttp({
       clock,
