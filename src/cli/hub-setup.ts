@@ -60,7 +60,7 @@ export interface HubSetupOptions {
 
 /** What the control API of a hub sets up: most of it is done by the commands of toolmux, in the hub's process. */
 export function makeHubSetup(options: HubSetupOptions): HubSetup {
-  const { invocation, context, runCli, log, readServer } = options;
+  const { invocation, context, runCli, log } = options;
   return {
     async runCommand(words, signal, onNote = () => {}): Promise<CommandAnswer> {
       const terminal = new CapturedTerminal(context.env, onNote);
@@ -88,7 +88,7 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       const { tryServer } = await import("./commands/add.ts");
       const terminal = new CapturedTerminal(context.env, () => {});
       const own = { ...context, terminal, signal: AbortSignal.any([context.signal, signal]) };
-      const result = await tryServer(await readServer(name, entry), own, log);
+      const result = await tryServer(await options.readServer(name, entry), own, log);
       switch (result.kind) {
         case "connected": {
           const { name: peer, version, tools } = result;

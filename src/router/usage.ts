@@ -210,7 +210,7 @@ export class CallUsage {
     const at = index * COLUMNS;
     if (at >= this.#rows.length) this.#grow();
     const previous = this.#owners[index];
-    if (previous !== undefined && previous.at === at) previous.at = -1;
+    if (previous?.at === at) previous.at = -1;
     this.#owners[index] = row;
     this.#rows.fill(0, at, at + COLUMNS);
     this.#rows[at + TOOL] = row.index;
