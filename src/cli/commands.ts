@@ -244,7 +244,11 @@ export const COMMANDS: readonly Command[] = [
       "toolmux serve --http 127.0.0.1:8700",
       "toolmux serve --record session.jsonl",
     ],
-    load: async () => (await import("./commands/serve.ts")).serve,
+    load: async () => {
+      const { serve } = await import("./commands/serve.ts");
+      // A hub runs commands for those who steer it; it gets the function, because importing it would be a circle.
+      return (invocation, context) => serve(invocation, context, runCli);
+    },
   }),
   command({
     name: "list",
