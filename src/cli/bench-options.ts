@@ -10,7 +10,7 @@ export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
   readonly isCompared: boolean;
 };
 
-/** The options of `bench` as the command line gives them. */
+/** The options of `bench` as the command line gives them, not parsed yet. */
 export interface BenchCommandOptions {
   readonly url: string | undefined;
   readonly header: readonly string[];

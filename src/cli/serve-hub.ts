@@ -20,23 +20,20 @@ import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
 import type { HubRecording } from "./hub-recording.ts";
 
-/**
- * Delay of work that can wait until the first response is sent, such as watching the manifest, in
- * ms.
- */
+/** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
 /**
- * The control socket is opened this long after the first client has initialized, so that the answer is sent before, or
- * after the hub has started, whichever is first; in ms.
+ * When the control socket is opened, in ms: `afterClient` after the first client has sent `initialize`, so that the
+ * answer is sent before, or `afterStart` after the start of the hub, whichever is first.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
-/** Interval for checking that the parent process is the same, in ms. */
+/** Interval for checking whether the parent process has changed, in ms. */
 const PARENT_CHECK_MS = 2000;
 
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
 
-/** Outputs for people: log records and plain text. */
+/** Where the hub prints for people: log records and plain text, both to stderr. */
 export interface HostOutput {
   readonly log: CommandLog;
   print(text: string): void;
@@ -53,11 +50,11 @@ export interface ServeOptions {
   readonly context: CommandContext;
   readonly output: HostOutput;
   readonly loaded: ManifestWithHashes;
-  /** The HTTP address from the command line; undefined: stdio only. */
+  /** The HTTP address from the command line; if undefined, the hub serves only stdio. */
   readonly requestedAddress: HttpAddress | undefined;
 }
 
-/** Serves the servers of a manifest; see `serve`. */
+/** Serves clients with the servers of a manifest, until a client or signal ends it. The code of `toolmux serve`. */
 export async function serveHub({
   invocation,
   context,
@@ -151,7 +148,8 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
-    // No server waits for a reader of the control socket.
+    // The control socket is closed at the same time as the servers. It is awaited last, because a client that still
+    // reads from the socket delays its end and must not delay the end of the servers.
     const controlClosed = cancelControl();
     await httpServer?.close();
     await close();
@@ -162,9 +160,9 @@ export async function serveHub({
 }
 
 /**
- * Opens the control socket in the background, unless the manifest forbids it.
- * @param open returns a function that closes the socket
- * @returns a function that closes the socket, or prevents that it is opened
+ * Opens the control socket in the background, unless the manifest sets `control = false`.
+ * @param open opens the socket and returns a function that closes it
+ * @returns a function that closes the socket, or prevents it from being opened
  */
 function openControlLater(
   hub: Hub,
@@ -197,7 +195,7 @@ function openControlLater(
   };
 }
 
-/** Opens the recording of `--record`; without that option nothing is loaded or checked. */
+/** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */
 async function openRequestedRecording(
   { record: path, "record-limit": limit }: ServeCommandOptions,
   context: CommandContext,
@@ -213,7 +211,7 @@ async function openRequestedRecording(
   return open(path, limit, context, secrets, (text) => log("warn", text));
 }
 
-/** HTTP modules are loaded only if used. */
+/** Starts the HTTP server. Its code is loaded here, so a hub on stdio starts without it. */
 async function startHttp(
   hub: ServedHub,
   address: HttpAddress,
@@ -223,7 +221,10 @@ async function startHttp(
   return startHttpServer(hub, { ...address, maxMessage });
 }
 
-/** Printed at any log level: it is the only way to learn the port, and that the hub is ready. */
+/**
+ * Prints the address of the HTTP server. It is printed at any log level, because only this line tells the port, and
+ * that the hub is ready.
+ */
 function printAddress(
   { url }: RunningHttpServer,
   manifest: Manifest,
@@ -234,7 +235,7 @@ function printAddress(
   print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
-/** Says where the generated token is stored. The token itself is shown on a terminal only. */
+/** Says where the token that `--token auto` created is stored. The token itself is shown on a terminal only. */
 async function printTokenPlace(
   { url }: RunningHttpServer,
   { token, tokenPlace }: HttpAddress,
@@ -265,7 +266,7 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** The largest message limit of all servers: no server accepts longer messages. */
+/** The largest message limit of all servers, in bytes. A longer message cannot be for any server. */
 function messageLimit({ servers }: Manifest): number {
   const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
@@ -302,7 +303,10 @@ export function untilSignal(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Resolves when the parent process has ended: after a client was killed, another process may keep stdin open. */
+/**
+ * Resolves when the parent process has ended. The end of stdin is not enough: after a client was killed, another
+ * process may keep stdin open.
+ */
 export function untilParentGone(): Promise<void> {
   const parent = process.ppid;
   return new Promise((resolve) => {
