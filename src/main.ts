@@ -25,7 +25,7 @@ for (const [signal, exitCode] of Object.entries(SIGNAL_EXIT_CODES)) {
   });
 }
 
-/** Functions that tell whether a plugin caused an uncaught error, and then log it. */
+/** Functions that tell whether a plugin caused an uncaught error, and log the error if so. */
 const pluginErrorChecks = new Set<(error: unknown) => boolean>();
 process.on("uncaughtException", crash);
 process.on("unhandledRejection", crash);

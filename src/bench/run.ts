@@ -318,8 +318,8 @@ async function openTargets(
 }
 
 /**
- * Measures all subjects at one level. They take turns in rounds, so that other load on the machine affects all of them
- * alike.
+ * Measures the subjects (the hub, the server or both) at one level (number of calls in flight). They take turns in
+ * rounds, so that other load on the machine affects them alike.
  */
 async function measureLevel(
   plan: BenchPlan,

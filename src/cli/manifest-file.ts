@@ -44,7 +44,8 @@ export function manifestToEdit(
 /** What restricts a server that is added to a manifest: its prefix must not contain a separator, or be taken. */
 export interface ExistingServers {
   /**
-   * The separators (between prefix and tool name): that of the edited file, then that of the manifests loaded with it.
+   * The separators (between prefix and tool name) that the prefix must not contain: that of the edited file, then that
+   * of the manifests loaded with it.
    */
   readonly separators: readonly [string, ...string[]];
   /** The servers of the edited file and of all manifests loaded with it. */

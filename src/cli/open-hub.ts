@@ -95,7 +95,7 @@ export interface OpenHubOptions {
    * Selects the servers to use. Gets the manifest with the servers of its plugins. By default all are used. May throw.
    */
   readonly choose?: (manifest: Manifest) => Manifest;
-  /** Whether logins to servers are allowed, which may need the user; default true. */
+  /** Whether the hub may authorize itself at servers, such as by a login in the user's browser; default true. */
   readonly authorizes?: boolean;
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
@@ -113,7 +113,7 @@ export interface OpenedHub {
   /** The manifest in force, including the servers of its plugins. */
   readonly manifest: Manifest;
   readonly setUpPlugins: PluginSetup;
-  /** Removes all secrets from a text that were resolved for servers so far. */
+  /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;

@@ -23,7 +23,7 @@ import type { HubRecording } from "./hub-recording.ts";
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
 /**
- * When the control socket is opened, in ms: `afterClient` after the first client has sent `initialize`, so that the
+ * When the control socket is opened, in ms: `afterClient` after the first client has initialized, so that the client's
  * answer is sent before, or `afterStart` after the start of the hub, whichever is first.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
@@ -54,7 +54,10 @@ export interface ServeOptions {
   readonly requestedAddress: HttpAddress | undefined;
 }
 
-/** Serves clients with the servers of a manifest, until a client or signal ends it. The code of `toolmux serve`. */
+/**
+ * Runs the hub of `toolmux serve`: serves clients with the servers of a manifest, until it is to end. @returns the exit
+ * code
+ */
 export async function serveHub({
   invocation,
   context,
@@ -148,8 +151,8 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
-    // The control socket is closed at the same time as the servers. It is awaited last, because a client that still
-    // reads from the socket delays its end and must not delay the end of the servers.
+    // Closing the control socket starts now and is awaited last. A client that still reads from the socket delays this,
+    // and must not delay the end of the servers.
     const controlClosed = cancelControl();
     await httpServer?.close();
     await close();

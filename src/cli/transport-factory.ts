@@ -65,7 +65,7 @@ export interface TransportFactory extends Pick<
   HubOptions,
   "resolveIdentity" | "authorize" | "openTransport"
 > {
-  /** Removes all secrets from a text that were resolved for servers so far. */
+  /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
   /** Waits a limited time for writes of tokens that have begun and must not be interrupted. */
   readonly finish: () => Promise<void>;
@@ -179,7 +179,7 @@ interface EntryResolver {
   ): Promise<ResolvedRemote>;
 }
 
-/** Removes the secrets of servers that were resolved so far from texts. */
+/** Removes from texts all secrets that were resolved for servers so far. */
 class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;

@@ -122,13 +122,13 @@ export async function prepareInstall(
   };
 }
 
-/** The servers that the newest backup has and the file does not have; undefined if there is no backup. */
+/** What an undo does: restore the backup, delete the file (`remove`), or remove only toolmux's entry (`edit`). */
 export type UndoResult =
   | { readonly kind: "restore"; readonly backup: string; apply(): Promise<void> }
   | { readonly kind: "remove"; apply(): Promise<void> }
   | {
       readonly kind: "edit";
-      /** The servers that the newest backup has and the file has not; undefined: there is no backup. */
+      /** The servers that the newest backup has and the file does not have; undefined if there is no backup. */
       readonly former: { readonly backup: string; readonly servers: readonly string[] } | undefined;
       readonly before: string;
       readonly after: string;

@@ -34,8 +34,8 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
   const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
 
   /**
-   * Ends a log axis close to the data. By default it would extend to whole powers of ten and leave half of the chart
-   * empty.
+   * Ends a log axis close to the data. By default, uPlot would extend it to whole powers of ten and leave half of the
+   * chart empty.
    */
   const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
     min / 1.25,
