@@ -350,7 +350,9 @@ export class Schedule {
  */
 export const CALL_MARK = "toolmux.bench/call";
 
-/** A `tools/call` request, encoded once; each call sent is a copy with another id and another mark. */
+/**
+ * A `tools/call` request, encoded once. Each call sent is a copy of it with another id and another `CALL_MARK` value.
+ */
 export interface CallTemplate {
   readonly tool: string;
   readonly request: Request;

@@ -203,7 +203,7 @@ export interface DirectServer {
  */
 export const ROUNDS = 4;
 
-/** The length of one of `parts` nearly equal parts of a level; `part` counts from 0. */
+/** Divides a level into `parts` nearly equal parts. @returns the length of the part with the number `part`, from 0 */
 export function divideLevelLength(extent: LevelLength, parts: number, part: number): LevelLength {
   if ("duration" in extent) return { duration: extent.duration / parts };
   const { calls } = extent;

@@ -104,7 +104,7 @@ export class LevelStats {
   readonly #redact: (text: string) => string;
   calls = 0;
   failed = 0;
-  /** Total duration of the rounds. */
+  /** Total duration of the rounds that have ended, in ms. */
   #elapsed = 0;
   #roundStart = 0;
   readonly #span: number;
@@ -149,7 +149,7 @@ export class LevelStats {
     this.#recent.record(now - due);
   }
 
-  /** A call, or `count` calls, failed. */
+  /** Counts a call, or `count` calls, as failed. */
   fail({ kind, example }: CallFailure, count = 1): void {
     this.failed += count;
     this.#spanErrors += count;
@@ -210,7 +210,7 @@ export interface CallFailure {
 
 /** Maximum length of an error text, in UTF-16 code units; longer ones are truncated. */
 const MAX_MESSAGE_LENGTH = 300;
-/** JSON-RPC 2.0 error codes by name. */
+/** Names of the error codes of JSON-RPC 2.0. */
 const ERROR_NAMES: Readonly<Record<number, string>> = {
   [-32700]: "parse error",
   [-32600]: "invalid request",

@@ -207,7 +207,10 @@ export class BenchConnection {
   }
 }
 
-/** @throws {HubError} connectTimeout, or what `work` throws */
+/**
+ * Runs `work` with a signal that is also aborted after CONNECT_TIMEOUT. @throws {HubError} connectTimeout, or what
+ * `work` throws
+ */
 async function withTimeout<T>(
   { name }: BenchSubject,
   signal: AbortSignal,

@@ -11,7 +11,7 @@ interface ProcessSample {
   readonly entry: ProcessEntry;
   readonly isHub: boolean;
   isLive: boolean;
-  /** CPU time at the start of the round, and at the last sample. */
+  /** `cpuBefore`: CPU time at the start of the round. `cpu`: CPU time at the last sample. Both in ms. */
   cpuBefore: number;
   cpu: number;
   memory: number;
@@ -47,7 +47,7 @@ class UsageSum {
     }
   }
 
-  /** @param calls answered calls. @returns undefined if nothing was measured */
+  /** @param calls number of answered calls. @returns undefined if nothing was measured */
   result(calls: number): CostResult | undefined {
     if (this.#peak === 0) return undefined;
     return {

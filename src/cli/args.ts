@@ -121,7 +121,7 @@ export function commandNameIn(
   return commands.find(({ name }) => name === word)?.name;
 }
 
-/** @throws {HubError} usage */
+/** Finds a command by its name. @throws {HubError} usage if there is none */
 export function commandNamed(name: string, commands: readonly Command[]): Command {
   const command = commands.find((one) => one.name === name);
   if (command !== undefined) return command;

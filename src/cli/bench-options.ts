@@ -6,7 +6,7 @@ import { usageError } from "./args.ts";
 
 /** The options of `bench`, parsed and checked. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
-  /** Also measure the same server without a hub. */
+  /** Whether to measure the same server without a hub, too. */
   readonly isCompared: boolean;
 };
 

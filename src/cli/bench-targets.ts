@@ -64,7 +64,7 @@ export type TargetSpec =
     }
   | { readonly kind: "command"; readonly command: string; readonly args: readonly string[] };
 
-/** The server measured if none is named. */
+/** The server that bench measures if the command line names none and there is no manifest. */
 export const ECHO_SERVER: TargetSpec = (() => {
   const [command, ...before] = ownCommand();
   return { kind: "command", command, args: [...before, "internal", "echo-server"] };
@@ -83,7 +83,10 @@ const LIST_WAIT = "60s";
  */
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
-/** Reads the target from the command line; undefined: a manifest is measured. @throws {HubError} usage */
+/**
+ * Reads from the command line what to measure, a URL or a command. Returns undefined if it names neither; then a
+ * manifest or the echo server is measured. @throws {HubError} usage
+ */
 export function readTarget(
   {
     args: words,

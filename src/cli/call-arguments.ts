@@ -230,7 +230,10 @@ function describeSignature({ properties, required }: ObjectValueForm): string | 
   ].join("\n");
 }
 
-/** @param base prefix of the keys in messages, such as `filter.`; empty at the top level */
+/**
+ * Converts pairs to the text of a JSON object. @param base prefix of the keys in messages, such as `filter.`; empty at
+ * the top level
+ */
 function formatObject(
   pairs: readonly ArgumentPair[],
   forms: readonly ValueForm[],

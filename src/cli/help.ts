@@ -86,7 +86,7 @@ function describeOne(
   const section = (sectionTitle: string, lines: readonly string[]): string[] =>
     lines.length === 0 ? [] : ["", ...(sectionTitle === "" ? [] : [bold(sectionTitle)]), ...lines];
   const shared = namedOptions(GLOBAL_OPTIONS).map((option) => `--${option.name}`);
-  // Words after `--` belong to the command that is to be started.
+  // In the usage line, `[OPTIONS]` stands before `--`, because the words after `--` belong to the server's command.
   const [words = "", ...started] = usage.split(/(?=\[-- )/);
   const synopsis = ["toolmux", name, words.trim(), "[OPTIONS]", ...started].filter(Boolean);
   return [

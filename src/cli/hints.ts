@@ -172,7 +172,8 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
       return [
         manualTestHint(spec, env),
         "If it works in your terminal, it may need an environment variable: a server gets only a few of yours. Add the others to inheritEnv.",
-        // A server says why it ends; a program that is no server, such as `ls`, ends in silence.
+        // A server that fails usually writes the reason to stderr. A program that is no server, such as `ls`, writes
+        // nothing there.
         ...(error.stderr.length === 0
           ? [
               "It wrote nothing to stderr: it may not be an MCP server over stdio. Compare the command with its documentation.",

@@ -17,7 +17,7 @@ import {
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
 const IDENTITY_LENGTH = 16;
 
-/** A hash of what identifies a manifest: its files, and the servers in TOOLMUX_SERVERS. */
+/** A hash of what identifies a manifest: its files and the text of TOOLMUX_SERVERS or, without both, its servers. */
 export async function manifestIdentity(
   { sources, servers }: Pick<Manifest, "sources" | "servers">,
   env: Env,

@@ -93,7 +93,9 @@ export async function withItem<T>(
   }
 }
 
-/** @throws {HubError} serverInvalid if no server of the manifest is usable and one has an invalid entry */
+/**
+ * Checks that a server can be used at all. @throws {HubError} serverInvalid if none can and one has an invalid entry
+ */
 function throwIfNoneUsable({ servers, plugins }: Manifest): void {
   const invalid = servers.find((spec) => spec.enabled && spec.kind === "invalid");
   const hasUsable = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));

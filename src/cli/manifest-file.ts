@@ -53,7 +53,7 @@ export interface ExistingServers {
 }
 
 /**
- * Reads the constraints for a new server. Ignores problems of the manifest, which `prepareEdit` reports. @param file
+ * Reads what restricts a new server. Ignores problems of the manifest, which `prepareEdit` reports. @param file
  * absolute path
  */
 export async function readExistingServers(

@@ -15,7 +15,8 @@ export interface SavedCatalog {
 }
 
 /**
- * Builds the catalog that clients would see from the newest snapshot of each server. Starts nothing.
+ * Builds the catalog that clients would see from the newest snapshot of each server (what it listed in an earlier run).
+ * Starts nothing.
  * @param isUsable whether a server's placeholders can be filled in; by default all can
  */
 export async function readSavedCatalog(

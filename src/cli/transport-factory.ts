@@ -57,7 +57,10 @@ export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): 
   };
 }
 
-/** How long a resolved entry is reused for the next start, in ms, so that its `${cmd:…}` runs once. */
+/**
+ * How long an entry that was resolved to identify a server is reused for its start, in ms, so that its `${cmd:…}` runs
+ * once.
+ */
 const REUSE_TIME = 10_000;
 
 /** Creates transports to stdio and HTTP servers, with their credentials. */

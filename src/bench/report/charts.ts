@@ -27,7 +27,7 @@ export interface Curve {
   /** Position among the curves of its colour, 0 (pale) to 1 (strong). */
   readonly shade: number;
   readonly isDashed: boolean;
-  /** In ascending order of x. */
+  /** The points, in ascending order of x. */
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
@@ -130,7 +130,7 @@ function drawLatenciesOverTime(result: BenchResult): Chart {
 
 interface Span {
   readonly at: number;
-  /** In seconds. */
+  /** Length of the interval, in s. */
   readonly length: number;
   readonly calls: number;
   readonly p99: number;

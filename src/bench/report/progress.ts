@@ -26,7 +26,7 @@ interface RunningLevel {
   readonly spans: readonly Span["span"][];
 }
 
-/** Formats progress events as one status line. All events must be passed in. */
+/** Formats progress events as one status line. Needs all events, because it keeps the figures of the running level. */
 export class BenchProgressLine {
   readonly #clock: Clock;
   #level: RunningLevel | undefined;

@@ -23,8 +23,8 @@ interface Tool {
 }
 
 /**
- * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts the tool's server only if no
- * saved listing has the tool, or with `--fresh`.
+ * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts the tool's server only with
+ * `--fresh`, or if no saved listing (what a server listed in an earlier run) has the tool.
  */
 export function describe(
   invocation: Invocation<DescribeOptions>,

@@ -12,7 +12,10 @@ interface Prompt {
   readonly arguments?: readonly { readonly name?: unknown; readonly required?: unknown }[];
 }
 
-/** `toolmux get`: gets one prompt and prints its messages. Starts only the prompt's server. */
+/**
+ * `toolmux get`: gets one prompt and prints its messages. If it is known which server has the prompt, starts only that
+ * server.
+ */
 export async function get(
   invocation: Invocation<{ readonly raw: boolean }>,
   context: CommandContext,

@@ -174,7 +174,7 @@ function notesInHub(what: EntryList, { notes }: CatalogDocument): readonly Entry
     }));
 }
 
-/** @throws {HubError} usage if the hub has no server of a name */
+/** Checks that the hub has all named servers. @throws {HubError} usage */
 function checkNames({ servers }: Request, known: readonly string[]): void {
   const unknown = servers.find((name) => !known.includes(name));
   if (unknown === undefined) return;

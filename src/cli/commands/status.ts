@@ -38,7 +38,7 @@ export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | Di
 
 interface ServerSubject {
   readonly server: string;
-  /** undefined for an entry that toolmux cannot use. */
+  /** How toolmux reaches the server; undefined for an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
   /**
    * `start`: the URL, or the command line of a server with a package, with values that look like secrets masked.
