@@ -10,6 +10,7 @@ import { scanObject } from "../src/base/json.ts";
 import { parseMessage } from "../src/jsonrpc/parse.ts";
 import { type Response, withResponseId } from "../src/jsonrpc/message.ts";
 import { LineReader } from "../src/jsonrpc/line-reader.ts";
+import { CallUsage } from "../src/router/usage.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./contestants.ts";
 import { build, sourcesOf } from "./listing.ts";
@@ -57,6 +58,23 @@ function listTasks(): Map<string, () => unknown> {
       tasks.set(`readdress ${shape} ${label}`, () => withResponseId(response, id));
     }
   }
+
+  const usage = new CallUsage();
+  tasks.set("CallUsage.add", () =>
+    usage.add({
+      call: 1,
+      client: "client-1",
+      clientName: "bench",
+      server: "echo",
+      tool: "echo",
+      name: "echo__echo",
+      startedAt: Date.now(),
+      duration: 1.5,
+      outcome: "answered",
+      requestSize: 150,
+      resultSize: 150,
+    }),
+  );
 
   const lines = Buffer.concat([answerOf("head", 150), Buffer.from("\n")]);
   const chunk = Buffer.alloc(64 * 1024, lines);

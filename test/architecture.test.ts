@@ -50,7 +50,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/"],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
-  hono: ["src/frontend/http/", "src/control/api.ts"],
+  hono: ["src/frontend/http/", "src/control/"],
   bun: ["src/base/runtime.ts"],
   uplot: ["src/bench/report/"],
   "deno-std": ["src/cli/deno-parse-args.ts"],

@@ -52,7 +52,7 @@ export class Alerts {
     if (previous?.text === alert.text) return;
     reasons.delete(connection);
     reasons.set(connection, alert);
-    if (current?.alert.text !== alert.text) this.#publish(key, alert, reasons);
+    if (current?.alert.text !== alert.text) this.#publish(key, alert, connection, reasons);
   }
 
   /**
@@ -63,11 +63,13 @@ export class Alerts {
     for (const key of kinds.map((kind) => alertKeyOf(server, kind))) {
       const current = this.#raised.get(key);
       if (current?.reasons.delete(connection) !== true) continue;
-      const remaining = [...current.reasons.values()];
+      const remaining = [...current.reasons];
       const newest = remaining.at(-1);
       if (newest === undefined) this.#retract(key, current.alert);
-      else if (!remaining.some(({ text }) => text === current.alert.text))
-        this.#publish(key, newest, current.reasons);
+      else if (!remaining.some(([, { text }]) => text === current.alert.text)) {
+        const [newestConnection, reason] = newest;
+        this.#publish(key, reason, newestConnection, current.reasons);
+      }
     }
   }
 
@@ -86,10 +88,16 @@ export class Alerts {
     return true;
   }
 
-  #publish(key: string, reason: AlertReason, reasons: Map<ConnectionKey, AlertReason>): void {
+  #publish(
+    key: string,
+    reason: AlertReason,
+    connection: ConnectionKey,
+    reasons: Map<ConnectionKey, AlertReason>,
+  ): void {
     const { kind, server, text } = reason;
     const id = this.#raised.get(key)?.alert.id ?? String(++this.#lastId);
-    const alert: Alert = { id, kind, server, text, at: Date.now() };
+    const named = connection === undefined || connection === "" ? {} : { connection };
+    const alert: Alert = { id, kind, server, ...named, text, at: Date.now() };
     this.#raised.set(key, { alert, reasons });
     this.#bus.emit({ kind: "alert", raised: true, alert });
   }

@@ -36,6 +36,8 @@ export interface Alert {
   readonly id: string;
   readonly kind: AlertKind;
   readonly server: string;
+  /** The id of the connection concerned; absent: the whole server, or its only connection. */
+  readonly connection?: string;
   /** One or more complete sentences for people; may have several lines. */
   readonly text: string;
   /** When it was raised with this text, in ms since the epoch. */
@@ -115,10 +117,12 @@ export type CallEvent =
 
 /**
  * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
- * apart; `name`: the exposed name of the tool; `tool`: the server's own name; `startedAt`: in ms since the epoch.
+ * apart; `name`: the exposed name of the tool; `tool`: the server's own name; `startedAt`: in ms since the epoch;
+ * `parentCall`: the number of the call that this one is a part of, if a plugin makes it for a client.
  */
 type CallEventOf<T> = T & {
   readonly call: number;
+  readonly parentCall?: number;
   readonly client: string | undefined;
   readonly server: string;
   readonly tool: string;

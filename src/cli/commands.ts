@@ -244,7 +244,12 @@ export const COMMANDS: readonly Command[] = [
       "toolmux serve --http 127.0.0.1:8700",
       "toolmux serve --record session.jsonl",
     ],
-    load: async () => (await import("./commands/serve.ts")).serve,
+    load: async () => {
+      const { serve } = await import("./commands/serve.ts");
+      // A hub runs commands for users of its control API. It gets `runCli` passed, because an import of this file there
+      // would be circular.
+      return (invocation, context) => serve(invocation, context, runCli);
+    },
   }),
   command({
     name: "list",

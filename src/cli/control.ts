@@ -11,7 +11,7 @@ import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
 import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
@@ -20,6 +20,7 @@ export interface ControlOptions {
   readonly manifest: Manifest;
   readonly invocation: Invocation;
   readonly context: CommandContext;
+  readonly runCli: RunCommandLine;
   readonly log: CommandLog;
   /** When the hub started, in ms since the epoch. */
   readonly startedAt: number;
@@ -61,7 +62,12 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
   const loadMcp = async (): Promise<HttpServer> => {
     const { HttpServer: Server } = await import("../frontend/http/server.ts");
     const { maxMessage } = options;
-    return new Server(hub, { hostname: "localhost", token: undefined, maxMessage });
+    return new Server(hub, {
+      hostname: "localhost",
+      token: undefined,
+      maxMessage,
+      clientTransport: "control",
+    });
   };
   try {
     const socket = await openHubSocket({
@@ -120,11 +126,20 @@ async function controlledHub(
   rejection: () => string | undefined,
 ): Promise<ControlledHub> {
   const { hub, invocation, context, redact, reload, stop } = options;
-  const [{ describeServer }, { hintsFor }] = await Promise.all([
+  const [{ describeServer }, { hintsFor }, { makeHubSetup }] = await Promise.all([
     import("./server-description.ts"),
     import("./hints.ts"),
+    import("./hub-setup.ts"),
   ]);
+  const setup = makeHubSetup({
+    invocation,
+    context,
+    runCli: options.runCli,
+    log: options.log,
+    readServer: (name, entry) => readServer(name, entry, options),
+  });
   return {
+    ...setup,
     hub,
     events,
     redact,

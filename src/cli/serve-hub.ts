@@ -3,7 +3,7 @@ import { deferred } from "../base/deferred.ts";
 import type { Hub } from "../hub/hub.ts";
 import { count } from "../base/format.ts";
 import process from "node:process";
-import type { RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
+import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
@@ -14,7 +14,7 @@ import {
   withManifestToken,
 } from "./http-address.ts";
 import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
@@ -23,8 +23,8 @@ import type { HubRecording } from "./hub-recording.ts";
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
 /**
- * When the control socket is opened, in ms: `afterClient` after the first client has initialized, so that the client's
- * answer is sent before, or `afterStart` after the start of the hub, whichever is first.
+ * When the control socket is opened, in ms: `afterClient` after the first client has initialized, so that the hub's
+ * answer to it is sent before, or `afterStart` after the start of the hub, whichever is first.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
 /** Interval for checking whether the parent process has changed, in ms. */
@@ -52,6 +52,8 @@ export interface ServeOptions {
   readonly loaded: ManifestWithHashes;
   /** The HTTP address from the command line; if undefined, the hub serves only stdio. */
   readonly requestedAddress: HttpAddress | undefined;
+  /** Runs the commands that users of the control API ask for. */
+  readonly runCli: RunCommandLine;
 }
 
 /**
@@ -64,6 +66,7 @@ export async function serveHub({
   output,
   loaded,
   requestedAddress,
+  runCli,
 }: ServeOptions): Promise<number> {
   const { log } = output;
   const address =
@@ -122,6 +125,7 @@ export async function serveHub({
       manifest: loaded.manifest,
       invocation,
       context,
+      runCli,
       log,
       startedAt,
       maxMessage: limit,
@@ -137,7 +141,11 @@ export async function serveHub({
   try {
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
-      httpServer = await startHttp(servedHub, address, limit).catch(async (error: unknown) => {
+      httpServer = await startHttp(servedHub, {
+        ...address,
+        maxMessage: limit,
+        evictsIdle: loaded.manifest.hub.evictSessions,
+      }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");
         throw await listenErrorOf(address, error, context);
       });
@@ -215,13 +223,9 @@ async function openRequestedRecording(
 }
 
 /** Starts the HTTP server. Its code is loaded here, so a hub on stdio starts without it. */
-async function startHttp(
-  hub: ServedHub,
-  address: HttpAddress,
-  maxMessage: number,
-): Promise<RunningHttpServer> {
+async function startHttp(hub: ServedHub, settings: HttpSettings): Promise<RunningHttpServer> {
   const { startHttpServer } = await import("../frontend/http/server.ts");
-  return startHttpServer(hub, { ...address, maxMessage });
+  return startHttpServer(hub, settings);
 }
 
 /**

@@ -184,7 +184,7 @@ export async function translateEntry(
 ): Promise<TranslationResult> {
   const normalized = normalizeClientEntry(raw);
   if (!normalized.ok) return { ok: false, reason: normalized.reason };
-  const { target, tools, isDisabled, rest } = normalized.entry;
+  const { target, title, description, tools, isDisabled, rest } = normalized.entry;
   const writer = new EntryWriter({ ...source, placeholders: source.client.placeholders });
   const entry =
     target.kind === "process"
@@ -198,6 +198,8 @@ export async function translateEntry(
     ok: true,
     entry: {
       ...entry,
+      ...(title !== undefined && title !== source.server && { title }),
+      ...(description !== undefined && { description }),
       ...readLimits(rest, source.client),
       ...(tools !== undefined && { tools }),
       ...(isDisabled && { enabled: false }),

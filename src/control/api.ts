@@ -5,18 +5,20 @@
  */
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
-import type { ContentfulStatusCode } from "hono/utils/http-status";
-import * as v from "valibot";
 import { settlesWithin } from "../base/clock.ts";
+import { textOf } from "../base/bytes.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { EventKind, LogLevel, StateName } from "../base/events.ts";
+import type { StateName } from "../base/events.ts";
 import type { LogEntry } from "../base/logbook.ts";
+import type { SectionEntry } from "../catalog/section.ts";
+import { HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
-import { parseDuration } from "../manifest/fields.ts";
-import type { RunnableServer } from "../manifest/manifest.ts";
+import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
 import { findNearest } from "../manifest/problems.ts";
+import type { ProcessStats } from "../process/child-process.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
+import type { Transport } from "../transport/transport.ts";
 import {
   catalogDocument,
   causeOf,
@@ -25,7 +27,19 @@ import {
   serverDocument,
   toolsDocument,
 } from "./documents.ts";
-import { EVENT_KINDS, type EventRing } from "./event-ring.ts";
+import type { EventRing } from "./event-ring.ts";
+import {
+  durationOf,
+  errorBody,
+  kindsOf,
+  levelOf,
+  notFound,
+  numberOf,
+  readBody,
+  statusCodeOf,
+  waitOf,
+  type WithUndefined,
+} from "./requests.ts";
 import {
   API_PATH,
   addServerSchema,
@@ -33,12 +47,15 @@ import {
   type CallDocument,
   type ClientDocument,
   type LogDocument,
+  type EndedCallDocument,
   patchServerSchema,
   type ServerDocument,
+  toolCallSchema,
 } from "./schemas.ts";
+import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
 /** What the API needs of the program that runs the hub. */
-export interface ControlledHub {
+export interface ControlledHub extends HubSetup {
   readonly hub: Hub;
   readonly events: EventRing;
   readonly identity: () => HubIdentity;
@@ -70,14 +87,13 @@ export type ManifestEdit =
   | { readonly kind: "remove"; readonly name: string }
   | { readonly kind: "enable"; readonly name: string; readonly enabled: boolean };
 
-/** The errors that are answered with status 404. */
-const notFoundErrors = new WeakSet<Error>();
-
-/** Longest `wait`, in ms. */
-const MAX_WAIT = 10 * 60_000;
 /** Largest body of a request, in bytes. */
 const MAX_BODY = 1024 * 1024;
 const DEFAULT_LOG_LIMIT = 200;
+/** Parts of the window of `GET /usage`. With these limits its answer is at most 64 KiB long. */
+const DEFAULT_POINTS = 30;
+const MAX_POINTS = 30;
+const MAX_USAGE_TOOLS = 24;
 /** States in which a server is neither starting nor stopping. */
 const SETTLED_STATES: readonly StateName[] = [
   "connected",
@@ -154,12 +170,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.post("/servers", async (c) => {
     const { name, entry, persist } = await readBody(c, addServerSchema);
     const known = hub.status().find(({ server }) => server === name);
-    if (persist === true) {
-      await controlled.edit({ kind: "add", name, entry });
-      await controlled.reload();
-    } else {
-      hub.add(await controlled.readServer(name, entry));
-    }
+    await putServer(name, entry, persist);
     return c.json(await describeServer(name), known === undefined ? 201 : 200);
   });
   api.delete("/servers/:name", async (c) => {
@@ -178,8 +189,14 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   });
   api.patch("/servers/:name", async (c) => {
     const name = nameOf(c);
-    const { enabled, persist } = await readBody(c, patchServerSchema);
-    if (persist === true) {
+    const { enabled, entry, persist } = await readBody(c, patchServerSchema);
+    if (entry !== undefined && enabled !== undefined)
+      throw new HubError("invalidParams", "Either enabled or entry is changed, not both.");
+    if (entry !== undefined) {
+      await putServer(name, entry, persist);
+    } else if (enabled === undefined) {
+      throw new HubError("invalidParams", "Nothing is to be changed: set enabled or entry.");
+    } else if (persist === true) {
       await controlled.edit({ kind: "enable", name, enabled });
       await controlled.reload();
     } else if (enabled) hub.start(name);
@@ -200,6 +217,59 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const catalog = hub.catalogOf(client);
     if (catalog === undefined) throw notFound(`There is no client "${client}".`);
     return c.json(toolsDocument(catalog));
+  });
+
+  api.get("/tools/:name", (c) => {
+    const { name, server, route, bytes } = toolOf(c);
+    const definition = JSON.parse(textOf(bytes)) as object;
+    return c.json({ name, server, tool: route.remoteName, definition });
+  });
+  api.post("/tools/:name/call", async (c) => {
+    const { name } = toolOf(c);
+    const { arguments: args = {} } = await readBody(c, toolCallSchema);
+    const { serverInfo } = hub;
+    const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
+      hub.accept(transport, signal, undefined, "control");
+    const client = await HubClient.connect({ serverInfo, accept }, c.req.raw.signal);
+    try {
+      const { outcome, bytes, body } = await client.callTool(name, JSON.stringify(args));
+      // The answer is passed on as it is: numbers keep their digits.
+      const text = `{"${outcome}":${textOf(bytes, body.start, body.end)}}`;
+      return c.body(text, 200, { "Content-Type": "application/json" });
+    } finally {
+      await client.close();
+    }
+  });
+
+  api.get("/activity", (c) => {
+    const { server, tool, client, outcome } = c.req.query();
+    const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");
+    const before = numberOf(c.req.query("before") ?? String(Number.MAX_SAFE_INTEGER), "before");
+    const { usage } = hub;
+    const calls = usage.ended
+      .filter(
+        (call) =>
+          call.call < before &&
+          (server === undefined || call.server === server) &&
+          (tool === undefined || call.tool === tool || call.name === tool) &&
+          (client === undefined || call.client === client || call.clientName === client) &&
+          (outcome === undefined || call.outcome === outcome),
+      )
+      .slice(0, limit);
+    const rounded = calls.map((call) => ({ ...call, duration: Math.round(call.duration) }));
+    return c.json({
+      since: usage.since,
+      calls: rounded satisfies readonly WithUndefined<EndedCallDocument>[],
+    });
+  });
+  api.get("/usage", (c) => {
+    const window = durationOf(c.req.query("window") ?? "1h", "window");
+    const points = numberOf(c.req.query("points") ?? String(DEFAULT_POINTS), "points");
+    if (points < 1 || points > MAX_POINTS)
+      throw new HubError("invalidParams", `points must be from 1 to ${MAX_POINTS}.`);
+    const all = hub.usage.usage(window, points);
+    const document = { ...all, tools: all.tools.slice(0, MAX_USAGE_TOOLS) };
+    return c.json(document);
   });
 
   api.get("/catalog", (c) => c.json(catalogDocument(hub.catalog)));
@@ -260,6 +330,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   });
   api.get("/schema", async (c) => c.json((await import("./json-schema.ts")).makeControlSchema()));
 
+  addSetupRoutes(api, hub, controlled, nameOf);
+
   app.notFound((c) =>
     c.json(errorBody("methodNotFound", `There is no ${c.req.method} ${c.req.path}.`), 404),
   );
@@ -286,10 +358,39 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     throw notFound(`There is no server "${name}".${more}`);
   }
 
+  /** @throws {HubError} 404 with the nearest name if clients see no such tool */
+  function toolOf(c: Context): SectionEntry {
+    const name = c.req.param("name") ?? "";
+    const { entries } = hub.catalog.tools;
+    const entry = entries.find((one) => one.name === name);
+    if (entry !== undefined) return entry;
+    const names = entries.map((one) => one.name);
+    const nearest = findNearest(name, names);
+    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+    throw notFound(`There is no tool "${name}".${more}`);
+  }
+
+  /** Adds a server, or replaces its entry. */
+  async function putServer(
+    name: string,
+    entry: Readonly<Record<string, unknown>>,
+    persist = false,
+  ): Promise<void> {
+    if (!persist) {
+      hub.add(await controlled.readServer(name, entry));
+      return;
+    }
+    await controlled.edit({ kind: "add", name, entry });
+    await controlled.reload();
+  }
+
   async function describeServer(name: string): Promise<ServerDocument> {
     // A server whose process has just exited has no statistics; its state says the rest.
     const isRunning = hub.specs.some((spec) => spec.name === name);
-    const processStats = isRunning ? await hub.inspect(name).catch(() => undefined) : undefined;
+    const noProcesses = new Map<string, ProcessStats>();
+    const processes = isRunning
+      ? await hub.inspectConnections(name).catch(() => noProcesses)
+      : noProcesses;
     const spec = hub.specs.find((one) => one.name === name);
     const { routes } = hub.catalog.tools;
     const status = statusOf(name);
@@ -297,11 +398,12 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const document = serverDocument(
       status,
       {
+        presentation: presentationOf(spec),
         remedies: spec && cause ? controlled.remedies(cause, spec) : [],
         endpoint: spec && controlled.redact(controlled.describe(spec)),
         maxAttempts: spec?.reconnect.maxAttempts,
         shown: routes.filter(({ server }) => server === name).length,
-        processStats,
+        processes,
       },
       Date.now(),
     );
@@ -340,85 +442,4 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       .map((entry): LogEntry => ({ ...entry, text: controlled.redact(entry.text) }));
     return { entries: redacted, next };
   }
-}
-
-/** A document as it is before JSON leaves out what is undefined. */
-type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
-
-/** The error of a request whose path names something that is not there. */
-function notFound(message: string): HubError {
-  const error = new HubError("usage", message);
-  notFoundErrors.add(error);
-  return error;
-}
-
-function statusCodeOf(error: Error): ContentfulStatusCode {
-  if (notFoundErrors.has(error)) return 404;
-  const { code, properties } = toHubError(error);
-  if (code === "internal") return 500;
-  return properties.kind === "misuse" ? 400 : 409;
-}
-
-function errorBody(code: string, message: string): object {
-  return { error: { code, message } };
-}
-
-async function readBody<Schema extends v.GenericSchema>(
-  c: Context,
-  schema: Schema,
-): Promise<v.InferOutput<Schema>> {
-  const text = await c.req.text();
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    throw new HubError("invalidParams", "The body must be JSON.");
-  }
-  const result = v.safeParse(schema, body);
-  if (result.success) return result.output;
-  const [issue] = result.issues;
-  const path = v.getDotPath(issue) ?? "the body";
-  throw new HubError("invalidParams", `${path}: ${issue.message}`);
-}
-
-/** The value of `?wait=30s` in ms; undefined: the answer does not wait. */
-function waitOf(c: Context): number | undefined {
-  const text = c.req.query("wait");
-  if (text === undefined) return undefined;
-  const wait = parseDuration(text);
-  if (wait !== undefined && wait <= MAX_WAIT) return wait;
-  throw new HubError(
-    "invalidParams",
-    'wait must be a duration of at most 10 minutes, such as "30s".',
-  );
-}
-
-function numberOf(text: string, name: string): number {
-  const number = Number(text);
-  if (text !== "" && Number.isSafeInteger(number) && number >= 0) return number;
-  throw new HubError("invalidParams", `${name} must be a whole number.`);
-}
-
-const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
-
-function levelOf(text = "debug"): LogLevel {
-  const level = LEVELS.find((one) => one === text);
-  if (level !== undefined) return level;
-  throw new HubError("invalidParams", `level must be one of ${LEVELS.join(", ")}.`);
-}
-
-/** The kinds of `?kinds=state,log`; `call` stands for all events of calls. */
-function kindsOf(text: string | undefined): readonly EventKind[] {
-  if (text === undefined) return EVENT_KINDS;
-  return text.split(",").flatMap((name) => {
-    const kinds = EVENT_KINDS.filter(
-      (kind) => kind === name || (name === "call" && kind.startsWith("call")),
-    );
-    if (kinds.length > 0) return kinds;
-    const known = ["call", ...EVENT_KINDS];
-    const nearest = findNearest(name, known);
-    const more =
-      nearest === undefined ? ` The kinds are ${known.join(", ")}.` : ` Did you mean "${nearest}"?`;
-    throw new HubError("invalidParams", `There is no kind of event "${name}".${more}`);
-  });
 }

@@ -4,6 +4,7 @@ import { formatDuration } from "../base/format.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
+import type { ServerPresentation } from "../manifest/manifest.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import {
   bestConnectionOf,
@@ -19,13 +20,20 @@ import type {
   ToolsDocument,
 } from "./schemas.ts";
 
-export function connectionDocument(status: ConnectionStatus): ConnectionDocument {
-  const { id, client, state, since, attempt, retryAt, progress, way, peer } = status;
+/** @param processes statistics of its processes, if there are any */
+export function connectionDocument(
+  status: ConnectionStatus,
+  processes: ProcessStats | undefined,
+): ConnectionDocument {
+  const { id, client, clients, canAsk, state, since, attempt, retryAt, progress, way, peer } =
+    status;
   const { tools, prompts, resources, startDuration, calls, inFlight, lastTool } = status;
   const error = status.cause ?? status.lastError;
   return withoutUndefined({
     id,
     client,
+    clients,
+    canAsk,
     state,
     since,
     attempt,
@@ -43,16 +51,21 @@ export function connectionDocument(status: ConnectionStatus): ConnectionDocument
     inFlight,
     lastTool,
     lastError: error && failureOf(error),
+    pid: processes?.pid,
+    memory: processes?.memory,
   });
 }
 
 export interface ServerFacts {
+  /** How it is shown to people. */
+  readonly presentation: ServerPresentation;
   /** Its command line or URL, with secrets masked. */
   readonly endpoint: string | undefined;
   readonly maxAttempts: number | undefined;
   /** Number of its tools that clients see. */
   readonly shown: number;
-  readonly processStats: ProcessStats | undefined;
+  /** Statistics of its processes, by the ids of its connections. */
+  readonly processes: ReadonlyMap<string, ProcessStats>;
   /** What can be done about its error: full sentences. */
   readonly remedies: readonly string[];
 }
@@ -60,7 +73,7 @@ export interface ServerFacts {
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { endpoint, maxAttempts, shown, processStats, remedies }: ServerFacts,
+  { presentation, endpoint, maxAttempts, shown, processes, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
@@ -71,16 +84,20 @@ export function serverDocument(
     calls: 0,
     inFlight: 0,
   } as const;
-  const {
-    id: _,
-    client: __,
-    ...summary
-  } = best === undefined ? { id: "", client: "", ...none } : connectionDocument(best);
+  const documents = status.connections.map((connection) =>
+    connectionDocument(connection, processes.get(connection.id)),
+  );
+  const summarized = documents.find(({ id }) => id === best?.id) ?? { id: "", ...none };
+  const { id: _, client: __, clients: ___, canAsk: ____, ...summary } = summarized;
+  const memory = [...processes.values()].reduce((total, stats) => total + stats.memory, 0);
   const sum = (of: (connection: ConnectionStatus) => number): number =>
     status.connections.reduce((total, connection) => total + of(connection), 0);
   return withoutUndefined({
     ...summary,
     name: status.server,
+    title: presentation.title,
+    description: presentation.description,
+    icon: presentation.icon,
     origin: status.origin,
     transport: best?.way ?? status.transport,
     endpoint,
@@ -91,10 +108,9 @@ export function serverDocument(
     shown,
     calls: sum(({ calls }) => calls),
     inFlight: sum(({ inFlight }) => inFlight),
-    pid: processStats?.pid,
-    memory: processStats?.memory,
+    memory: processes.size === 0 ? undefined : memory,
     remedies: remedies.length > 0 ? remedies : undefined,
-    connections: status.connections.map(connectionDocument),
+    connections: documents,
   });
 }
 

@@ -13,10 +13,20 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
   Log: schemas.logSchema,
   Tools: schemas.toolsSchema,
   Catalog: schemas.catalogSchema,
+  Activity: schemas.activitySchema,
+  Usage: schemas.usageSchema,
+  Tool: schemas.toolDefinitionSchema,
+  ToolCallAnswer: schemas.toolCallAnswerSchema,
+  Trial: schemas.trialSchema,
+  ClientApp: schemas.clientAppSchema,
   Event: schemas.eventSchema,
   Error: schemas.errorSchema,
   AddServer: schemas.addServerSchema,
   PatchServer: schemas.patchServerSchema,
+  ToolCall: schemas.toolCallSchema,
+  SecretValue: schemas.secretValueSchema,
+  TrialRequest: schemas.trialRequestSchema,
+  ClientAppRequest: schemas.clientAppRequestSchema,
 };
 
 /** The JSON Schema of each document of the API. */

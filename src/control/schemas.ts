@@ -38,6 +38,9 @@ const connectionStates = [
 export const connectionSchema = v.object({
   id: v.string(),
   client: v.optional(v.string()),
+  /** The ids of the clients that use it at present, and what all of them can be asked for. */
+  clients: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+  canAsk: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   state: v.picklist(connectionStates),
   since: time,
   attempt: v.optional(count),
@@ -57,6 +60,9 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
+  /** The id of its process, and the memory of all its processes. */
+  pid: v.optional(count),
+  memory: v.optional(count),
 });
 
 /**
@@ -67,6 +73,10 @@ export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
   name: v.string(),
+  title: v.optional(v.string()),
+  description: v.optional(v.string()),
+  /** A character, or the URL of a picture. */
+  icon: v.optional(v.string()),
   origin: v.picklist(["manifest", "runtime"]),
   transport: v.optional(v.string()),
   endpoint: v.optional(v.string()),
@@ -75,9 +85,6 @@ export const serverSchema = v.object({
   statusText: v.string(),
   maxAttempts: v.optional(count),
   shown: count,
-  /** The id of its process, and the memory of all its processes. */
-  pid: v.optional(count),
-  memory: v.optional(count),
   /** What can be done about the error of a server that is not connected: full sentences. */
   remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
@@ -88,16 +95,20 @@ export const clientSchema = v.object({
   name: v.optional(v.string()),
   version: v.optional(v.string()),
   era: v.optional(v.picklist(["legacy", "modern"])),
-  transport: v.picklist(["stdio", "http", "memory"]),
+  transport: v.picklist(["stdio", "http", "memory", "control"]),
   since: v.optional(time),
   calls: count,
   inFlight: count,
   canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
 });
 
-/** A call that has not ended. `name` is the exposed name, `tool` the server's own. */
+/**
+ * A call that has not ended. `name` is the exposed name, `tool` the server's own; `parentCall` the call that a plugin
+ * makes it for.
+ */
 export const callSchema = v.object({
   call: count,
+  parentCall: v.optional(count),
   client: v.optional(v.string()),
   clientName: v.string(),
   clientVersion: v.string(),
@@ -121,6 +132,8 @@ export const alertSchema = v.object({
   id: v.string(),
   kind: v.string(),
   server: v.string(),
+  /** The id of the connection concerned, unless it is the whole server. */
+  connection: v.optional(v.string()),
   text: v.string(),
   at: time,
   dismissed: v.optional(v.literal(true)),
@@ -225,10 +238,125 @@ export const addServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** The body of `PATCH /servers/NAME`. */
+/** The body of `PATCH /servers/NAME`: switches it on or off, or replaces its entry. */
 export const patchServerSchema = v.strictObject({
-  enabled: v.boolean(),
+  enabled: v.optional(v.boolean()),
+  entry: v.optional(v.record(v.string(), v.unknown())),
   persist: v.optional(v.boolean()),
+});
+
+/** A call of a tool that has ended. `code`: that of the hub's own error; `by`: who cancelled it. */
+export const endedCallSchema = v.object({
+  call: count,
+  parentCall: v.optional(count),
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  startedAt: time,
+  duration,
+  outcome: v.picklist(["answered", "failed", "cancelled"]),
+  code: v.optional(v.string()),
+  by: v.optional(v.string()),
+  requestSize: count,
+  resultSize: count,
+});
+
+/** The last calls that have ended, newest first; `since`: when counting began. */
+export const activitySchema = v.object({ since: time, calls: v.array(endedCallSchema) });
+
+const usagePointSchema = v.object({
+  calls: count,
+  failed: count,
+  cancelled: count,
+  p50: v.optional(duration),
+  p95: v.optional(duration),
+  resultBytes: count,
+});
+
+/**
+ * Calls by tool, most first, in a window that ends at `until`; `points` are parts of `step` ms, oldest first. Durations are
+ * those of a histogram.
+ */
+export const usageSchema = v.object({
+  since: time,
+  until: time,
+  step: duration,
+  tools: v.array(
+    v.object({
+      server: v.string(),
+      tool: v.string(),
+      ...usagePointSchema.entries,
+      points: v.array(usagePointSchema),
+    }),
+  ),
+});
+
+/** A tool with its definition as clients see it. */
+export const toolDefinitionSchema = v.object({
+  name: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  definition: v.looseObject({}),
+});
+
+/** The body of `POST /tools/NAME/call`. */
+export const toolCallSchema = v.strictObject({
+  arguments: v.optional(v.record(v.string(), v.unknown())),
+});
+
+/** The answer to it: the result, or the JSON-RPC error. */
+export const toolCallAnswerSchema = v.object({
+  result: v.optional(v.looseObject({})),
+  error: v.optional(v.looseObject({})),
+});
+
+/** The body of `PUT /secrets/NAME`. */
+export const secretValueSchema = v.strictObject({
+  value: v.pipe(v.string(), v.nonEmpty(), v.maxLength(64 * 1024)),
+});
+
+/** The body of `POST /trial`: an entry as in a manifest. */
+export const trialRequestSchema = v.strictObject({
+  name: v.pipe(v.string(), v.nonEmpty()),
+  entry: v.record(v.string(), v.unknown()),
+});
+
+/** What became of a server that was started once. */
+export const trialSchema = v.variant("state", [
+  v.object({
+    state: v.literal("connected"),
+    name: v.optional(v.string()),
+    version: v.optional(v.string()),
+    tools: count,
+  }),
+  v.object({ state: v.literal("unauthorized") }),
+  v.object({
+    state: v.literal("failed"),
+    error: failureSchema,
+    remedies: v.pipe(v.array(v.string()), v.readonly()),
+  }),
+]);
+
+/** An MCP client whose files toolmux knows. `file`: where its servers are; `installed`: whether toolmux is one of them. */
+export const clientAppSchema = v.object({
+  name: v.string(),
+  title: v.string(),
+  file: v.optional(v.string()),
+  exists: v.boolean(),
+  installed: v.boolean(),
+  /** Number of its servers, without toolmux. */
+  servers: count,
+  /** Why its file cannot be read. */
+  problem: v.optional(v.string()),
+});
+
+/** The body of `POST /client-apps/NAME/install`; `http`: the URL of a hub that the client connects to. */
+export const clientAppRequestSchema = v.strictObject({
+  replace: v.optional(v.boolean()),
+  http: v.optional(v.string()),
+  dryRun: v.optional(v.boolean()),
 });
 
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
@@ -242,4 +370,8 @@ export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
+export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
+export type UsageDocument = v.InferOutput<typeof usageSchema>;
+export type TrialDocument = v.InferOutput<typeof trialSchema>;
+export type ClientAppDocument = v.InferOutput<typeof clientAppSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;

@@ -8,6 +8,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { CallLog, Call } from "../router/call.ts";
@@ -45,8 +46,8 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** How a client is connected; `memory`: it is a part of this process. */
-export type ClientTransport = "stdio" | "http" | "memory";
+/** How a client is connected; `memory`: it is a part of this process; `control`: the operator's, by the control API. */
+export type ClientTransport = "stdio" | "http" | "memory" | "control";
 
 /** What is known of a client. Times are in ms since the epoch. */
 export interface ClientStatus {
@@ -113,6 +114,12 @@ export class Clients {
     return [...this.#clients.keys()].find((client) => client.id === id)?.view.catalog;
   }
 
+  /** A client as plugins see it; name and version are undefined if they are not known. */
+  infoOf(id: string): ClientInfo {
+    const status = this.status.find((client) => client.id === id);
+    return { id, name: status?.name, version: status?.version };
+  }
+
   /**
    * Serves a client on a transport; settles when the client has disconnected.
    * @throws {HubError} what the transport's `open` throws
@@ -127,7 +134,8 @@ export class Clients {
       return;
     }
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const client = new LegacyClient(this, id, transport, this.options.view(id, subset), plugin);
+    const view = this.options.view(id, subset);
+    const client = new LegacyClient(this, id, transport, view, { plugin, kind });
     // The clients of plugins speak the legacy era only.
     const modern = plugin === undefined ? this.createModernClients(id) : undefined;
     const events: TransportEvents =

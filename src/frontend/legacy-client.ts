@@ -52,7 +52,7 @@ import {
   type ServerRequest,
 } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import type { Clients, ClientStatus } from "./clients.ts";
+import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 
@@ -202,6 +202,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #router: Router;
   readonly #tasks: ClientTasks;
   readonly #isPlugin: boolean;
+  readonly #isOperator: boolean;
   /** Requests in flight, by the key of the client's id. */
   readonly #running = new IdMap<LegacyClientRequest>();
   /**
@@ -222,19 +223,23 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #listAnswers = new ListAnswers();
 
   /**
-   * @param plugin the plugin that the client is, if it is one: servers send it no requests, and it declares no
-   *   capabilities
+   * @param owner `plugin`: the plugin that the client is, if it is one: servers send it no requests, and it declares no
+   *   capabilities; `kind`: how the client is connected
    */
   constructor(
     clients: Clients,
     id: string,
     transport: Transport,
     view: ClientView,
-    plugin: PluginInstance | undefined,
+    {
+      plugin,
+      kind,
+    }: { readonly plugin: PluginInstance | undefined; readonly kind: ClientTransport },
   ) {
     const { clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
+    this.#isOperator = kind === "control";
     this.id = id;
     this.transport = transport;
     this.view = view;
@@ -260,7 +265,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   /** The client's calls in flight. */
   get calls(): readonly Call[] {
-    return this.#running.values().flatMap(({ call }) => call ?? []);
+    const own = this.#running.values().flatMap(({ call }) => call ?? []);
+    return [...own, ...this.#router.innerCalls];
   }
 
   /** Number of requests to servers so far. */
@@ -431,7 +437,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       ...(info.version !== undefined && { version: info.version }),
     });
     if (this.#isPlugin) this.view.open();
-    else this.view.declareCapabilities(capabilityClass, this);
+    else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
     this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
       this.#isInitialized = true;
       const result = initializeResult(

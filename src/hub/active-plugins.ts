@@ -9,6 +9,7 @@ import { RelayedAnswer } from "../plugin/answer.ts";
 import { OPEN_TIME, type PluginInstance } from "../plugin/instance.ts";
 import type { HubAccess } from "../plugin/host.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { toTool } from "../plugin/listing-rewriter.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
@@ -22,6 +23,8 @@ export interface ActivePluginsOptions {
   /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
   catalog(): Catalog;
   serverInfo(): Implementation;
+  /** A client as plugins see it. */
+  clientInfo(id: string): ClientInfo;
   /** Serves a plugin as a client of the hub. */
   accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** The functions with effects outside this process. */
@@ -93,16 +96,20 @@ export class ActivePlugins {
     return this.#options.external.resolveIdentity(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
 
-  async openTransport(spec: RunnableServer): Promise<Transport> {
-    const transport = await this.#openTransport(spec);
+  /** @param client the id of the only client of the server; undefined if clients share it */
+  async openTransport(spec: RunnableServer, client?: string): Promise<Transport> {
+    const transport = await this.#openTransport(spec, client);
     return this.#options.external.wrapTransport?.(transport, spec.name) ?? transport;
   }
 
-  #openTransport(spec: RunnableServer): Promise<Transport> {
+  #openTransport(spec: RunnableServer, client: string | undefined): Promise<Transport> {
     const set = this.#set;
     const { external } = this.#options;
     if (spec.kind !== "plugin") return external.openTransport(spec, set?.schemes ?? NO_SCHEMES);
-    if (set !== undefined) return set.openTransport(spec);
+    if (set !== undefined) {
+      const info = client === undefined ? undefined : this.#options.clientInfo(client);
+      return set.openTransport(spec, info);
+    }
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
@@ -153,9 +160,10 @@ export class ActivePlugins {
       const client = await this.#client(plugin);
       return (await client.listTools(signal)).map(toTool);
     },
-    call: async (plugin, name, args, signal) => {
+    call: async (plugin, name, args, { signal, onProgress }) => {
       const client = await this.#client(plugin);
-      return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
+      const report = onProgress && ((progress: object) => onProgress({ ...progress }));
+      return new RelayedAnswer(await client.callTool(name, args, report, signal));
     },
     nameOf: (server, tool) => {
       const routes = this.#options.catalog().tools.findRemote(tool);

@@ -20,6 +20,7 @@ import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
+import type { CallUsage } from "../router/usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../upstream/catalogs.ts";
@@ -79,6 +80,7 @@ export class Hub {
   readonly #catalogCache: CatalogCache;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
+  readonly #callLog: CallLog;
   readonly #savedListings: SavedListings;
   readonly activePlugins: ActivePlugins;
   /** Cancels the timer of the next announcement of the catalog's changes. */
@@ -111,6 +113,7 @@ export class Hub {
       onListsChanged: () => this.#changed(),
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
+      clientInfo: (id) => this.#clients.infoOf(id),
       accept: (transport, signal, plugin) => this.#clients.accept(transport, signal, { plugin }),
       external: options,
     });
@@ -126,7 +129,7 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         startLimiter: this.#startLimiter,
-        openTransport: (spec) => this.activePlugins.openTransport(spec),
+        openTransport: (spec, client) => this.activePlugins.openTransport(spec, client),
         ...(authorize && {
           authorize: (spec, challenge, run) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
@@ -152,10 +155,12 @@ export class Hub {
       listingRewriter,
     };
     this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
+    this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#deadlines = new Deadlines(clock);
+    this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
-      callLog: new CallLog(bus),
+      callLog: this.#callLog,
       clock,
       serverInfo: () => this.serverInfo,
       view: (client, subset) => this.#viewOf(client, subset),
@@ -218,6 +223,7 @@ export class Hub {
     this.#settings = manifest.hub;
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
+    this.#catalogCache.ownInstructions = manifest.hub.instructions;
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
@@ -367,16 +373,23 @@ export class Hub {
     this.#changed();
   }
 
+  /** Statistics of a server's processes by the ids of its connections; connections without any are left out. */
+  async inspectConnections(server: string): Promise<ReadonlyMap<string, ProcessStats>> {
+    const all = await Promise.all(
+      this.#pool.connectionsOf(server).map(async ({ state, status: { id } }) => {
+        const stats = await sessionOf(state)?.processStats();
+        return stats === undefined ? [] : [[id, stats] as const];
+      }),
+    );
+    return new Map(all.flat());
+  }
+
   /**
    * Statistics of a server's processes, summed over all its connections; `pid` is that of the first connection's
    * process. Undefined if there are no statistics of any connection.
    */
   async inspect(server: string): Promise<ProcessStats | undefined> {
-    const sessions = this.#pool
-      .connectionsOf(server)
-      .flatMap(({ state }) => sessionOf(state) ?? []);
-    const all = await Promise.all(sessions.map((session) => session.processStats()));
-    const [first, ...others] = all.filter((stats) => stats !== undefined);
+    const [first, ...others] = (await this.inspectConnections(server)).values();
     return others.reduce(addProcessStats, first);
   }
 
@@ -389,6 +402,16 @@ export class Hub {
       tools: this.catalog.tools.size,
       plugins: this.activePlugins.set?.status ?? [],
     };
+  }
+
+  /** Writes a line into a server's log, on behalf of whoever steers the hub. */
+  logServer(server: string, text: string): void {
+    this.#options.bus.emit({ kind: "log", level: "info", source: "hub", server, text });
+  }
+
+  /** The calls that have ended. */
+  get usage(): CallUsage {
+    return this.#callLog.usage;
   }
 
   /** The last lines of a server's log, or of the hub's own (undefined), oldest first. */

@@ -9,6 +9,9 @@ import { createTable, isTable, type Table } from "./table.ts";
 /** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
 export interface ClientEntry {
   readonly target: ProcessTarget | RemoteTarget;
+  /** What people call the server, if the entry says it and it is not just the server's name. */
+  readonly title: string | undefined;
+  readonly description: string | undefined;
   /** As in a manifest: the entry's own table `tools`, or its lists of tools as `allow` and `deny`. */
   readonly tools: Table | undefined;
   readonly isDisabled: boolean;
@@ -66,7 +69,19 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
   if (target === undefined) {
     return { ok: false, isDisabled, reason: "it has neither a command nor a url", rest };
   }
-  return { ok: true, entry: { target, tools: toolsOf(fields), isDisabled, rest } };
+  const title = [fields["title"], fields["name"]].find((text) => isString(text) && text !== "");
+  const { description } = fields;
+  return {
+    ok: true,
+    entry: {
+      target,
+      title: isString(title) && title !== name ? title : undefined,
+      description: isString(description) && description !== "" ? description : undefined,
+      tools: toolsOf(fields),
+      isDisabled,
+      rest,
+    },
+  };
 }
 
 /**

@@ -120,7 +120,10 @@ const ACCEPTED_KEYS = new Set(
  * Converts an entry to the manifest's keys. Its remaining keys are copied if clients and manifests mean the same by
  * them.
  */
-function manifestEntryOf({ target, tools, rest }: ClientEntry, ignored: Set<string>): Table {
+function manifestEntryOf(
+  { target, title, description, tools, rest }: ClientEntry,
+  ignored: Set<string>,
+): Table {
   addIgnoredKeys(rest, ignored);
   // A file of variables is read only when servers are imported.
   if (target.kind === "process" && target.envFile !== undefined) ignored.add("envFile");
@@ -128,6 +131,8 @@ function manifestEntryOf({ target, tools, rest }: ClientEntry, ignored: Set<stri
   for (const [key, value] of rest) {
     if (ACCEPTED_KEYS.has(key) && value !== null) server[key] = value;
   }
+  if (title !== undefined) server["title"] = title;
+  if (description !== undefined) server["description"] = description;
   if (tools !== undefined) server["tools"] = tools;
   return Object.assign(server, target.kind === "process" ? processOf(target) : remoteOf(target));
 }

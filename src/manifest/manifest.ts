@@ -112,7 +112,43 @@ interface ServerBase {
   readonly prefix: string;
 }
 
-interface RunnableBase extends ServerBase, Limits {
+/** How a server is shown to people. */
+export interface ServerPresentation {
+  /** What people call the server. */
+  readonly title?: string | undefined;
+  readonly description?: string | undefined;
+  /** A character, or the URL of a picture. */
+  readonly icon?: string | undefined;
+}
+
+/** A server's name for people: its title and its name in the manifest, or just the name. */
+export function displayNameOf({
+  name,
+  title,
+}: ServerPresentation & { readonly name: string }): string {
+  return title === undefined ? name : `${title} (${name})`;
+}
+
+/** A server's name in tables: its name in the manifest, which commands take, and then its title. */
+export function tableNameOf({
+  name,
+  title,
+}: ServerPresentation & { readonly name: string }): string {
+  return title === undefined ? name : `${name} (${title})`;
+}
+
+/** The fields of `spec` that say how it is shown; those that are not set are absent. */
+export function presentationOf(spec: ServerSpec | undefined): ServerPresentation {
+  if (spec === undefined || !isRunnable(spec)) return {};
+  const { title, description, icon } = spec;
+  return {
+    ...(title !== undefined && { title }),
+    ...(description !== undefined && { description }),
+    ...(icon !== undefined && { icon }),
+  };
+}
+
+interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   /** Whether all clients share one process, or each has its own. */
   readonly isolation: "shared" | "perClient";
   /** Whether the server is started by the first call of one of its tools, instead of when the hub starts. */
@@ -238,6 +274,9 @@ export const HUB_DEFAULTS: HubSettings = {
   listWait: 5_000,
   parallelStarts: 24,
   control: true,
+  instructions:
+    "These are the tools of several MCP servers. A tool's name begins with the name of its server: SERVER{separator}TOOL. Use each like any other tool, by its whole name.",
+  evictSessions: false,
 };
 
 /**

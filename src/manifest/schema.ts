@@ -281,6 +281,18 @@ export const hubSchema = table({
       "Whether a running hub can be seen and steered from outside, by toolmux ps, status, logs and others. Only programs of the same user can.",
     examples: [true, false],
   }),
+  instructions: optionalKey(v.pipe(text, v.maxLength(400, "at most 400 characters")), {
+    title: "Instructions",
+    description:
+      'The first paragraph of the instructions that models get, before those of the servers; {separator} is replaced. It is left out if no server has a prefix. "" for none.',
+    examples: ["Tools are named SERVER{separator}TOOL.", ""],
+  }),
+  evictSessions: optionalKey(flag, {
+    title: "End idle sessions",
+    description:
+      "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
+    examples: [true],
+  }),
   httpToken: optionalKey(tokenSchema, {
     title: "Token for clients over HTTP",
     description:
@@ -503,6 +515,21 @@ export const serverSchema = table({
     description:
       "Instead of command: the name of the plugin that provides this server. toolmux starts no process for it.",
     examples: ["notes"],
+  }),
+  title: optionalKey(nonEmptyText, {
+    title: "Title",
+    description: "What people call the server: shown beside its name.",
+    examples: ["Linear", "Files of this project"],
+  }),
+  description: optionalKey(nonEmptyText, {
+    title: "Description",
+    description: "What the server is for, in one sentence. Models do not see it.",
+    examples: ["The issues of our team."],
+  }),
+  icon: optionalKey(nonEmptyText, {
+    title: "Icon",
+    description: "A character, or the https: URL of a picture, that is shown beside the title.",
+    examples: ["📁", "https://linear.app/favicon.ico"],
   }),
   enabled: optionalKey(flag, {
     title: "Enabled",

@@ -2,7 +2,7 @@ import { HubError } from "../base/errors.ts";
 import { PluginAnswer } from "./answer.ts";
 import { ignoreRejection, isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
-import type { Answer, Next, ToolCall, ToolInfo } from "./plugin.ts";
+import type { Answer, CallOptions, Form, FormResult, Next, ToolCall, ToolInfo } from "./plugin.ts";
 
 /** The key of a call's chain state; a symbol, so that plugins do not see it. */
 export const CHAIN_STATE: unique symbol = Symbol("call chain state");
@@ -11,6 +11,17 @@ export const CHAIN_STATE: unique symbol = Symbol("call chain state");
 export interface CallChainState {
   /** Sends the call to the server. */
   send(call: ChainedCall): Promise<Answer>;
+  /** Whether the client shows forms. */
+  readonly canElicit: boolean;
+  /** Shows the person at the client a form; see `ToolCall.elicit`. */
+  elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult>;
+  /** Calls a tool as a part of this call; `args` is JSON text. See `Host.call`. */
+  callTool(
+    plugin: PluginInstance,
+    name: string,
+    args: string,
+    options: CallOptions,
+  ): Promise<Answer>;
   /** Whether the call has ended, so that its answer is no longer needed. */
   readonly isOver: boolean;
   /** The plugin that makes this call through its host API: its own `call` hook is skipped. */
@@ -131,6 +142,15 @@ function rejectedAnswer(reason: HubError): Promise<Answer> {
   const refused = new Promise<Answer>((_, reject) => reject(reason));
   refused.catch(() => {});
   return refused;
+}
+
+/**
+ * The state of a call that the hub passed to a plugin.
+ * @throws {TypeError} if it is something else
+ */
+export function callStateOf(call: ToolCall): CallChainState {
+  if (CHAIN_STATE in call) return (call as ChainedCall)[CHAIN_STATE];
+  throw new TypeError("`for` is the call that call() received, or one that call.with() made");
 }
 
 /**

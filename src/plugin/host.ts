@@ -3,18 +3,28 @@ import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, EventListener, EventStamp, HubEvent } from "../base/events.ts";
 import { type Env, expandHome } from "../base/paths.ts";
+import { callStateOf } from "./call-chain.ts";
 import { isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
 import { makeSdkTransportPair } from "./transport.ts";
-import type { Answer, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";
+import type { Answer, CallOptions, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";
 import { toObjectJson } from "./answer.ts";
+
+export interface HubCallOptions extends Pick<CallOptions, "onProgress"> {
+  readonly signal: AbortSignal;
+}
 
 /** The functions of the running hub that plugins use. */
 export interface HubAccess {
   /** The tools that clients see. */
   list(plugin: PluginInstance, signal: AbortSignal): Promise<readonly Tool[]>;
   /** Calls a tool as a client would, through all plugins but this one. `args` is the JSON text of an object. */
-  call(plugin: PluginInstance, name: string, args: string, signal: AbortSignal): Promise<Answer>;
+  call(
+    plugin: PluginInstance,
+    name: string,
+    args: string,
+    options: HubCallOptions,
+  ): Promise<Answer>;
   nameOf(server: string, tool: string): string | undefined;
 }
 
@@ -81,15 +91,19 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
         return folder;
       }),
     list: (callerSignal) => runForPlugin(async () => hub().list(plugin, orDisposed(callerSignal))),
-    call: (tool, args = {}, callerSignal) =>
+    call: (tool, args = {}, given = {}) =>
       runForPlugin(async (): Promise<Answer> => {
+        const { for: outer, onProgress, signal: callerSignal } = toCallOptions(given);
         if (calls >= MAX_CALLS) {
           const text = `Plugin "${name}" has ${calls} calls running, which is the limit.`;
           throw new HubError("usage", text);
         }
         calls++;
         try {
-          return await hub().call(plugin, tool, toObjectJson(args), orDisposed(callerSignal));
+          const json = toObjectJson(args);
+          const callOptions = { signal: orDisposed(callerSignal), onProgress };
+          if (outer === undefined) return await hub().call(plugin, tool, json, callOptions);
+          return await callStateOf(outer).callTool(plugin, tool, json, callOptions);
         } finally {
           calls--;
         }
@@ -97,6 +111,10 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
     nameOf: (server, tool) => options.hub()?.nameOf(server, tool),
     pair: (): [Link, Transport] => makeSdkTransportPair((error) => plugin.logFailure(error)),
   };
+}
+
+function toCallOptions(given: AbortSignal | CallOptions): CallOptions {
+  return given instanceof AbortSignal ? { signal: given } : given;
 }
 
 /**

@@ -23,8 +23,9 @@ import {
   positionInFile,
 } from "./errors.ts";
 import type { HubAccess } from "./host.ts";
+import { openPluginServer } from "./servers.ts";
 import type { PluginInstance, PluginStatus } from "./instance.ts";
-import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
+import type { Answer, ClientInfo, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { ListingRewriter, toTool } from "./listing-rewriter.ts";
 import { buildCallChain, type ChainedCall } from "./call-chain.ts";
 
@@ -153,9 +154,13 @@ export class PluginSet {
 
   /**
    * Opens the transport to a plugin's server.
+   * @param client the only client of the server; undefined if clients share it
    * @throws {HubError} notSupported or pluginFailed
    */
-  async openTransport({ name: server, plugin }: PluginServer): Promise<Transport> {
+  async openTransport(
+    { name: server, plugin }: PluginServer,
+    client: ClientInfo | undefined,
+  ): Promise<Transport> {
     const member = this.plugins.find(
       ({ name, hooks: parts }) => name === plugin && Object.hasOwn(parts.servers ?? {}, server),
     );
@@ -165,7 +170,7 @@ export class PluginSet {
       throw new HubError("notSupported", text, { server });
     }
     try {
-      const transport: unknown = await make();
+      const transport: unknown = await openPluginServer(make, client);
       if (isTransport(transport)) return new CountedTransport(transport, this);
       throw new TypeError(`what it returned for its server "${server}" is not a link`);
     } catch (error) {

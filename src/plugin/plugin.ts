@@ -86,11 +86,25 @@ export interface Parts {
   /**
    * Servers in this process, created when started; `[servers.NAME] plugin = "…"` of the manifest has their settings.
    */
-  readonly servers?: Readonly<Record<string, () => Transport | Promise<Transport>>>;
+  readonly servers?: Readonly<Record<string, OpenServer | PluginServer>>;
   /** A web application, such as hono's, that the hub's HTTP server serves under `/plugins/<name>/`. */
   readonly routes?: { fetch(request: Request): Response | Promise<Response> };
   /** Called once at the end, when no call of the plugin is in progress or the time limit has passed. */
   dispose?(): void | Promise<void>;
+}
+
+/** Makes the transport to a server of the plugin; called at each start of the server. */
+export type OpenServer = () => Transport | Promise<Transport>;
+
+/** A server of a plugin that may differ by client. */
+export interface PluginServer {
+  /**
+   * `perClient`: each client has a server of its own; `shared`: all clients have the same. Undefined: the manifest
+   * decides; its default is `shared`.
+   */
+  readonly isolation?: "shared" | "perClient";
+  /** @param client the only client of this server; undefined if clients share it */
+  open(client: ClientInfo | undefined): Transport | Promise<Transport>;
 }
 
 /** The functions of the hub that a plugin may use. */
@@ -119,9 +133,10 @@ export interface Host {
   list(signal?: AbortSignal): Promise<readonly Tool[]>;
   /**
    * Calls a tool by its exposed name, through all plugins but this one. `args` is an object, or the JSON text of one.
+   * @param options or just the signal
    * @throws if the hub is not running yet, as in `setup`
    */
-  call(name: string, args?: object | string, signal?: AbortSignal): Promise<Answer>;
+  call(name: string, args?: object | string, options?: AbortSignal | CallOptions): Promise<Answer>;
   /** The exposed name of a server's tool; undefined if clients do not see the tool. */
   nameOf(server: string, tool: string): string | undefined;
   /**
@@ -158,6 +173,30 @@ export interface ToolInfo {
  * …) if there is no answer.
  */
 export type Next = (call: ToolCall) => Promise<Answer>;
+
+/** How a plugin calls a tool. */
+export interface CallOptions {
+  /** Cancels the call at its server. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called with each progress notification of the server; its params are not validated. */
+  readonly onProgress?: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
+  /**
+   * The call of a client that this one is a part of: it ends with that call, questions of the server go to that client,
+   * and events have the numbers of both. Tools of all servers can be called, even if the client does not see them.
+   */
+  readonly for?: ToolCall | undefined;
+}
+
+/** A form for a person (MCP, elicitation, form mode). `schema` is its `requestedSchema`: an object of plain values. */
+export interface Form {
+  readonly message: string;
+  readonly schema: object;
+}
+
+/** What the person did with a form. */
+export type FormResult =
+  | { readonly action: "accept"; readonly content: Readonly<Record<string, unknown>> }
+  | { readonly action: "decline" | "cancel" };
 
 /** The client that sent a call. */
 export interface ClientInfo {
@@ -197,6 +236,14 @@ export interface ToolCall {
   answer(result: object | string): Answer;
   /** Makes an answer that tells the model that the call was refused or failed (`isError`). */
   refuse(text: string): Answer;
+  /** Whether the client shows forms. */
+  readonly canElicit: boolean;
+  /**
+   * Shows the person at the client a form. The call's deadlines stand still meanwhile. The form is withdrawn when the
+   * call ends or the signal is aborted. Rejects with an Error whose `code` is `notAsked` if the client cannot be asked,
+   * `invalidParams` if its answer is invalid, or `cancelled`.
+   */
+  elicit(form: Form, signal?: AbortSignal): Promise<FormResult>;
 }
 
 /** The answer to a call. */

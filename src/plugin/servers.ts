@@ -4,7 +4,9 @@ import { isPrefix } from "../manifest/merge.ts";
 import { addPositionsLater } from "../manifest/positions.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/manifest.ts";
+import type { Transport } from "../transport/transport.ts";
 import type { PluginInstance } from "./instance.ts";
+import type { ClientInfo, OpenServer, PluginServer as DeclaredServer } from "./plugin.ts";
 
 /** A server or scheme of a plugin that cannot be used. */
 export interface PluginResourceProblem {
@@ -76,7 +78,12 @@ export function addPluginServers(
   readonly servers: readonly ServerSpec[];
   readonly problems: readonly PluginResourceProblem[];
 } {
-  const allServers = servers.map((spec) => (spec.kind === "plugin" ? { ...spec, set } : spec));
+  const allServers = servers.map((spec) => {
+    if (spec.kind !== "plugin") return spec;
+    const member = plugins.find(({ name }) => name === spec.plugin);
+    const isolation = isolationOf(member, spec.name) ?? spec.isolation;
+    return { ...spec, set, isolation };
+  });
   const problems: PluginResourceProblem[] = [];
   const owners = new Map<string, PluginInstance>();
   for (const member of plugins) {
@@ -109,15 +116,37 @@ export function addPluginServers(
   return { servers: allServers, problems };
 }
 
+/** Makes the transport to a server. @param client the only client of the server; undefined if clients share it */
+export function openPluginServer(
+  server: OpenServer | DeclaredServer,
+  client: ClientInfo | undefined,
+): Transport | Promise<Transport> {
+  return typeof server === "function" ? server() : server.open(client);
+}
+
+/** What the plugin itself says of its server; undefined if it leaves that to the manifest. */
+function isolationOf(
+  plugin: PluginInstance | undefined,
+  server: string,
+): PluginServer["isolation"] | undefined {
+  const own = plugin?.hooks.servers?.[server];
+  return typeof own === "object" ? own.isolation : undefined;
+}
+
 function specOf(
   name: string,
-  { name: plugin, spec: { origin } }: PluginInstance,
+  member: PluginInstance,
   set: number,
   defaults: Manifest["defaults"],
 ): PluginServer {
+  const {
+    name: plugin,
+    spec: { origin },
+  } = member;
   const prompts = { allow: undefined, deny: [], rename: {} };
   const tools = { ...prompts, timeout: {} };
-  const common = { enabled: true, prefix: name, isolation: "shared", lazy: false } as const;
+  const isolation = isolationOf(member, name) ?? "shared";
+  const common = { enabled: true, prefix: name, isolation, lazy: false } as const;
   const settings = { ...common, era: "auto" } as const;
   return { kind: "plugin", name, plugin, origin, set, ...settings, ...defaults, tools, prompts };
 }

@@ -1,4 +1,5 @@
 import { formatDuration } from "../base/format.ts";
+import { isJsonObject } from "../base/json.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
@@ -190,10 +191,17 @@ function findInvalidHook(hooks: unknown): string | undefined {
   for (const key of TABLE_HOOKS) {
     const table = all[key] ?? {};
     if (typeof table !== "object" || Array.isArray(table)) return `its ${key} are no object`;
-    const invalidHook = Object.entries(table).find(([, value]) => typeof value !== "function");
+    const invalidHook = Object.entries(table).find(
+      ([, value]) => typeof value !== "function" && !(key === "servers" && isPluginServer(value)),
+    );
     if (invalidHook !== undefined) return `its ${key}.${invalidHook[0]} is no function`;
   }
   return undefined;
+}
+
+function isPluginServer(value: unknown): boolean {
+  if (!isJsonObject(value) || typeof value["open"] !== "function") return false;
+  return ["shared", "perClient", undefined].some((isolation) => isolation === value["isolation"]);
 }
 
 /** Schemes that a plugin may not have: malformed, reserved, or of another plugin. */

@@ -37,6 +37,7 @@ import type { ClientView } from "../upstream/view.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
+import { type CallOutcome, CallUsage } from "./usage.ts";
 import {
   deadlineAnswer,
   lostAnswer,
@@ -53,6 +54,10 @@ import {
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
+  /** The number of the call that this one is a part of, if a plugin makes it. */
+  readonly parentCall?: number;
+  /** Called when the call's deadline is paused or resumed; calls nest. */
+  setDeadlinePaused?(isPaused: boolean): void;
   /**
    * Called when the requested item was not listed when the request arrived, and is listed now.
    * @throws {HubError} if the request is invalid for that item
@@ -116,6 +121,7 @@ export interface RoutedRequest {
 }
 
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
+export const ANSWERED_WITH_ERROR: CallEnd = { failed: true };
 /** Progress notifications that are longer are not kept for `describe`, in bytes. */
 const MAX_KEPT_PROGRESS = 4096;
 
@@ -144,6 +150,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   #pausedAt = 0;
   /** A copy of the last progress notification. */
   #progress: Uint8Array | undefined;
+  /** Size of the answer of the server or a plugin, in bytes; 0 if there is none. */
+  protected resultSize = 0;
 
   constructor(
     context: CallContext,
@@ -200,8 +208,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   #identify(duration: number): CallIdentity {
     const { route } = this;
     const { client } = this.context;
+    const { parentCall } = this.caller;
     return {
       call: this.number,
+      ...(parentCall !== undefined && { parentCall }),
       client: client.id,
       server: route.server,
       tool: route.remoteName,
@@ -274,6 +284,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   /** Pauses the deadline while the server waits for an answer of the client, or resumes it. */
   setDeadlinePaused(paused: boolean): void {
     const { deadlines } = this.context;
+    this.caller.setDeadlinePaused?.(paused);
     if (paused && this.#pauseCount++ === 0) {
       this.#pausedAt = deadlines.now();
       deadlines.remove(this);
@@ -369,14 +380,34 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 
   protected logEnd(end: CallEnd): void {
-    const { callLog } = this.context;
-    if (!callLog.wantsEnds || !this.isLogged) return;
+    if (!this.isLogged) return;
+    const { callLog, client } = this.context;
+    const { route, request, caller } = this;
     const duration = this.#duration;
-    callLog.logEnd({ ...this.#identify(duration), duration }, end);
+    const startedAt = Math.round(Date.now() - duration);
+    callLog.usage.add({
+      call: this.number,
+      parentCall: caller.parentCall,
+      client: client.id,
+      clientName: caller.sender.info.name,
+      server: route.server,
+      tool: route.remoteName,
+      name: route.name,
+      startedAt,
+      duration,
+      outcome: outcomeOf(end),
+      code: typeof end === "object" && "cause" in end ? end.cause.code : undefined,
+      by: typeof end === "object" && "by" in end ? end.by : undefined,
+      requestSize: request.end - request.start,
+      resultSize: this.resultSize,
+    });
+    if (callLog.wantsEnds) callLog.logEnd({ ...this.#identify(duration), duration }, end);
   }
 
   /** The end of a call that this response answers. `isError` is looked for only if somebody listens. */
   protected endOf(response: Response): CallEnd {
+    this.resultSize = response.body.end - response.body.start;
+    if (response.outcome === "error") return ANSWERED_WITH_ERROR;
     const isWanted = this.isLogged && this.context.callLog.wantsEnds;
     return isWanted ? { failed: isFailure(response) } : "answered";
   }
@@ -498,6 +529,8 @@ export function removedError(connection: Connection, route: Route): HubError | u
 interface CallIdentity {
   /** The call's number, unique in this hub. */
   readonly call: number;
+  /** The number of the call that this one is a part of: a plugin makes it for a client. */
+  readonly parentCall?: number;
   /** The client's id; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
   readonly server: string;
@@ -571,8 +604,15 @@ export type CallEnd =
   | { readonly cause: HubError }
   | { readonly by: CancelledBy };
 
-/** Numbers the calls and emits their events, if there are subscribers. */
+function outcomeOf(end: CallEnd): CallOutcome {
+  if (end === "answered") return "answered";
+  if ("by" in end) return "cancelled";
+  return "cause" in end || end.failed ? "failed" : "answered";
+}
+
+/** Numbers the calls, counts those that have ended, and emits events if there are subscribers. */
 export class CallLog {
+  readonly usage = new CallUsage();
   readonly #bus: EventBus;
   #lastNumber = 0;
 

@@ -24,6 +24,7 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
+import { displayNameOf } from "../manifest/manifest.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
 import { mayBeIncomplete, ModernErrorCode, readResultType } from "../protocol/modern.ts";
@@ -75,6 +76,8 @@ export type UnfinishedResult = InputRequired | TaskCreated | TasksRequired;
 
 export interface AnswerReadOptions {
   readonly server: string;
+  /** The server's name for people. */
+  readonly displayName: string;
   readonly method: string;
   readonly sender: ClientDeclaration;
   /** Whether the client is modern, so that it gets the result unchanged. */
@@ -108,7 +111,7 @@ export function readAnswer(
   response: Response,
   options: AnswerReadOptions,
 ): CompleteResult | UnfinishedResult | HubError {
-  const { server, method, sender, isUnchanged } = options;
+  const { server, displayName, method, sender, isUnchanged } = options;
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error")
     return isUnchanged ? passThrough(response) : explainError(response, options);
@@ -136,7 +139,9 @@ export function readAnswer(
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
-  return isUnchanged ? passThrough(prefixServerInInputs(server, response, required)) : required;
+  return isUnchanged
+    ? passThrough(prefixServerInInputs(displayName, response, required))
+    : required;
 }
 /** Returns a response that goes to the client unchanged. */
 export function passThrough(response: Response): CompleteResult {
@@ -179,20 +184,20 @@ export function readInputs(result: JsonObject): InputRequired | undefined {
 
 /** Adds the server's name to the messages that the response's input requests show to the user. */
 function prefixServerInInputs(
-  server: string,
+  displayName: string,
   response: Response,
   required: InputRequired,
 ): Response {
-  return withEdits(response, prefixInputNames(server, required));
+  return withEdits(response, prefixInputNames(displayName, required));
 }
 
 export function prefixInputNames(
-  server: string,
+  displayName: string,
   { inputs, bytes }: Pick<InputRequired, "inputs" | "bytes">,
 ): Edit[] {
   return inputs.flatMap(({ method, params }) =>
     method === Method.elicitationCreate && params !== undefined
-      ? prefixServerName(server, JsonObject.at(bytes, params))
+      ? prefixServerName(displayName, JsonObject.at(bytes, params))
       : [],
   );
 }
@@ -377,7 +382,8 @@ export function requestInputs(
     cancelTimer();
     request.setDeadlinePaused(false);
   };
-  const round = new InputRound(request.clientRequest, required, {
+  const displayName = displayNameOf(request.connection.spec);
+  const round = new InputRound(request.clientRequest, displayName, required, {
     onAnswered: (answers, visited) => {
       finish();
       events.onAnswered(answers, visited);
@@ -403,6 +409,8 @@ const CANCEL_RESULT = utf8('{"action":"cancel"}');
 /** The input requests of one result, sent together. */
 class InputRound {
   readonly #call: Call;
+  /** The server's name for people. */
+  readonly #displayName: string;
   readonly #required: InputRequired;
   readonly #events: InputRoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
@@ -411,8 +419,9 @@ class InputRound {
   readonly #openRequests = new Map<InputRequest, (reason: CancelReason) => void>();
   #isOver = false;
 
-  constructor(call: Call, required: InputRequired, events: InputRoundEvents) {
+  constructor(call: Call, displayName: string, required: InputRequired, events: InputRoundEvents) {
     this.#call = call;
+    this.#displayName = displayName;
     this.#required = required;
     this.#events = events;
   }
@@ -444,7 +453,7 @@ class InputRound {
     try {
       const capabilities = readCapabilities(caller.sender.declaredCapabilities);
       content = readServerRequest(
-        server,
+        this.#displayName,
         legacyRequestOf(input, this.#required.bytes),
         capabilities,
       );

@@ -16,15 +16,32 @@ import { type CallChainState, CHAIN_STATE, type ChainedCall } from "../plugin/ca
 import { describePluginFault, isOwnError, markHandled } from "../plugin/errors.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { CallPath, PluginSet } from "../plugin/plugin-set.ts";
-import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
+import type {
+  Answer,
+  CallOptions,
+  ClientInfo,
+  Form,
+  FormResult,
+  ToolCall,
+  ToolInfo,
+} from "../plugin/plugin.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { RequestRewrite } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelCreatedTask, cancelTask, type Task } from "../upstream/tasks.ts";
-import { Call, type CallContext, type CallEnd, removedError, type RoutedRequest } from "./call.ts";
+import {
+  ANSWERED_WITH_ERROR,
+  Call,
+  type CallContext,
+  type CallEnd,
+  removedError,
+  type RoutedRequest,
+} from "./call.ts";
+import { canElicit, Elicitation } from "./elicitation.ts";
 import { toLegacyAnswer, wrapToolOutput } from "./input-required.ts";
+import type { Router } from "./router.ts";
 import { notReadyReason } from "./timeouts.ts";
 import {
   type UpstreamHandler,
@@ -108,6 +125,18 @@ export class PluginToolCall implements ChainedCall {
 
   refuse(text: string): Answer {
     return new OwnAnswer({ content: [{ type: "text", text }], isError: true });
+  }
+
+  get canElicit(): boolean {
+    return this[CHAIN_STATE].canElicit;
+  }
+
+  elicit(form: Form, signal?: AbortSignal): Promise<FormResult> {
+    const signals = signal === undefined ? this.cancelSignals : [...this.cancelSignals, signal];
+    const result = this[CHAIN_STATE].elicit(form, signals);
+    // Prevents an unhandled rejection if the plugin ignores the promise.
+    result.catch(() => {});
+    return result;
   }
 }
 
@@ -257,6 +286,8 @@ function pluginCancelError(reason: unknown): HubError {
 }
 
 export interface PluginCallContext {
+  /** The client's router. */
+  readonly router: Router;
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
   readonly client: ClientInfo;
@@ -283,6 +314,8 @@ export class PluginCall extends Call implements ToolCallContext {
   /** Whether the server's response goes straight to the client because no plugin reads it. */
   #isForwarded = false;
   #wasSent = false;
+  /** The forms that the client shows at present. */
+  readonly #elicitations = new Set<Elicitation>();
   #controller: AbortController | undefined;
   #endError: HubError | undefined;
   /**
@@ -340,6 +373,54 @@ export class PluginCall extends Call implements ToolCallContext {
       if (this.isOver) this.#controller.abort(this.#endReason());
     }
     return this.#controller.signal;
+  }
+
+  get canElicit(): boolean {
+    return canElicit(this.caller.sender);
+  }
+
+  async elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult> {
+    const signal = AbortSignal.any([this.signal, ...signals]);
+    if (signal.aborted) throw pluginCancelError(signal.reason);
+    if (!this.canElicit) {
+      const text = "The client cannot be asked: it has not declared that it shows forms.";
+      throw markHandled(new HubError("notAsked", text, { server: this.server }));
+    }
+    const elicitation = new Elicitation(this.#connection.spec, form);
+    const withdraw = (): void =>
+      elicitation.withdraw("The call that it was for is over.", pluginCancelError(signal.reason));
+    signal.addEventListener("abort", withdraw, { once: true });
+    this.#elicitations.add(elicitation);
+    this.setDeadlinePaused(true);
+    try {
+      elicitation.send(this.caller);
+      return await elicitation.result;
+    } catch (error) {
+      throw markHandled(toHubError(error));
+    } finally {
+      this.setDeadlinePaused(false);
+      this.#elicitations.delete(elicitation);
+      signal.removeEventListener("abort", withdraw);
+    }
+  }
+
+  /** Calls a tool for a plugin as a part of this call; `args` is JSON text. See `Host.call`. */
+  async callTool(
+    plugin: PluginMember,
+    name: string,
+    args: string,
+    { signal, onProgress }: CallOptions,
+  ): Promise<Answer> {
+    if (this.isOver) throw this.#endReason();
+    const signals = signal === undefined ? [this.signal] : [this.signal, signal];
+    const response = await this.#pluginContext.router.callTool(plugin, {
+      outer: this,
+      name,
+      args,
+      signal: AbortSignal.any(signals),
+      onProgress,
+    });
+    return new RelayedAnswer(response);
   }
 
   /** Sends the call to the server with the arguments and signals that the plugins have set. */
@@ -492,6 +573,8 @@ export class PluginCall extends Call implements ToolCallContext {
     super.finish(message && this.#wrapOutput(message), end);
     // Plugins may go on after they have answered, but the requests that they have sent are no longer needed.
     if (this.#answers.length > 0) this.#cancelRequests("The call was answered.", this.#endReason());
+    for (const elicitation of this.#elicitations)
+      elicitation.withdraw("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
 
@@ -514,10 +597,12 @@ export class PluginCall extends Call implements ToolCallContext {
   #finishWith(answer: Answer): void {
     if (!PluginAnswer.is(answer)) return;
     const message = answer.withId(this.request.id);
-    this.finish(this.#renameAnswerUris(message), this.#endOfAnswer(message));
+    this.finish(this.#renameAnswerUris(message), this.#endOfAnswer(answer, message));
   }
 
-  #endOfAnswer(message: EncodedMessage): CallEnd {
+  #endOfAnswer({ kind, size }: Answer, message: EncodedMessage): CallEnd {
+    this.resultSize = size;
+    if (kind === "error") return ANSWERED_WITH_ERROR;
     if (!this.context.callLog.wantsEnds) return "answered";
     const parsed = parseMessage(joinMessage(message));
     return parsed.kind === "response" ? this.endOf(parsed) : "answered";

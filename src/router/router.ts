@@ -18,7 +18,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import type { EncodedMessage, Request } from "../jsonrpc/message.ts";
+import type { EncodedMessage, Request, Response } from "../jsonrpc/message.ts";
 import {
   type Caller,
   type Call,
@@ -34,6 +34,7 @@ import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
 import { UnlistedRequest } from "./unlisted.ts";
 import { type ClientTasks, TaskSubscription, type TaskSubscriptionEvents } from "./tasks.ts";
+import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
 import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
 import { ResourceSubscriptions, SubscribeCall } from "./subscriptions.ts";
 
@@ -62,6 +63,9 @@ export class Router {
   readonly #options: RouterOptions;
   readonly #context: CallContext;
   readonly #subscriptions: ResourceSubscriptions;
+  /** Routers for the calls that plugins make as a part of this client's calls. */
+  readonly #innerRouters = new Map<PluginMember, Router>();
+  readonly #innerCalls = new Set<() => Call | undefined>();
 
   constructor(client: ClientInfo, options: RouterOptions) {
     this.client = client;
@@ -77,6 +81,33 @@ export class Router {
   /** Number of calls so far. */
   get callCount(): number {
     return this.#context.callCount;
+  }
+
+  /** The running calls that plugins make as a part of this client's calls. */
+  get innerCalls(): readonly Call[] {
+    return [...this.#innerCalls].flatMap((call) => call() ?? []);
+  }
+
+  /**
+   * Calls a tool for a plugin, as a part of a call of this client: tools of all servers can be called, and the plugin's
+   * own hooks are skipped.
+   * @throws {HubError} cancelled, if there is no answer; usage if the arguments are not a JSON object
+   */
+  callTool(plugin: PluginMember, options: InnerCallOptions): Promise<Response> {
+    return runInnerCall(this.#innerRouter(plugin), options, (call) => {
+      this.#innerCalls.add(call);
+      return () => void this.#innerCalls.delete(call);
+    });
+  }
+
+  #innerRouter(plugin: PluginMember): Router {
+    const known = this.#innerRouters.get(plugin);
+    if (known !== undefined) return known;
+    const view = this.#options.view.withAllServers();
+    view.open();
+    const router = new Router(this.client, { ...this.#options, view, excludedPlugin: plugin });
+    this.#innerRouters.set(plugin, router);
+    return router;
   }
 
   /**
@@ -133,6 +164,11 @@ export class Router {
 
   close(): void {
     this.#subscriptions.close();
+    for (const router of this.#innerRouters.values()) {
+      router.close();
+      router.#options.view.close();
+    }
+    this.#innerRouters.clear();
   }
 
   /** @param mayGuess whether a resource that is not listed may be located by resource links, templates or its scheme */
@@ -177,6 +213,7 @@ export class Router {
     const { excludedPlugin } = this.#options;
     const { members } = params;
     return new PluginCall(context, routed, connection, {
+      router: this,
       plugins,
       callPath,
       client: this.client,

@@ -378,7 +378,7 @@ function exposeStatus<M extends Notification | Response>(
   status: JsonObject,
 ): M {
   const required = readInputs(status);
-  const names = required === undefined ? [] : prefixInputNames(task.server, required);
+  const names = required === undefined ? [] : prefixInputNames(task.session.displayName, required);
   return applyMessageEdits(message, [...task.toOwnId(readTaskReference(status)), ...names]);
 }
 

@@ -194,6 +194,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     const { sender, method, connection } = this;
     const answer = readAnswer(response, {
       server: connection.spec.name,
+      displayName: session.displayName,
       method,
       sender,
       isUnchanged: this.#handler.resultForm === "unchanged",

@@ -7,6 +7,7 @@ import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
+import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
 import {
   ALL_SERVERS,
@@ -39,6 +40,8 @@ const MAX_NOTE_LENGTH = 1000;
  */
 export class CatalogCache {
   names: NameRules;
+  /** The first paragraph of the instructions of clients that see prefixes; "" for none. */
+  ownInstructions = "";
   /** The instructions if no server has any. */
   fallbackInstructions: string | undefined;
   /** The servers that are not started because their tables in the manifest are invalid. */
@@ -143,7 +146,7 @@ export class CatalogCache {
     );
     const isComplete = listed.length === connections.length;
     const built = buildCatalog(sources, this.names, this.#options.digest, isComplete);
-    const { instructions = this.fallbackInstructions } = built;
+    const instructions = this.#instructionsOf(built, connections, subset);
     const catalog = { ...built, instructions };
     // Only the catalog of all servers is logged: its notes include those of each subset.
     if (subset !== ALL_SERVERS) return catalog;
@@ -162,6 +165,17 @@ export class CatalogCache {
       this.#logNote(server, kind === "shortened" ? "info" : "warn", line);
     }
     return catalog;
+  }
+
+  #instructionsOf(
+    { instructions = this.fallbackInstructions }: Catalog,
+    connections: readonly Connection[],
+    subset: ServerSubset,
+  ): string | undefined {
+    const hasPrefixes = connections.some(({ spec }) => namePrefixOf(subset, spec) !== "");
+    if (!hasPrefixes || this.ownInstructions === "") return instructions;
+    const own = this.ownInstructions.replaceAll("{separator}", () => this.names.separator);
+    return instructions === undefined ? own : `${own}\n\n${instructions}`;
   }
 
   /**

@@ -2,7 +2,7 @@ import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, pause, withTimeLimit } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
-import type { RunnableServer } from "../manifest/manifest.ts";
+import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { DetectedEra } from "../snapshot/snapshots.ts";
@@ -73,9 +73,10 @@ export interface ConnectEnvironment {
   readonly startLimiter: StartLimiter;
   /**
    * Resolves the `${…}` in the server's specification and creates the transport.
+   * @param client the id of the only client of the server; undefined if clients share it
    * @throws {HubError} valueMissing
    */
-  openTransport(spec: RunnableServer): Promise<Transport>;
+  openTransport(spec: RunnableServer, client: string | undefined): Promise<Transport>;
   /**
    * Obtains authorization for a server. Absent if that is not possible.
    * @throws {HubError} unauthorized, or the signal's reason
@@ -90,6 +91,8 @@ export interface ConnectEnvironment {
 export interface ConnectOptions {
   readonly spec: RunnableServer;
   readonly clients: ConnectionClients;
+  /** The id of the only client of the server; undefined if clients share it. */
+  readonly client: string | undefined;
   readonly subscriptions: Subscriptions;
   readonly tasks: ServerTasks;
   readonly environment: ConnectEnvironment;
@@ -263,12 +266,13 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
   const { spec, clients, subscriptions, tasks, environment, eraMemory, signal, events } = attempt;
   attempt.phase = "resolve";
   attempt.stderrTail.length = 0;
-  const transport = await abortable(environment.openTransport(spec), signal);
+  const transport = await abortable(environment.openTransport(spec, attempt.client), signal);
   attempt.phase = spec.kind === "remote" ? "dial" : "spawn";
   const redact = (text: string): string => transport.redact?.(text) ?? text;
   attempt.redact = redact;
   const session: Session = new Session({
     server: spec.name,
+    displayName: displayNameOf(spec),
     transport,
     clients,
     subscriptions,

@@ -1,3 +1,4 @@
+import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -301,6 +302,8 @@ export class Connection {
     return {
       id: this.#options.key,
       client: this.client,
+      clients: this.#options.clients.current().flatMap(({ id }) => id ?? []),
+      canAsk: askableOf(this.#options.clients.capabilities),
       state: state.at,
       since: this.#since,
       attempt: "attempt" in next ? next.attempt : undefined,
@@ -542,6 +545,7 @@ export class Connection {
       const { session, listing, duration } = await connect({
         spec: this.spec,
         clients,
+        client: this.client,
         subscriptions: this.subscriptions,
         tasks: this.tasks,
         environment,

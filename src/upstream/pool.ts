@@ -348,10 +348,10 @@ export class ServerPool {
    * Returns the connection with the profile's key. If there is none, a profile without a channel uses any shared
    * connection.
    */
-  #find(server: PooledServer, { keys, channel }: ClientProfile): Connection | undefined {
+  #find(server: PooledServer, { keys, usesAnyConnection }: ClientProfile): Connection | undefined {
     const { isolation } = server.spec;
     const own = server.connections.get(keys[isolation])?.connection;
-    return own ?? (channel === undefined && isolation === "shared" ? firstOf(server) : undefined);
+    return own ?? (usesAnyConnection && isolation === "shared" ? firstOf(server) : undefined);
   }
 
   /** Creates the connection of a profile if there is none, and starts it if the server's goal is "up". */
@@ -443,7 +443,7 @@ export class ServerPool {
     const { spec, connections } = server;
     const isShared = spec.isolation === "shared";
     const users = this.#profilesOf(spec.name).filter(
-      ({ channel }) => !isShared || channel !== undefined,
+      ({ usesAnyConnection }) => !isShared || !usesAnyConnection,
     );
     if (isShared && users.length === 0) return;
     const used = new Set(users.map(({ keys }) => keys[spec.isolation]));

@@ -56,9 +56,14 @@ export interface ClientProfile {
   readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
   /**
    * How servers reach the client. Undefined until the client has declared its capabilities, and always for plugins and
-   * status commands: these may use any connection of a shared server.
+   * status commands.
    */
   readonly channel: ClientChannel | undefined;
+  /**
+   * Whether the client uses any connection of a shared server, if there is none for its capabilities: so it is with
+   * clients that can be asked nothing and belong to the hub or its operator, for which no process is started.
+   */
+  readonly usesAnyConnection: boolean;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */
   readonly subset: ServerSubset;
 }
@@ -68,11 +73,20 @@ export function profileOf(
   client: string | undefined,
   channel?: ClientChannel,
   subset: ServerSubset = ALL_SERVERS,
+  usesAnyConnection = channel === undefined,
 ): ClientProfile {
   const era = channel?.era ?? "legacy";
   const shared = era === "legacy" ? capabilities : `${era} ${capabilities}`;
   const perClient = JSON.stringify([shared, client ?? null]);
-  return { era, capabilities, client, keys: { shared, perClient }, channel, subset };
+  return {
+    era,
+    capabilities,
+    client,
+    keys: { shared, perClient },
+    channel,
+    usesAnyConnection,
+    subset,
+  };
 }
 
 /** The profile without a particular client, and so without capabilities. */

@@ -49,10 +49,11 @@ export interface ServerRequestContent {
 
 /**
  * Reads a server request, and adds the server's name to texts that people will see.
+ * @param displayName the server's name for people
  * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow the request
  */
 export function readServerRequest(
-  server: string,
+  displayName: string,
   request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
   capabilities: Capabilities,
 ): ServerRequestContent {
@@ -67,7 +68,7 @@ export function readServerRequest(
   const last = tokens.at(-1);
   // No client declares that it runs requests as tasks, so `task` is ignored (2025-11-25, tasks).
   const edits = params === undefined ? [] : [...removeTaskParam(params, object)];
-  if (method === Method.elicitationCreate) edits.push(...prefixServerName(server, object));
+  if (method === Method.elicitationCreate) edits.push(...prefixServerName(displayName, object));
   return {
     method,
     token: last && makeSlice(bytes, last.start, last.end),
@@ -140,8 +141,8 @@ export function missingCapabilityOf({ data }: HubError): object | undefined {
 }
 
 /** Puts the server's name before the message, so that the user knows which server has sent the request. */
-export function prefixServerName(server: string, params: JsonObject): Edit[] {
-  const name = JSON.stringify(`[${server}] `).slice(0, -1);
+export function prefixServerName(displayName: string, params: JsonObject): Edit[] {
+  const name = JSON.stringify(`[${displayName}] `).slice(0, -1);
   return params
     .all("message")
     .flatMap(({ start }) =>
@@ -161,6 +162,8 @@ function editRange(
 
 export interface ServerRequestsOptions {
   readonly server: string;
+  /** The server's name for people. */
+  readonly displayName: string;
   readonly clients: ConnectionClients;
   readonly attribution: MessageAttribution;
   readonly clock: Clock;
@@ -234,8 +237,8 @@ export class ServerRequests {
 
   /** @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked */
   #send(request: Request, { task, record }: MessageOrigin): void {
-    const { server, clients, attribution, pending } = this.#options;
-    const content = readServerRequest(server, request, clients.capabilities);
+    const { server, displayName, clients, attribution, pending } = this.#options;
+    const content = readServerRequest(displayName, request, clients.capabilities);
     const clientRequest = task === undefined ? record?.clientRequest : undefined;
     const client = attribution.clientOf(request, { task, record });
     const target = clientRequest ?? client ?? this.#unattributableError();

@@ -82,6 +82,8 @@ function isLost(error: unknown): boolean {
 
 export interface SessionOptions {
   readonly server: string;
+  /** The server's name for people; absent: `server`. */
+  readonly displayName?: string;
   readonly transport: Transport;
   readonly clients: ConnectionClients;
   readonly clock: Clock;
@@ -107,6 +109,8 @@ export interface SessionEvents {
  */
 export class Session implements TransportEvents {
   readonly server: string;
+  /** The server's name for people. */
+  readonly displayName: string;
   readonly #options: SessionOptions;
   readonly #transport: Transport;
   readonly #pending: PendingRequests;
@@ -134,6 +138,7 @@ export class Session implements TransportEvents {
     const { server, transport, clients, clock, tasks } = options;
     this.#options = options;
     this.server = server;
+    this.displayName = options.displayName ?? server;
     this.#transport = transport;
     this.#pending = new PendingRequests(server, transport, clock, (record) =>
       this.#serverRequests.onRequestEnded(record),
@@ -144,7 +149,13 @@ export class Session implements TransportEvents {
     const attribution = new MessageAttribution(server, clients, pending, tasks);
     this.#attribution = attribution;
     const warn = (text: string): void => this.#warnOnce(text);
-    this.#serverRequests = new ServerRequests({ ...options, attribution, pending, warn });
+    this.#serverRequests = new ServerRequests({
+      ...options,
+      displayName: this.displayName,
+      attribution,
+      pending,
+      warn,
+    });
   }
 
   /**

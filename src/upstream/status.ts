@@ -26,6 +26,10 @@ export interface ConnectionStatus {
   readonly id: string;
   /** Undefined if clients share the server. */
   readonly client: string | undefined;
+  /** The ids of the clients that use it at present; those that cannot be told apart have none. */
+  readonly clients: readonly string[];
+  /** What all these clients can be asked for: `elicitation`, `roots`, `sampling`. */
+  readonly canAsk: readonly string[];
   readonly state: StateName;
   /** When that state began, in ms since the epoch. */
   readonly since: number;
@@ -87,6 +91,8 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
   const connection: ConnectionStatus = {
     id: "",
     client: undefined,
+    clients: [],
+    canAsk: [],
     state: "failed",
     since: Date.now(),
     attempt: undefined,

@@ -9,7 +9,13 @@ import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";
-import { type ClientChannel, type ClientProfile, namePrefixOf, profileOf } from "./profile.ts";
+import {
+  ALL_SERVERS,
+  type ClientChannel,
+  type ClientProfile,
+  namePrefixOf,
+  profileOf,
+} from "./profile.ts";
 import type { CatalogCache } from "./catalogs.ts";
 import type { Session } from "./session.ts";
 
@@ -48,14 +54,19 @@ export class ClientView {
     this.#options = options;
   }
 
-  /** Adopts the capabilities that the client declares, and starts its servers. */
-  declareCapabilities(capabilities: string, channel: ClientChannel): void {
+  /**
+   * Adopts the capabilities that the client declares, and starts its servers.
+   * @param isOperator whether the client belongs to the hub's operator: if it declares nothing, no server is started for
+   * it that already has a connection
+   */
+  declareCapabilities(capabilities: string, channel: ClientChannel, isOperator = false): void {
     const before = this.#profile;
     const { pool } = this.#options;
     const counted = filterCapabilityClass(capabilities, (name) =>
       pool.distinguishesExtension(name),
     );
-    this.#profile = profileOf(counted, before.client, channel, before.subset);
+    const usesAny = isOperator && counted === "";
+    this.#profile = profileOf(counted, before.client, channel, before.subset, usesAny);
     this.#catalog = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
@@ -65,6 +76,11 @@ export class ClientView {
     }
     this.open();
     this.levelChanged();
+  }
+
+  /** Another view of the same client, on all servers. It has to be opened and closed by itself. */
+  withAllServers(): ClientView {
+    return new ClientView({ ...this.#profile, subset: ALL_SERVERS }, this.#options);
   }
 
   get catalog(): Catalog {

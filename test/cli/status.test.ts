@@ -67,6 +67,8 @@ function connection(state: StateName, more: Partial<ConnectionStatus> = {}): Con
   return {
     id: "",
     client: undefined,
+    clients: [],
+    canAsk: [],
     state,
     since: 0,
     attempt: 1,

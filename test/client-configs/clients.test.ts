@@ -662,6 +662,25 @@ describe("taking over servers", () => {
       ]);
     }));
 
+  it("takes over what a server is called, and knows it again under another title", () =>
+    withManifestFolder(async (folder) => {
+      const plan = await read(folder, {
+        s: { command: "x", name: "Nice", description: "For us." },
+      });
+      assert.deepEqual(
+        plan.planned.map(({ entry }) => entry),
+        [{ title: "Nice", description: "For us.", command: "x" }],
+      );
+      const file = await folder.write(
+        "toolmux.json",
+        JSON.stringify({ servers: { s: { command: "x" } } }),
+      );
+      const { manifest } = await folder.loadValid({ files: [file] });
+      const taken = { servers: manifest.servers, separator: "__" };
+      const files = await readClientFiles(cursor, homeOf(folder), undefined);
+      assert.deepEqual((await planImport(files, taken, homeOf(folder))).planned, []);
+    }));
+
   it("has the workspace of a client where the hub runs, not where the manifest is", () =>
     withManifestFolder(async (folder) => {
       const entry = {

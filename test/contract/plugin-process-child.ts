@@ -1,5 +1,6 @@
 import { renameSync, writeFileSync } from "node:fs";
 import process from "node:process";
+import { openPluginServer } from "../../src/plugin/servers.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import { listToolNames } from "../fixtures/memory-hub.ts";
 import type { ProcessReport } from "./plugin-process.ts";
@@ -30,7 +31,8 @@ await withPluginHub(
     }
     await hub.settled();
     script.onCall = () => undefined;
-    for (const startServer of Object.values(instance.hooks.servers ?? {})) await startServer();
+    for (const startServer of Object.values(instance.hooks.servers ?? {}))
+      await openPluginServer(startServer, undefined);
     // These calls are in flight when the hub ends.
     for (const tool of tools) send(client, `{"name":"${tool}","arguments":{"n":5}}`);
     await turn();

@@ -9,6 +9,7 @@ import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.t
 import { loadPlugin } from "../../src/plugin/load.ts";
 import type { Plugin, ToolInfo, Tool } from "../../src/plugin/plugin.ts";
 import { toTool } from "../../src/plugin/listing-rewriter.ts";
+import { openPluginServer } from "../../src/plugin/servers.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
@@ -400,7 +401,10 @@ export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = [
         for (const [name, make] of servers) {
           const [status] = serverStatusOf(hub, name).connections;
           assert.equal(status?.state, "connected", `${name} in the hub`);
-          await checkServerWithTwoClients(name, [await make(), await make()]);
+          await checkServerWithTwoClients(name, [
+            await openPluginServer(make, undefined),
+            await openPluginServer(make, undefined),
+          ]);
         }
         return undefined;
       }),

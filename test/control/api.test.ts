@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, it } from "node:test";
-import { initialize, Latch, listToolNames, serverStatusOf } from "../fixtures/memory-hub.ts";
+import {
+  callTool,
+  initialize,
+  Latch,
+  listToolNames,
+  serverStatusOf,
+} from "../fixtures/memory-hub.ts";
 import { API_TRANSPORTS, type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
 
 const SILENCE = (): undefined => undefined;
@@ -289,7 +297,157 @@ for (const transport of API_TRANSPORTS) {
       fits("Log", await get("/log"));
       fits("Tools", await get("/tools"));
       fits("Catalog", await get("/catalog"));
+      fits("Activity", await get("/activity"));
+      fits("Usage", await get("/usage"));
+      fits("Tool", await get("/tools/a__x"));
+      fits("ClientApp", ((await get("/client-apps"))["clients"] as unknown[])[0]);
       fits("Error", await get("/servers/none"));
+    });
+
+    test("shows a tool with its definition, and calls it without losing a digit", async (setup) => {
+      await connect(setup);
+      setup.a.onCall = ({ params }) =>
+        params?.["name"] === "x"
+          ? `"result":{"content":[],"n":12345678901234567890}`
+          : `"error":{"code":-1,"message":"no"}`;
+      const { document } = await setup.ask("GET", "/tools/a__x");
+      assert.deepEqual([document["server"], document["tool"]], ["a", "x"]);
+      assert.equal((document["definition"] as Json)["name"], "a__x");
+      assert.match(errorOf((await setup.ask("GET", "/tools/a__xx")).document).message, /"a__x"/);
+      const called = await setup.ask("POST", "/tools/a__x/call", { arguments: { k: 1 } });
+      assert.deepEqual((called.document["result"] as Json)["content"], []);
+      assert.deepEqual(setup.a.messagesOf("tools/call").at(-1)?.params?.["arguments"], { k: 1 });
+    });
+
+    test("calls a tool in the process that clients use, and asks none of them for it", async (setup) => {
+      const { client, a, hub } = setup;
+      await initialize(client, { elicitation: {} });
+      await listToolNames(client);
+      const before = a.transportCount;
+      a.onCall = ({ id }) => {
+        a.newestPeer?.send({
+          jsonrpc: "2.0",
+          id: "q",
+          method: "elicitation/create",
+          params: { message: "?", requestedSchema: { type: "object", properties: {} } },
+        });
+        void a.newestPeer
+          ?.find((message) => message.id === "q" && message.method === undefined)
+          .then(({ error }) =>
+            a.newestPeer?.send({
+              jsonrpc: "2.0",
+              id,
+              result: { content: [], refused: error !== undefined },
+            }),
+          );
+        return undefined;
+      };
+      const { document } = await setup.ask("POST", "/tools/a__x/call", {});
+      assert.equal((document["result"] as Json)["refused"], true);
+      assert.equal(a.transportCount, before);
+      assert.ok(!client.messages.some(({ method }) => method === "elicitation/create"));
+      assert.equal(hub.status().find(({ server }) => server === "a")?.connections.length, 1);
+    });
+
+    test("tells which calls have ended, and how often tools are used", async (setup) => {
+      await connect(setup);
+      const { client, a } = setup;
+      a.onCall = ({ params }) =>
+        (params?.["arguments"] as Json)["fail"] === true
+          ? '"error":{"code":-1,"message":"no"}'
+          : '"result":{"content":[]}';
+      await callTool(client, "a__x", { secret: "hunter2" });
+      await callTool(client, "a__x", { fail: true });
+      await callTool(client, "b__y");
+      const { document } = await setup.ask("GET", "/activity");
+      assert.doesNotMatch(JSON.stringify(document), /hunter2/);
+      const calls = document["calls"] as Json[];
+      assert.deepEqual(
+        calls.map(({ name, outcome, clientName }) => [name, outcome, clientName]),
+        [
+          ["b__y", "answered", "t"],
+          ["a__x", "failed", "t"],
+          ["a__x", "answered", "t"],
+        ],
+      );
+      const failed = await setup.ask("GET", "/activity?server=a&outcome=failed&limit=5");
+      assert.equal((failed.document["calls"] as Json[]).length, 1);
+      const usage = await setup.ask("GET", "/usage?window=10m&points=2");
+      const tools = usage.document["tools"] as Json[];
+      const counted = tools.map(({ server, tool, calls: number, failed: bad, points }) => [
+        server,
+        tool,
+        number,
+        bad,
+        (points as Json[]).length,
+      ]);
+      assert.deepEqual(counted, [
+        ["a", "x", 2, 1, 2],
+        ["b", "y", 1, 0, 2],
+      ]);
+      assert.equal(
+        errorOf((await setup.ask("GET", "/usage?window=x")).document).code,
+        "invalidParams",
+      );
+    });
+
+    test("replaces the entry of a server, in the manifest if it is asked to", async (setup) => {
+      const entry = { command: "other" };
+      await setup.ask("PATCH", "/servers/a", { entry, persist: true });
+      assert.deepEqual(setup.edits, [{ kind: "add", name: "a", entry }]);
+      for (const body of [{}, { entry, enabled: true }]) {
+        const { document } = await setup.ask("PATCH", "/servers/a", body);
+        assert.equal(errorOf(document).code, "invalidParams");
+      }
+    });
+
+    test("stores secrets without showing them, and removes them", async (setup) => {
+      const value = "hunter2-value";
+      assert.equal((await setup.ask("PUT", "/secrets/my/key", { value })).status, 204);
+      const { document } = await setup.ask("GET", "/secrets");
+      assert.deepEqual(
+        (document["secrets"] as Json[]).map(({ name }) => name),
+        ["my/key"],
+      );
+      assert.doesNotMatch(JSON.stringify(document), /hunter2/);
+      const invalid = await setup.ask("PUT", "/secrets/a%20b", { value });
+      assert.equal(errorOf(invalid.document).code, "invalidParams");
+      assert.equal((await setup.ask("DELETE", "/secrets/my/key")).status, 204);
+      assert.equal(errorOf((await setup.ask("DELETE", "/secrets/my/key")).document).code, "usage");
+    });
+
+    test("checks the manifest, and says which servers cannot start", async (setup) => {
+      const { document } = await setup.ask("POST", "/check");
+      const [server] = document["servers"] as Json[];
+      assert.deepEqual([document["ok"], server?.["name"], server?.["state"]], [true, "a", "fails"]);
+    });
+
+    test("installs toolmux in the file of a client, and undoes that", async (setup) => {
+      const appOf = async (): Promise<Json | undefined> => {
+        const { document } = await setup.ask("GET", "/client-apps");
+        return (document["clients"] as Json[]).find(({ name }) => name === "cursor");
+      };
+      assert.deepEqual(
+        [(await appOf())?.["installed"], (await appOf())?.["exists"]],
+        [false, false],
+      );
+      await setup.ask("POST", "/client-apps/cursor/install", { dryRun: true });
+      assert.equal((await appOf())?.["exists"], false);
+      const { document } = await setup.ask("POST", "/client-apps/cursor/install", {});
+      assert.deepEqual([document["action"], document["written"]], ["install", true]);
+      assert.equal((await appOf())?.["installed"], true);
+      const text = readFileSync(String((await appOf())?.["file"]), "utf8");
+      assert.match(text, new RegExp(join(setup.folder, "toolmux.json")));
+      await setup.ask("POST", "/client-apps/cursor/undo");
+      assert.equal((await appOf())?.["installed"], false);
+      const unknown = await setup.ask("POST", "/client-apps/--undo/install", {});
+      assert.equal(errorOf(unknown.document).code, "usage");
+    });
+
+    test("refuses a login to a server that has none", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("POST", "/servers/a/login?wait=true");
+      assert.equal(errorOf(document).code, "usage");
     });
 
     test("ends the hub", async (setup) => {

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -7,6 +7,9 @@ import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
+import { runCli } from "../../src/cli/commands.ts";
+import { makeHubSetup } from "../../src/cli/hub-setup.ts";
+import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
@@ -39,7 +42,13 @@ export interface ApiSetup extends ReturnType<typeof setUpHub> {
   readonly b: ScriptedServer;
   readonly edits: ManifestEdit[];
   /** Sends a request; `path` is below /v1. */
-  ask(method: "GET" | "POST" | "PATCH" | "DELETE", path: string, body?: object): Promise<ApiAnswer>;
+  ask(
+    method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE",
+    path: string,
+    body?: object,
+  ): Promise<ApiAnswer>;
+  /** The folder of its files: HOME and the manifest `toolmux.json`. */
+  readonly folder: string;
   /** The events, until `signal` is aborted. */
   follow(
     query: string,
@@ -80,24 +89,49 @@ export async function withApi(
   let stopCount = 0;
   const redact = (text: string): string => text.replaceAll("hunter2", "[redacted]");
   const events = new EventRing(hub, redact);
+  const readServer: ControlledHub["readServer"] = (name, entry) =>
+    "command" in entry
+      ? Promise.resolve(stdioSpecOf(name, { args: [JSON.stringify(entry)] }))
+      : Promise.reject(new HubError("manifestInvalid", "servers: no command"));
+  const folder = mkdtempSync(join(tmpdir(), "tmx-"));
+  const manifest = join(folder, "toolmux.json");
+  writeFileSync(manifest, '{"servers":{"a":{"command":"no-such-program"}}}');
+  const env = { HOME: folder, TOOLMUX_RUN_DIR: folder, PATH: "/usr/bin:/bin" };
   const controlled: ControlledHub = {
+    ...makeHubSetup({
+      invocation: {
+        args: [],
+        config: [manifest],
+        logLevel: "error",
+        logFormat: "text",
+        options: {},
+      },
+      context: {
+        env,
+        cwd: folder,
+        platform: process.platform,
+        signal: NEVER,
+        uncaughtErrorHandlers: new Set(),
+        hangupHandlers: new Set(),
+        terminal: new Terminal(env),
+      },
+      runCli,
+      log: () => {},
+      readServer,
+    }),
     hub,
     events,
     redact,
     identity: () => IDENTITY,
     describe: (spec) => `start ${spec.name} hunter2`,
     remedies: ({ code }) => [`Mend ${code}.`],
-    readServer: (name, entry) =>
-      "command" in entry
-        ? Promise.resolve(stdioSpecOf(name, { args: [JSON.stringify(entry)] }))
-        : Promise.reject(new HubError("manifestInvalid", "servers: no command")),
+    readServer,
     edit: (change) => Promise.resolve(void edits.push(change)),
     reload: () => Promise.resolve(),
     stop: () => stopCount++,
   };
   const app = makeControlApi(controlled);
-  const folder = mkdtempSync(join(tmpdir(), "tmx-"));
-  const environment = { env: { TOOLMUX_RUN_DIR: folder }, platform: process.platform };
+  const environment = { env, platform: process.platform };
   let socket: HubSocket | undefined;
   try {
     if (transport === "socket") {
@@ -149,7 +183,7 @@ export async function withApi(
         yield item.kind === "gap" ? { first: item.first } : item.event;
       }
     };
-    await run({ ...made, a, b, edits, ask, follow, stops: () => stopCount });
+    await run({ ...made, a, b, edits, ask, folder, follow, stops: () => stopCount });
   } finally {
     events.close();
     await socket?.close();

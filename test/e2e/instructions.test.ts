@@ -16,6 +16,8 @@ import {
 import { scripted } from "../harness/manifest.ts";
 
 const LATEST = "2025-11-25";
+/** The hub adds no paragraph of its own. */
+const OWN = { instructions: "" };
 
 interface InitializeResult {
   readonly serverInfo: { readonly name: string };
@@ -114,7 +116,7 @@ describe("the first client of a process", () => {
     for (const era of ["legacy", "modern"] as const) {
       it(`gets the instructions of the last run: ${transport}, ${era}`, TEST_OPTIONS, () =>
         withTestFolder(
-          (dir) => ({ servers: { a: readingServer(dir) } }),
+          (dir) => ({ hub: OWN, servers: { a: readingServer(dir) } }),
           async (setup) => {
             const serve = (): Promise<readonly (string | undefined)[]> =>
               serveSdkClients(setup, transport, era);
@@ -133,7 +135,7 @@ describe("the first client of a process", () => {
   for (const era of ["legacy", "modern"] as const) {
     it(`gets them, and the next one the instructions of this run: HTTP, ${era}`, TEST_OPTIONS, () =>
       withTestFolder(
-        (dir) => ({ servers: { a: readingServer(dir) } }),
+        (dir) => ({ hub: OWN, servers: { a: readingServer(dir) } }),
         async (setup) => {
           const serveTwo = (): Promise<readonly (string | undefined)[]> =>
             serveSdkClients(setup, "HTTP", era, 2);
@@ -145,7 +147,7 @@ describe("the first client of a process", () => {
   }
 
   it("gets the instructions that servers give to clients with its capabilities", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup, { sampling: {} }, "a__pid");
       await serveOnce(setup, {}, "a__pid");
       await serveOnce(setup, { sampling: {} }, "a__pid");
@@ -158,7 +160,7 @@ describe("the first client of a process", () => {
 
   it("gets the instructions that servers give with the present variables", TEST_OPTIONS, () =>
     withTestFolder(
-      { servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
+      { hub: OWN, servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
       async (setup) => {
         const as = (whom: string): TestFolder => ({ ...setup, env: { ...setup.env, WHOM: whom } });
         await serveOnce(as("one"));
@@ -205,9 +207,10 @@ describe("the first client of a process", () => {
 
 describe("the first client after a change of the manifest", () => {
   it("gets the new name, and the instructions of unchanged servers", TEST_OPTIONS, () =>
-    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup);
-      writeFileSync(setup.config, `[hub]\nname = "mine"\n${readFileSync(setup.config, "utf8")}`);
+      const text = readFileSync(setup.config, "utf8");
+      writeFileSync(setup.config, text.replace("[hub]\n", '[hub]\nname = "mine"\n'));
       const { serverInfo, instructions } = await serveOnce(setup);
       assert.equal(serverInfo.name, "mine");
       assert.equal(instructions, "# a\n\nFor {}.");
@@ -224,7 +227,7 @@ describe("the first client after a change of the manifest", () => {
         await serveOnce(setup, { sampling: {} });
         const changed = server("another");
         const servers = { c, b: { ...b, enabled: false }, a, d: changed, other: scripted() };
-        writeFileSync(setup.config, JSON.stringify({ servers }));
+        writeFileSync(setup.config, JSON.stringify({ hub: OWN, servers }));
         for (const [capabilities, instructions] of [
           [{ sampling: {} }, "# c\n\nFor c.\n\n# a\n\nFor a."],
           [{}, undefined],
@@ -233,7 +236,11 @@ describe("the first client after a change of the manifest", () => {
           assert.equal(answer.instructions, instructions);
         }
       };
-      return withTestFolder(JSON.stringify({ servers: { a, b, c, d, e } }), run, "toolmux.json");
+      return withTestFolder(
+        JSON.stringify({ hub: OWN, servers: { a, b, c, d, e } }),
+        run,
+        "toolmux.json",
+      );
     },
   );
 });

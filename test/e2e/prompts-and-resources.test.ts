@@ -69,11 +69,11 @@ describe("what published servers offer beside tools", () => {
         const { text } = await client.request("initialize", params);
         return (JSON.parse(text) as { result: { instructions?: string } }).result.instructions;
       };
-      assert.equal(await instructionsOf(first), undefined);
+      assert.doesNotMatch((await instructionsOf(first)) ?? "", /^# /m);
       await first.request("tools/list");
       await closeClient(first);
       const second = start();
-      assert.match((await instructionsOf(second)) ?? "", /^# a\n\n[^]+\n\n# b\n\n[^]+$/);
+      assert.match((await instructionsOf(second)) ?? "", /\n\n# a\n\n[^]+\n\n# b\n\n[^]+$/);
       await closeClient(second);
     }),
   );

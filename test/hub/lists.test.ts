@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { HUB_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
@@ -350,18 +351,37 @@ describe("a change of a list", () => {
   });
 });
 
+function teller(text: string): ScriptedServer {
+  const script = new ScriptedServer("t");
+  script.instructions = text;
+  return script;
+}
+
+/** The hub's own paragraph. */
+const INTRODUCTION = HUB_DEFAULTS.instructions.replace("{separator}", "__");
+
 describe("instructions", () => {
-  const teller = (text: string): ScriptedServer => {
-    const script = new ScriptedServer("t");
-    script.instructions = text;
-    return script;
-  };
+  for (const [what, hub, servers, own] of [
+    ["say how tools are named, within 400 characters", {}, {}, INTRODUCTION],
+    ["name the separator of the manifest", { separator: "-" }, {}, INTRODUCTION.replace("__", "-")],
+    ["begin with the manifest's own text", { instructions: "Mind the gap." }, {}, "Mind the gap."],
+    ["have no first paragraph if the manifest wants none", { instructions: "" }, {}, undefined],
+    ["have none if no server has a prefix", {}, { a: { prefix: "" } }, undefined],
+  ] as const) {
+    it(what, async () => {
+      const { client } = setUpHub({ a: teller("Be kind.") }, { hub, servers });
+      client.send(INITIALIZE_REQUEST);
+      const { result } = await client.find(isResponseTo("init"));
+      assert.equal(result?.["instructions"], own);
+      assert.ok((own ?? "").length <= 400);
+    });
+  }
 
   it("are not there in a first run, and do not hold it up", async () => {
     const { client } = setUpHub({ a: teller("Be kind.") });
     client.send(INITIALIZE_REQUEST);
     const { result } = await client.find(isResponseTo("init"));
-    assert.equal(result?.["instructions"], undefined);
+    assert.equal(result?.["instructions"], INTRODUCTION);
   });
 
   it("are those of all servers in the next run, each under its server's name", async () => {
@@ -377,7 +397,8 @@ describe("instructions", () => {
     const { client } = setUpHub(scripts, { snapshots });
     client.send(INITIALIZE_REQUEST);
     const { result } = await client.find(isResponseTo("init"));
-    assert.equal(result?.["instructions"], "# a\n\nBe kind.\n\n# c\n\nBe quick.");
+    const texts = [INTRODUCTION, "# a\n\nBe kind.", "# c\n\nBe quick."];
+    assert.equal(result?.["instructions"], texts.join("\n\n"));
   });
 
   it("are waited for no longer than a moment", async () => {

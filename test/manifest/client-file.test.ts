@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
+import { LIMIT_DEFAULTS, presentationOf } from "../../src/manifest/manifest.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
 import {
   getRemote,
@@ -189,6 +189,21 @@ describe("a client's file", () => {
     assert.deepEqual(getServer(manifest, "copilot").tools.allow, ["get_issue"]);
     const { allow, deny } = getServer(manifest, "gemini").tools;
     assert.deepEqual([allow, deny], [["a"], ["b"]]);
+  });
+
+  it("may say what its servers are called and what they are for", async () => {
+    const { manifest } = await loadText(
+      JSON.stringify({
+        mcpServers: {
+          a: { command: "x", name: "Linear", description: "Issues." },
+          b: { command: "x", name: "b", title: "Boards" },
+          c: { command: "x", name: "c", description: 7 },
+        },
+      }),
+      "a.json",
+    );
+    const shown = manifest.servers.map((spec) => presentationOf(spec));
+    assert.deepEqual(shown, [{ title: "Linear", description: "Issues." }, { title: "Boards" }, {}]);
   });
 
   it("may use our own keys, for servers and for the hub", async () => {

@@ -104,6 +104,9 @@ const SETTINGS = {
   tools: { ...SERVER.tools, deny: ["x"] },
   prompts: { ...SERVER.prompts, deny: ["x"] },
   skills: { deny: ["x"] },
+  title: "x",
+  description: "x",
+  icon: "x",
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

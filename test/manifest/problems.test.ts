@@ -8,7 +8,7 @@ import { findProblems, withManifestFolder } from "../fixtures/manifest/manifest-
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts, skills";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts, skills";
 const SEPARATES = "which separates a prefix from the name of a tool";
 
 /** A server whose faults are the only ones. */
@@ -84,7 +84,7 @@ const TOML: Record<string, readonly Row[]> = {
     [
       `constructor = 1\n[hub]\ntoString = 1`,
       "t.toml:1:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, secrets, search",
-      "t.toml:3:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, httpToken",
+      "t.toml:3:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, httpToken",
     ],
   ],
   "values of a wrong type": [

@@ -23,6 +23,8 @@ clientPrefix = ""
 listWait = 0
 parallelStarts = 4
 control = false
+instructions = "Be kind."
+evictSessions = true
 [defaults]
 connectTimeout = "1m"
 callTimeout = 5000
@@ -37,6 +39,9 @@ args = ["-y", "server", "\${env:HOME}/work"]
 env = { LOG_LEVEL = "warn", "odd.name" = "" }
 inheritEnv = ["HTTPS_PROXY"]
 cwd = "sub"
+title = "My files"
+description = "Files."
+icon = "F"
 enabled = false
 prefix = "fs"
 isolation = "perClient"
@@ -59,7 +64,8 @@ command = "b"
   json: `// our own schema
 {
   "$schema": "toolmux.schema.json",
-  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0, "parallelStarts": 4, "control": false},
+  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0, "parallelStarts": 4, "control": false,
+    "instructions": "Be kind.", "evictSessions": true},
   "defaults": {
     "connectTimeout": "1m", "callTimeout": 5000, "maxCallTimeout": "1h", "maxMessage": "1MiB",
     "healthInterval": "10s", "reconnect": {"policy": "immediate", "max": "2m", "maxAttempts": 3,}, "idleStop": 600000,
@@ -68,7 +74,7 @@ command = "b"
     "files": {
       "command": "npx", "args": ["-y", "server", "\${env:HOME}/work"],
       "env": {"LOG_LEVEL": "warn", "odd.name": ""}, "inheritEnv": ["HTTPS_PROXY"],
-      "cwd": "sub", "enabled": false, "prefix": "fs", "isolation": "perClient", "era": "modern", "lazy": true,
+      "cwd": "sub", "title": "My files", "description": "Files.", "icon": "F", "enabled": false, "prefix": "fs", "isolation": "perClient", "era": "modern", "lazy": true,
       "callTimeout": "2s", "maxMessage": 99, /* bytes */
       "healthInterval": 0, "reconnect": {"base": "1.5s", "jitter": 0}, "idleStop": "0s",
       "tools": {
@@ -92,6 +98,8 @@ const RESOLVED = {
     listWait: 0,
     parallelStarts: 4,
     control: false,
+    instructions: "Be kind.",
+    evictSessions: true,
   },
   files: {
     kind: "stdio",
@@ -103,6 +111,9 @@ const RESOLVED = {
     env: { LOG_LEVEL: "warn", "odd.name": "" },
     inheritEnv: ["HTTPS_PROXY"],
     cwd: "sub",
+    title: "My files",
+    description: "Files.",
+    icon: "F",
     syntax: "toolmux",
     isolation: "perClient",
     era: "modern",
@@ -162,6 +173,8 @@ describe("a manifest", () => {
       listWait: 5000,
       parallelStarts: 24,
       control: true,
+      instructions: HUB_DEFAULTS.instructions,
+      evictSessions: false,
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
     assert.deepEqual(plainCopy(server), {

@@ -341,12 +341,12 @@ describe("servers of plugins", () => {
         assert.ok(prepared.ok);
         for (const spec of prepared.manifest.servers) {
           assert.ok(spec.kind === "plugin");
-          await assert.rejects(set.openTransport(spec), {
+          await assert.rejects(set.openTransport(spec, undefined), {
             code: "pluginFailed",
             server: spec.name,
             message: /boom|not a link/,
           });
-          await assert.rejects(set.openTransport({ ...spec, name: "toString" }), {
+          await assert.rejects(set.openTransport({ ...spec, name: "toString" }, undefined), {
             code: "notSupported",
           });
         }

@@ -71,6 +71,8 @@ export function toolCall(
       toolCall(tool, other === undefined ? args : toObjectJson(other), client, further ?? signal),
     answer: (result) => new OwnAnswer(result),
     refuse: (text) => new OwnAnswer({ content: [{ type: "text", text }], isError: true }),
+    canElicit: false,
+    elicit: () => Promise.reject(new Error("there is no client")),
   };
   return call;
 }

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { utf8 } from "../../src/base/bytes.ts";
+import { openPluginServer } from "../../src/plugin/servers.ts";
 import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import { bytesOf, type Message } from "../../src/jsonrpc/message.ts";
@@ -60,8 +61,8 @@ export class LinkTransport {
 
 /** Starts the plugin's server as the hub would. */
 export async function openServer(parts: Parts): Promise<LinkTransport> {
-  const link = await parts.servers?.["results"]?.();
-  return new LinkTransport(link ?? assert.fail("there is no such server"));
+  const server = parts.servers?.["results"] ?? assert.fail("there is no such server");
+  return new LinkTransport(await openPluginServer(server, undefined));
 }
 
 export interface PageResult {

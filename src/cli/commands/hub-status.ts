@@ -2,6 +2,7 @@ import { count, formatDuration, formatSize } from "../../base/format.ts";
 import type { ConnectPhase } from "../../base/errors.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { ServerDocument } from "../../control/schemas.ts";
+import { tableNameOf } from "../../manifest/manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, wrapText } from "../../terminal/terminal.ts";
 import { suggestName, usageError } from "../args.ts";
@@ -91,11 +92,11 @@ export async function hubStatus(
 }
 
 function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly Cell[] {
-  const { name, state, tools, shown, calls, inFlight, lastTool = "", startDuration } = server;
+  const { state, tools, shown, calls, inFlight, lastTool = "", startDuration } = server;
   const { pid, memory, transport = "", era, protocolVersion } = server;
   const text = state === "disconnected" ? "stopped" : state;
   return [
-    name,
+    tableNameOf(server),
     { text, color: terminal.stdout.colors[STATE_COLORS[state]] },
     tools === undefined || shown === tools ? String(tools ?? "") : `${shown} of ${tools}`,
     inFlight > 0 ? `${calls} (${inFlight} running)` : String(calls),

@@ -5,7 +5,7 @@ import type { ExposureNote } from "../../catalog/catalog.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
 import type { Hub } from "../../hub/hub.ts";
-import type { Manifest } from "../../manifest/manifest.ts";
+import { type Manifest, presentationOf, tableNameOf } from "../../manifest/manifest.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { HubClient } from "../../frontend/hub-client.ts";
 import { describeUrl } from "../server-description.ts";
@@ -110,7 +110,7 @@ function readListRequest(words: readonly string[], names: readonly string[]): Re
 
 /**
  * Prints what a running hub offers.
- * @returns the exit code; undefined for the lists of servers and skills, which are not read from a running hub
+ * @returns the exit code; undefined for skills, which a hub does not list for clients of its control socket
  */
 async function listInHub(
   hub: RunningHub,
@@ -120,8 +120,13 @@ async function listInHub(
   const { servers } = await ask<{ servers: ServerDocument[] }>(hub, { path: "/servers" }, context);
   const names = servers.map(({ name }) => name);
   const { what, servers: wanted } = readListRequest(args, names);
-  if (what === "servers" || what === "skills") return undefined;
+  if (what === "skills") return undefined;
   checkNames({ what, servers: wanted }, names);
+  if (what === "servers") {
+    const chosen = servers.filter(({ name }) => wanted.length === 0 || wanted.includes(name));
+    printServersOfHub(chosen, hub, options, context);
+    return chosen.some(isUsable) || chosen.every(({ goal }) => goal === "down") ? 0 : 3;
+  }
   const catalog = await ask<CatalogDocument>(hub, { path: "/catalog" }, context);
   const isShown = (server: string): boolean => wanted.length === 0 || wanted.includes(server);
   const { kinds, noun } = LIST_KINDS[what];
@@ -145,20 +150,47 @@ async function listInHub(
   if (options.json) return 0;
   const { terminal } = context;
   const others = servers.filter(
-    ({ name, goal, state }) =>
-      isShown(name) && goal !== "down" && state !== "connected" && state !== "idle",
+    (server) => isShown(server.name) && server.goal !== "down" && !isUsable(server),
   );
   for (const { name, statusText } of others) terminal.note(sanitizeLine(`${name}: ${statusText}`));
   if (others.length > 0) terminal.note("What to do: toolmux status");
   const number = shown.flat().length;
   const usable = servers.filter(({ name }) => isShown(name)).length - others.length;
   terminal.print(`${count(number, noun)} of ${count(usable, "server")}`);
-  terminal.print(
-    terminal.stdout.colors.dim(
-      sanitizeLine(`in ${describeHub(hub)}; to start the servers here: toolmux list --fresh`),
-    ),
-  );
+  printHub(hub, context);
   return 0;
+}
+
+function isUsable({ state }: ServerDocument): boolean {
+  return state === "connected" || state === "idle";
+}
+
+function printHub(hub: RunningHub, { terminal }: CommandContext): void {
+  const text = `in ${describeHub(hub)}; to start the servers here: toolmux list --fresh`;
+  terminal.print(terminal.stdout.colors.dim(sanitizeLine(text)));
+}
+
+function printServersOfHub(
+  servers: readonly ServerDocument[],
+  hub: RunningHub,
+  { json }: ListOptions,
+  context: CommandContext,
+): void {
+  const { terminal } = context;
+  if (json) {
+    terminal.printJson({ source: "hub", servers });
+    return;
+  }
+  const rows = servers.map((server) => [
+    tableNameOf(server),
+    server.state === "disconnected" ? "stopped" : server.state,
+    String(server.tools ?? ""),
+    server.transport ?? "",
+    server.endpoint ?? "",
+    isUsable(server) ? "" : (server.lastError?.message ?? ""),
+  ]);
+  terminal.printTable(["SERVER", "STATE", "TOOLS", "WAY", "ENDPOINT", "ERROR"], rows);
+  printHub(hub, context);
 }
 
 /** The hub's notes about one list: which entries it hides, renames or changes, and why. */
@@ -371,8 +403,10 @@ function printServers(
       spec.kind === "remote" ? [[spec.name, describeUrl(spec.url)] as const] : [],
     ),
   );
+  const shownAs = new Map(servers.map((spec) => [spec.name, presentationOf(spec)]));
   if (json) {
-    terminal.printJson({ servers: statuses.map((it) => toJson(it, urls)) });
+    const entries = statuses.map((it) => ({ ...toJson(it, urls), ...shownAs.get(it.server) }));
+    terminal.printJson({ servers: entries });
     return;
   }
   // Transport and URL columns are only shown if there is an HTTP server.
@@ -381,7 +415,7 @@ function printServers(
     return urls.size === 0 ? [] : [transport ?? "", urls.get(state.server) ?? ""];
   };
   const rows = statuses.map((state) => [
-    state.server,
+    tableNameOf({ name: state.server, ...shownAs.get(state.server) }),
     {
       text: state.at === "starting" ? formatStartingTime(state.elapsed) : state.at,
       color: terminal.stdout.colors[STATE_COLORS[state.at]],

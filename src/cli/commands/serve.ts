@@ -5,7 +5,7 @@ import { settlesWithin } from "../../base/clock.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
 import { loadManifestLogged, openLog } from "../load-manifest.ts";
-import type { CommandContext, Invocation } from "../command.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HostOutput, ServeCommandOptions } from "../serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
@@ -20,6 +20,7 @@ const FLUSH_LIMIT = 250;
 export async function serve(
   invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
+  runCli: RunCommandLine,
 ): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
@@ -30,10 +31,8 @@ export async function serve(
     stderrWriter.print(formatLogRecord(record, logFormat)),
   );
   try {
-    return await serveWithOutput(invocation, context, {
-      log,
-      print: (text) => stderrWriter.print(text),
-    });
+    const output = { log, print: (text: string) => stderrWriter.print(text) };
+    return await serveWithOutput(invocation, context, output, runCli);
   } finally {
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
@@ -43,13 +42,14 @@ async function serveWithOutput(
   invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
   output: HostOutput,
+  runCli: RunCommandLine,
 ): Promise<number> {
   const { options } = invocation;
   const requestedAddress = readHttpAddress(options, context);
   const loaded = await loadManifestLogged(invocation, context, output.log);
   await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
   const { serveHub } = await import("../serve-hub.ts");
-  return serveHub({ invocation, context, output, loaded, requestedAddress });
+  return serveHub({ invocation, context, output, loaded, requestedAddress, runCli });
 }
 
 /**

@@ -5,7 +5,14 @@ import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
+import {
+  isRunnable,
+  type Manifest,
+  presentationOf,
+  type ServerPresentation,
+  type ServerSpec,
+  tableNameOf,
+} from "../../manifest/manifest.ts";
 import type { ProcessStats } from "../../process/child-process.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import {
@@ -36,7 +43,7 @@ import {
 /** What `status` found out about one server. */
 export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | DisabledServer;
 
-interface ServerSubject {
+interface ServerSubject extends ServerPresentation {
   readonly server: string;
   /** How toolmux reaches the server; undefined for an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
@@ -103,6 +110,7 @@ export function diagnose(
   const { name: server, kind } = spec;
   const subject: ServerSubject = {
     server,
+    ...presentationOf(spec),
     transport: isRunnable(spec) ? spec.kind : undefined,
     ...(spec.kind === "remote" && { start: describeServer(spec) }),
     ...(spec.kind === "stdio" &&
@@ -179,17 +187,18 @@ function drawTable(rows: readonly (readonly Cell[])[], style: TerminalStyle): st
 
 /** A row of the table. In it, "-" means that the server has no prompts or resources; an empty cell means unknown. */
 function toRow(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly Cell[] {
-  const { server, state, transport = "" } = diagnosis;
+  const { server, title, state, transport = "" } = diagnosis;
+  const name = tableNameOf({ name: server, title });
   const color = colors[STATE_COLORS[state]];
   if (diagnosis.state !== "connected") {
     const text = diagnosis.state === "starting" ? formatStartingTime(diagnosis.elapsed) : state;
-    return [server, { text, color }, "", "", "", "", "", "", transport];
+    return [name, { text, color }, "", "", "", "", "", "", transport];
   }
   const { shown, connection, processStats } = diagnosis;
   const { tools = 0, prompts, resources, startDuration, peer, way: transportKind } = connection;
   const way = transportKind ?? transport;
   return [
-    server,
+    name,
     { text: state, color },
     shown === tools ? String(tools) : `${shown} of ${tools}`,
     prompts === 0 ? "-" : String(prompts ?? ""),
@@ -267,7 +276,11 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
  * matches nothing.
  */
 export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
-  return { verdict: verdictOf(diagnoses), servers: diagnoses.map(toEntry) };
+  const servers = diagnoses.map((diagnosis) => {
+    const { title, description, icon } = diagnosis;
+    return { ...toEntry(diagnosis), title, description, icon };
+  });
+  return { verdict: verdictOf(diagnoses), servers };
 }
 
 function toEntry(diagnosis: ServerDiagnosis): object {

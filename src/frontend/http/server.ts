@@ -119,7 +119,11 @@ export interface ServedHub {
 export interface HttpServerSettings extends AccessRules {
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
+  /** How its clients are said to be connected; by default `http`. */
+  readonly clientTransport?: ClientTransport;
   readonly maxSessions?: number;
+  /** Whether a new session ends the one that has been idle the longest, if there are `maxSessions`. */
+  readonly evictsIdle?: boolean;
   /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
   readonly maxReceiving?: number;
   readonly clock?: Clock;
@@ -141,7 +145,7 @@ export class HttpServer {
   #isClosing = false;
 
   constructor(hub: ServedHub, settings: HttpServerSettings) {
-    const { clock = systemClock, maxSessions = MAX_SESSIONS } = settings;
+    const { clock = systemClock, maxSessions = MAX_SESSIONS, evictsIdle = false } = settings;
     this.#settings = settings;
     // The quota is at least one message of the maximum length, so that such a message alone is never rejected.
     const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, settings.maxMessage);
@@ -152,7 +156,9 @@ export class HttpServer {
       clock,
       deadlines: this.#deadlines,
       maxSessions,
-      accept: (transport, subset) => hub.accept(transport, NEVER_ABORTED, subset, "http"),
+      evictsIdle,
+      accept: (transport, subset) =>
+        hub.accept(transport, NEVER_ABORTED, subset, settings.clientTransport ?? "http"),
     });
     this.#modern = new ModernHttp({
       clock,

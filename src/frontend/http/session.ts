@@ -299,6 +299,8 @@ export interface HttpSessionsOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
   readonly maxSessions: number;
+  /** Whether a new session ends the one that has been idle the longest, if there are `maxSessions`. */
+  readonly evictsIdle: boolean;
   /** Serves a client on a transport, with a subset of the servers. */
   accept(transport: Transport, subset: ServerSubset): Promise<void>;
 }
@@ -320,8 +322,21 @@ export class HttpSessions {
     return this.#sessions.size;
   }
 
+  /** Whether no further session can be opened. */
   get isFull(): boolean {
-    return this.#sessions.size >= this.#options.maxSessions;
+    const { maxSessions, evictsIdle } = this.#options;
+    if (this.#sessions.size < maxSessions) return false;
+    return !evictsIdle || this.#longestIdle === undefined;
+  }
+
+  get #longestIdle(): SessionTransport | undefined {
+    let longest: SessionTransport | undefined;
+    for (const session of this.#sessions.values()) {
+      const { idleSince } = session;
+      if (idleSince !== undefined && idleSince < (longest?.idleSince ?? Infinity))
+        longest = session;
+    }
+    return longest;
   }
 
   find(id: string): SessionTransport | undefined {
@@ -339,6 +354,7 @@ export class HttpSessions {
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }
+    if (this.#sessions.size >= this.#options.maxSessions) await this.#longestIdle?.close();
     const session: SessionTransport = new SessionTransport({
       clock: this.#options.clock,
       deadlines: this.#options.deadlines,

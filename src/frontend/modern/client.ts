@@ -124,7 +124,8 @@ export class ModernClient implements ClientChannel {
 
   /** The client's calls in flight. */
   get calls(): readonly Call[] {
-    return this.#modernCalls.values().flatMap(({ call }) => call ?? []);
+    const own = this.#modernCalls.values().flatMap(({ call }) => call ?? []);
+    return [...own, ...this.router.innerCalls];
   }
 
   get subscriptions(): number {

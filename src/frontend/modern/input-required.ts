@@ -16,6 +16,7 @@ import {
   type Response,
 } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
+import { displayNameOf } from "../../manifest/manifest.ts";
 import { parseCapabilityClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
@@ -256,8 +257,10 @@ export function buildUrlElicitation(
     expire() {},
   });
   if (state === undefined) return undefined;
+  const spec = client.view.connection(server)?.spec;
+  const displayName = spec === undefined ? server : displayNameOf(spec);
   const entries = elicitations.map(({ message, url }, i) => {
-    const params = { mode: "url", message: `[${server}] ${message}`, url };
+    const params = { mode: "url", message: `[${displayName}] ${message}`, url };
     return [`input-${i + 1}`, { method: Method.elicitationCreate, params }] as const;
   });
   return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, client.serverInfo));

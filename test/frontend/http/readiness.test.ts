@@ -9,6 +9,8 @@ function connection(state: StateName, cause?: HubError): ConnectionStatus {
   return {
     id: "",
     client: undefined,
+    clients: [],
+    canAsk: [],
     state,
     since: 0,
     attempt: undefined,

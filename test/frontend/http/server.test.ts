@@ -534,4 +534,19 @@ describe("the readiness of an HTTP face", () => {
     await one.request("DELETE", undefined);
     await three.initialize();
   });
+
+  it("makes room by ending the session that has been idle the longest, if it may", async () => {
+    const clock = new VirtualClock();
+    const { newClient } = setUpHttp({}, { server: { maxSessions: 2, evictsIdle: true, clock } });
+    const [one, two, three] = [newClient(), newClient(), newClient()];
+    await one.initialize();
+    await clock.advanceAsync(1000);
+    await two.initialize();
+    await clock.advanceAsync(1000);
+    await one.post({ jsonrpc: "2.0", id: 2, method: "ping" });
+    assert.equal((await three.fetch("/readyz")).status, 200);
+    await three.initialize();
+    assert.equal((await two.post({ jsonrpc: "2.0", id: 3, method: "ping" })).status, 404);
+    assert.equal((await one.post({ jsonrpc: "2.0", id: 3, method: "ping" })).status, 200);
+  });
 });

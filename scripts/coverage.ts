@@ -1,0 +1,78 @@
+/**
+ * Measures which lines of `src` the in-process tests of these folders run, prints a table, and fails if a folder is below
+ * its floor. Run by bun. The report for other tools is `dist/coverage/lcov.info`.
+ */
+import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import process from "node:process";
+import { runStep } from "./step.ts";
+
+/** The least share of lines that tests run, in percent, by the beginning of a file's path. */
+const FLOORS: Readonly<Record<string, number>> = {
+  "src/control/": 85,
+  "src/manifest/": 70,
+  "src/registry/": 70,
+  "src/router/": 80,
+  "src/secrets/": 80,
+  "src/upstream/": 90,
+};
+
+/** The tests that run these files in their own process; the end-to-end tests run them in others, which is not counted. */
+const TESTS = ["control", "hub", "manifest", "registry", "router", "secrets", "upstream"];
+
+const OUTPUT = "dist/coverage";
+const LIMIT = 5 * 60_000;
+
+rmSync(OUTPUT, { recursive: true, force: true });
+mkdirSync(OUTPUT, { recursive: true });
+const failure = await runStep({
+  name: "coverage",
+  command: "bun",
+  args: [
+    "test",
+    "--coverage",
+    "--coverage-reporter=lcov",
+    `--coverage-dir=${OUTPUT}`,
+    ...TESTS.map((folder) => `./test/${folder}`),
+  ],
+  limit: LIMIT,
+  log: `${OUTPUT}/tests.log`,
+});
+if (failure !== undefined) {
+  console.error(readFileSync(`${OUTPUT}/tests.log`, "utf8").slice(-10_000));
+  console.error(`The tests failed: ${failure}.`);
+  process.exit(1);
+}
+
+interface FileCoverage {
+  readonly path: string;
+  readonly lines: number;
+  readonly run: number;
+}
+
+const files = readFileSync(`${OUTPUT}/lcov.info`, "utf8")
+  .split("end_of_record")
+  .flatMap((record): readonly FileCoverage[] => {
+    const path = /^SF:(.*)$/m.exec(record)?.[1];
+    if (path === undefined) return [];
+    const count = (key: string): number =>
+      Number(new RegExp(`^${key}:(\\d+)$`, "m").exec(record)?.[1]);
+    return [{ path, lines: count("LF"), run: count("LH") }];
+  });
+
+let isBelow = false;
+for (const [folder, floor] of Object.entries(FLOORS)) {
+  const own = files.filter(({ path }) => path.startsWith(folder));
+  const sum = (of: (file: FileCoverage) => number): number =>
+    own.reduce((total, file) => total + of(file), 0);
+  const lines = sum((file) => file.lines);
+  const share = lines === 0 ? 0 : (100 * sum((file) => file.run)) / lines;
+  const isLow = share < floor;
+  isBelow ||= isLow;
+  const row = [
+    folder.padEnd(16),
+    `${share.toFixed(1)} %`.padStart(8),
+    `of ${lines} lines`.padStart(15),
+  ];
+  console.log(`${row.join(" ")}   at least ${floor} %${isLow ? "   BELOW" : ""}`);
+}
+process.exit(isBelow ? 1 : 0);

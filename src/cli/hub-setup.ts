@@ -1,0 +1,154 @@
+import { resolve } from "node:path";
+import { usageError } from "./args.ts";
+import { clientFoldersOf, CLIENTS } from "../client-configs/clients.ts";
+import { listServerTables, readClientFiles } from "../client-configs/read.ts";
+import type { ClientAppDocument, TrialDocument } from "../control/schemas.ts";
+import type { CommandAnswer, HubSetup } from "../control/setup-api.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
+import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
+import { isReservedName, openSecrets } from "../secrets/secrets.ts";
+import { type StatusLine, Terminal } from "../terminal/terminal.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
+import type { CommandLog } from "./load-manifest.ts";
+
+/**
+ * If a command prints something other than JSON, this much of it becomes the message of an error, in UTF-16 code units.
+ */
+const MAX_TEXT = 1000;
+
+/** A terminal that collects what a command prints, because the hub's own stdout is for protocol messages. */
+class CapturedTerminal extends Terminal {
+  text = "";
+  readonly #onNote: (text: string) => void;
+
+  constructor(env: CommandContext["env"], onNote: (text: string) => void) {
+    super(env);
+    this.#onNote = onNote;
+  }
+
+  override get hasPrinted(): boolean {
+    return this.text !== "";
+  }
+
+  override print(text = ""): void {
+    this.text += `${text}\n`;
+  }
+
+  override printStderr(text: string): void {
+    this.#onNote(text);
+  }
+
+  override printStderrWrapped(text: string): void {
+    this.#onNote(text);
+  }
+
+  override note(text: string): void {
+    this.#onNote(text);
+  }
+
+  override openStatusLine(): StatusLine | undefined {
+    return undefined;
+  }
+}
+
+export interface HubSetupOptions {
+  readonly invocation: Invocation;
+  readonly context: CommandContext;
+  readonly runCli: RunCommandLine;
+  readonly log: CommandLog;
+  /** Reads a server's entry as if it were in the manifest. @throws {HubError} manifestInvalid */
+  readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
+}
+
+/**
+ * Makes the functions by which the control API of a hub changes secrets, servers, logins and clients. Much of that is
+ * done by commands of toolmux, which run in the process of the hub.
+ */
+export function makeHubSetup(options: HubSetupOptions): HubSetup {
+  const { invocation, context, runCli, log } = options;
+  return {
+    async runCommand(words, signal, onNote = () => {}): Promise<CommandAnswer> {
+      const terminal = new CapturedTerminal(context.env, onNote);
+      const configs = invocation.config.flatMap((file) => ["--config", resolve(context.cwd, file)]);
+      const [command = "", ...rest] = words;
+      const argv = [command, "--json", ...configs, ...rest];
+      const exitCode = await runCli(argv, {
+        ...context,
+        terminal,
+        signal: AbortSignal.any([context.signal, signal]),
+      });
+      return { exitCode, document: documentOf(terminal.text) };
+    },
+    async setSecret(name, value) {
+      if (isReservedName(name))
+        throw usageError(`${name} is reserved for the tokens of toolmux: choose another name.`);
+      if (value.includes("\0")) throw usageError("The value contains a NUL character.");
+      await openSecrets(context).file.set(name, value);
+    },
+    async removeSecret(name) {
+      const { file } = openSecrets(context);
+      return (await file.list()).includes(name) && (await file.remove(name));
+    },
+    async tryServer(name, entry, signal): Promise<TrialDocument> {
+      const { tryServer } = await import("./commands/add.ts");
+      const terminal = new CapturedTerminal(context.env, () => {});
+      const own = { ...context, terminal, signal: AbortSignal.any([context.signal, signal]) };
+      const result = await tryServer(await options.readServer(name, entry), own, log);
+      switch (result.kind) {
+        case "connected": {
+          const { name: peer, version, tools } = result;
+          return {
+            state: "connected",
+            ...(peer !== undefined && { name: peer }),
+            ...(version !== undefined && { version }),
+            tools,
+          };
+        }
+        case "unauthorized":
+          return { state: "unauthorized" };
+        case "failed": {
+          const { code, message } = result.cause;
+          return { state: "failed", error: { code, message }, remedies: result.remedies };
+        }
+      }
+    },
+    clientApps: () => listClientApps(context),
+  };
+}
+
+function documentOf(text: string): CommandAnswer["document"] {
+  try {
+    return JSON.parse(text) as CommandAnswer["document"];
+  } catch {
+    const message = text.trim().slice(0, MAX_TEXT) || "The command printed nothing.";
+    return { error: { code: "internal", message } };
+  }
+}
+
+async function listClientApps({
+  env,
+  platform,
+}: CommandContext): Promise<readonly ClientAppDocument[]> {
+  const folders = clientFoldersOf(env, platform);
+  return Promise.all(
+    CLIENTS.map(async (client): Promise<ClientAppDocument> => {
+      const { name, title } = client;
+      const files = await readClientFiles(client, folders, undefined);
+      const servers = files.flatMap((file) => file.servers);
+      const isOwn = ({ name: server }: { readonly name: string }): boolean =>
+        server === TOOLMUX_KEY;
+      const [present] = files;
+      const file = present?.file ?? listServerTables(client, folders, undefined)[0]?.file;
+      const problem = files.find((one) => one.problem !== undefined)?.problem?.message;
+      return {
+        name,
+        title,
+        ...(file !== undefined && { file }),
+        exists: present !== undefined,
+        installed: servers.some(isOwn),
+        servers: servers.filter((server) => !isOwn(server)).length,
+        ...(problem !== undefined && { problem }),
+      };
+    }),
+  );
+}

@@ -1,0 +1,106 @@
+import type { Context } from "hono";
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+import * as v from "valibot";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { EventKind, LogLevel } from "../base/events.ts";
+import { parseDuration } from "../manifest/fields.ts";
+import { findNearest } from "../manifest/problems.ts";
+import { EVENT_KINDS } from "./event-ring.ts";
+
+/*
+ * What all endpoints of the control API do with a request: read its body and its query, and answer errors.
+ */
+
+/** The errors that are answered with status 404. */
+const notFoundErrors = new WeakSet<Error>();
+
+/** Longest `wait`, in ms. */
+const MAX_WAIT = 10 * 60_000;
+
+/** A document as it is before JSON leaves out what is undefined. */
+export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
+
+/** The error of a request whose path names something that is not there. */
+export function notFound(message: string): HubError {
+  const error = new HubError("usage", message);
+  notFoundErrors.add(error);
+  return error;
+}
+
+export function statusCodeOf(error: Error): ContentfulStatusCode {
+  if (notFoundErrors.has(error)) return 404;
+  const { code, properties } = toHubError(error);
+  if (code === "internal") return 500;
+  return properties.kind === "misuse" ? 400 : 409;
+}
+
+export function errorBody(code: string, message: string): object {
+  return { error: { code, message } };
+}
+
+export async function readBody<Schema extends v.GenericSchema>(
+  c: Context,
+  schema: Schema,
+): Promise<v.InferOutput<Schema>> {
+  const text = await c.req.text();
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    throw new HubError("invalidParams", "The body must be JSON.");
+  }
+  const result = v.safeParse(schema, body);
+  if (result.success) return result.output;
+  const [issue] = result.issues;
+  const path = v.getDotPath(issue) ?? "the body";
+  throw new HubError("invalidParams", `${path}: ${issue.message}`);
+}
+
+/** The value of `?wait=30s` in ms; undefined: the answer does not wait. */
+export function waitOf(c: Context): number | undefined {
+  const text = c.req.query("wait");
+  if (text === undefined) return undefined;
+  const wait = parseDuration(text);
+  if (wait !== undefined && wait <= MAX_WAIT) return wait;
+  throw new HubError(
+    "invalidParams",
+    'wait must be a duration of at most 10 minutes, such as "30s".',
+  );
+}
+
+/** A duration such as "1h", in ms. @param name what it is called in the query */
+export function durationOf(text: string, name: string): number {
+  const duration = parseDuration(text);
+  if (duration !== undefined) return duration;
+  throw new HubError("invalidParams", `${name} must be a duration, such as "1h".`);
+}
+
+export function numberOf(text: string, name: string): number {
+  const number = Number(text);
+  if (text !== "" && Number.isSafeInteger(number) && number >= 0) return number;
+  throw new HubError("invalidParams", `${name} must be a whole number.`);
+}
+
+const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+
+export function levelOf(text = "debug"): LogLevel {
+  const level = LEVELS.find((one) => one === text);
+  if (level !== undefined) return level;
+  throw new HubError("invalidParams", `level must be one of ${LEVELS.join(", ")}.`);
+}
+
+/** The kinds of `?kinds=state,log`; `call` stands for all events of calls. */
+export function kindsOf(text: string | undefined): readonly EventKind[] {
+  if (text === undefined) return EVENT_KINDS;
+  return text.split(",").flatMap((name) => {
+    const kinds = EVENT_KINDS.filter(
+      (kind) => kind === name || (name === "call" && kind.startsWith("call")),
+    );
+    if (kinds.length > 0) return kinds;
+    const known = ["call", ...EVENT_KINDS];
+    const nearest = findNearest(name, known);
+    const more =
+      nearest === undefined ? ` The kinds are ${known.join(", ")}.` : ` Did you mean "${nearest}"?`;
+    throw new HubError("invalidParams", `There is no kind of event "${name}".${more}`);
+  });
+}

@@ -1,0 +1,147 @@
+import type { Context, Hono } from "hono";
+import * as v from "valibot";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { Hub } from "../hub/hub.ts";
+import { SECRET_NAME } from "../manifest/interpolate.ts";
+import { notFound, numberOf, readBody } from "./requests.ts";
+import {
+  type ClientAppDocument,
+  clientAppRequestSchema,
+  secretValueSchema,
+  type TrialDocument,
+  trialRequestSchema,
+} from "./schemas.ts";
+
+/** What a command of toolmux printed with `--json`. */
+export interface CommandAnswer {
+  readonly exitCode: number;
+  readonly document: Readonly<Record<string, unknown>>;
+}
+
+/** What a person sets up from outside: logins, secrets, new servers, MCP clients. */
+export interface HubSetup {
+  /**
+   * Runs a command of toolmux in this process, on the hub's manifest, with `--json`.
+   * @param onNote receives what the command says to people, such as the page on which to log in
+   */
+  runCommand(
+    words: readonly string[],
+    signal: AbortSignal,
+    onNote?: (text: string) => void,
+  ): Promise<CommandAnswer>;
+  /** Stores a secret. @throws {HubError} usage if the name or the value is invalid */
+  setSecret(name: string, value: string): Promise<void>;
+  /** @returns whether there was such a secret */
+  removeSecret(name: string): Promise<boolean>;
+  /** Starts a server once, lists its tools and stops it. @throws {HubError} manifestInvalid */
+  tryServer(
+    name: string,
+    entry: Readonly<Record<string, unknown>>,
+    signal: AbortSignal,
+  ): Promise<TrialDocument>;
+  /** The MCP clients whose files toolmux knows. */
+  clientApps(): Promise<readonly ClientAppDocument[]>;
+}
+
+const DEFAULT_RESULTS = 20;
+
+/**
+ * Adds the endpoints with which a person sets things up.
+ * @param nameOf reads the name of a server in the path; throws 404
+ */
+export function addSetupRoutes(
+  api: Hono,
+  hub: Hub,
+  setup: HubSetup,
+  nameOf: (c: Context) => string,
+): void {
+  /** Runs a command and answers with what it printed, or with its error. */
+  const run = async (
+    c: Context,
+    words: readonly string[],
+    onNote?: (text: string) => void,
+  ): Promise<Response> => {
+    const { document } = await setup.runCommand(words, c.req.raw.signal, onNote);
+    return "error" in document ? c.json(document, 409) : c.json(document);
+  };
+
+  api.post("/servers/:name/login", async (c) => {
+    const name = nameOf(c);
+    const note = (text: string): void => hub.logServer(name, text);
+    const login = async (): Promise<Response> => {
+      // The login goes on if the program that has asked for it leaves.
+      const never = new AbortController().signal;
+      const { document } = await setup.runCommand(["auth", "login", "--", name], never, note);
+      if ("error" in document) {
+        note(`The login failed: ${String((document["error"] as { message?: unknown }).message)}`);
+        return c.json(document, 409);
+      }
+      hub.reconnect(name);
+      return c.json(document);
+    };
+    const done = login();
+    if (c.req.query("wait") === "true") return await done;
+    done.catch((error: unknown) => note(`The login failed: ${toHubError(error).message}`));
+    return c.json({}, 202);
+  });
+  api.post("/servers/:name/logout", async (c) => {
+    const name = nameOf(c);
+    const response = await run(c, ["auth", "logout", "--", name]);
+    if (response.ok) hub.reconnect(name);
+    return response;
+  });
+
+  api.get("/secrets", (c) => run(c, ["secret", "list"]));
+  api.put("/secrets/:name{.+}", async (c) => {
+    const { value } = await readBody(c, secretValueSchema);
+    await setup.setSecret(secretNameOf(c), value);
+    return c.body(null, 204);
+  });
+  api.delete("/secrets/:name{.+}", async (c) => {
+    const name = secretNameOf(c);
+    if (!(await setup.removeSecret(name))) throw notFound(`There is no secret "${name}".`);
+    return c.body(null, 204);
+  });
+
+  api.get("/registry", (c) => {
+    const words = (c.req.query("query") ?? "").split(/\s+/).filter((word) => word !== "");
+    if (words.length === 0) throw new HubError("invalidParams", "query says what to search for.");
+    const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_RESULTS), "limit");
+    return run(c, ["search", "--limit", String(limit), "--", ...words]);
+  });
+  api.post("/trial", async (c) => {
+    const { name, entry } = await readBody(c, trialRequestSchema);
+    return c.json(await setup.tryServer(name, entry, c.req.raw.signal));
+  });
+
+  api.get("/client-apps", async (c) => c.json({ clients: await setup.clientApps() }));
+  const knownClient = async (c: Context): Promise<string> => {
+    const name = c.req.param("name") ?? "";
+    const clients = await setup.clientApps();
+    if (clients.some((client) => client.name === name)) return name;
+    throw notFound(`toolmux does not know the files of a client "${name}".`);
+  };
+  api.post("/client-apps/:name/install", async (c) => {
+    const name = await knownClient(c);
+    const { replace, http, dryRun } = await readBody(c, clientAppRequestSchema);
+    return run(c, [
+      "install",
+      ...(replace === true ? ["--replace"] : []),
+      ...(http === undefined ? [] : [`--http=${http}`]),
+      ...(dryRun === true ? ["--dry-run"] : []),
+      "--",
+      name,
+    ]);
+  });
+  api.post("/client-apps/:name/undo", async (c) =>
+    run(c, ["install", "--undo", "--", await knownClient(c)]),
+  );
+
+  api.post("/check", (c) => run(c, ["check"]));
+}
+
+function secretNameOf(c: Context): string {
+  const name = c.req.param("name") ?? "";
+  if (v.is(v.pipe(v.string(), v.regex(SECRET_NAME)), name)) return name;
+  throw new HubError("invalidParams", "A secret's name has letters, digits, _ - . and / only.");
+}

@@ -1,0 +1,127 @@
+import { Buffer } from "node:buffer";
+import type { Edit } from "../base/bytes.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { isJsonObject, parseRange } from "../base/json.ts";
+import {
+  buildError,
+  type EncodedMessage,
+  joinMessage,
+  type Request,
+  type Response,
+  withResponseId,
+} from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Era } from "../protocol/modern.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
+import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
+import type { Call, Caller } from "./call.ts";
+import { CALL_METHOD } from "./params.ts";
+import type { Router } from "./router.ts";
+
+export interface InnerCallOptions {
+  /** The call that this one is a part of. */
+  readonly outer: Call;
+  /** The exposed name of the tool. */
+  readonly name: string;
+  /** The arguments as JSON text. */
+  readonly args: string;
+  /** Cancels the call. */
+  readonly signal: AbortSignal;
+  /** Called with the params of each progress notification. */
+  readonly onProgress: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
+}
+
+/**
+ * The caller of a tool call that a plugin makes as a part of a client's call: it has the client's declaration, and
+ * servers' requests go to the client.
+ */
+class InnerCaller implements Caller {
+  readonly sender: ClientDeclaration;
+  readonly parentCall: number;
+  readonly response: Promise<Response>;
+  readonly #deferred: Deferred<Response> = deferred();
+  readonly #options: InnerCallOptions;
+  readonly #request: Request;
+
+  constructor(request: Request, options: InnerCallOptions) {
+    const { outer } = options;
+    this.#request = request;
+    this.#options = options;
+    // The request has the form of the legacy era, whatever the client speaks.
+    this.sender = { ...outer.caller.sender, era: "legacy" };
+    this.parentCall = outer.number;
+    this.response = this.#deferred.promise;
+  }
+
+  toClientMessage(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
+    return withResponseId(response, this.#request.id, edits);
+  }
+
+  respond(message: EncodedMessage | undefined): void {
+    const parsed = message && parseMessage(joinMessage(message));
+    if (parsed?.kind === "response") this.#deferred.resolve(parsed);
+    else this.#deferred.reject(new HubError("cancelled", "The call was cancelled."));
+  }
+
+  notify(message: EncodedMessage): void {
+    const { onProgress } = this.#options;
+    if (onProgress === undefined) return;
+    const parsed = parseMessage(joinMessage(message));
+    if (parsed.kind !== "notification" || parsed.method !== Method.progress) return;
+    const params = parsed.params && parseRange(parsed.bytes, parsed.params);
+    if (isJsonObject(params)) onProgress(params);
+  }
+
+  onMissingCapability(required: object): void {
+    this.#options.outer.onMissingCapability(required);
+  }
+
+  sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
+    return this.#options.outer.caller.sendServerRequest(request);
+  }
+
+  setDeadlinePaused(isPaused: boolean): void {
+    this.#options.outer.setDeadlinePaused(isPaused);
+  }
+}
+
+/**
+ * Calls a tool as a part of a client's call.
+ * @param router finds the tool
+ * @param track receives the call while it is running, so that it is listed; returns what removes it
+ * @throws {HubError} cancelled, if there is no answer; usage if the arguments are not a JSON object
+ */
+export async function runInnerCall(
+  router: Router,
+  options: InnerCallOptions,
+  track: (call: () => Call | undefined) => () => void,
+): Promise<Response> {
+  const { name, args, signal, onProgress } = options;
+  const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
+  const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
+  const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
+  const request = parseMessage(Buffer.from(text));
+  if (request.kind !== "request")
+    throw new HubError("usage", "The arguments are not a JSON object.");
+  signal.throwIfAborted();
+  const caller = new InnerCaller(request, options);
+  try {
+    const running = router.route(request, caller, CALL_METHOD);
+    const cancel = (): void =>
+      running.cancel("The call that it was a part of has ended.", "client");
+    signal.addEventListener("abort", cancel, { once: true });
+    const remove = track(() => running.call);
+    void caller.response
+      .finally(() => {
+        signal.removeEventListener("abort", cancel);
+        remove();
+      })
+      .catch(() => {});
+    running.run();
+  } catch (error) {
+    caller.respond(buildError(request.id, toHubError(error).toRpc()));
+  }
+  return caller.response;
+}

@@ -1,0 +1,285 @@
+import type { CancelledBy } from "../base/events.ts";
+
+/** A call of a tool that has ended. Its arguments and its result are not kept. */
+export interface EndedCall {
+  /** The call's number, unique in this hub. */
+  readonly call: number;
+  /** The number of the call that it was a part of: a plugin has made it for a client. */
+  readonly parentCall?: number | undefined;
+  /** The client's id; undefined if several clients cannot be told apart. */
+  readonly client: string | undefined;
+  /** As the client calls itself; "" if it has not said. */
+  readonly clientName: string;
+  readonly server: string;
+  /** The server's own name of the tool, and the exposed name. */
+  readonly tool: string;
+  readonly name: string;
+  /** In ms since the epoch. */
+  readonly startedAt: number;
+  /** In ms. */
+  readonly duration: number;
+  readonly outcome: CallOutcome;
+  /** The code of the hub's own error; undefined if the server or a plugin has answered. */
+  readonly code?: string | undefined;
+  /** Who cancelled it. */
+  readonly by?: CancelledBy | undefined;
+  /** Sizes of the request and of the answer, in bytes. */
+  readonly requestSize: number;
+  readonly resultSize: number;
+}
+
+/** `failed`: the answer was an error, as far as it was looked at; or the hub answered with an error of its own. */
+export type CallOutcome = "answered" | "failed" | "cancelled";
+
+/** The calls of one tool in a part of a window. Durations are in ms; quantiles are those of a histogram by powers of 2. */
+export interface UsagePoint {
+  readonly calls: number;
+  readonly failed: number;
+  readonly cancelled: number;
+  /** Undefined if there were no calls. */
+  readonly p50: number | undefined;
+  readonly p95: number | undefined;
+  readonly resultBytes: number;
+}
+
+/** The calls of one tool in a window, in all and by parts of equal length, oldest first. */
+export interface ToolUsage extends UsagePoint {
+  readonly server: string;
+  readonly tool: string;
+  readonly points: readonly UsagePoint[];
+}
+
+export interface Usage {
+  /** Since when calls are counted, in ms since the epoch. */
+  readonly since: number;
+  /** The end of the window, in ms since the epoch, and the length of each of its parts in ms. */
+  readonly until: number;
+  readonly step: number;
+  /** Most calls first. */
+  readonly tools: readonly ToolUsage[];
+}
+
+const MAX_ENDED = 1000;
+/** Further tools are counted together, as the last one. */
+const MAX_TOOLS = 512;
+export const OTHER_TOOLS = { server: "", tool: "other" } as const;
+/** One row for each tool and minute with calls, 88 bytes each; the oldest are overwritten. */
+const MAX_ROWS = 6000;
+const MINUTE = 60_000;
+const MAX_MINUTES = 24 * 60;
+
+/** The columns of a row; the histogram of durations begins at `HISTOGRAM`. */
+const TOOL = 0;
+const MINUTE_OF = 1;
+const CALLS = 2;
+const FAILED = 3;
+const CANCELLED = 4;
+const BYTES = 5;
+const HISTOGRAM = 6;
+/** Bin 0: less than 0.25 ms; bin i: from 2^(i-3) ms to twice that; the last: from 4,096 ms. */
+const BINS = 16;
+const COLUMNS = HISTOGRAM + BINS;
+const MAX_UINT32 = 0xffff_ffff;
+
+/** Where the calls of one tool in the current minute are counted. */
+interface ToolRow {
+  readonly index: number;
+  minute: number;
+  /** Offset of its row in the table; -1 if the row was overwritten. */
+  at: number;
+}
+
+/**
+ * The last 1,000 ended calls, and counts by tool and minute for 24 h: always kept, in at most 1 MiB, and empty after a
+ * restart.
+ */
+export class CallUsage {
+  /** When counting began, in ms since the epoch. */
+  readonly #since: number;
+  /** Returns the time, in ms since the epoch. */
+  readonly #now: () => number;
+  /** A ring: the next call goes to `#endedCount % MAX_ENDED`. */
+  readonly #ended: EndedCall[] = [];
+  #endedCount = 0;
+  readonly #tools: { readonly server: string; readonly tool: string }[] = [];
+  readonly #rowsByTool = new Map<string, Map<string, ToolRow>>();
+  /** A ring of rows that grows up to `MAX_ROWS`. */
+  #rows = new Uint32Array(0);
+  #rowCount = 0;
+  /** The owners of the rows, so that they notice when a row is overwritten. */
+  readonly #owners: ToolRow[] = [];
+
+  constructor(now: () => number = Date.now) {
+    this.#now = now;
+    this.#since = now();
+  }
+
+  add(call: EndedCall): void {
+    this.#ended[this.#endedCount++ % MAX_ENDED] = call;
+    const { outcome, duration, resultSize } = call;
+    const rows = this.#rowOf(call);
+    const at = this.#rowAt;
+    rows[at + CALLS] = (rows[at + CALLS] ?? 0) + 1;
+    if (outcome === "failed") rows[at + FAILED] = (rows[at + FAILED] ?? 0) + 1;
+    else if (outcome === "cancelled") rows[at + CANCELLED] = (rows[at + CANCELLED] ?? 0) + 1;
+    rows[at + BYTES] = Math.min(MAX_UINT32, (rows[at + BYTES] ?? 0) + resultSize);
+    const bin = at + HISTOGRAM + binOf(duration);
+    rows[bin] = (rows[bin] ?? 0) + 1;
+  }
+
+  /** Since when calls are kept, in ms since the epoch. */
+  get since(): number {
+    return this.#since;
+  }
+
+  /** The last calls that have ended, newest first. */
+  get ended(): readonly EndedCall[] {
+    const next = this.#endedCount % MAX_ENDED;
+    return [...this.#ended.slice(next), ...this.#ended.slice(0, next)].toReversed();
+  }
+
+  /**
+   * The calls of each tool in the last `window` ms, at most 24 h, in `points` parts.
+   */
+  usage(window: number, points: number): Usage {
+    const until = this.#now();
+    const minutes = Math.min(MAX_MINUTES, Math.max(points, Math.ceil(window / MINUTE)));
+    const last = this.#minuteOf(until);
+    const first = last - minutes + 1;
+    const all = new Map<number, Counter[]>();
+    for (let at = 0; at < this.#rows.length; at += COLUMNS) {
+      const minute = this.#rows[at + MINUTE_OF] ?? 0;
+      if ((this.#rows[at + CALLS] ?? 0) === 0 || minute < first || minute > last) continue;
+      const tool = this.#rows[at + TOOL] ?? 0;
+      let counters = all.get(tool);
+      if (counters === undefined) {
+        counters = Array.from({ length: points }, () => new Counter());
+        all.set(tool, counters);
+      }
+      const part = Math.min(points - 1, Math.floor(((minute - first) * points) / minutes));
+      counters[part]?.add(this.#rows.subarray(at, at + COLUMNS));
+    }
+    const tools = [...all].map(([index, counters]): ToolUsage => {
+      const total = new Counter();
+      for (const counter of counters) total.merge(counter);
+      const own = this.#tools[index] ?? OTHER_TOOLS;
+      return { ...own, ...total.point, points: counters.map(({ point }) => point) };
+    });
+    const step = (minutes * MINUTE) / points;
+    tools.sort((a, b) => b.calls - a.calls);
+    return { since: this.#since, until, step, tools };
+  }
+
+  /** The offset of the row that `#rowOf` has found last. */
+  #rowAt = 0;
+
+  /** Finds or makes the row of a call's tool and of this minute. @returns the table of rows */
+  #rowOf({ server, tool }: EndedCall): Uint32Array {
+    const row = this.#toolRow(server, tool);
+    const minute = this.#minuteOf(this.#now());
+    if (row.minute !== minute || row.at < 0) this.#beginRow(row, minute);
+    this.#rowAt = row.at;
+    return this.#rows;
+  }
+
+  #toolRow(server: string, tool: string): ToolRow {
+    let own = this.#rowsByTool.get(server);
+    if (own === undefined) {
+      own = new Map();
+      this.#rowsByTool.set(server, own);
+    }
+    const known = own.get(tool);
+    if (known !== undefined) return known;
+    if (this.#tools.length >= MAX_TOOLS) {
+      const { server: otherServer, tool: other } = OTHER_TOOLS;
+      if (server === otherServer && tool === other) {
+        const row = { index: MAX_TOOLS, minute: -1, at: -1 };
+        own.set(tool, row);
+        return row;
+      }
+      return this.#toolRow(otherServer, other);
+    }
+    const row = { index: this.#tools.length, minute: -1, at: -1 };
+    this.#tools.push({ server, tool });
+    own.set(tool, row);
+    return row;
+  }
+
+  #beginRow(row: ToolRow, minute: number): void {
+    const index = this.#rowCount++ % MAX_ROWS;
+    const at = index * COLUMNS;
+    if (at >= this.#rows.length) this.#grow();
+    const previous = this.#owners[index];
+    if (previous?.at === at) previous.at = -1;
+    this.#owners[index] = row;
+    this.#rows.fill(0, at, at + COLUMNS);
+    this.#rows[at + TOOL] = row.index;
+    this.#rows[at + MINUTE_OF] = minute;
+    row.at = at;
+    row.minute = minute;
+  }
+
+  #grow(): void {
+    const rows = Math.min(MAX_ROWS, Math.max(64, (this.#rows.length / COLUMNS) * 2));
+    const grown = new Uint32Array(rows * COLUMNS);
+    grown.set(this.#rows);
+    this.#rows = grown;
+  }
+
+  /** The number of a minute since counting began. */
+  #minuteOf(time: number): number {
+    return Math.max(0, Math.floor((time - this.#since) / MINUTE));
+  }
+}
+
+/** @param duration in ms */
+function binOf(duration: number): number {
+  return Math.min(BINS - 1, 32 - Math.clz32(duration * 4));
+}
+
+/** The sum of several rows. */
+class Counter {
+  readonly #sums = new Float64Array(COLUMNS);
+
+  add(row: Uint32Array): void {
+    for (let column = CALLS; column < COLUMNS; column++) {
+      this.#sums[column] = (this.#sums[column] ?? 0) + (row[column] ?? 0);
+    }
+  }
+
+  merge(other: Counter): void {
+    for (let column = CALLS; column < COLUMNS; column++) {
+      this.#sums[column] = (this.#sums[column] ?? 0) + (other.#sums[column] ?? 0);
+    }
+  }
+
+  get point(): UsagePoint {
+    const column = (at: number): number => this.#sums[at] ?? 0;
+    return {
+      calls: column(CALLS),
+      failed: column(FAILED),
+      cancelled: column(CANCELLED),
+      p50: this.#quantile(0.5),
+      p95: this.#quantile(0.95),
+      resultBytes: column(BYTES),
+    };
+  }
+
+  /** Interpolated within the bin of the histogram; undefined if there were no calls. */
+  #quantile(share: number): number | undefined {
+    const calls = this.#sums[CALLS] ?? 0;
+    if (calls === 0) return undefined;
+    const rank = share * calls;
+    let before = 0;
+    for (let bin = 0; bin < BINS; bin++) {
+      const here = this.#sums[HISTOGRAM + bin] ?? 0;
+      if (here > 0 && before + here >= rank) {
+        const low = bin === 0 ? 0 : 2 ** (bin - 3);
+        const high = 2 ** (bin - 2);
+        return low + (high - low) * ((rank - before) / here);
+      }
+      before += here;
+    }
+    return undefined;
+  }
+}
