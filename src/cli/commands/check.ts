@@ -40,8 +40,8 @@ import { hintsFor } from "../hints.ts";
 interface Row {
   readonly name: string;
   /**
-   * `unsupported`: a client's entry that toolmux cannot use; `incomplete`: a value that it needs is missing; `fails`: its
-   * command or working directory is missing.
+   * `unsupported`: a client's entry that toolmux cannot use; `incomplete`: a value that it needs is missing; `fails`:
+   * its command or working directory is missing.
    */
   readonly state: "starts" | "disabled" | "unsupported" | "incomplete" | "fails";
   /** The command or URL, or why the server cannot start. Contains no secret. */

@@ -26,7 +26,7 @@ interface Line {
   readonly entry: LogEntryDocument;
 }
 
-/** `toolmux logs`: prints what servers and the hub have logged since the hub has started; with `-f` also what follows. */
+/** `toolmux logs`: prints what servers and the hub have logged since the hub started; with `-f` also what follows. */
 export async function logs(
   invocation: Invocation<LogsOptions>,
   context: CommandContext,
