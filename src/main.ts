@@ -10,7 +10,7 @@ import { runtimeName } from "./base/runtime.ts";
 const SIGNAL_EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
 const stopController = new AbortController();
-/** Handlers for SIGHUP; without any, SIGHUP ends the process. */
+/** Handlers for SIGHUP. While there are none, SIGHUP ends the process. */
 const hangupHandlers = new Set<() => void>();
 let signalExitCode: number | undefined;
 for (const [signal, exitCode] of Object.entries(SIGNAL_EXIT_CODES)) {
@@ -25,15 +25,16 @@ for (const [signal, exitCode] of Object.entries(SIGNAL_EXIT_CODES)) {
   });
 }
 
-/** Each tells whether an uncaught error was caused by a plugin. */
+/** Functions that tell whether a plugin caused an uncaught error, and log the error if so. */
 const pluginErrorChecks = new Set<(error: unknown) => boolean>();
 process.on("uncaughtException", crash);
 process.on("unhandledRejection", crash);
 
-/** Exits at once because of an uncaught error. An error of a plugin only disables that plugin. */
+/** Exits at once because of an uncaught error. If a plugin caused the error, the process goes on. */
 function crash(error: unknown): void {
   if ([...pluginErrorChecks].some((isPluginError) => isPluginError(error))) return;
-  // Registered last, because a write to a terminal may block: the handlers that kill child processes run before.
+  // Exit handlers run in the order of registration. This one is the last, because a write to a terminal may block, and
+  // the handlers that kill child processes must run before.
   process.once("exit", () => printError(error));
   process.exit(1);
 }
@@ -55,7 +56,8 @@ const exitCode = await runCli(argv, {
   hangupHandlers,
 });
 
-// Node writes to pipes asynchronously and exits when that is done; the timer ends it if something else keeps it alive.
+// Node writes to pipes asynchronously and exits when that is done. The timer ends it if something else keeps it alive.
+// Other runtimes exit at once.
 process.exitCode = signalExitCode ?? exitCode;
 if (runtimeName === "node") setTimeout(() => process.exit(), 500).unref();
 else process.exit();

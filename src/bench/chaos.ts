@@ -42,11 +42,11 @@ export function wallTime(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** Cancel delay while no latency has been measured yet, in ms. */
+/** Delay before a call is cancelled, in ms, as long as no latency has been measured. */
 const DEFAULT_CANCEL_DELAY = 10;
 /**
- * Polling for cancellations at the server: number of polls without progress before giving up, and the pause
- * between two, in ms.
+ * How `#findArrivals` polls the stdio proxies: it gives up after `attempts` polls in a row without a new cancellation,
+ * and pauses for `pause` ms between two polls.
  */
 const ARRIVAL_POLL = { attempts: 10, pause: 20 };
 /**
@@ -65,18 +65,18 @@ export interface ChaosOptions {
 /** Kills servers and cancels calls during a measurement, and measures the effects. */
 export class Chaos implements LoadChaos {
   readonly #options: ChaosOptions;
-  /** When each call was cancelled, in ms since the epoch, by the call's `CALL_MARK` value. */
+  /** When each call was cancelled, in ms since the epoch. The key is the call's `CALL_MARK` value. */
   readonly #cancels = new Map<number, number>();
   readonly #recovery = new LatencyHistogram();
   #kills = 0;
-  /** Times (clock, in ms) of kills after which no result has arrived yet. */
+  /** When the servers were killed, in ms of the monotonic clock: those kills after which no result has arrived yet. */
   #unrecoveredKills: number[] = [];
   #lost = 0;
-  /** Responses received, and those that matched a pending call. */
+  /** Number of responses received, and of those that answered a waiting call. */
   #responses = 0;
   #matchedResponses = 0;
   #responsesBefore = 0;
-  /** Time until the next kill, in ms; carried over from round to round. */
+  /** Time until the next kill, in ms. If a round ends before, the rest counts in the next round. */
   #untilKill: number;
   #armedAt = 0;
   #isRunning = false;
@@ -144,7 +144,7 @@ export class Chaos implements LoadChaos {
     };
   }
 
-  /** Asks the stdio proxies when each cancellation reached the server. */
+  /** Asks the stdio proxies, which run in front of the servers, when each cancellation arrived. */
   async #findArrivals(): Promise<Pick<CancelResult, "seen" | "latency">> {
     const { proxies } = this.#options.target.subject;
     if (proxies === undefined) return { seen: null, latency: null };
@@ -152,8 +152,8 @@ export class Chaos implements LoadChaos {
     for (let attempts = 0, before = -1; ;) {
       const arrivals = await proxies.cancels();
       const seen = [...this.#cancels].filter(([mark]) => arrivals.has(mark));
-      // Some cancellations never reach the server, because a hub that already has the response does not forward them:
-      // polling ends when no further one arrives.
+      // Some cancellations never reach the server, because a hub that already has the response does not forward them.
+      // So the polling also ends when no new one arrives.
       attempts = seen.length > before ? 0 : attempts + 1;
       before = seen.length;
       if (seen.length < this.#cancels.size && attempts < ARRIVAL_POLL.attempts) {
@@ -180,8 +180,8 @@ export class Chaos implements LoadChaos {
   }
 
   /**
-   * Kills the server with all processes that it started. If the subject is a hub, kills every server behind it, but not
-   * the hub itself.
+   * Kills the measured server with all processes that it started. If a hub is measured, kills every server behind it,
+   * but not the hub itself.
    */
   async #kill(): Promise<void> {
     const { target, clock } = this.#options;

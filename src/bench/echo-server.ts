@@ -44,8 +44,9 @@ const TOOLS = {
 };
 
 /**
- * An MCP server on its own stdin and stdout that does as little work as possible, so that a measurement shows
- * the cost of what is in front of it. It speaks both eras. @returns when stdin ends
+ * An MCP server on its own stdin and stdout that does as little work as possible, so that a measurement shows the cost
+ * of what is in front of it. It speaks the older protocol versions (legacy) and 2026-07-28 (modern). @returns when
+ * stdin ends
  */
 export async function serveEcho(): Promise<void> {
   const transport = new StdioServerTransport(MAX_MESSAGE);
@@ -65,7 +66,7 @@ export async function serveEcho(): Promise<void> {
   });
 }
 
-/** The response to one request of either era. */
+/** The response to one request of any protocol version. With 2026-07-28 (modern), the result gets more members. */
 export function respond(request: Request): EncodedMessage {
   const { id, method } = request;
   const params = paramsOf(request);
@@ -112,7 +113,7 @@ const EMPTY_STRING = Buffer.from('""');
 const QUOTE = 0x22;
 let cachedText = { size: -1, text: EMPTY_STRING };
 
-/** Echoes the JSON string's bytes without parsing it. */
+/** A tool result with the bytes of the `text` argument, copied without parsing, or with a text of `size` letters. */
 function echo(args: JsonObject): readonly Piece[] {
   const { bytes } = args;
   const size = args.value("size");
@@ -122,7 +123,7 @@ function echo(args: JsonObject): readonly Piece[] {
   return [CONTENT_START, size === undefined ? textBytes : textOfSize(size), CONTENT_END];
 }
 
-/** A JSON string of that many letters; cached for repeated calls with the same size. */
+/** A JSON string of `requested` letters. It is cached for repeated calls with the same size. */
 function textOfSize(requested: unknown): Buffer {
   const size = Math.min(Math.max(Number(requested) || 0, 0), MAX_MESSAGE / 2);
   if (cachedText.size !== size) cachedText = { size, text: Buffer.from(`"${"x".repeat(size)}"`) };

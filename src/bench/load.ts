@@ -42,9 +42,9 @@ export interface LoadGeneratorOptions {
 export interface LoadChaos {
   /** A call was sent. @returns the delay in ms after which to cancel it; undefined if it is not to be cancelled */
   onSent(): number | undefined;
-  /** A call is cancelled now. @param mark its `CALL_MARK` value, as the server sees it */
+  /** A call is cancelled now. @param mark the call's `CALL_MARK` value, which was sent in its `_meta` */
   onCancelled(mark: number): void;
-  /** A call was answered. `onSent`: when the call was sent, in ms. */
+  /** A call was answered at `now`. `onSent`: when it was sent. Both in ms of the monotonic clock. */
   onAnswered(onSent: number, now: number, isResult: boolean): void;
   /** A call will not be answered. */
   onLost(): void;
@@ -54,10 +54,13 @@ export interface LoadChaos {
 const CHECK_INTERVAL = 50;
 /** Pause before the next call after a failed one, in ms; calls that fail at once would otherwise form a busy loop. */
 const FAILURE_PAUSE = 1;
-/** Minimum time for which overdue calls are still sent after the last call was due, in ms. */
+/**
+ * How long overdue calls are still sent after the end of the schedule, in ms: as long as the schedule took, but at
+ * least this long.
+ */
 const MIN_OVERTIME = 1000;
 
-/** The mark of the next call: each call of this process has a different one. */
+/** The `CALL_MARK` value of the next call. Each call of this process has a different one. */
 let nextMark = 0;
 
 /**
@@ -84,8 +87,8 @@ export class LoadGenerator {
   }
 
   /**
-   * Resolves when every call is answered or has failed. @throws {HubError} if the subject is lost for good,
-   * or the signal's reason
+   * Resolves when every call is answered or has failed. @throws {HubError} if the connection to the hub or server is
+   * lost and cannot be opened again, or the signal's reason
    */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, stats, target } = this.#options;
@@ -141,7 +144,9 @@ export class LoadGenerator {
     this.#cancelWake ??= this.#options.preciseClock.after(ms, () => this.#fill());
   }
 
-  /** In an open loop, calls that the subject could not keep up with are not sent, but counted as failed. */
+  /**
+   * Ends the run. In an open loop (calls due at a constant rate), calls that were due but never sent count as failed.
+   */
   #end(now: number): void {
     const left = this.#options.schedule.backlog(now);
     if (left > 0) {
@@ -166,7 +171,7 @@ export class LoadGenerator {
     caller.mark = nextMark++;
     caller.clearCancelTimer = undefined;
     caller.session = session;
-    // If sending fails, that is reported only in a later turn of the event loop, when `caller.id` is already set.
+    // If sending fails, the session reports it only in a later turn of the event loop, when `caller.id` is already set.
     caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
     const cancelDelay = chaos?.onSent();
     if (cancelDelay === undefined) return;
@@ -213,7 +218,7 @@ export class LoadGenerator {
     if (this.#busy.delete(caller)) this.#idle.push(caller);
   }
 
-  /** Times out calls that take too long, and ends timeline intervals. */
+  /** Times out calls that take too long, and ends intervals of the timeline. Runs every `CHECK_INTERVAL` ms. */
   #check(): void {
     const { clock, stats, timeout, chaos } = this.#options;
     const now = clock.now();
@@ -231,7 +236,7 @@ export class LoadGenerator {
   }
 }
 
-/** One simulated caller. It has at most one call in flight, and is itself the pending record of that call. */
+/** One simulated caller. It has at most one call in flight, and is itself the `PendingRequest` of that call. */
 class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
   readonly name: string;
@@ -261,7 +266,10 @@ class Caller implements PendingRequest {
   onProgress(): void {}
 }
 
-/** `Loop`: closed or open. `LevelLength`: a duration in ms, or a number of calls. */
+/**
+ * `Loop`: closed (each caller sends its next call when the last is answered) or open (calls are due at a constant
+ * rate). `LevelLength`: a duration in ms, or a number of calls.
+ */
 export type Loop = LoadSettingsResult["loop"];
 export type LevelLength = LoadSettingsResult["extent"];
 
@@ -269,8 +277,8 @@ export type LevelLength = LoadSettingsResult["extent"];
 const EPSILON = 1e-6;
 
 /**
- * When calls are sent. In a closed loop a call is due whenever a caller is idle. In an open loop the k-th call is due
- * at `start + k / rate`, even if earlier calls were late.
+ * Decides when calls are sent. In a closed loop a call is due whenever a caller is idle. In an open loop the k-th call
+ * is due at `start + k / rate`, even if earlier calls were late.
  */
 export class Schedule {
   readonly #loop: Loop;
@@ -280,7 +288,7 @@ export class Schedule {
   readonly #maxCalls: number;
   #taken = 0;
 
-  /** @param start in ms, on the clock of the `now` arguments */
+  /** @param start when the schedule starts, in ms of the clock that the `now` arguments come from */
   constructor(loop: Loop, extent: LevelLength, start: number) {
     this.#loop = loop;
     this.#start = start;
@@ -295,7 +303,7 @@ export class Schedule {
     else this.#maxCalls = isOpen ? Math.ceil((extent.duration * loop.rate) / 1000) : Infinity;
   }
 
-  /** Takes the next call, if one may be sent now. @returns its due time, in ms */
+  /** Takes the next call, if one may be sent now. @returns its due time, in ms; undefined if none may be sent */
   take(now: number): number | undefined {
     if (this.wait(now) !== 0) return undefined;
     const due = this.#next(now);
@@ -323,7 +331,7 @@ export class Schedule {
     return this.#end;
   }
 
-  /** The completed part, 0 to 1. */
+  /** The completed part of the schedule, 0 to 1. */
   progress(now: number): number {
     const byTime = (now - this.#start) / (this.#end - this.#start);
     const byCount = this.#taken / this.#maxCalls;
@@ -342,13 +350,17 @@ export class Schedule {
  */
 export const CALL_MARK = "toolmux.bench/call";
 
-/** A `tools/call` request, encoded once; each call sent is a copy with another id and another mark. */
+/**
+ * A `tools/call` request, encoded once. Each call sent is a copy of it with another id and another `CALL_MARK` value.
+ */
 export interface CallTemplate {
   readonly tool: string;
   readonly request: Request;
-  /** The `Mcp-Param-*` headers for the arguments of the call; undefined in the legacy era. */
+  /**
+   * The `Mcp-Param-*` headers for the arguments of the call; undefined for protocol versions that have no such headers.
+   */
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
-  /** The edits that put this mark into a copy of the request. They do not change the id. */
+  /** The edits that put this mark into a copy of the request. The session sets the request's id. */
   rewrite(mark: number): RequestRewrite;
 }
 

@@ -1,6 +1,8 @@
 import type { LevelResult, NoiseResult, OverheadResult } from "./result.ts";
 
-/** The figures of one half of a level: calls per second, and latencies in µs. */
+/**
+ * Figures of one half of a level (a measurement with one number of calls in flight): calls per second, latencies in µs.
+ */
 interface HalfLevel {
   readonly rate: number;
   readonly p50: number;
@@ -8,8 +10,8 @@ interface HalfLevel {
 }
 
 /**
- * Whether the differences between hub and server are noise. Each is computed for both halves of the level: it is noise
- * if the two halves differ by more than the difference itself.
+ * Decides which differences between hub and server are noise. Each difference is also computed for each half of the
+ * level. It is noise if it changes between the halves by more than its own size.
  * @returns undefined if the level is too short to have two halves
  */
 export function findNoise(

@@ -1,6 +1,7 @@
 /**
- * The result of a measurement, as `toolmux bench --json` prints it. Latencies are in µs, other times in ms unless
- * stated otherwise, sizes in bytes; null means unknown.
+ * The result of a measurement, as `toolmux bench --json` prints it. A subject is what is measured: a hub or a server. A
+ * level is a measurement with one number of calls in flight. Latencies are in µs, other times in ms unless stated
+ * otherwise, sizes in bytes; null means unknown, or in `ChaosResult` none.
  */
 export interface BenchResult {
   readonly version: 1;
@@ -8,9 +9,9 @@ export interface BenchResult {
   /** Start time, ISO 8601. */
   readonly started: string;
   readonly load: LoadSettingsResult;
-  /** The measured subjects; for a comparison the hub first, then the same server without it. */
+  /** What was measured. A comparison has two entries: the hub, then the same server without it. */
   readonly subjects: readonly SubjectResult[];
-  /** The cost of the hub, level by level; only for a comparison. */
+  /** The cost of the hub at each level; only for a comparison. */
   readonly overhead?: readonly OverheadResult[] | undefined;
 }
 
@@ -24,7 +25,7 @@ export interface MachineResult {
 }
 
 export interface LoadSettingsResult {
-  /** The tool's name in the list of the first subject. */
+  /** The called tool, by the name in the tool list of the first entry of `subjects`. */
   readonly tool: string;
   /** The arguments of the calls as JSON, truncated if long. */
   readonly arguments: string;
@@ -39,6 +40,7 @@ export interface LoadSettingsResult {
 }
 
 export interface ChaosResult {
+  /** Interval between two kills of the server. */
   readonly killEvery: number | null;
   /** Delay added to each response of the server. */
   readonly delay: number | null;
@@ -59,7 +61,7 @@ export interface SubjectResult {
   readonly levels: readonly LevelResult[];
 }
 
-/** The result of one subject with one number of concurrent calls. */
+/** The result of one subject (hub or server) with one number of calls in flight. */
 export interface LevelResult {
   readonly concurrency: number;
   /** Actual duration, in s. */
@@ -67,9 +69,11 @@ export interface LevelResult {
   /** Calls answered with a result, and their number per second. */
   readonly calls: number;
   readonly rate: number;
-  /** Latency of answered calls; in an open loop from the time the call was due, so that queueing is included. */
+  /**
+   * Latency of answered calls. In an open loop it counts from the time when the call was due, so queueing is included.
+   */
   readonly latency: LatencyResult;
-  /** Open loop only: latency from the time the call was sent. */
+  /** Only in an open loop: latency from the time when the call was sent. */
   readonly service?: LatencyResult | undefined;
   /**
    * Calls without a result, except cancelled ones: for each kind of error the number of calls and the first message.
@@ -103,8 +107,8 @@ export interface LatencyResult {
 export interface CancelResult {
   readonly count: number;
   /**
-   * `seen`: how many cancellations were seen to reach the server. `latency`: how long after the client sent them. null
-   * if that cannot be observed.
+   * `seen`: how many cancellations were observed to reach the server. `latency`: the time from the client's
+   * cancellation to its arrival there, null if none arrived. Both are null if arrivals cannot be observed.
    */
   readonly seen: number | null;
   readonly latency: LatencyResult | null;
@@ -122,7 +126,7 @@ export interface KillResult {
 }
 
 export interface SpanResult {
-  /** Start of the interval since the level began, in s. */
+  /** Start of the interval, in s since the start of the level. */
   readonly at: number;
   readonly calls: number;
   readonly errors: number;
@@ -136,23 +140,23 @@ export interface CostResult {
   /** CPU time in ms, and per answered call in µs. */
   readonly cpu: number;
   readonly cpuPerCall: number;
-  /** Resident memory: `memory` at the end of the level, and its maximum. */
+  /** Resident memory: `memory` at the end of the level, `peak` its maximum. */
   readonly memory: number;
   readonly peak: number;
 }
 
 export interface OverheadResult {
   readonly concurrency: number;
-  /** Added latency, in µs. */
+  /** Latency that the hub adds, in µs. */
   readonly p50: number;
   readonly p99: number;
-  /** The hub's rate divided by the server's own. */
+  /** The rate with the hub divided by the rate without it. */
   readonly rate: number;
-  /** Absent if the level was too short to know. */
+  /** Absent if the level was too short to tell noise from a difference. */
   readonly withinNoise?: NoiseResult | undefined;
 }
 
-/** Which differences are noise: between the two halves of the level, they change by more than their own size. */
+/** Which differences are noise: those that change between the two halves of the level by more than their own size. */
 export interface NoiseResult {
   readonly p50: boolean;
   readonly p99: boolean;
@@ -166,7 +170,7 @@ export type BenchProgress =
       readonly kind: "span";
       readonly subject: string;
       readonly concurrency: number;
-      /** From 0 to 1. */
+      /** The completed part of the level, 0 to 1. */
       readonly done: number;
       readonly span: SpanResult;
     }

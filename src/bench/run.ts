@@ -78,7 +78,7 @@ export interface LevelOptions {
 /** Intervals of the timeline: their maximum number, and their minimum length in ms. */
 const TIMELINE_SPANS = { maxCount: 60, minLength: 250 };
 
-/** Measures one subject with a fixed number of concurrent calls, in one round or several. */
+/** Measures one subject (hub or server) with a fixed number of calls in flight, in one round or several. */
 export class LevelRun {
   readonly #options: LevelOptions;
   readonly #stats: LevelStats;
@@ -108,7 +108,7 @@ export class LevelRun {
     return this.#hasBegun;
   }
 
-  /** Runs one round. @throws {HubError} as `LoadGenerator.run`; results so far are kept */
+  /** Runs one round. @throws {HubError} what `LoadGenerator.run` throws; the results so far are kept */
   async run(
     extent: LevelLength,
     warmUp: LevelLength | undefined,
@@ -156,7 +156,7 @@ export class LevelRun {
     });
   }
 
-  /** From 0 to 1. */
+  /** The completed part of the level, 0 to 1. */
   #done(): number {
     const { extent } = this.#options.plan;
     const part =
@@ -176,31 +176,34 @@ export interface BenchPlan {
   /** The load before each level, which is not measured; undefined if there is none. */
   readonly warmUp: LevelLength | undefined;
   readonly chaos: ChaosResult;
-  /** The tool to call; undefined: a read-only one is chosen. */
+  /** The tool to call. If undefined, `chooseTool` takes a read-only one. */
   readonly tool: string | undefined;
   /** Arguments of the calls, as the text of a JSON object. */
   readonly args: string;
   readonly timeout: number;
-  /** Preferred era, if the subject supports both. */
+  /** Preferred protocol era, if the subject supports both: legacy (up to 2025-11-25) or modern (2026-07-28). */
   readonly era: Era;
   readonly subject: BenchSubject;
-  /** For a comparison: finds the server behind the hub, and the tool's own name there. */
+  /**
+   * For a comparison: finds the server behind the hub that has this tool of the hub, and the tool's name at that
+   * server.
+   */
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }
 
-/** A server of a hub, reached without the hub. */
+/** A server that is behind a hub, reached without the hub. */
 export interface DirectServer {
   readonly subject: BenchSubject;
   readonly tool: string;
 }
 
 /**
- * Number of rounds per level if two subjects are compared. Every second round measures them in reverse order. The
- * number is even, so that each subject is first as often as second.
+ * Number of rounds per level if two subjects (a hub and its server) are compared. Every second round measures them in
+ * reverse order. The number is even, so that each subject is first as often as second.
  */
 export const ROUNDS = 4;
 
-/** The length of one of `parts` nearly equal parts of a level; `part` counts from 0. */
+/** Divides a level into `parts` nearly equal parts. @returns the length of the part with the number `part`, from 0 */
 export function divideLevelLength(extent: LevelLength, parts: number, part: number): LevelLength {
   if ("duration" in extent) return { duration: extent.duration / parts };
   const { calls } = extent;
@@ -209,16 +212,16 @@ export function divideLevelLength(extent: LevelLength, parts: number, part: numb
 }
 
 /**
- * Load generator behind `toolmux bench`: measures a hub or a server (`BenchSubject`) under concurrent tool calls. Start
- * with `measure`: for each number of concurrent calls a `LevelRun` lets a `LoadGenerator` make calls over a
- * `BenchConnection`; the result is a `BenchResult`.
+ * The outcome of a run of `measure`, complete or not.
  *
- * The outcome of a run, complete or not.
+ * This folder is the load generator behind `toolmux bench`. It measures a hub or a server (`BenchSubject`) under
+ * concurrent tool calls. The entry point is `measure`. For each number of concurrent calls, a `LevelRun` lets a
+ * `LoadGenerator` make calls over a `BenchConnection`. The result is a `BenchResult`.
  */
 export interface BenchOutcome {
-  /** undefined: no call was measured. */
+  /** The result; undefined if no call was measured. */
   readonly result: BenchResult | undefined;
-  /** Why the run ended early: the signal's reason, or the failure of a subject; undefined: it is complete. */
+  /** Why the run ended early: the signal's reason, or the failure of a subject; undefined if the run is complete. */
   readonly failure: HubError | undefined;
 }
 
@@ -238,8 +241,8 @@ const NO_TOOLS_MESSAGE =
   "The hub has no tools. To see why, run toolmux doctor for a manifest, or bench without --compare for a command.";
 
 /**
- * Measures all levels of a plan. Aborting the signal ends it early; results so far are returned. A failing
- * subject is reported in the outcome and never rejects.
+ * Measures all levels of a plan. Aborting the signal ends it early; results so far are returned. If a subject fails,
+ * the promise does not reject, and the outcome has the error.
  */
 export async function measure(
   plan: BenchPlan,
@@ -281,7 +284,7 @@ export async function measure(
   return { result, failure };
 }
 
-/** Connects to the subject, and with `plan.direct` to the server without the hub. */
+/** Connects to the subject and, for a comparison (`plan.direct`), also to the server without the hub. */
 async function openTargets(
   plan: BenchPlan,
   targets: MeasuredTarget[],
@@ -315,8 +318,8 @@ async function openTargets(
 }
 
 /**
- * Measures all subjects at one level. They take turns in rounds, so that other load on the machine affects
- * all of them alike.
+ * Measures the subjects (the hub, the server or both) at one level (number of calls in flight). They take turns in
+ * rounds, so that other load on the machine affects them alike.
  */
 async function measureLevel(
   plan: BenchPlan,

@@ -10,7 +10,7 @@ import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
 
 /** Histogram units per ms: a unit is a tenth of a µs, well below the latency of a call over a pipe. */
 const UNITS_PER_MS = 10_000;
-/** One hour; a longer latency is recorded as one hour. */
+/** The highest latency that a histogram holds, in units: one hour. A longer latency is recorded as one hour. */
 const MAX_LATENCY = 3_600_000 * UNITS_PER_MS;
 
 /** Percentiles of the result's curve, denser towards 100. */
@@ -43,12 +43,12 @@ export class LatencyHistogram {
     return this.#histogram.totalCount;
   }
 
-  /** In ms; undefined if empty. */
+  /** The median latency, in ms; undefined if the histogram is empty. */
   get median(): number | undefined {
     return this.count === 0 ? undefined : this.#unitsAt(50) / UNITS_PER_MS;
   }
 
-  /** In µs; 0 if empty. */
+  /** The latency at a percentile (0 to 100), in µs; 0 if the histogram is empty. */
   percentile(percentile: number): number {
     return this.count === 0 ? 0 : toMicros(this.#unitsAt(percentile));
   }
@@ -90,16 +90,21 @@ function toMicros(units: number): number {
 const MAX_KINDS = 50;
 const OTHER_KINDS = "others";
 
-/** Statistics of the calls of one subject at one level, over all rounds. Times are in ms. */
+/**
+ * Statistics of the calls of one subject (hub or server) at one level (number of calls in flight), over all rounds.
+ * Times are in ms.
+ */
 export class LevelStats {
   readonly latency = new LatencyHistogram();
-  /** Latency since the call was sent. Only in an open loop: there, a call may be sent later than it is due. */
+  /**
+   * Latency from the time when a call was sent. Only in an open loop, where a call may be sent later than it is due.
+   */
   readonly service: LatencyHistogram | undefined;
   readonly #errors = new Map<string, { count: number; example: string }>();
   readonly #redact: (text: string) => string;
   calls = 0;
   failed = 0;
-  /** Total duration of the rounds. */
+  /** Total duration of the rounds that have ended, in ms. */
   #elapsed = 0;
   #roundStart = 0;
   readonly #span: number;
@@ -144,7 +149,7 @@ export class LevelStats {
     this.#recent.record(now - due);
   }
 
-  /** A call, or `count` calls, failed. */
+  /** Counts a call, or `count` calls, as failed. */
   fail({ kind, example }: CallFailure, count = 1): void {
     this.failed += count;
     this.#spanErrors += count;
@@ -155,7 +160,10 @@ export class LevelStats {
     else this.#errors.set(kind, { count, example: this.#redact(example) });
   }
 
-  /** Ends the current interval of the timeline if it is over. Must be called more than once per interval. */
+  /**
+   * Ends the current interval of the timeline if it is over. Callers call it several times per interval, so that each
+   * interval ends on time.
+   */
   roll(now: number): void {
     if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }
@@ -202,7 +210,7 @@ export interface CallFailure {
 
 /** Maximum length of an error text, in UTF-16 code units; longer ones are truncated. */
 const MAX_MESSAGE_LENGTH = 300;
-/** JSON-RPC 2.0 error codes by name. */
+/** Names of the error codes of JSON-RPC 2.0. */
 const ERROR_NAMES: Readonly<Record<number, string>> = {
   [-32700]: "parse error",
   [-32600]: "invalid request",
@@ -211,7 +219,7 @@ const ERROR_NAMES: Readonly<Record<number, string>> = {
   [-32603]: "internal error",
 };
 
-/** The failure of a response; undefined: it is a complete result without `isError`. */
+/** Why a response counts as a failed call; undefined if it is a complete result without `isError: true`. */
 export function failureOf(response: Response): CallFailure | undefined {
   if (response.outcome === "error") return readError(response);
   return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;
@@ -221,7 +229,7 @@ const IS_ERROR_KEY = Buffer.from('"isError"');
 const FALSE_VALUE = Buffer.from(":false");
 const SPACED_FALSE_VALUE = Buffer.from(": false");
 
-/** Whether the response has to be parsed: most results have no `isError`, or `false`. */
+/** Whether the response must be parsed to know if the call failed. Most results have no `isError`, or it is `false`. */
 function mayBeFailed(bytes: Buffer): boolean {
   const at = bytes.indexOf(IS_ERROR_KEY);
   if (at < 0) return mayBeIncomplete(bytes);

@@ -14,7 +14,9 @@ import { wallTime } from "./chaos.ts";
 import { CALL_MARK } from "./load.ts";
 
 export interface StdioProxyOptions {
-  /** The folder of the proxy's report: a file named by its pid, with a line `<mark> <time>` for each cancellation. */
+  /**
+   * The folder of the proxy's report: a file named by its pid, with a line `<CALL_MARK value> <time>` per cancellation.
+   */
   readonly folder: string;
   /** Delay added to the server's output, in ms. */
   readonly delay: number;

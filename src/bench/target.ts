@@ -14,14 +14,14 @@ import { ServerTasks } from "../upstream/tasks.ts";
 import { NO_CLIENTS } from "../upstream/profile.ts";
 import { type SessionEvents, Session } from "../upstream/session.ts";
 
-/** Client implementation sent in `initialize` and in modern envelopes. */
+/** Name and version of the client, sent in `initialize` or, with protocol 2026-07-28 (modern), with each request. */
 export const BENCH_CLIENT: Implementation = { name: "toolmux-bench", version: VERSION };
 
 /** How long a server may take to answer the `server/discover` probe, in ms. */
 const PROBE_TIMEOUT = 3000;
 /** Timeout of connecting, and of listing tools, in ms. */
 const CONNECT_TIMEOUT = 30_000;
-/** Reconnecting after a lost connection: number of attempts, and the pause between two, in ms. */
+/** After the connection is lost: how many attempts to reconnect, and the pause between two, in ms. */
 const RECONNECT = { attempts: 50, pause: 100 };
 /** Interval between two `tools/list` requests while servers are still starting, in ms. */
 const RELIST_INTERVAL = 200;
@@ -33,7 +33,7 @@ export interface BenchConnectionEvents {
   failed(cause: HubError): void;
 }
 
-/** A connection to the measured subject: one session at a time, replaced when it is lost. */
+/** A connection to the measured hub or server: one session at a time, replaced when it is lost. */
 export class BenchConnection {
   readonly subject: BenchSubject;
   readonly #era: Era;
@@ -42,13 +42,13 @@ export class BenchConnection {
   #session: CountingSession | undefined;
   readonly #closing = new AbortController();
   #reconnecting: Promise<void> | undefined;
-  /** Why reconnecting was given up; undefined if it was not. */
+  /** The last error of reconnecting, once all attempts have failed. */
   failure: HubError | undefined;
   #redact: (text: string) => string = (text) => text;
   /** Number of responses received in previous sessions, whether or not a call waited for them. */
   #earlierResponses = 0;
   events: BenchConnectionEvents | undefined;
-  /** Time from the start until the handshake was done, and until tools were listed, in ms. */
+  /** Time from the start of connecting until the handshake was complete, and until the tools were listed, in ms. */
   readonly ready = { handshake: 0, listed: 0 };
   tools: readonly ListedItem[] = [];
 
@@ -59,8 +59,8 @@ export class BenchConnection {
   }
 
   /**
-   * Connects to a subject and lists its tools.
-   * @param era preferred era if the subject supports both
+   * Connects to a hub or server and lists its tools.
+   * @param era the protocol era to use if the subject supports both: legacy (up to 2025-11-25) or modern (2026-07-28)
    * @throws {HubError} the error of its start, or the signal's reason; nothing is left running then
    */
   static async open(
@@ -85,8 +85,8 @@ export class BenchConnection {
   }
 
   /**
-   * Calls `find` with the listed tools. If the first list may be incomplete (servers still starting), lists
-   * again until `find` succeeds or the time limit has passed.
+   * Calls `find` with the listed tools. If the first list may be incomplete, because servers of a hub are still
+   * starting, lists again until `find` succeeds or the time limit has passed.
    * @throws {HubError} what `find` throws for the last list, or the signal's reason
    */
   async find<T>(find: (tools: readonly ListedItem[]) => T): Promise<T> {
@@ -132,7 +132,7 @@ export class BenchConnection {
     return this.#session?.processStats() ?? Promise.resolve(undefined);
   }
 
-  /** Closes the connection within bounded time. Idempotent. */
+  /** Closes the connection within a limited time. Idempotent. */
   async close(): Promise<void> {
     this.#closing.abort(
       new HubError("cancelled", `"${this.subject.name}" is not measured any more.`),
@@ -175,7 +175,8 @@ export class BenchConnection {
       await session.close();
       throw error;
     }
-    // The server exited when it was probed for the modern era, so it is started again with the legacy handshake.
+    // The server exited when it got the first request of protocol 2026-07-28 (`server/discover`), so it is started
+    // again and opened with `initialize` of the older protocol versions (legacy).
     await session.close();
     return this.#connect("legacy");
   }
@@ -187,7 +188,7 @@ export class BenchConnection {
     this.#reconnecting = this.#reconnect(cause);
   }
 
-  /** Reconnects in a loop. Never rejects. */
+  /** Tries to reconnect, up to `RECONNECT.attempts` times. Never rejects. */
   async #reconnect(cause: HubError): Promise<void> {
     let lastError = cause;
     for (let attemptsLeft = RECONNECT.attempts; attemptsLeft > 0; attemptsLeft--) {
@@ -206,7 +207,10 @@ export class BenchConnection {
   }
 }
 
-/** @throws {HubError} connectTimeout, or what `work` throws */
+/**
+ * Runs `work` with a signal that is also aborted after CONNECT_TIMEOUT. @throws {HubError} connectTimeout, or what
+ * `work` throws
+ */
 async function withTimeout<T>(
   { name }: BenchSubject,
   signal: AbortSignal,
@@ -247,10 +251,13 @@ export interface BenchSubject {
    * The stdio proxies in front of the subject's servers, which report received cancellations; absent if there are none.
    */
   readonly proxies?: ProxyFolder | undefined;
-  /** Only for a hub, in ms: if listing took this long, the list may lack tools of servers that are still starting. */
+  /**
+   * Only for a hub: how long it waits for slow servers before it lists tools, in ms. If listing took this long, tools
+   * of servers that are still starting may be missing.
+   */
   readonly listWait?: number | undefined;
   /**
-   * Creates a transport to the subject without opening it. A subject that must be started runs in a process of its own.
+   * Creates a transport to the subject without opening it. If the subject must be started, it runs in its own process.
    * @throws {HubError} valueMissing
    */
   makeTransport(): Promise<ServerTransport>;

@@ -6,18 +6,18 @@ import { type ProcessEntry, type ProcessIdentity, processTable } from "../proces
 import type { CostResult, MachineResult } from "./result.ts";
 import type { BenchConnection } from "./target.ts";
 
-/** Usage of one process: CPU time in ms, memory in bytes. */
+/** The last sample of one process: CPU time in ms, memory in bytes. */
 interface ProcessSample {
   readonly entry: ProcessEntry;
   readonly isHub: boolean;
   isLive: boolean;
-  /** CPU time at the start of the round, and at the last sample. */
+  /** `cpuBefore`: CPU time at the start of the round. `cpu`: CPU time at the last sample. Both in ms. */
   cpuBefore: number;
   cpu: number;
   memory: number;
 }
 
-/** Usage of the hub's own process, or of all other processes, over all rounds. */
+/** Usage of the hub's own process (`isHub`), or of all other processes, over all rounds. */
 class UsageSum {
   readonly #isHub: boolean;
   #cpu = 0;
@@ -29,7 +29,7 @@ class UsageSum {
     this.#isHub = isHub;
   }
 
-  /** Sums the memory that all live processes use now. */
+  /** Sums the memory that all live processes of `samples` use now, and counts the processes. */
   update(samples: Iterable<ProcessSample>): void {
     this.#memory = 0;
     this.#processes = 0;
@@ -47,7 +47,7 @@ class UsageSum {
     }
   }
 
-  /** @param calls answered calls. @returns undefined if nothing was measured */
+  /** @param calls number of answered calls. @returns undefined if nothing was measured */
   result(calls: number): CostResult | undefined {
     if (this.#peak === 0) return undefined;
     return {
@@ -61,16 +61,16 @@ class UsageSum {
 }
 
 /**
- * Interval for sampling known processes, in ms. `LIST_INTERVAL`: minimum time between two listings of all processes
- * after one has gone, in ms.
+ * `SAMPLE_INTERVAL`: interval for sampling the known processes, in ms. `LIST_INTERVAL`: minimum time between two
+ * listings of all processes after one has ended, in ms.
  */
 const SAMPLE_INTERVAL = 200;
 const LIST_INTERVAL = 1000;
 
 /**
  * CPU and memory of the subject's processes during a measurement. Listing the processes of the system is slow, so it is
- * done between rounds, and only if processes may have started or ended. During a round, only the known processes are
- * sampled.
+ * done only before the first round, after it, and when a known process has ended. Otherwise only the known processes
+ * are sampled.
  */
 export class ProcessUsageMeter {
   readonly #target: BenchConnection;
@@ -78,7 +78,7 @@ export class ProcessUsageMeter {
   readonly #hub = new UsageSum(true);
   readonly #server = new UsageSum(false);
   #rounds = 0;
-  /** In ms. */
+  /** When the processes were last listed, in ms of `performance.now()`. */
   #listedAt = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
@@ -86,7 +86,7 @@ export class ProcessUsageMeter {
     this.#target = target;
   }
 
-  /** Starts a round; the round begins when this resolves. */
+  /** Starts a round. The measured time begins when the promise resolves. */
   async beginRound(): Promise<void> {
     const isSame = this.#rounds++ > 0 && (await this.#sample());
     if (!isSame) await this.#listProcesses();
@@ -109,7 +109,8 @@ export class ProcessUsageMeter {
   }
 
   /**
-   * Lists all processes. A process that was not known before has started in this round, so its CPU time counts from 0.
+   * Lists the subject's processes. The CPU time of a process that was not known before counts from 0, because it has
+   * started in this round.
    */
   async #listProcesses(): Promise<void> {
     this.#listedAt = performance.now();

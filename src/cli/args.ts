@@ -121,7 +121,7 @@ export function commandNameIn(
   return commands.find(({ name }) => name === word)?.name;
 }
 
-/** @throws {HubError} usage */
+/** Finds a command by its name. @throws {HubError} usage if there is none */
 export function commandNamed(name: string, commands: readonly Command[]): Command {
   const command = commands.find((one) => one.name === name);
   if (command !== undefined) return command;
@@ -198,8 +198,9 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
 }
 
 /**
- * Suggests the command line with `--` before the command to start; undefined if the unknown option does not come after
- * that command.
+ * Suggests the command line with `--` in front of the server's command, as in `toolmux add NAME -- COMMAND`. Returns
+ * undefined if this command takes no `--`, if the line has one, or if the unknown option comes before the server's
+ * command.
  */
 function lineWithCommand(
   args: readonly string[],
@@ -217,7 +218,7 @@ function lineWithCommand(
     .join(" ");
 }
 
-/** The KEY=VALUE argument to suggest for an unknown option: `a=1` for `--a 1` and for `--a=1`. */
+/** The KEY=VALUE argument that the message for an unknown option suggests: `a=1` for `--a 1` and for `--a=1`. */
 function pairOf(word: string, args: readonly string[]): string {
   const [, key = "", value] = /^-+([^=]*)(?:=(.*))?$/s.exec(word) ?? [];
   const next = args[args.indexOf(word) + 1];

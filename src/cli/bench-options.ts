@@ -6,11 +6,11 @@ import { usageError } from "./args.ts";
 
 /** The options of `bench`, parsed and checked. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
-  /** Also measure the same server without a hub. */
+  /** Whether to measure the same server without a hub, too. */
   readonly isCompared: boolean;
 };
 
-/** The options of `bench` as the command line gives them. */
+/** The options of `bench` as the command line gives them, not parsed yet. */
 export interface BenchCommandOptions {
   readonly url: string | undefined;
   readonly header: readonly string[];

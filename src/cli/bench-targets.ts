@@ -26,8 +26,8 @@ import { readHeaders } from "./commands/add.ts";
 import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
 /**
- * Minimum age of a folder that is removed, in ms. It protects the folders of processes in other containers, which share
- * the file system but whose process ids are unknown here.
+ * Minimum age of a leftover folder before it is removed, in ms. Processes in other containers share the file system,
+ * but their process ids are unknown here, so their folders look like those of dead processes.
  */
 const MIN_STALE_AGE = 3_600_000;
 
@@ -64,22 +64,29 @@ export type TargetSpec =
     }
   | { readonly kind: "command"; readonly command: string; readonly args: readonly string[] };
 
-/** The server measured if none is named. */
+/** The server that bench measures if the command line names none and there is no manifest. */
 export const ECHO_SERVER: TargetSpec = (() => {
   const [command, ...before] = ownCommand();
   return { kind: "command", command, args: [...before, "internal", "echo-server"] };
 })();
 
-/** The server's key in the generated manifest. */
+/** The server's key in the manifest that bench generates. */
 const SERVER_KEY = "server";
-/** `listWait` of the generated manifest: longer than connecting may take, so that the first list contains all tools. */
+/**
+ * How long the hub with the generated manifest waits for its server before it lists tools. This is longer than
+ * connecting may take, so that the first list contains all tools.
+ */
 const LIST_WAIT = "60s";
 /**
- * Prefix of the environment variables with header values, which may be secret and so are not written to the manifest.
+ * Prefix of the environment variables that hold header values. The values may be secret, so the generated manifest
+ * refers to the variables instead.
  */
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
-/** Reads the target from the command line; undefined: a manifest is measured. @throws {HubError} usage */
+/**
+ * Reads from the command line what to measure, a URL or a command. Returns undefined if it names neither; then a
+ * manifest or the echo server is measured. @throws {HubError} usage
+ */
 export function readTarget(
   {
     args: words,
@@ -144,14 +151,16 @@ export function headerVariables(target: TargetSpec): Env {
   return Object.fromEntries(headerValues.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
 }
 
-/** What is measured, and the removal of its temporary files. */
+/** What `measure` measures, and `close`, which removes its temporary files. */
 export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
 
 const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
-/** Prepares what the command line names for measuring. @throws {HubError} usage, manifestInvalid */
+/**
+ * Prepares the server or manifest that the command line names for measuring. @throws {HubError} usage, manifestInvalid
+ */
 export async function openBenchSetup(
   invocation: Invocation<BenchCommandOptions>,
   options: BenchOptions,
@@ -235,7 +244,7 @@ async function readManifest(file: string, context: CommandContext): Promise<Mani
   return loaded.manifest;
 }
 
-/** A hub with the named manifest, or with the one that is discovered. */
+/** A hub with the manifests that `--config` names, or with those that are discovered. */
 async function openManifestHub(
   invocation: Invocation,
   { options, context, proxies, log }: SubjectResources,
@@ -253,7 +262,10 @@ async function openManifestHub(
   return { subject, direct: find };
 }
 
-/** Finds the server that provides a tool. Starts all servers of the manifest for that. */
+/**
+ * Finds the server that provides a tool of the hub, and the tool's name at that server. Starts a hub with all servers
+ * of the manifest for that.
+ */
 async function findServer(
   tool: string,
   manifest: Manifest,
@@ -279,7 +291,7 @@ async function findServer(
   }
 }
 
-/** A hub as clients start it: a child process running this program. */
+/** A hub started in the way that clients start it: as a child process that runs this program. */
 function makeHubSubject(
   config: readonly string[],
   name: string,
@@ -301,8 +313,9 @@ function makeHubSubject(
         command,
         args,
         env,
-        // Without this manifest in the list of outer hubs: if this process runs under a hub with the same manifest, the
-        // measured hub would report a loop.
+        // The list of outer hubs is passed on without their manifests. If this process runs inside a hub with the same
+        // manifest, the measured hub would otherwise refuse to start, because it would take itself for part of an
+        // endless loop.
         hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
         cwd: undefined,
         maxMessage: MAX_MESSAGE,
@@ -315,7 +328,7 @@ function makeHubSubject(
 /** Maximum message size of the connection to a measured hub, in bytes: higher than the hub's own limit. */
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
-/** A server as a hub would start or reach it, but without a hub. Opens no login page. */
+/** A server that is started or reached as by a hub, but without a hub. Opens no login page. */
 function makeDirectSubject(
   spec: ExternalServer,
   context: CommandContext,

@@ -18,7 +18,7 @@ import {
   type ValueForm,
 } from "./json-schema.ts";
 
-/** One value given for a key. */
+/** One value that the command line gives for a key. */
 export type GivenValue =
   | { readonly kind: "text"; readonly text: string }
   /** JSON text that is known to be valid. */
@@ -27,7 +27,10 @@ export type GivenValue =
 
 export type WrittenValue = { readonly json: string } | { readonly mismatch: SchemaMismatch };
 
-/** The values of one key as JSON text that matches the schema. Numbers keep their spelling. */
+/**
+ * Converts the values given for one key to JSON text that matches one of `forms`, the kinds of values that the tool's
+ * schema allows. Numbers keep their spelling.
+ */
 export function formatValues(
   values: readonly GivenValue[],
   forms: readonly ValueForm[],
@@ -37,7 +40,8 @@ export function formatValues(
   const list = forms.find((form) => form.kind === "array");
   if (others.length === 0) {
     const json = formatValue(value, forms);
-    // A single value may stand for an array with that element.
+    // If the schema does not allow the single value, but allows an array, the value becomes the only element of an
+    // array.
     if (json !== undefined || list === undefined) return toResult(json, value, forms);
     return formatElements(values, list);
   }
@@ -68,7 +72,7 @@ function isList(value: GivenValue): boolean {
   return value.kind !== "file" && /^\s*\[/.test(value.text);
 }
 
-/** The value as JSON text; undefined if it matches none of `forms`. */
+/** The value as JSON text; undefined if it matches none of `forms` (the kinds of values that the schema allows). */
 function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | undefined {
   switch (value.kind) {
     case "json":
@@ -84,7 +88,7 @@ function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | u
   }
 }
 
-/** The order in which forms are tried for a text: the most specific ones first. */
+/** The order in which the kinds of values that a schema allows are tried for a text: the most specific ones first. */
 const FORM_ORDER = "null choice boolean integer number array object any string".split(" ");
 
 function formatText(text: string, forms: readonly ValueForm[]): string | undefined {
@@ -166,7 +170,10 @@ export type ArgumentSource =
   | { readonly kind: "json"; readonly text: string }
   | { readonly kind: "pairs"; readonly pairs: readonly ArgumentPair[] };
 
-/** Reads the words after the tool's name, `-` from stdin, `@FILE` from files. @throws {HubError} usage */
+/**
+ * Reads the words after the tool's name: KEY=VALUE pairs, with values from files for `@FILE`, or `-` for JSON from
+ * stdin. @throws {HubError} usage
+ */
 export async function readArgumentSource(
   { args, options: { json } }: Invocation<{ readonly json: string | undefined }>,
   context: CommandContext,
@@ -223,7 +230,10 @@ function describeSignature({ properties, required }: ObjectValueForm): string | 
   ].join("\n");
 }
 
-/** @param base prefix of the keys in messages, such as `filter.`; empty at the top level */
+/**
+ * Converts pairs to the text of a JSON object. @param base prefix of the keys in messages, such as `filter.`; empty at
+ * the top level
+ */
 function formatObject(
   pairs: readonly ArgumentPair[],
   forms: readonly ValueForm[],
@@ -277,7 +287,8 @@ const ANY_OBJECT: ObjectValueForm = {
 };
 
 /**
- * The form to use if the schema allows several kinds of objects: the first that has all given keys, or else the first.
+ * Chooses the kind of object to write if the schema allows several: the first that has all given keys, or else the
+ * first.
  */
 function objectFormFor(
   forms: readonly ValueForm[],

@@ -14,7 +14,7 @@ import { JsonObject, parseRange, scanArray, scanObject } from "../base/json.ts";
 import { bodyOf, type Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
-/** A part of a printed result. */
+/** A part of a result, as it is printed. */
 export type ContentPart =
   /** Printed as it is. */
   | { readonly kind: "text"; readonly text: string }
@@ -31,7 +31,7 @@ export interface Attachment {
   readonly bytes: Uint8Array;
 }
 
-/** The parts of a result's `content`. A block of an unknown type is shown as its JSON. */
+/** The parts of a tool result's `content`. A block of an unknown type is shown as its JSON. */
 export function readResultContent(bytes: Uint8Array, content: ByteRange): readonly ContentPart[] {
   return (scanArray(bytes, content.start)?.items ?? []).map((block) => readBlock(bytes, block));
 }
@@ -59,7 +59,7 @@ function readBlock(bytes: Uint8Array, block: ByteRange): ContentPart {
   }
 }
 
-/** Reads one of a resource's contents; an unknown form is shown as the JSON at `range`. */
+/** Reads one item of a resource's `contents`. If it has neither text nor a blob, the part is the JSON at `range`. */
 function readResource(bytes: Uint8Array, range: ByteRange, resource: JsonObject): ContentPart {
   const plain = resource.string("text");
   if (plain !== undefined) return { kind: "text", text: plain };
@@ -86,8 +86,8 @@ function describeLink(text: (key: string) => string | undefined): string {
 }
 
 /**
- * JSON nested deeper than this stays on one line: indenting scans the text once per level, so the time grows with the
- * depth.
+ * Maximum indent, in spaces; each level has two. JSON nested deeper stays on one line, because indenting scans the text
+ * once per level, so the time grows with the depth.
  */
 const MAX_INDENT = 32;
 
@@ -114,10 +114,13 @@ export interface CallReport {
   readonly code: number;
 }
 
-/** What to print of a result: its content for people, `structuredContent` alone, or the result's JSON unchanged. */
+/**
+ * What to print of a result: its content for people (`texts`), only its `structuredContent`, or its JSON unchanged
+ * (`raw`).
+ */
 export type ResultView = "texts" | "structured" | "raw";
 
-/** Decides how a response is printed. Errors go to stderr, except an error result with the view "raw". */
+/** Decides how a response is printed. Errors go to stderr, except a tool result with `isError` if the view is "raw". */
 export function describeResult(response: Response, view: ResultView): CallReport {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
@@ -145,8 +148,8 @@ export function describeResult(response: Response, view: ResultView): CallReport
 }
 
 /**
- * Describes the result of `prompts/get`: for each message its role, then its content. @param isRaw prints the result's
- * JSON instead
+ * Describes the result of `prompts/get`: for each message its role, then its content. @param isRaw whether to print the
+ * result's JSON instead
  */
 export function describePrompt(response: Response, isRaw: boolean): CallReport {
   return describeParts(response, isRaw, "messages", (bytes, message) => {
@@ -158,8 +161,8 @@ export function describePrompt(response: Response, isRaw: boolean): CallReport {
 }
 
 /**
- * Describes the result of `resources/read`: its texts, and a line for each binary content. @param isRaw prints the
- * result's JSON instead
+ * Describes the result of `resources/read`: its texts, and a line for each binary content. @param isRaw whether to
+ * print the result's JSON instead
  */
 export function describeContents(response: Response, isRaw: boolean): CallReport {
   return describeParts(response, isRaw, "contents", (bytes, content) => [
@@ -167,7 +170,7 @@ export function describeContents(response: Response, isRaw: boolean): CallReport
   ]);
 }
 
-/** @param key the member of the result with the array of items to print */
+/** @param key the member of the result that is the array of items to print */
 function describeParts(
   response: Response,
   isRaw: boolean,
@@ -204,7 +207,10 @@ function describeRpcError(response: Response): CallReport {
   return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };
 }
 
-/** Restores the hub's own error if `data.code` and the JSON-RPC code show one; undefined for the error of a server. */
+/**
+ * Restores an error of the hub itself, which has one of the hub's codes in `data.code` and the JSON-RPC code that
+ * belongs to it. Returns undefined for an error of a server.
+ */
 function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
   const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
   if (errorPropertiesOf(details?.code)?.rpc !== code) return undefined;
@@ -259,8 +265,8 @@ export async function saveAttachment(attachment: Attachment, folder: string): Pr
 }
 
 /**
- * A safe file name from the last part of the server's name or URI, or else from the kind of attachment;
- * always with an extension.
+ * A safe file name from the last part of the name or URI that the server gives, or else from the kind of attachment. It
+ * always has an extension.
  */
 export function attachmentFileName({ what, type, name }: Attachment): string {
   const [path = ""] = name.split(/[?#]/);

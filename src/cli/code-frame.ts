@@ -10,10 +10,10 @@ import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
-/** Keys of tables whose values may all be secrets. */
+/** Keys of tables in a manifest whose values may all be secrets. */
 const SECRET_TABLES = new Set("env headers oauth options httpToken".split(" "));
 
-/** Keys of tables that contain settings under any name, none of which is secret. */
+/** Keys of tables in a manifest whose settings have names chosen by the user; none of these settings is secret. */
 const OPEN_TABLES = new Set("tools prompts skills reconnect".split(" "));
 
 /** Keys of settings whose values are shown unless they look like a secret. */
@@ -24,7 +24,7 @@ const SHOWN_KEYS = (
   "parallelStarts use servers sources commands directories"
 ).split(" ");
 
-/** A piece of a line. Only a value may be masked. */
+/** A piece of a line. Only pieces of the kind `value` may be masked. */
 interface Token {
   readonly start: number;
   readonly text: string;
@@ -62,7 +62,10 @@ interface Line {
   readonly isShown: (token: Token) => boolean;
 }
 
-/** Splits a line into tokens. A line that may begin inside of a string or comment is one masked token. */
+/**
+ * Splits the problem's line into tokens. If the line may begin inside of a string or comment, all of it is masked
+ * except at most its leading key.
+ */
 function readLine(line: string, { file, path, position }: Problem, source: string): Line {
   const nothing = (): boolean => false;
   const isParsed = path.length > 0;
@@ -73,8 +76,8 @@ function readLine(line: string, { file, path, position }: Problem, source: strin
     return { tokens, isShown: (token) => shown.has(token) };
   }
   if (!isParsed && position !== undefined && detectFormat(file, source) === "json") {
-    // In JSON only comments span lines. Without the end of a comment in it, the line is either all comment or begins
-    // outside.
+    // In JSON, only a block comment can span lines. A line without `*/` is either completely inside a comment, or
+    // begins outside of one.
     if (!mayBeginInside) return { tokens: readTokens(line, true), isShown: nothing };
   } else if (!isParsed && position !== undefined) {
     const place = placeOfLine(source, position.line);
@@ -113,7 +116,7 @@ function formatPiece(piece: string): string {
   return sanitizeLine(piece.replaceAll("\t", " "));
 }
 
-/** Quotes are kept, to show the value's type. */
+/** Masks a value. Its quotes are kept, to show the value's type. */
 function maskValue(text: string): string {
   const quote = /^["']/.exec(text)?.[0];
   return quote === undefined
@@ -121,20 +124,24 @@ function maskValue(text: string): string {
     : `${quote}${MASK}${text.length > 1 && text.endsWith(quote) ? quote : ""}`;
 }
 
-/** An array or table in a line, or the table around the whole line. */
+/** An array or table that begins in the line, or the table that contains the whole line. */
 interface Level {
   /** The keys that lead from the outermost table in the line to the current value. */
   readonly keys: readonly string[];
   readonly isArray: boolean;
-  /** In an array, the value before the current one; undefined if it may stand in an earlier line. */
+  /**
+   * In an array, the value before the current one, which may be an option such as `--token`; undefined if it may stand
+   * in an earlier line.
+   */
   previous: string | undefined;
 }
 
-/** The values of a line that cannot be secret. @param path of the problem */
+/** Finds the values of a line that cannot be secret. @param path the keys that lead to the problem's place */
 function findShownValues(tokens: readonly Token[], path: Problem["path"]): ReadonlySet<Token> {
   const shown = new Set<Token>();
   const names = path.filter((key) => typeof key === "string");
-  // A text in the place of a server or table may be a secret.
+  // If the path is that of a server or of a whole table, a text stands there instead of a table, and it may be a
+  // secret.
   const isTableExpected =
     /^(?:servers(?:\.|$)|hub$|defaults$)/.test(formatPath(path)) && path.length < 3;
   if (isTableExpected || names.some((key) => SECRET_TABLES.has(key))) return shown;
@@ -190,8 +197,9 @@ const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
 const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 
 /**
- * The tokens of a TOML or JSON line. Comments are left out: they may contain values that were commented out.
- * @param isBroken whether a value without quotes extends to the end of the line
+ * The tokens of a TOML or JSON line. Comments are left out, because they may contain secrets that were commented out.
+ * @param isBroken whether the file cannot be parsed; then a value without quotes extends to the next `,`, `]`, `}` or
+ * `#`
  */
 function readTokens(line: string, isBroken: boolean): readonly Token[] {
   const tokens: Token[] = [];
@@ -222,6 +230,7 @@ function readTokens(line: string, isBroken: boolean): readonly Token[] {
 
 /**
  * Splits a line into its leading key, such as `env.TOKEN =` or `"TOKEN":`, and the rest, which is masked as one value.
+ * @param mayBeginInside whether the line may begin inside of a string or comment; then it has no leading key
  */
 function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(

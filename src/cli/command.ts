@@ -14,7 +14,7 @@ export const COMMAND_GROUPS = [
   "Advanced",
 ] as const;
 
-/** Kinds that `list` accepts. */
+/** What `toolmux list` can list. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
 
 export const SHELLS = ["bash", "zsh", "fish"] as const;
@@ -47,7 +47,7 @@ export type CommandRun<Options = unknown> = (
 /** Runs a command line, without the executable. @returns the exit code */
 export type RunCommandLine = (argv: readonly string[], context: CommandContext) => Promise<number>;
 
-/** Declares a command. Its options determine the type of the values that its code gets. */
+/** The declaration of a command. Its options determine the type of the values that its code gets. */
 interface CommandDeclaration<Options extends OptionTable> {
   readonly name: string;
   /** The group in the help, which lists the commands of a group in the order of their declarations. */
@@ -60,9 +60,12 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly words: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
-  /** Set if completion scripts ask toolmux for values of arguments that are not in `choices` (complete.ts). */
+  /**
+   * Set if the completion scripts of shells run toolmux to get values of arguments that are not in `choices`
+   * (complete.ts).
+   */
   readonly hasKnownWords?: true;
-  /** Further arguments are KEY=VALUE, so an unknown option is probably meant as one. */
+  /** Set if further arguments are KEY=VALUE. The error for an unknown option such as `--a 1` then suggests `a=1`. */
   readonly takesPairs?: true;
   /** Lines of its help: paragraphs with empty lines between them, and indented rows `  TERM  EXPLANATION`. */
   readonly details: readonly string[];
@@ -72,7 +75,7 @@ interface CommandDeclaration<Options extends OptionTable> {
   load(): Promise<CommandRun<OptionValues<Options>>>;
 }
 
-/** A declared command, the source of help, parsing and completions. */
+/** A declared command. The help, the parser and shell completion are made from it. */
 export type Command = CommandDeclaration<OptionTable>;
 
 /** Declares a command; the compiler checks its code against its options. */

@@ -52,11 +52,11 @@ const RECORDING = {
 };
 
 /**
- * The command line: parsing, the commands, and what they share. Commands are declared in this table, with their
- * options; the code of each is in the folder `commands` and is loaded when it runs. Main types: `Command`,
- * `Invocation` and `CommandContext` (command.ts). Start with `runCli`, then commands/serve.ts.
+ * All commands. The help, the parser and shell completion are made from this table.
  *
- * All commands: the single source of help, parsing and shell completion.
+ * This folder is the command line. A command is declared here with its options; its code is in the folder `commands`
+ * and is loaded when the command runs. Main types: `Command`, `Invocation` and `CommandContext` (command.ts). Start
+ * with `runCli`, then commands/serve.ts.
  */
 export const COMMANDS: readonly Command[] = [
   command({
@@ -246,7 +246,8 @@ export const COMMANDS: readonly Command[] = [
     ],
     load: async () => {
       const { serve } = await import("./commands/serve.ts");
-      // A hub runs commands for those who steer it; it gets the function, because importing it would be a circle.
+      // A hub runs commands for users of its control API. It gets `runCli` passed, because an import of this file there
+      // would be circular.
       return (invocation, context) => serve(invocation, context, runCli);
     },
   }),
@@ -983,7 +984,7 @@ function printError(error: HubError, argv: readonly string[], { terminal }: Comm
   } else for (const record of recordsOfError(error)) printLogRecord(record, format);
 }
 
-/** Whether it is an operating system error, such as missing permission for a folder. */
+/** Whether the error comes from the operating system, such as a missing permission for a folder. */
 function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;
 }

@@ -6,7 +6,7 @@ import { isTable } from "../manifest/table.ts";
 import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 
-/** Kinds of words whose values come from the manifest or from the servers' saved listings. */
+/** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
 type KnownWords = "servers" | "tools" | "prompts" | "resources";
 
 /** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
@@ -54,7 +54,7 @@ export async function completeWords(
   const [name = "", ...given] = args;
   const item = catalog[command === "get" ? "prompts" : "tools"].find(name)?.item;
   if (item === undefined) return [];
-  // Readline (bash) splits words at `=`, so a given key may be a word of its own.
+  // Readline (bash) splits words at `=`, so the key of a given argument may be a word of its own.
   const isOpen = (key: string): boolean =>
     !given.some((word) => word === key || word.startsWith(`${key}=`));
   return argumentNames(JSON.parse(textOf(item.bytes)))

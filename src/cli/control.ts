@@ -22,12 +22,12 @@ export interface ControlOptions {
   readonly context: CommandContext;
   readonly runCli: RunCommandLine;
   readonly log: CommandLog;
-  /** In ms since the epoch. */
+  /** When the hub started, in ms since the epoch. */
   readonly startedAt: number;
   readonly redact: (text: string) => string;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
-  /** `stdio`, and the URL of the HTTP server. */
+  /** Where clients reach the hub: `stdio`, and the URL of its HTTP server. */
   readonly endpoints: () => readonly string[];
   /** Reads the manifest again. Settles when that is done. */
   readonly reload: () => Promise<void>;
@@ -35,7 +35,10 @@ export interface ControlOptions {
   readonly stop: () => void;
 }
 
-/** Serves the control API of a running hub on its socket. Never rejects: a hub without a socket serves all the same. */
+/**
+ * Serves the control API of a running hub on a Unix socket. Never rejects: if the socket cannot be opened, logs a
+ * warning, and the hub serves its clients all the same.
+ */
 export async function openControl(options: ControlOptions): Promise<() => Promise<void>> {
   const { hub, context, log, redact } = options;
   const { env, platform } = context;
@@ -54,7 +57,7 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
     const { makeControlApi } = await import("../control/api.ts");
     return makeControlApi(await controlledHub(options, events, () => problems));
   };
-  // Whoever can open the socket needs no token: MCP is served there as over HTTP.
+  // The socket also serves MCP over HTTP. No token is required there, because only this user can open the socket.
   let mcp: Promise<HttpServer> | undefined;
   const loadMcp = async (): Promise<HttpServer> => {
     const { HttpServer: Server } = await import("../frontend/http/server.ts");
@@ -71,10 +74,11 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
       env,
       platform,
       file: () => ({ ...identityOf(options), manifestId }),
-      // The API is loaded with the first request: most hubs get none.
+      // The code of the API is loaded with the first request, because most hubs get none.
       fetch: async (request, info) => {
         if (isMcp(request)) {
-          // No reverse proxy judges the path.
+          // `isPathAsSent` matters only behind a reverse proxy that allows some paths, and there is none in front of
+          // the socket.
           const { fetch } = await (mcp ??= loadMcp());
           return fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) });
         }
@@ -115,7 +119,7 @@ function identityOf({ manifest, context, startedAt, endpoints }: ControlOptions)
   };
 }
 
-/** @param rejection the problems of the manifest as it is now; undefined if it is in force */
+/** @param rejection returns the manifest's problems if the hub rejected its last change; undefined if it is in force */
 async function controlledHub(
   options: ControlOptions,
   events: EventRing,
@@ -164,7 +168,7 @@ function manifestChangeOf(change: ManifestEdit): ManifestChange {
 }
 
 /**
- * Reads an entry for a server as if the manifest had it, with the manifest's defaults and rules.
+ * Reads a server's entry with the manifest's defaults and rules, as if it were in the manifest.
  * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
  */
 async function readServer(

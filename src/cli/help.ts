@@ -3,13 +3,13 @@ import { GLOBAL_OPTIONS } from "./args.ts";
 import { type Command, COMMAND_GROUPS } from "./command.ts";
 import { namedOptions, type OptionTable } from "./options.ts";
 
-/** Wider lines are hard to read. */
+/** Maximum width of a line, in columns: wider lines are hard to read. */
 const MAX_WIDTH = 100;
 
 /** If the column of explanations would be narrower than this, in columns, each explanation goes below its term. */
 const MIN_EXPLANATION_WIDTH = 24;
 
-/** First steps of a new user. */
+/** The commands that a new user should run first, with explanations. */
 const QUICK_START = [
   ["toolmux import", "add the servers of your MCP clients"],
   ["toolmux add NAME -- COMMAND", "add one server by its command"],
@@ -18,8 +18,8 @@ const QUICK_START = [
 ] as const;
 
 /**
- * Help for one command, or for all; without the last line break.
- * @param style lines are as wide as its terminal, up to 100 columns; 80 columns without a terminal
+ * The help for one command, or for all; without the last line break.
+ * @param style lines are as wide as its terminal, up to 100 columns; without a terminal, 80 columns
  */
 export function formatHelp(
   commands: readonly Command[],
@@ -86,7 +86,7 @@ function describeOne(
   const section = (sectionTitle: string, lines: readonly string[]): string[] =>
     lines.length === 0 ? [] : ["", ...(sectionTitle === "" ? [] : [bold(sectionTitle)]), ...lines];
   const shared = namedOptions(GLOBAL_OPTIONS).map((option) => `--${option.name}`);
-  // Words after `--` belong to the command that is to be started.
+  // In the usage line, `[OPTIONS]` stands before `--`, because the words after `--` belong to the server's command.
   const [words = "", ...started] = usage.split(/(?=\[-- )/);
   const synopsis = ["toolmux", name, words.trim(), "[OPTIONS]", ...started].filter(Boolean);
   return [
@@ -144,7 +144,7 @@ function widthOf(rows: readonly Row[]): number {
   return Math.max(0, ...rows.map(([term]) => term.length));
 }
 
-/** Rows with explanations in one column; on a narrow terminal each explanation is below its term. */
+/** Aligns rows, with explanations in one column; on a narrow terminal each explanation is below its term. */
 function align(
   rows: readonly Row[],
   { width, colors }: TerminalStyle,

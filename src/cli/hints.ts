@@ -90,7 +90,7 @@ function authorizationHintsFor({ name, auth, headers, keyFile }: RemoteServer): 
     : [...byKey, `Log in: toolmux auth login ${name}`];
 }
 
-/** The hint to raise the limit of a server that needs more time to start. */
+/** The hint to give a server more time to start: it names the limit to raise. */
 export function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): string {
   return startLimit === undefined
     ? `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(connectTimeout)}).`
@@ -120,9 +120,9 @@ const PRODUCT_OF_COMMAND: Readonly<Record<string, string>> = {
 const DOWNLOADERS = new Set("npx npm pnpm yarn bunx deno uv uvx pipx docker podman nix".split(" "));
 
 /**
- * What the user can do about an unavailable server: full sentences, the likeliest cure first; empty if there
- * is no hint. Contains no secret.
- * @param env the hub's own environment
+ * What the user can do about an unavailable server: full sentences, the likeliest cure first; empty if there is no
+ * hint. Contains no secret.
+ * @param env the environment of the hub
  */
 export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly string[] {
   if (spec.kind === "unsupported") {
@@ -172,7 +172,8 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
       return [
         manualTestHint(spec, env),
         "If it works in your terminal, it may need an environment variable: a server gets only a few of yours. Add the others to inheritEnv.",
-        // A server says why it ends; a program that is no server, such as `ls`, ends in silence.
+        // A server that fails usually writes the reason to stderr. A program that is no server, such as `ls`, writes
+        // nothing there.
         ...(error.stderr.length === 0
           ? [
               "It wrote nothing to stderr: it may not be an MCP server over stdio. Compare the command with its documentation.",

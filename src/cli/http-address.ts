@@ -33,7 +33,7 @@ export interface HttpOptions {
   readonly token?: string | undefined;
 }
 
-/** The address from the command line; undefined: no HTTP. @throws {HubError} usage */
+/** The address that the command line names; undefined if it asks for no HTTP. @throws {HubError} usage */
 export function readHttpAddress(
   { http, "http-token-env": httpTokenEnv, token: tokenOption }: HttpOptions,
   { env }: Pick<CommandContext, "env">,
@@ -70,8 +70,8 @@ export function readHttpAddress(
 }
 
 /**
- * Adds the token to an address: that of `--token auto`, else the command line's, else the manifest's. @throws
- * {HubError} usage if a non-loopback address would have no token
+ * Adds the token to an address: the one of `--token auto`, or else of `--http-token-env`, or else of the manifest.
+ * @throws {HubError} usage if other machines can reach the address and there is no token, or if the token is not valid
  */
 export async function withManifestToken(
   { hostname, port, token: ownToken, isAuto }: HttpAddress,

@@ -17,7 +17,7 @@ import {
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
 const IDENTITY_LENGTH = 16;
 
-/** A hash of what identifies a manifest: its files, and the servers in TOOLMUX_SERVERS. */
+/** A hash of what identifies a manifest: its files and the text of TOOLMUX_SERVERS or, without both, its servers. */
 export async function manifestIdentity(
   { sources, servers }: Pick<Manifest, "sources" | "servers">,
   env: Env,
@@ -31,7 +31,8 @@ export async function manifestIdentity(
 }
 
 /**
- * Refuses to start if the list of outer hubs shows an endless loop.
+ * Refuses to start if the list of outer hubs (environment variable HUBS_VARIABLE) shows that hubs start each other in
+ * an endless loop.
  * @param repeats how many outer hubs may have the same manifest
  * @throws {HubError} hubLoop
  */
@@ -47,10 +48,13 @@ export async function hubListFor(manifest: Manifest, env: Env): Promise<string |
   return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
 }
 
-/** Maximum wait for the first request, and then for the client to leave after the answer, in ms. */
+/**
+ * `REQUEST_TIMEOUT`: maximum wait for the client's first request. `LEAVE_TIMEOUT`: maximum wait for the client to leave
+ * after it got the answer. Both in ms.
+ */
 const REQUEST_TIMEOUT = 5000;
 const LEAVE_TIMEOUT = 1000;
-/** Longest message read, in bytes. */
+/** Maximum length of a message that is read, in bytes. */
 const MAX_MESSAGE = 1024 * 1024;
 
 /**

@@ -15,7 +15,10 @@ import { usageError } from "./args.ts";
 /** Default and minimum size limit of a recording, in bytes. */
 const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
 
-/** A recording in progress, and the wrappers that write to it. */
+/**
+ * A recording in progress, and what connects it to a hub: wrappers of transports and of the HTTP server, which record
+ * all messages.
+ */
 export interface HubRecording {
   readonly makeTransportWrapper: (redact: (text: string) => string) => TransportWrapper;
   recordClient(transport: Transport): Transport;
@@ -27,7 +30,7 @@ export interface HubRecording {
 /**
  * Opens the recording of `--record`.
  * @param limitText the value of `--record-limit`
- * @param secrets values to redact, beside those resolved for servers
+ * @param secrets values to redact, in addition to those that are resolved for servers
  * @throws {HubError} usage if the file cannot be written
  */
 export async function openHubRecording(

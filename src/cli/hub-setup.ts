@@ -11,10 +11,12 @@ import { type StatusLine, Terminal } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import type { CommandLog } from "./load-manifest.ts";
 
-/** How long the text of a failed command is that is neither JSON nor an error, in UTF-16 units. */
+/**
+ * If a command prints something other than JSON, this much of it becomes the message of an error, in UTF-16 code units.
+ */
 const MAX_TEXT = 1000;
 
-/** A terminal that keeps what a command prints: the hub's own stdout is for protocol messages. */
+/** A terminal that collects what a command prints, because the hub's own stdout is for protocol messages. */
 class CapturedTerminal extends Terminal {
   text = "";
   readonly #onNote: (text: string) => void;
@@ -54,11 +56,14 @@ export interface HubSetupOptions {
   readonly context: CommandContext;
   readonly runCli: RunCommandLine;
   readonly log: CommandLog;
-  /** Reads an entry as if the manifest had it. @throws {HubError} manifestInvalid */
+  /** Reads a server's entry as if it were in the manifest. @throws {HubError} manifestInvalid */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
 }
 
-/** What the control API of a hub sets up: most of it is done by the commands of toolmux, in the hub's process. */
+/**
+ * Makes the functions by which the control API of a hub changes secrets, servers, logins and clients. Much of that is
+ * done by commands of toolmux, which run in the process of the hub.
+ */
 export function makeHubSetup(options: HubSetupOptions): HubSetup {
   const { invocation, context, runCli, log } = options;
   return {

@@ -21,20 +21,20 @@ const NOUNS = {
   resources: { noun: "resource", listing: "toolmux list resources", code: "unknownResource" },
 } as const;
 
-/** An item of the catalog, and the hub, which has started as few servers as possible. */
+/** An item that was looked up, and the hub, which has started as few servers as possible for that. */
 export interface FoundItem {
   readonly hub: Hub;
   readonly client: HubClient;
   /** The item's server; undefined for a URI that no listing has but that may match a server's resource template. */
   readonly server: string | undefined;
-  /** When the server was last listed, in ms since the epoch; undefined: it has been started and asked. */
+  /** When the server was last listed, in ms since the epoch; undefined if the server was started and asked now. */
   readonly listedAt: number | undefined;
   readonly line: StatusLine | undefined;
 }
 
 interface LookupOptions<T> {
   readonly kind: keyof typeof NOUNS;
-  /** The exposed name, or the URI. */
+  /** The name that clients see (with the server's prefix), or the URI of a resource. */
   readonly name: string;
   /** Whether to start the item's server, so that its current listing is known. */
   readonly startsServer: boolean;
@@ -42,8 +42,9 @@ interface LookupOptions<T> {
 }
 
 /**
- * Finds an item by its exposed name and passes it to `use`. If a saved listing has the item, only its server is
- * started; otherwise the servers that may have it.
+ * Finds an item by the name that clients see (with the server's prefix) and passes it to `use`. If a saved listing
+ * (what a server listed in an earlier run) has the item, only its server is started; otherwise the servers that may
+ * have it are started.
  * @throws {HubError} unknownTool, unknownPrompt or unknownResource if there is no such item; the cause if its server
  * cannot be started
  */
@@ -71,7 +72,8 @@ export async function withItem<T>(
     await abortable(hub.settled(), signal);
     const findServer = () => hub.catalog[kind].find(name)?.server;
     const known = findServer();
-    // Waits for slow servers, too, because this process makes only one request.
+    // If no server is known to have the item, all are started. This process makes only one request, so `untilStarted`
+    // also waits for slow servers.
     if (known === undefined) hub.startAll();
     else if (startsServer) hub.start(known);
     if (known === undefined || startsServer) await abortable(hub.settled("untilStarted"), signal);
@@ -91,19 +93,21 @@ export async function withItem<T>(
   }
 }
 
-/** @throws {HubError} serverInvalid if no server of the manifest is usable and one has an invalid entry */
+/**
+ * Checks that a server can be used at all. @throws {HubError} serverInvalid if none can and one has an invalid entry
+ */
 function throwIfNoneUsable({ servers, plugins }: Manifest): void {
   const invalid = servers.find((spec) => spec.enabled && spec.kind === "invalid");
   const hasUsable = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
   if (invalid?.kind === "invalid" && !hasUsable) throw invalidError(invalid);
 }
 
-/** A truncated name ends with this many characters of a hash. */
+/** A shortened name ends with this many characters of a hash. */
 const HASH_LENGTH = 7;
 
 /**
- * Whether a tool or prompt may belong to the server with this prefix: the name starts with the prefix, or, if
- * truncated, with a part of it. A resource may belong to any server.
+ * Whether a tool or prompt may belong to the server with this prefix: its name starts with the prefix, or, if the name
+ * was shortened, with the beginning of the prefix. A resource may belong to any server.
  */
 function mayHave(kind: Kind, prefix: string, name: string, hub: HubSettings): boolean {
   if (kind === "resources") return true;
@@ -111,7 +115,7 @@ function mayHave(kind: Kind, prefix: string, name: string, hub: HubSettings): bo
   return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, maxPrefixLength));
 }
 
-/** The error for an unknown item: why its server is unavailable, or that no server has it. */
+/** The error for an item that was not found. It says why a server is unavailable, or that no server has the item. */
 async function unknownItemError(
   kind: keyof typeof NOUNS,
   name: string,
@@ -143,7 +147,7 @@ async function unknownItemError(
   return new HubError(code, text);
 }
 
-/** Maximum number of names that are suggested for a part of a name. */
+/** Maximum number of names that are suggested if the user gives only a part of a name. */
 const MAX_SUGGESTIONS = 3;
 
 /** A "did you mean" sentence with the names that contain the word; empty if there is none. */
@@ -153,7 +157,7 @@ function suggestLonger(word: string, names: readonly string[]): string {
   return ` Did you mean ${found.map((name) => `"${name}"`).join(" or ")}?`;
 }
 
-/** Whether a word is the server's own name of a tool, alone or after some prefix: `get-sum`, `ev_get-sum`. */
+/** Whether a word is the tool's name at its server, alone or after any prefix: `get-sum`, `ev_get-sum`. */
 function isOwnName(remoteName: string, word: string): boolean {
   return (
     word === remoteName ||

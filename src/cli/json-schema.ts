@@ -17,14 +17,14 @@ export interface ObjectValueForm {
   readonly rest: JsonSchema | undefined;
 }
 
-/** A JSON Schema, and its root for `$ref`. Unvalidated: a server may send anything. */
+/** A JSON Schema, and the root schema in which its `$ref`s are looked up. Unvalidated: a server may send anything. */
 export interface JsonSchema {
   readonly schema: unknown;
   readonly root: unknown;
 }
 
 /**
- * The alternatives that a schema allows; unknown constructs allow anything.
+ * The kinds of values that a schema allows. Unknown constructs of JSON Schema allow anything.
  * @param visitedRefs the `$ref`s followed so far; a circular one adds nothing
  */
 export function formsOfSchema(
@@ -110,7 +110,7 @@ function mergeSchemas(one: Table, other: Table): Table {
   };
 }
 
-/** The value of a `$ref` within the same schema, such as `#/$defs/Filter`. */
+/** The schema that a `$ref` such as `#/$defs/Filter` points to; undefined if it is not in the same document. */
 function resolveRef(ref: string, root: unknown): unknown {
   if (!ref.startsWith("#")) return undefined;
   let value = root;
@@ -158,7 +158,7 @@ function describeForm(form: ValueForm): string {
 
 /** The first place where a value does not match a schema. */
 export interface SchemaMismatch {
-  /** Such as `.name` or `[0].name`; empty for the value itself. */
+  /** The path to the value that does not match, such as `.name` or `[0].name`; empty for the whole value. */
   readonly path: string;
   readonly expected: string;
   readonly found: string;
@@ -168,7 +168,10 @@ function describeActual(value: unknown): string {
   return isTable(value) ? "an object" : describeValue(value, true);
 }
 
-/** The first mismatch of a JSON value; undefined if it matches. Lengths and ranges are left to the server. */
+/**
+ * The first mismatch of a JSON value; undefined if it matches. Lengths and ranges are not checked: the server does
+ * that.
+ */
 export function findMismatch(
   value: unknown,
   forms: readonly ValueForm[],

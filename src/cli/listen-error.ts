@@ -4,7 +4,7 @@ import { findPortOwner, type PortOwner } from "../process/port-owner.ts";
 import type { CommandContext } from "./command.ts";
 import type { HttpAddress } from "./http-address.ts";
 
-/** Time limit of the request that asks who serves an address, in ms. */
+/** Time limit of the request that asks whether another toolmux serves an address, in ms. */
 const PROBE_TIMEOUT = 1000;
 
 /** Why an address cannot be listened on, and what the user can do. */
@@ -81,7 +81,7 @@ async function isToolmux(url: string): Promise<boolean> {
   }
 }
 
-/** The pid of a hub, and the manifests that its command line names. */
+/** Describes the hub that has the port: its pid, and the manifests that its command line names. */
 function describeHub(owner: PortOwner | undefined): string {
   if (owner === undefined) return "";
   const files = owner.command.flatMap((word, at) => {

@@ -9,7 +9,10 @@ import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from ".
 /** Logs a record, or a text about the hub itself, if its level is enabled. */
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 
-/** @param print receives each record whose level is enabled; by default it is printed on stderr at once */
+/**
+ * Opens a log that drops records below the level of `--log-level`. @param print receives the other records; by default
+ * it prints each on stderr at once
+ */
 export function openLog(
   { logLevel, logFormat }: Invocation,
   print: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
@@ -28,14 +31,20 @@ export function openLogBeside(line: StatusLine | undefined, invocation: Invocati
   });
 }
 
-/** A loaded manifest and its fingerprints; see `LoadedManifest`. */
+/**
+ * A loaded manifest, and two texts that change if and only if everything loaded (`fingerprint`), or the plugins
+ * (`pluginFingerprint`), change.
+ */
 export interface ManifestWithHashes {
   readonly manifest: Manifest;
   readonly fingerprint: string;
   readonly pluginFingerprint: string;
 }
 
-/** Loads the named manifests, or those found, and logs the notes about them. @throws {HubError} manifestInvalid */
+/**
+ * Loads the manifests that `--config` names, or those that are found, and logs the loader's notes as warnings. @throws
+ * {HubError} manifestInvalid
+ */
 export async function loadManifestLogged(
   invocation: Invocation,
   context: CommandContext,
@@ -55,7 +64,7 @@ export function loadOptions(
   return { files: config, env, cwd, platform };
 }
 
-/** As `loadManifestLogged`, without the fingerprints. */
+/** Does the same as `loadManifestLogged`, but returns only the manifest. @throws {HubError} manifestInvalid */
 export async function loadManifestOnly(
   invocation: Invocation,
   context: CommandContext,

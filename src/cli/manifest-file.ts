@@ -10,7 +10,10 @@ import { withFileLock } from "../process/file-lock.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { loadOptions } from "./load-manifest.ts";
 
-/** Runs `work` under the lock for manifests and the trust store. @throws {HubError} as `withFileLock` */
+/**
+ * Runs `work` while this process holds the lock for manifests and the trust store. @throws {HubError} what
+ * `withFileLock` throws
+ */
 export async function withManifestLock<T>(
   context: CommandContext,
   work: () => Promise<T>,
@@ -19,7 +22,8 @@ export async function withManifestLock<T>(
   try {
     return await withFileLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
   } catch (error) {
-    // `storeBroken` would set the exit code of a server failure, but no server is involved here.
+    // The code `storeBroken` is replaced, because it would give the exit code for a failed server, and no server is
+    // involved.
     const isBroken = error instanceof HubError && error.code === "storeBroken";
     throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
   }
@@ -37,10 +41,11 @@ export function manifestToEdit(
   return Promise.resolve(resolve(context.cwd, expandHome(named, context.env)));
 }
 
-/** The constraints on a server that is added to a manifest. */
+/** What restricts a server that is added to a manifest: its prefix must not contain a separator, or be taken. */
 export interface ExistingServers {
   /**
-   * The separators that a prefix must not contain: that of the edited file, then that of the manifests loaded with it.
+   * The separators (between prefix and tool name) that the prefix must not contain: that of the edited file, then that
+   * of the manifests loaded with it.
    */
   readonly separators: readonly [string, ...string[]];
   /** The servers of the edited file and of all manifests loaded with it. */
@@ -48,7 +53,7 @@ export interface ExistingServers {
 }
 
 /**
- * Reads the constraints for a new server. Ignores problems of the manifest, which `prepareEdit` reports. @param file
+ * Reads what restricts a new server. Ignores problems of the manifest, which `prepareEdit` reports. @param file
  * absolute path
  */
 export async function readExistingServers(
@@ -66,7 +71,8 @@ export async function readExistingServers(
   const ownServers = own.ok ? own.manifest.servers : [];
   if (!all.ok) return { separators: [separator], servers: ownServers };
   const { hub, servers } = all.manifest;
-  // The edited file may be in the current directory and not trusted: then it is not loaded with the others.
+  // If the edited file is in the current directory and not trusted, it is not loaded with the others, so its servers
+  // are added here.
   const isLoaded = ({ name }: ServerSpec): boolean => servers.some((spec) => spec.name === name);
   const others = ownServers.filter((spec) => !isLoaded(spec));
   return { separators: [separator, hub.separator], servers: [...others, ...servers] };
@@ -74,7 +80,7 @@ export async function readExistingServers(
 
 /**
  * Edits a manifest under the lock for manifests. A trusted file stays trusted, because the change is the user's own.
- * @throws {HubError} as `prepareEdit` and `PreparedEdit.write`
+ * @throws {HubError} what `prepareEdit` and `PreparedEdit.write` throw
  */
 export function editManifestFile(
   file: string,

@@ -20,11 +20,11 @@ import { hubListFor, checkHubLoop } from "./hub-loop.ts";
 import type { CommandLog } from "./load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
 
-/** Delay before orphaned processes are looked for, in ms, so that the hub starts its servers first. */
+/** Delay before the hub looks for orphaned processes, in ms, so that it starts its servers first. */
 const SWEEP_DELAY = 100;
 
 /**
- * Ends orphaned processes of killed hubs in the background.
+ * Ends processes that killed hubs have left (orphans), in the background.
  * @param onEnded receives the number of ended processes, if there were any
  * @returns a function that closes the hub and ends the remaining orphans; it waits at most STOP_LIMIT ms
  */
@@ -38,20 +38,21 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // What still runs after STOP_LIMIT ends with this process.
+    // What is not done after STOP_LIMIT is given up when this process exits.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }
 
 async function sweep(onEnded: (ended: number) => void): Promise<void> {
-  // Modules for processes are loaded here, after the client's first response, so that they do not delay it.
+  // The code for processes is loaded here, after the client's first response, so that it does not delay that response.
   const { sweepOrphans } = await import("../process/orphans.ts");
   const ended = await sweepOrphans();
   if (ended > 0) onEnded(ended);
 }
 
 /**
- * Opens the saved listings of servers, which all commands and hubs of this user share.
+ * Opens the saved listings of servers (what they listed in earlier runs), which all commands and hubs of this user
+ * share.
  * @param reads `exact`: for clients of a hub, which need the listing made for such clients; `newest`: for a command,
  * which shows the newest listing; `nothing`: for a command that asks the servers and only saves their listings
  */
@@ -83,18 +84,23 @@ export function withoutEarlyStarts(manifest: Manifest): Manifest {
 }
 
 export interface OpenHubOptions {
-  /** Kinds of events to log; by default only log events, because commands print the rest themselves. */
+  /**
+   * Kinds of events that are logged. By default only log events, because commands print the other information
+   * themselves.
+   */
   readonly kinds?: readonly EventKind[];
-  /** Stored listings; by default none, because commands print what servers list at present. */
+  /** Saved listings of servers. By default none, because commands print what servers list at present. */
   readonly snapshots?: Snapshots;
-  /** Selects the servers to use from the manifest, which includes those of its plugins; by default all. May throw. */
+  /**
+   * Selects the servers to use. Gets the manifest with the servers of its plugins. By default all are used. May throw.
+   */
   readonly choose?: (manifest: Manifest) => Manifest;
-  /** Whether servers may be authorized, with the user's help if need be; default true. */
+  /** Whether the hub may authorize itself at servers, such as by a login in the user's browser; default true. */
   readonly authorizes?: boolean;
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
-  /** Additional values to redact. */
+  /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
   readonly transportFactory?: TransportFactory;
@@ -107,13 +113,13 @@ export interface OpenedHub {
   /** The manifest in force, including the servers of its plugins. */
   readonly manifest: Manifest;
   readonly setUpPlugins: PluginSetup;
-  /** Redacts all resolved secrets of servers so far. */
+  /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
 
-/** Sets up a manifest's plugins, or keeps `current` if it is given. Never rejects. */
+/** Sets up a manifest's plugins, or uses the plugins `current` for it if they are given. Never rejects. */
 export type PluginSetup = (
   manifest: Manifest,
   current?: PluginSet,
@@ -216,7 +222,7 @@ function logEvent(event: HubEvent, log: CommandLog): void {
   if (record !== undefined) log(record.level, record);
 }
 
-/** Hash for truncated names; loaded only if one is needed. */
+/** The hash for names that must be shortened. `node:crypto` is loaded only if there is such a name. */
 function sha256(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }

@@ -1,9 +1,12 @@
 import { HubError } from "../base/errors.ts";
 
-/** Values of an option or argument that shells can complete; for `known` they ask toolmux (complete.ts). */
+/**
+ * Values of an option or argument, for completion in shells: a list, or a kind of value. For `known`, the completion
+ * script runs toolmux (complete.ts).
+ */
 export type ValueChoices = readonly string[] | "file" | "folder" | "command" | "known";
 
-/** An option of a command, as help, parsing and completions need it. Its name is its key in an `OptionTable`. */
+/** An option of a command, as help, parsing and completion need it. Its name is its key in an `OptionTable`. */
 export interface Option<Value = unknown> {
   /** One-letter alias. */
   readonly letter?: string;
@@ -11,7 +14,7 @@ export interface Option<Value = unknown> {
   readonly otherLetter?: string;
   /** Name of the option's value in the help; absent: the option takes no value. */
   readonly value?: string;
-  /** Allowed values, if they are a fixed set. */
+  /** The allowed values, if they are a fixed set, or the kind of value that shells complete. */
   readonly choices?: ValueChoices;
   /** May be given several times. */
   readonly repeats?: true;
@@ -56,7 +59,10 @@ export function flag(
   return { ...more, summary, read: (given) => given.length > 0 };
 }
 
-/** An option with a text; if it is given several times, the last one counts. @param value its name in the help */
+/**
+ * An option with a text; if it is given several times, the last one counts. @param value the name of its value in the
+ * help
+ */
 export function text(
   value: string,
   summary: string,
@@ -65,7 +71,7 @@ export function text(
   return { ...more, value, summary, read: (given) => given.at(-1) };
 }
 
-/** An option that may be given several times, with a text each. */
+/** An option with a text that may be given several times. @param value the name of its value in the help */
 export function texts(
   value: string,
   summary: string,
@@ -85,7 +91,7 @@ export function oneOf<const Choice extends string>(
   return { value, choices, summary, read };
 }
 
-/** An option with a whole number. */
+/** An option with a whole number; `preset` is its value if it is not given. */
 export function integer(
   value: string,
   summary: string,

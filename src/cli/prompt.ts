@@ -8,7 +8,7 @@ import { usageError } from "./args.ts";
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
 const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
-/** For this time, in ms, the remaining lines of a paste are read, so that the shell does not get them. */
+/** How long the remaining lines of a pasted text are read, in ms, so that the shell does not get them as commands. */
 const PASTE_TIME = 50;
 
 /** Whether the user can be asked: stdin is a terminal. */
@@ -49,7 +49,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   }
 }
 
-/** @param setReceiver registers the function that gets the typed text */
+/** Reads typed keys until the end of a line. @param setReceiver registers the function that gets the typed text */
 function readLine(
   setReceiver: (onChunk: (chunk: string) => void) => void,
   signal: AbortSignal,
@@ -76,11 +76,12 @@ function readLine(
   });
 }
 
-/** Asks a question on the terminal. @returns the line that was typed; empty at the end of input */
+/** Asks a question on the terminal. @returns the line that the user typed; empty if the input has ended */
 export type AskLine = (question: string) => Promise<string>;
 
 /**
- * Asks questions on the terminal, one after the other; undefined if there is none.
+ * Passes `use` a function that asks questions on the terminal, one after the other. Returns undefined without a
+ * terminal.
  * @throws the signal's reason
  */
 export async function withPrompt<T>(
@@ -90,9 +91,9 @@ export async function withPrompt<T>(
   const { stdin, stderr } = process;
   if (!stdin.isTTY || !stderr.isTTY) return undefined;
   const { createInterface } = await import("node:readline");
-  // No raw mode, so that Ctrl-C sends SIGINT to the process as usual.
+  // The terminal is not in raw mode, so Ctrl-C sends SIGINT to the process as usual.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });
-  // Lines that the user typed before the question was asked.
+  // Lines that were typed and are not yet used as an answer; the user may type before a question is asked.
   const typed: string[] = [];
   let isEnded = false;
   let changed = deferred();

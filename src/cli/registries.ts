@@ -16,8 +16,8 @@ import { type CommandLog, loadOptions } from "./load-manifest.ts";
 const API_KEY_SECRET = "smithery";
 
 /**
- * The registries to search: those of `--from`, or else of the environment, or else of the manifest, or the
- * default ones.
+ * Opens the registries to search: those of `--from`, or else of TOOLMUX_DIRECTORIES, or else of the manifest, or else
+ * the default ones.
  * @throws {HubError} usage
  */
 export async function openRegistries(
@@ -40,7 +40,10 @@ export async function openRegistries(
   return choices.map((choice) => openRegistry(choice, registryFetch, key));
 }
 
-/** The manifest's setting; a missing or invalid manifest does not prevent a search. */
+/**
+ * The registries that the manifest sets; undefined if it sets none, is missing or is invalid, which does not prevent a
+ * search.
+ */
 async function readManifestSetting(
   invocation: Invocation,
   context: CommandContext,
@@ -60,8 +63,8 @@ async function findApiKey(context: CommandContext): Promise<string | undefined> 
 }
 
 /**
- * The error if no registry answered. If there is only one, its own error is used when it says more than that the
- * registry is unreachable. @param advice what to do without registries
+ * The error if no registry answered. If a registry failed for another reason than being unreachable, its own error is
+ * used. @param advice what to do without registries
  */
 export function unreachableRegistriesError(
   failures: readonly RegistryFailure[],

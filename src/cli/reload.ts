@@ -6,14 +6,14 @@ import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
 import type { CommandLog, ManifestWithHashes } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
-/** A running hub, and its plugin setup. */
+/** A running hub, and the function that sets up plugins for it. */
 export interface ReloadableHub {
   readonly hub: Hub;
   readonly setUpPlugins: PluginSetup;
 }
 
 /**
- * Reloads a running hub when its manifest changes: a new manifest is applied or rejected as a whole. Plugins are set up
+ * Reloads a running hub when its manifest changes. A new manifest is applied or rejected as a whole. Plugins are set up
  * again only if their settings or code have changed.
  * @returns the watcher, which can check at once or be closed
  */
@@ -50,7 +50,8 @@ export function followManifest(
     }
   };
 
-  // Loaded manifests are handled one after the other: the next one may be loaded while plugins are still being set up.
+  // Loaded manifests are handled one after the other, because the next one may arrive while plugins are still being set
+  // up.
   let queue = Promise.resolve();
   const watch = watchManifest(options, {
     fingerprint: loaded.fingerprint,
@@ -67,9 +68,10 @@ export function followManifest(
   };
 }
 
-/** Why the new manifest is rejected, in the format of `check`; undefined: it is accepted. */
+/** Why the new manifest is rejected, in the format of `toolmux check`; undefined if it is accepted. */
 function rejectionReason(result: LoadedManifest, { sources }: Manifest): string | undefined {
-  // Checked first, because without these files the problem may just be that there is no manifest.
+  // Files that lost the user's trust by a change are checked first. They are not loaded, so the loader may report only
+  // that there is no manifest.
   const changed = sources.filter((file) => result.untrusted.includes(file));
   if (changed.length > 0) {
     return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");

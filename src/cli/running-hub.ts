@@ -35,8 +35,8 @@ export async function runningHubs(context: CommandContext): Promise<readonly Run
 }
 
 /**
- * The hub that `--hub` names, or else the hubs that serve the manifest in use; all if there is no manifest.
- * @throws {HubError} hubNotRunning if none runs; usage if `--hub` names none
+ * The hub that `--hub` names, or else the hubs that serve the manifest in use; all hubs if there is no manifest.
+ * @throws {HubError} hubNotRunning if none runs; usage if no hub has the process id of `--hub`
  */
 export async function chosenHubs(
   invocation: Invocation<Pick<HubOptions, "hub">>,
@@ -58,14 +58,14 @@ export async function chosenHubs(
   });
 }
 
-/** Those of the hubs that serve the manifest in use; all if no manifest is found. */
+/** Those of `hubs` that serve the manifest in use; all if no manifest is found. */
 export async function hubsOfManifest(
   invocation: Invocation,
   context: CommandContext,
   hubs: readonly RunningHub[],
 ): Promise<readonly RunningHub[]> {
   const loaded = await loadManifest(loadOptions(invocation, context));
-  // The files of an invalid manifest identify it, too.
+  // An invalid manifest is also identified by its files.
   const sources = loaded.ok ? loaded.manifest.sources : loaded.files.map(({ path }) => path);
   if (sources.length === 0 && invocation.config.length === 0 && !loaded.ok) return hubs;
   const servers = loaded.ok ? loaded.manifest.servers : [];
@@ -74,9 +74,9 @@ export async function hubsOfManifest(
 }
 
 /**
- * The hub through which a command works: the one of `--hub`, else the oldest one that serves the manifest; undefined if
- * none does, or with `--fresh`.
- * @throws {HubError} usage if `--hub` names none
+ * The hub through which a command works: the one that `--hub` names, or else the oldest one that serves the manifest.
+ * Returns undefined if none does, or with `--fresh`.
+ * @throws {HubError} usage if no hub has the process id of `--hub`
  */
 export async function hubToUse(
   invocation: Invocation<{ readonly fresh: boolean; readonly hub: string | undefined }>,
@@ -89,10 +89,10 @@ export async function hubToUse(
   return (await hubsOfManifest(invocation, context, running))[0];
 }
 
-/** How long a command waits for what becomes of a server in a hub, in s. */
+/** How long a command waits until a server of a running hub is connected, has failed or is otherwise settled, in s. */
 const SETTLE_WAIT = 30;
 
-/** `in toolmux 4711: files: connected, 5 tools` */
+/** Describes a server of a running hub: `in toolmux 4711: files: connected, 5 tools`. */
 export function describeInHub({ pid }: RunningHub, server: ServerDocument): string {
   const tools = server.state === "connected" ? `, ${count(server.shown, "tool")}` : "";
   return `in toolmux ${pid}: ${server.name}: ${server.statusText}${tools}`;
@@ -100,7 +100,7 @@ export function describeInHub({ pid }: RunningHub, server: ServerDocument): stri
 
 /**
  * Makes the hubs that serve the manifest in use read it again.
- * @returns for each hub what became of a server that the manifest has now, or that it is gone; hubs that reject the
+ * @returns for each hub a line with the state of `server` in it, or that the hub does not have it; hubs that reject the
  * manifest are left out
  */
 export async function applyToHubs(
@@ -128,7 +128,9 @@ export async function applyToHubs(
   return lines.flat();
 }
 
-/** The one hub that a command acts on. @throws {HubError} hubNotRunning; usage if there are several */
+/**
+ * The hub that a command acts on, if there is exactly one. @throws {HubError} hubNotRunning; usage if there are several
+ */
 export async function onlyHub(
   invocation: Invocation<Pick<HubOptions, "hub">>,
   context: CommandContext,
@@ -139,7 +141,7 @@ export async function onlyHub(
   throw severalHubs("The manifest is served", found);
 }
 
-/** Connects an MCP client to a running hub, and disconnects it at the end. */
+/** Connects an MCP client to a running hub, passes it to `use`, and then disconnects it. */
 export async function withHubClient<T>(
   hub: RunningHub,
   { signal }: CommandContext,
@@ -153,7 +155,10 @@ export async function withHubClient<T>(
   }
 }
 
-/** Asks one hub. @throws {HubError} as `askHub` */
+/**
+ * Sends a request to the control API of a hub. @returns the document that it answers. @throws {HubError} what `askHub`
+ * throws
+ */
 export async function ask<T>(
   hub: RunningHub,
   request: Omit<HubRequest, "signal">,
@@ -169,7 +174,7 @@ export interface FoundServer {
 }
 
 /**
- * The hub of each named server.
+ * Finds the named servers and the hub of each.
  * @throws {HubError} usage if no hub has a server of that name, or several hubs have one
  */
 export async function findServers(
@@ -191,7 +196,7 @@ export async function findServers(
   });
 }
 
-/** The error if a command cannot tell which hub is meant. */
+/** The error if several hubs have what a command names, and it cannot tell which of them is meant. */
 export function severalHubs(
   what: string,
   found: readonly { readonly hub: RunningHub }[],
@@ -217,12 +222,12 @@ export async function allServers(
   return lists.flat();
 }
 
-/** `toolmux 4711, stdio, since 5 minutes ago`. */
+/** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`. */
 export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
   return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;
 }
 
-/** The column with the hub's process id, if there are several hubs. */
+/** The title and the cells of a table column with the hub's process id; without content if there is only one hub. */
 export function hubColumn(hubs: readonly RunningHub[]): {
   readonly titles: readonly string[];
   readonly cells: (hub: RunningHub) => readonly string[];
@@ -232,7 +237,10 @@ export function hubColumn(hubs: readonly RunningHub[]): {
     : { titles: [], cells: () => [] };
 }
 
-/** Runs what only Ctrl-C ends. @returns the exit code: 0 if it ends by itself */
+/**
+ * Runs work that usually only Ctrl-C ends. @returns the exit code: 0 if the work ends by itself, else that of
+ * `cancelled`
+ */
 export async function untilInterrupted(
   { signal }: CommandContext,
   work: () => Promise<unknown>,
@@ -246,7 +254,7 @@ export async function untilInterrupted(
   }
 }
 
-/** The path of an endpoint of a server. */
+/** The path of a server's endpoint in the control API of a hub. */
 export function serverPath(name: string, rest = ""): string {
   return `/servers/${encodeURIComponent(name)}${rest}`;
 }

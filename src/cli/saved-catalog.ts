@@ -7,15 +7,16 @@ import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
 import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";
 
-/** The catalog made of what servers listed last, without starting any. */
+/** The catalog made of what servers listed in earlier runs, without starting any. */
 export interface SavedCatalog {
   readonly catalog: Catalog;
-  /** Names of the enabled servers of which no listing is known. */
+  /** Names of the enabled servers for which there is no saved listing. */
   readonly unknown: readonly string[];
 }
 
 /**
- * Builds the catalog that clients would see from the newest snapshot of each server. Starts nothing.
+ * Builds the catalog that clients would see from the newest snapshot of each server (what it listed in an earlier run).
+ * Starts nothing.
  * @param isUsable whether a server's placeholders can be filled in; by default all can
  */
 export async function readSavedCatalog(

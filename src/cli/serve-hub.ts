@@ -20,23 +20,20 @@ import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import { usageError } from "./args.ts";
 import type { HubRecording } from "./hub-recording.ts";
 
-/**
- * Delay of work that can wait until the first response is sent, such as watching the manifest, in
- * ms.
- */
+/** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
 /**
- * The control socket is opened this long after the first client has initialized, so that the answer is sent before, or
- * after the hub has started, whichever is first; in ms.
+ * When the control socket is opened, in ms: `afterClient` after the first client has initialized, so that the hub's
+ * answer to it is sent before, or `afterStart` after the start of the hub, whichever is first.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
-/** Interval for checking that the parent process is the same, in ms. */
+/** Interval for checking whether the parent process has changed, in ms. */
 const PARENT_CHECK_MS = 2000;
 
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
 
-/** Outputs for people: log records and plain text. */
+/** Where the hub prints for people: log records and plain text, both to stderr. */
 export interface HostOutput {
   readonly log: CommandLog;
   print(text: string): void;
@@ -53,13 +50,16 @@ export interface ServeOptions {
   readonly context: CommandContext;
   readonly output: HostOutput;
   readonly loaded: ManifestWithHashes;
-  /** The HTTP address from the command line; undefined: stdio only. */
+  /** The HTTP address from the command line; if undefined, the hub serves only stdio. */
   readonly requestedAddress: HttpAddress | undefined;
-  /** Runs the commands that the control API is asked for. */
+  /** Runs the commands that users of the control API ask for. */
   readonly runCli: RunCommandLine;
 }
 
-/** Serves the servers of a manifest; see `serve`. */
+/**
+ * Runs the hub of `toolmux serve`: serves clients with the servers of a manifest, until it is to end. @returns the exit
+ * code
+ */
 export async function serveHub({
   invocation,
   context,
@@ -159,7 +159,8 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
-    // No server waits for a reader of the control socket.
+    // Closing the control socket starts now and is awaited last. A client that still reads from the socket delays this,
+    // and must not delay the end of the servers.
     const controlClosed = cancelControl();
     await httpServer?.close();
     await close();
@@ -170,9 +171,9 @@ export async function serveHub({
 }
 
 /**
- * Opens the control socket in the background, unless the manifest forbids it.
- * @param open returns a function that closes the socket
- * @returns a function that closes the socket, or prevents that it is opened
+ * Opens the control socket in the background, unless the manifest sets `control = false`.
+ * @param open opens the socket and returns a function that closes it
+ * @returns a function that closes the socket, or prevents it from being opened
  */
 function openControlLater(
   hub: Hub,
@@ -205,7 +206,7 @@ function openControlLater(
   };
 }
 
-/** Opens the recording of `--record`; without that option nothing is loaded or checked. */
+/** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */
 async function openRequestedRecording(
   { record: path, "record-limit": limit }: ServeCommandOptions,
   context: CommandContext,
@@ -221,13 +222,16 @@ async function openRequestedRecording(
   return open(path, limit, context, secrets, (text) => log("warn", text));
 }
 
-/** HTTP modules are loaded only if used. */
+/** Starts the HTTP server. Its code is loaded here, so a hub on stdio starts without it. */
 async function startHttp(hub: ServedHub, settings: HttpSettings): Promise<RunningHttpServer> {
   const { startHttpServer } = await import("../frontend/http/server.ts");
   return startHttpServer(hub, settings);
 }
 
-/** Printed at any log level: it is the only way to learn the port, and that the hub is ready. */
+/**
+ * Prints the address of the HTTP server. It is printed at any log level, because only this line tells the port, and
+ * that the hub is ready.
+ */
 function printAddress(
   { url }: RunningHttpServer,
   manifest: Manifest,
@@ -238,7 +242,7 @@ function printAddress(
   print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
-/** Says where the generated token is stored. The token itself is shown on a terminal only. */
+/** Says where the token that `--token auto` created is stored. The token itself is shown on a terminal only. */
 async function printTokenPlace(
   { url }: RunningHttpServer,
   { token, tokenPlace }: HttpAddress,
@@ -269,7 +273,7 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** The largest message limit of all servers: no server accepts longer messages. */
+/** The largest message limit of all servers, in bytes. A longer message cannot be for any server. */
 function messageLimit({ servers }: Manifest): number {
   const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
@@ -306,7 +310,10 @@ export function untilSignal(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Resolves when the parent process has ended: after a client was killed, another process may keep stdin open. */
+/**
+ * Resolves when the parent process has ended. The end of stdin is not enough: after a client was killed, another
+ * process may keep stdin open.
+ */
 export function untilParentGone(): Promise<void> {
   const parent = process.ppid;
   return new Promise((resolve) => {

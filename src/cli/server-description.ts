@@ -7,10 +7,10 @@ import { BUILT_IN_PLUGINS, locatePlugin } from "../plugin/load.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { CommandContext } from "./command.ts";
 
-/** The parts of a stdio server that start its process. */
+/** The settings of a stdio server that say how its process is started. */
 export type LaunchSpec = Pick<StdioServer, "command" | "args" | "env">;
 
-/** A server's description: its command, URL or plugin. */
+/** Describes a server in one line: its command, URL or plugin. */
 export function describeServer(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":
@@ -25,8 +25,8 @@ export function describeServer(spec: RunnableServer): string {
 }
 
 /**
- * The command line of a server as written in the manifest: `${…}` are not resolved, and values that look like
- * secrets are masked. Environment variables are shown by name only.
+ * The command line of a server as the manifest has it: placeholders (`${…}`) are not resolved, and values that look
+ * like secrets are masked. Environment variables are shown by name only.
  */
 export function describeCommand({ command, args, env }: StdioServer | LaunchSpec): string {
   const variables = Object.keys(env).map((name) => `${name}=…`);
@@ -52,7 +52,7 @@ export function pluginKindOf({ use, path }: PluginSpec): PluginKind {
   return Object.hasOwn(BUILT_IN_PLUGINS, use) ? "builtIn" : "package";
 }
 
-/** A plugin and the path of its code. Loads nothing. */
+/** Describes a plugin and the path of its code. Loads nothing. */
 export function describePlugin(spec: PluginSpec): string {
   const path = locatePlugin(spec);
   switch (pluginKindOf(spec)) {
@@ -67,7 +67,7 @@ export function describePlugin(spec: PluginSpec): string {
   }
 }
 
-/** `{use, path, kind}`; `path`: absolute path of external code, null if there is none. */
+/** A plugin as JSON: `{use, path, kind}`. `path` is the absolute path of external code, null if there is none. */
 export function pluginToJson(spec: PluginSpec): object {
   return { use: spec.use, path: locatePlugin(spec) ?? null, kind: pluginKindOf(spec) };
 }
@@ -89,7 +89,10 @@ export async function findInstalledRunner(
   return undefined;
 }
 
-/** A package server with the command of the first installed runner; other servers are returned unchanged. */
+/**
+ * Gives a server that is started from a package the command of the first installed program that can run it, such as npx
+ * or bunx. Other servers are returned unchanged.
+ */
 export async function withInstalledRunner<Spec extends RunnableServer>(
   spec: Spec,
   context: Pick<CommandContext, "env" | "cwd">,

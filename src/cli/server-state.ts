@@ -5,8 +5,8 @@ import type { Manifest, ServerSpec } from "../manifest/manifest.ts";
 import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
 
 /**
- * The state of a server of the manifest once no start is awaited any more; `tools`: number of its tools that clients
- * see.
+ * The state of a server of the manifest once its start has succeeded, failed or taken too long. `tools`: number of its
+ * tools that clients see.
  */
 export type ServerState =
   | {
@@ -15,27 +15,29 @@ export type ServerState =
       readonly tools: number;
       readonly connection: ConnectionStatus;
     }
-  /** Not running until it is called; its listing is known. */
+  /** The server does not run until it is called; its listing is known. */
   | {
       readonly at: "idle";
       readonly server: string;
       readonly tools: number;
-      /** When it was last listed, in ms since the epoch; absent if that was during this run. */
+      /** When the server was last listed, in ms since the epoch; absent if that was during this run. */
       readonly listedAt?: number;
     }
-  /** Its start has taken longer than `connectTimeout` and goes on; `elapsed` in ms. */
+  /**
+   * The server's start has taken longer than `connectTimeout` and still goes on; `elapsed` is its time so far, in ms.
+   */
   | { readonly at: "starting"; readonly server: string; readonly elapsed: number }
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
   | { readonly at: "disabled"; readonly server: string };
 
 type HubStatus = Pick<Hub, "status" | "catalog">;
 
-/** In the order of the manifest. */
+/** The states of all servers, in the order of the manifest. */
 export function serverStatesOf({ servers }: Manifest, hub: HubStatus): readonly ServerState[] {
   return servers.map((spec) => serverStateOf(spec, hub));
 }
 
-/** An entry that the hub cannot use counts as failed. */
+/** The state of one server. An entry that the hub cannot use counts as failed. */
 export function serverStateOf(spec: ServerSpec, hub: HubStatus): ServerState {
   const server = spec.name;
   if (!spec.enabled) return { at: "disabled", server };
@@ -60,7 +62,7 @@ export function serverStateOf(spec: ServerSpec, hub: HubStatus): ServerState {
 
 /**
  * Whether a server is idle and can be called. An earlier failure no longer counts if the listing came from the server
- * itself and not from a snapshot.
+ * itself and not from a snapshot of an earlier run.
  */
 function isIdle({ state, cause, lastError, listing }: ConnectionStatus): boolean {
   if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
@@ -77,7 +79,7 @@ export const EXIT_CODES = {
   none: 2,
 } as const satisfies Record<StatusVerdict, number>;
 
-/** What a server failed to do, by the step of connecting to it. */
+/** What a server failed to do, by the step of connecting to it; the end of "failed to …". */
 export const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
   resolve: "fill in its settings",
   spawn: "start",

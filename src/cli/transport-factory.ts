@@ -22,19 +22,21 @@ import type { ServerTransport } from "../transport/transport.ts";
 import type { CommandContext } from "./command.ts";
 
 /**
- * Environment variable by which `toolmux bench` makes a hub put a stdio proxy before each server that it starts. It is
- * not passed on to servers.
+ * Environment variable by which `toolmux bench` makes a hub put a stdio proxy in front of each server that it starts.
+ * It is not passed on to servers.
  */
 export const PROXY_VARIABLE = "TOOLMUX_TAP";
 
-/** A command, and its alternatives if it is not installed. */
+/** A command, and those to use instead if it is not installed. */
 interface LaunchedCommand {
   readonly command: string;
   readonly args: readonly string[];
   readonly alternatives?: readonly Pick<LaunchedCommand, "command" | "args">[] | undefined;
 }
 
-/** The value of PROXY_VARIABLE. @param delay delay of the server's output, in ms; @param folder where proxies report */
+/**
+ * The value of PROXY_VARIABLE. @param delay delay of the server's output, in ms; @param folder where the proxies report
+ */
 export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
 }
@@ -55,7 +57,10 @@ export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): 
   };
 }
 
-/** How long a resolved entry is reused for the next start, in ms, so that its `${cmd:…}` runs once. */
+/**
+ * How long an entry that was resolved to identify a server is reused for its start, in ms, so that its `${cmd:…}` runs
+ * once.
+ */
 const REUSE_TIME = 10_000;
 
 /** Creates transports to stdio and HTTP servers, with their credentials. */
@@ -63,7 +68,7 @@ export interface TransportFactory extends Pick<
   HubOptions,
   "resolveIdentity" | "authorize" | "openTransport"
 > {
-  /** Redacts all resolved secrets of servers so far. */
+  /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
   /** Waits a limited time for writes of tokens that have begun and must not be interrupted. */
   readonly finish: () => Promise<void>;
@@ -77,6 +82,7 @@ interface ExternalTransportFactory extends TransportFactory {
 }
 
 /**
+ * Opens a factory for transports to servers.
  * @param openAuthorizer called when the first HTTP server needs an authorizer
  * @param findHubs the value of HUBS_VARIABLE for started servers, which lists the hubs above them; by default this
  * process's own value
@@ -94,7 +100,10 @@ export function openTransportFactory(
   const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
   const resolver = openEntryResolver(context, secrets, hubsAbove);
   const transportKinds = new Map<string, HttpTransportKind>();
-  /** The transport kind detected for a server; kept while its URL is the same. */
+  /**
+   * The transport that was detected for a server (such as SSE). It is remembered as long as the server's URL is the
+   * same.
+   */
   const knownTransportFor = ({ name, url }: RemoteServer): KnownTransport => {
     const key = JSON.stringify([name, url]);
     return {
@@ -113,7 +122,8 @@ export function openTransportFactory(
     resolveIdentity: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     openTransport: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
-      // Process and network modules are loaded at the first start of a server: the answer to `initialize` needs none.
+      // The code for processes and network is loaded at the first start of a server, because the answer to `initialize`
+      // does not need it.
       if (spec.kind === "stdio") {
         const resolved = withBenchProxy(await resolver.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
@@ -156,8 +166,8 @@ export function openTransportFactory(
 }
 
 /**
- * Resolves `${…}` in entries. "identify" may reuse any earlier result. "start" resolves anew, unless "identify" has
- * just done so.
+ * Resolves the placeholders (`${…}`) of servers' entries. With the purpose "identify", any earlier result may be
+ * reused. With "start", placeholders are resolved anew, unless "identify" has just done that.
  */
 interface EntryResolver {
   server(
@@ -172,7 +182,7 @@ interface EntryResolver {
   ): Promise<ResolvedRemote>;
 }
 
-/** Redacts all secrets resolved so far. */
+/** Removes from texts all secrets that were resolved for servers so far. */
 class SecretRedactor {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
@@ -217,11 +227,14 @@ function openEntryResolver(
   };
 }
 
-/** A resolved entry. It is resolved again if the plugins' resolvers (`schemes`) have changed. */
+/**
+ * A server's entry with its placeholders resolved. It is resolved again if the resolvers of plugins (`schemes`) have
+ * changed.
+ */
 interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;
   readonly resolved: Promise<Resolved>;
-  /** One start may reuse the entry until this time, in ms of `performance.now`; 0 if no start may. */
+  /** One start may reuse the entry until this time, in ms of `performance.now()`; 0 if no start may reuse it. */
   freshUntil: number;
 }
 
@@ -243,16 +256,16 @@ function cached<Spec extends ExternalServer, Resolved>(
     const resolved = resolve(spec, schemes);
     const freshUntil = purpose === "identify" ? performance.now() + REUSE_TIME : 0;
     entries.set(spec, { schemes, resolved, freshUntil });
-    // A failed resolution is not kept: the missing value may be available next time.
+    // A failed result is not kept, because the missing value may be available next time.
     resolved.catch(() => entries.get(spec)?.resolved === resolved && entries.delete(spec));
     return resolved;
   };
 }
 
 /**
- * Makes the resolvers for an entry: those of plugins, and the hub's own `secret` and `cmd`. The code of these two is
- * loaded on first use, and they resolve each value once.
- * @param findHubs as in `openTransportFactory`; for the environment of commands
+ * Makes the resolvers for the placeholders of an entry: those of plugins, and the hub's own `secret` and `cmd`. The
+ * code of these two is loaded on first use, and they resolve each value once.
+ * @param findHubs the value of HUBS_VARIABLE for the commands of `cmd`; by default this process's own value
  */
 export function openSchemeResolvers(
   context: Pick<CommandContext, "env" | "platform">,
@@ -292,8 +305,7 @@ function oncePerPath(
 export type ShowLoginPage = (url: string, server: string) => Promise<void>;
 
 /**
- * The OAuth authorizer of this user, which loads, refreshes and stores tokens. Its modules are loaded on the first
- * call.
+ * The OAuth authorizer of this user, which loads, refreshes and stores tokens. Its code is loaded on the first call.
  */
 export async function openUserAuthorizer(
   context: Pick<CommandContext, "env" | "platform">,

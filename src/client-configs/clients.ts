@@ -1,7 +1,8 @@
 /**
- * Configuration files of MCP clients: reading, importing from and installing into them. `ClientApp` describes one
- * client: where its files are, their format, and how its entries look; `CLIENTS` is the table of all. Start here, then
- * read `read.ts` (files), `entry-to-manifest.ts` (entries to the manifest's schema), `import-plan.ts` and `install.ts`.
+ * Configuration files of MCP clients: reading them, importing servers from them, and installing toolmux into them.
+ * `ClientApp` describes one client (where its files are, their format, and how its entries look), and `CLIENTS` lists
+ * all clients. Start here, then read `read.ts` (files), `entry-to-manifest.ts` (entries to the manifest's schema),
+ * `import-plan.ts` and `install.ts`.
  */
 import { isAbsolute, join } from "node:path";
 import { type Env, homeFolder } from "../base/paths.ts";
@@ -27,7 +28,7 @@ const limitInSeconds = (key: string, manifestLimit: ClientLimit["manifestLimit"]
   manifestLimit,
 });
 
-/** Completes a definition with what most clients have in common. */
+/** Completes the definition of a client with defaults that are right for most clients. */
 function defineClient(entry: ClientDefinition): ClientApp {
   return {
     format: "json",
@@ -47,8 +48,8 @@ const serverTable = (file: string, ...keys: readonly string[]): ServerTable => (
 });
 
 /**
- * Makes entries with the URL under `key`, and with an Authorization header whose token is a placeholder that the client
- * fills in.
+ * Makes the function for `ClientApp.remote`. Its entries have the URL under `key`, and an Authorization header whose
+ * token is a placeholder that the client fills in.
  */
 function remoteEntry(
   key: string,
@@ -276,7 +277,7 @@ export function findClientApp(name: string): ClientApp | undefined {
   return CLIENTS.find((client) => client.name === name);
 }
 
-/** The folders that clients keep their files in, absolute. */
+/** The folders, absolute, in which clients keep their files. */
 export interface ClientFolders {
   readonly home: string;
   /** XDG_CONFIG_HOME or `~/.config`, also on macOS, where some clients use it. */
@@ -287,7 +288,7 @@ export interface ClientFolders {
   readonly platform: string;
 }
 
-/** A table of servers in a client's file. */
+/** A table in a client's file that lists its servers. */
 export interface ServerTable {
   /** Absolute path; in `ClientApp.project` relative to the project's folder. */
   readonly file: string;
@@ -296,8 +297,8 @@ export interface ServerTable {
 }
 
 /**
- * The placeholders that a client fills in. `editor`: `${env:NAME}`, `${input:…}`, `${workspaceFolder}`. `shell`:
- * `${NAME}`, `${NAME:-default}`, `$NAME`. `braces`: `{env:NAME}`.
+ * The form of the placeholders that a client fills in. `editor`: `${env:NAME}`, `${input:…}`, `${workspaceFolder}`.
+ * `shell`: `${NAME}`, `${NAME:-default}`, `$NAME`. `braces`: `{env:NAME}`.
  */
 export type PlaceholderStyle = "none" | "editor" | "shell" | "braces";
 
@@ -316,16 +317,20 @@ export interface ClientApp {
   readonly title: string;
   readonly format: "json" | "toml";
   readonly placeholders: PlaceholderStyle;
-  /** The files of this user. toolmux is installed into the first that exists, or else into the first. */
+  /**
+   * The tables in files of this user. toolmux is installed into the first whose file exists, or else into the first.
+   */
   readonly user: (home: ClientFolders) => readonly ServerTable[];
-  /** The files in a project's folder. As with `user`, the first that exists is used, or else the first. */
+  /**
+   * The tables in files of a project's folder. As with `user`, the first whose file exists is used, or else the first.
+   */
   readonly project: readonly ServerTable[];
   readonly limits: readonly ClientLimit[];
-  /** The entry that makes the client start a program. */
+  /** Makes the entry with which the client starts a program. */
   readonly command: (command: string, args: readonly string[]) => Table;
   /**
-   * The entry that makes the client connect to a URL, with a bearer token from a variable if one is given. undefined:
-   * the client's file cannot express this.
+   * Makes the entry with which the client connects to a URL, with the bearer token from an environment variable if one
+   * is given. Returns undefined if the client's file cannot express this.
    */
   readonly remote: (url: string, variable: string | undefined) => Table | undefined;
   /** What the user must do for the client to load the change: a whole sentence. */

@@ -4,7 +4,7 @@ import { applyTextEdits, type ServerChange } from "../manifest/edit/change.ts";
 import { computeEdits } from "../manifest/edit/edit.ts";
 import type { ClientApp, ServerTableChange } from "./clients.ts";
 
-/** The edited text, or why the file's text cannot be changed as requested (`reason`: the end of a sentence). */
+/** The edited text, or why the file cannot be changed as requested. `reason` is the end of a sentence. */
 export type ClientEditResult =
   { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 
@@ -42,7 +42,7 @@ async function parseTable(text: string, format: ClientApp["format"]): Promise<Ta
   return parsed.ok && isTable(parsed.root) ? parsed.root : undefined;
 }
 
-/** The value with the change applied; the order of keys does not matter. */
+/** The file's parsed content with the change applied; the order of keys does not matter. */
 function applyChange(root: Table, { keys, remove, set: put }: ServerTableChange): unknown {
   const walk = (at: unknown, [key, ...rest]: readonly string[]): Table => {
     const table = isTable(at) ? at : {};

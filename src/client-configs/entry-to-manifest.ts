@@ -16,7 +16,7 @@ export interface EditorInput {
   readonly fallback: string | undefined;
 }
 
-/** The file and server that a text comes from. */
+/** Where a text of a client's entry comes from: the client's file, and the server. */
 export interface TextSource {
   readonly placeholders: PlaceholderStyle;
   /** The client's file, absolute. */
@@ -28,13 +28,13 @@ export interface TextSource {
 
 export interface TranslatedText {
   readonly text: string;
-  /** The secrets that must be set before the text can be used. */
+  /** Which secrets must be set before the text can be used. */
   readonly requiredSecrets: readonly string[];
   /** Why a manifest cannot express the text, as the end of a sentence. */
   readonly error: string | undefined;
 }
 
-/** Translates a client's placeholders to the manifest's. */
+/** Replaces a client's placeholders by those of the manifest. */
 export function translatePlaceholders(text: string, source: TextSource): TranslatedText {
   const requiredSecrets: string[] = [];
   let error: string | undefined;
@@ -53,7 +53,7 @@ export const WORKSPACE_PLACEHOLDER = "${workspaceFolder}";
 type ClientTextPart = TemplatePart | { readonly kind: "input"; readonly name: string };
 
 const INPUT_PLACEHOLDER = /\$\{input:([^{}]+)\}/g;
-/** `$NAME` without braces. */
+/** A variable as `$NAME`, without braces. */
 const BARE_VARIABLE = /\$([A-Za-z_][A-Za-z0-9_]*)/g;
 const BRACE_PLACEHOLDER = /\{(env|file):([^{}]+)\}/g;
 
@@ -147,7 +147,7 @@ export function secretName(server: string, name: string): string {
   return `${owner || "server"}/${own || "value"}`;
 }
 
-/** A server in the manifest's schema: `command`, `args`, `env`, … or `url`, `headers`, …. */
+/** A server's entry in the schema of the manifest: `command`, `args`, `env`, … or `url`, `headers`, …. */
 export type ServerEntry = Readonly<Record<string, unknown>>;
 
 export type TranslationResult =
@@ -165,7 +165,7 @@ export type TranslationResult =
 export interface EntrySource {
   readonly client: ClientApp;
   readonly home: ClientFolders;
-  /** Absolute. */
+  /** The client's file, absolute. */
   readonly file: string;
   /** The server's name in the manifest. */
   readonly server: string;
@@ -209,7 +209,10 @@ export async function translateEntry(
   };
 }
 
-/** Translates texts to the manifest's placeholders and collects notes, required secrets and the first fault. */
+/**
+ * Translates the texts of an entry to the manifest's placeholders. Collects notes, required secrets and the first
+ * error.
+ */
 class EntryWriter {
   readonly notes: string[] = [];
   readonly requiredSecrets: string[] = [];
@@ -303,7 +306,7 @@ function readLimits(fields: ReadonlyMap<string, unknown>, client: ClientApp): Se
   return limits;
 }
 
-/** In bytes. */
+/** Maximum size of an `envFile`, in bytes. */
 const MAX_ENV_FILE = 64 * 1024;
 
 /** Reads the `envFile` of an entry: one `NAME=value` per line, quoted or not. */

@@ -38,9 +38,7 @@ export function findPlaintextSecrets(
     const unique = isTaken ? `${secret}-${found.length + 1}` : secret;
     found.push({ path, label: path.join("."), secretName: unique, value });
   };
-  /**
-   * @param owner prefix, such as `DATABASE_URL-`, for the names of secrets found within the text
-   */
+  /** @param owner prefix, such as `DATABASE_URL-`, of the names for secrets that are only a part of the text */
   const inspect = (path: PlaintextSecret["path"], name: string, text: string, owner = ""): void => {
     for (const { part, value } of findSuspectedSecrets(name, text)) {
       add(path, part === undefined ? name : `${owner}${part}`, value);
@@ -122,7 +120,7 @@ export interface PlannedServer {
   readonly plaintextSecrets: readonly PlaintextSecret[];
 }
 
-/** A server that would not be added; `reason` is a clause such as "it is the same as …". */
+/** A server that would not be added. `reason` is a clause such as "it is the same as …". */
 export interface SkippedServer {
   readonly source: ServerSource;
   readonly reason: string;
@@ -135,7 +133,7 @@ export interface SkippedServer {
 
 export interface ServerSource {
   readonly client: string;
-  /** Absolute. */
+  /** The client's file, absolute. */
   readonly file: string;
   readonly name: string;
 }
@@ -163,7 +161,7 @@ export async function planImport(
 ): Promise<ImportPlan> {
   const planned: PlannedServer[] = [];
   const skipped: SkippedServer[] = [];
-  /** Names of servers in the manifest, by identity. */
+  /** Names of servers in the manifest and of servers to be added, by identity (see `identifyEntry`). */
   const namesByIdentity = new Map(
     servers.flatMap((spec) => identifySpec(spec).map((it) => [it, spec.name])),
   );
@@ -231,7 +229,7 @@ export async function planImport(
   return { planned, skipped };
 }
 
-/** The base name, or the first free one with a number. */
+/** The base name, or if it is taken, the first free name with a number at its end. */
 function chooseName(base: string, taken: ReadonlySet<string>): string {
   for (let number = 1; ; number++) {
     const name = number === 1 ? base : `${base}-${number}`;
@@ -256,7 +254,9 @@ function findWithStoredSecrets(
   });
 }
 
-/** The identity of a server as text: its command and arguments, or its URL. */
+/**
+ * The identity of a server, as text. Two entries with the same command and arguments, or the same URL, are one server.
+ */
 export function identifyEntry({ command, args = [], url }: ServerEntry): string {
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
@@ -264,11 +264,14 @@ export function identifyEntry({ command, args = [], url }: ServerEntry): string 
 const WORKSPACE_NOTE =
   "uses ${workspaceFolder}, the folder in which a client starts toolmux: that is your project only in editors";
 
-/** A package with a version: `name@1.2.3`, `@scope/name@latest`, `name==1.2`, `image:1.2`. */
+/** Matches the name of a package with a version: `name@1.2.3`, `@scope/name@latest`, `name==1.2`, `image:1.2`. */
 const PACKAGE_VERSION =
   /^((?:@[\w.-]+\/)?[\w./-]+)(?:(?:@|==|:)[~^]?v?\d[\w.+-]*|[@:](?:latest|next|beta|canary|stable))$/;
 
-/** The name of a server in the manifest that is the same except for versions of packages in the arguments. */
+/**
+ * The name of a known server that differs only in the versions of packages in its arguments; undefined if there is
+ * none.
+ */
 function findOtherVersion(
   identity: string,
   namesByIdentity: ReadonlyMap<string, string>,
@@ -290,8 +293,8 @@ function withOldWorkspace(identity: string): string {
 }
 
 /**
- * All identities of a server in the manifest. Placeholders in a client's syntax are also translated to the manifest's,
- * so that equal servers are found.
+ * All identities of a server in the manifest (see `identifyEntry`). If its placeholders are in a client's syntax, one
+ * identity has them in the manifest's syntax, so that equal servers are found.
  */
 export function identifySpec(spec: ServerSpec): readonly string[] {
   if (spec.kind === "stdio") {

@@ -18,7 +18,7 @@ const BACKUP_INFIX = ".toolmux-backup-";
 export interface OriginalFile {
   /** The real path, with symbolic links resolved. */
   readonly path: string;
-  /** undefined: the file does not exist. */
+  /** The content of the file; undefined if it does not exist. */
   readonly bytes: FileBytes | undefined;
 }
 
@@ -58,7 +58,7 @@ export async function listBackups(path: string): Promise<readonly string[]> {
   return copies.map((name) => join(folder, name));
 }
 
-/** Numeric comparison, because backups of the same second have a number at the end. */
+/** Compares file names by numbers, because backups of the same second have a number at the end. */
 function compareNewest(a: string, b: string): number {
   return b.localeCompare(a, "en", { numeric: true });
 }
@@ -72,7 +72,10 @@ export interface PreparedInstall {
   apply(now: number): Promise<string | undefined>;
 }
 
-/** The result of preparing an installation. The message of `problem` is written after the file's name. */
+/**
+ * The result of preparing an installation. The message of `problem` continues a sentence that begins with the file's
+ * name.
+ */
 export type InstallResult =
   | PreparedInstall
   | { readonly kind: "same" }
@@ -105,7 +108,7 @@ export async function prepareInstall(
     before,
     after: edited.text,
     apply: async (now) => {
-      // If toolmux wrote the current content, there already is a backup of the original content, so no new one is made.
+      // If toolmux wrote the current content, a backup of the original content exists already, so no new one is made.
       const hasBackup = previous !== undefined || original.bytes === undefined;
       const backup = hasBackup ? undefined : await writeBackup(original, now);
       try {
@@ -125,7 +128,7 @@ export type UndoResult =
   | { readonly kind: "remove"; apply(): Promise<void> }
   | {
       readonly kind: "edit";
-      /** The servers that the newest backup has and the file has not; undefined: there is no backup. */
+      /** The servers that the newest backup has and the file does not have; undefined if there is no backup. */
       readonly former: { readonly backup: string; readonly servers: readonly string[] } | undefined;
       readonly before: string;
       readonly after: string;
@@ -201,8 +204,8 @@ interface PreviousFile {
 }
 
 /**
- * Finds the original of a file: the backup that becomes the current content when toolmux's entry is written into it.
- * undefined if toolmux has not changed the file, or something else has changed it since.
+ * Finds the original of a file: the backup that becomes the current content if toolmux's entry is written into it.
+ * Returns undefined if toolmux has not changed the file, or if something else has changed it since.
  */
 async function previousFileOf(
   client: ClientApp,

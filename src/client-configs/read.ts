@@ -9,7 +9,7 @@ import type { EditorInput } from "./entry-to-manifest.ts";
 /** The largest client file that is read, in bytes. Some clients keep their whole history in it. */
 export const MAX_FILE = 64 * 1024 * 1024;
 
-/** One server of a client's file, untranslated. */
+/** One server in a client's file, with its entry as it is there. */
 export interface ClientServer {
   readonly name: string;
   readonly entry: unknown;
@@ -19,17 +19,18 @@ export interface ClientServer {
 
 export interface ClientFile {
   readonly client: ClientApp;
-  /** Absolute. */
+  /** The file's path, absolute. */
   readonly file: string;
   readonly servers: readonly ClientServer[];
-  /** The inputs that an editor asks for, by id. */
+  /** The values that an editor asks the user for, by id. */
   readonly inputs: ReadonlyMap<string, EditorInput>;
   /** Why the file could not be read; undefined if it was. */
   readonly problem: ClientFileProblem | undefined;
 }
 
 /**
- * Why a client's file cannot be used. `message` is written after the file's name, and contains none of the file's text.
+ * Why a client's file cannot be used. `message` continues a sentence that begins with the file's name, and contains
+ * none of the file's text.
  */
 export interface ClientFileProblem {
   readonly message: string;
@@ -41,7 +42,7 @@ export type ClientFileContent =
   | { readonly kind: "read"; readonly text: string; readonly root: Table }
   | { readonly kind: "broken"; readonly problem: ClientFileProblem };
 
-/** Reads a client's file. An empty file has an empty root. */
+/** Reads a client's file. The root of an empty file is an empty table. */
 export async function readClientFileText(
   file: string,
   format: ClientApp["format"],
@@ -63,7 +64,10 @@ export async function readClientFileText(
     : fail("holds no table of settings");
 }
 
-/** Reads the existing files of a client. @param project the folder whose files are read; undefined: the user's files */
+/**
+ * Reads those files of a client that exist. @param project the folder whose files are read; if undefined, the user's
+ * files are read
+ */
 export async function readClientFiles(
   client: ClientApp,
   home: ClientFolders,
@@ -87,7 +91,7 @@ export async function readClientFiles(
   return files;
 }
 
-/** The tables that hold a client's servers, with absolute paths. */
+/** The tables in a client's files that list its servers, with absolute paths. */
 export function listServerTables(
   client: ClientApp,
   home: ClientFolders,

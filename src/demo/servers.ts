@@ -14,7 +14,7 @@ export function schemaOf<T>(properties: Record<keyof T & string, Property>, ...r
   return fromJsonSchema<T>({ type: "object", properties, required, additionalProperties: false });
 }
 
-/** A result with the same data as text and as `structuredContent`. */
+/** A tool result with the same data as text and as `structuredContent`. */
 export function resultOf(structuredContent: Record<string, unknown>, text: string): CallToolResult {
   return { content: [{ type: "text", text }], structuredContent };
 }
@@ -93,7 +93,7 @@ async function report(progress: number, total: number, { mcpReq }: ServerContext
   await mcpReq.notify({ method: "notifications/progress", params });
 }
 
-/** Rejects with the signal's reason when it is aborted. */
+/** Waits for `ms`. Rejects with the signal's reason if the signal is aborted before. */
 function wait(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
@@ -149,7 +149,7 @@ export function createClockServer(): McpServer {
   return server;
 }
 
-/** Minutes ahead of UTC; undefined if there is no such time zone. */
+/** How many minutes a time zone is ahead of UTC; undefined if there is no such time zone. */
 function readOffset(timeZone: string, date: Date): number | undefined {
   try {
     const format = new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });

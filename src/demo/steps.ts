@@ -14,7 +14,7 @@ import type { SlowServerHistory } from "./servers.ts";
 export interface DemoContext {
   readonly client: Client;
   readonly transport: StdioClientTransport;
-  /** What the broken server prints to stderr before it exits. */
+  /** What the broken server of the demo prints to stderr before it exits. */
   readonly lastMessage: string;
   /** Resolves when the hub has written `text` to stderr. @throws {HubError} if that takes longer than `ms` */
   readonly waitForStderr: (text: string, ms: number) => Promise<void>;
@@ -191,15 +191,15 @@ export interface DemoProgram {
 
 const TITLE_WIDTH = 40;
 /**
- * The column in which the outcome of a step starts. If fewer than MIN_OUTCOME_WIDTH columns are left there, the outcome
- * gets lines of its own.
+ * `OUTCOME_COLUMN`: the column in which the outcome of a step starts. If fewer than `MIN_OUTCOME_WIDTH` columns are
+ * left there, the outcome gets lines of its own.
  */
 const OUTCOME_COLUMN = TITLE_WIDTH + 12;
 const MIN_OUTCOME_WIDTH = 40;
 
 /**
- * `toolmux demo`: starts a hub, calls it with an MCP client, and prints a line for each step (`DEMO_STEPS`): its title,
- * duration and outcome. Start here. @returns whether every step succeeded
+ * `toolmux demo`: starts a hub, calls it with an MCP client, and prints the title, duration and outcome of each step
+ * (`DEMO_STEPS`). Start here. @returns whether every step succeeded
  */
 export async function runDemoSteps(
   { command, args, env }: DemoProgram,

@@ -27,7 +27,7 @@ export interface Curve {
   /** Position among the curves of its colour, 0 (pale) to 1 (strong). */
   readonly shade: number;
   readonly isDashed: boolean;
-  /** In ascending order of x. */
+  /** The points, in ascending order of x. */
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
@@ -130,7 +130,7 @@ function drawLatenciesOverTime(result: BenchResult): Chart {
 
 interface Span {
   readonly at: number;
-  /** In seconds. */
+  /** Length of the interval, in s. */
   readonly length: number;
   readonly calls: number;
   readonly p99: number;
@@ -184,7 +184,7 @@ function drawMemory(result: BenchResult): Chart {
   };
 }
 
-/** Draws a curve for each level of each subject. */
+/** Draws a curve for each level (number of calls in flight) of each subject (hub or server). */
 function drawLevels(
   { subjects }: BenchResult,
   plot: (level: LevelResult) => [number, number][],
@@ -201,8 +201,8 @@ function drawLevels(
 }
 
 /**
- * Draws a curve over the levels for each subject and each entry of `plots`; the curves of the second and further
- * entries are dashed.
+ * Draws a curve over the levels for each subject (hub or server) and each entry of `plots`. The curves of the first
+ * entry are solid, those of further entries dashed.
  */
 function drawRoutes(
   { subjects }: BenchResult,
@@ -223,7 +223,10 @@ function drawRoutes(
   );
 }
 
-/** Draws what processes cost over the levels: the hub, the server behind it, and the server when measured directly. */
+/**
+ * Draws the CPU time or memory of processes over the levels: the hub, the server behind it, and the server measured
+ * alone.
+ */
 function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number): Curve[] {
   return subjects.flatMap(({ kind, levels }) => {
     const isBehind = kind === "hub";
@@ -273,8 +276,8 @@ export function chartTable(
     ]);
     return { columns, rows: rows.filter((row) => row.slice(1).some((it) => it !== "–")) };
   }
-  // x values that are formatted alike share a row: the intervals of different levels do not start at exactly the same
-  // times.
+  // x values that are formatted alike share a row, because the intervals of different levels do not start at exactly
+  // the same times.
   const xByLabel = new Map(
     curves
       .flatMap(({ points }) => points.map(([at]) => at))
@@ -291,7 +294,7 @@ export function chartTable(
   return { columns, rows };
 }
 
-/** The y value of an ascending curve at `x`: that of the first point at or after it. */
+/** The y value at `x` of a curve whose points ascend: that of the first point at or after `x`. */
 function valueAt({ points }: Curve, x: number): number | undefined {
   return points.find(([at]) => at >= x - 1e-9)?.[1];
 }

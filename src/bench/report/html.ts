@@ -113,7 +113,7 @@ ${body.join("\n")}
 </table></div>`;
 }
 
-/** The formatting functions as the source text of an object. */
+/** The source text of an object with the formatting functions, for the script of the report. */
 function formatFunctionsSource(): string {
   const members = Object.entries(FORMATS).map(([unit, format]) => `${unit}: ${String(format)}`);
   return `{${members.join(", ")}}`;

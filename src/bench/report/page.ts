@@ -4,9 +4,9 @@ import type { Axis, Chart, Curve, Unit } from "./charts.ts";
 export type Formats = Readonly<Record<Unit, (value: number) => string>>;
 
 /**
- * Draws each chart into the page's element with its index, and again when the colour scheme or the width
- * changes. It is embedded in the report as source text and runs in a browser, so it may use nothing but its
- * arguments and browser APIs.
+ * Draws each chart into the element whose `data-chart` is the chart's index, and again when the colour scheme or the
+ * width changes. This function is embedded in the report as source text and runs in a browser, so it may use nothing
+ * but its arguments and browser APIs.
  */
 export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: Formats): void {
   const HEIGHT = 300;
@@ -34,8 +34,8 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
   const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
 
   /**
-   * Limits a log axis closely to the data: an axis from one power of ten to another would leave half of the chart
-   * empty.
+   * Ends a log axis close to the data. By default, uPlot would extend it to whole powers of ten and leave half of the
+   * chart empty.
    */
   const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
     min / 1.25,
@@ -72,7 +72,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const keepAll = (_: uPlot, splits: number[]): number[] => splits;
 
-  /** Ticks at 1, 2, 5, 10, … if they fit, else at 1, 10, 100, …. */
+  /** Ticks at 1, 2, 5, 10, … up to four powers of ten, else at 1, 10, 100, …. */
   const splitLogs = (plot: uPlot): number[] => {
     const { min, max } = plot.scales["y"] ?? {};
     if (typeof min !== "number" || typeof max !== "number") return [];
@@ -84,7 +84,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
       .filter((it) => it >= min && it <= max);
   };
 
-  /** In px. */
+  /** The space that the longest label of the y axis needs, in px. */
   const measureLabels = (plot: uPlot, values: string[] | null): number => {
     plot.ctx.save();
     plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;

@@ -7,24 +7,26 @@ import { countErrors, formatRate, formatTime } from "./tables.ts";
 type Span = Extract<BenchProgress, { kind: "span" }>;
 
 /**
- * Widths, in characters, of the progress bar, of a subject's name at most, and of the throughput history,
- * chosen so that the main figures fit 80 columns.
+ * Widths in characters, chosen so that the main figures fit 80 columns: of the progress bar, of the name of the
+ * measured hub or server (at most), and of the throughput history.
  */
 const BAR_WIDTH = 8;
 const NAME_WIDTH = 16;
 const HISTORY_WIDTH = 12;
 const BLOCKS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const;
 
-/** The level being measured, according to the events so far. */
+/** The level (number of calls in flight) that is being measured, according to the events so far. */
 interface RunningLevel {
   readonly title: string;
-  /** Time of the level's first event, in ms of the clock, and the completed part at that time. */
+  /**
+   * `began`: time of the level's first event, in ms of the monotonic clock. `done`: the completed part then, 0 to 1.
+   */
   readonly began: number;
   readonly done: number;
   readonly spans: readonly Span["span"][];
 }
 
-/** Formats progress events as one status line. All events must be passed in. */
+/** Formats progress events as one status line. Needs all events, because it keeps the figures of the running level. */
 export class BenchProgressLine {
   readonly #clock: Clock;
   #level: RunningLevel | undefined;
@@ -33,7 +35,7 @@ export class BenchProgressLine {
     this.#clock = clock;
   }
 
-  /** The new text of the status line; undefined: clear it, because a level is over. */
+  /** The new text of the status line; undefined if a level is over, so that the line is to be cleared. */
   format(event: BenchProgress): string | undefined {
     switch (event.kind) {
       case "starting":
@@ -57,7 +59,7 @@ export class BenchProgressLine {
     const level = { ...previous, spans: [...previous.spans, span] };
     this.#level = level;
     const errors = level.spans.reduce((sum, it) => sum + it.errors, 0);
-    // The end of the line is cut off in a narrow terminal, so the least important is last.
+    // The end of the line is cut off in a narrow terminal, so the least important figures come last.
     return [
       `${title} ${drawBar(done)}`,
       ...describeRate(level.spans),
@@ -74,7 +76,7 @@ function titleOf({ subject, concurrency }: { subject: string; concurrency: numbe
   return `${truncate(subject, NAME_WIDTH)}, ${concurrency} in flight`;
 }
 
-/** Estimated remaining time, by the speed since the first event. */
+/** Estimated remaining time, from the speed since the level's first event. */
 function describeTimeLeft(
   { began, done: first }: RunningLevel,
   done: number,
@@ -84,7 +86,7 @@ function describeTimeLeft(
   return [`${formatDuration(((now - began) / (done - first)) * Math.max(0, 1 - done))} left`];
 }
 
-/** The rate of the last but one interval, which is complete: it ends where the last one starts. */
+/** The rate in the last but one interval. Its length is known, because it ends where the last interval starts. */
 function describeRate(spans: readonly Span["span"][]): string[] {
   const [before, last] = spans.slice(-2);
   return before && last && last.at > before.at

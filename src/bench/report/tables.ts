@@ -77,10 +77,13 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
-/** The label of a difference that is noise. */
+/** The label of a difference between hub and server that is noise (see noise.ts). */
 export const WITHIN_NOISE = "within noise";
 
-/** Converts a result to texts and tables. Each level has its own figures; there are no sums over levels. */
+/**
+ * Converts a result to texts and tables. Each level (number of calls in flight) has its own figures; there are no sums
+ * over levels.
+ */
 export function tabulateResult(result: BenchResult): ReportTables {
   const { load, machine, subjects, overhead = [] } = result;
   const { cores, cpu, memory, system, program } = machine;
@@ -102,13 +105,13 @@ export function tabulateResult(result: BenchResult): ReportTables {
   };
 }
 
-/** Describes the subjects: `bun echo.ts, with and without the hub`. */
+/** The title of the report, such as `bun echo.ts, with and without the hub`. */
 function describeSubjects(subjects: readonly SubjectResult[]): string {
   const named = subjects.findLast(({ kind }) => kind === "server") ?? subjects[0];
   return `${named?.name ?? NO_VALUE}${subjects.length > 1 ? ", with and without the hub" : ""}`;
 }
 
-/** Describes the load: `tool echo, closed loop, 10.0 s per level, server killed every 5.00 s`. */
+/** Describes the load: `tool echo with {}; closed loop; 10.0 s per level; server killed every 5.00 s`. */
 function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettingsResult): string {
   const parts = [`tool ${tool} with ${args}`];
   parts.push(
@@ -171,7 +174,10 @@ function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
   return [p50, p90, p99, p999, max].map((us) => (total > 0 ? formatTime(us) : NO_VALUE));
 }
 
-/** Minimum duration in s for CPU figures: operating systems count CPU time in steps of 10 ms. */
+/**
+ * Minimum duration in s of a level with CPU figures. Operating systems count CPU time in steps of 10 ms, so those of a
+ * shorter level would be inexact.
+ */
 const MIN_CPU_DURATION = 0.2;
 const hasCpuFigures = (seconds: number): boolean => seconds >= MIN_CPU_DURATION;
 
@@ -352,12 +358,12 @@ export function countErrors({ errors }: LevelResult): number {
   return Object.values(errors).reduce((sum, each) => sum + each.count, 0);
 }
 
-/** With its sign: `+12.3 µs`, `−4.00 µs`. */
+/** Formats a difference in µs with its sign: `+12.3 µs`, `−4.00 µs`. */
 export function formatChange(us: number): string {
   return us < 0 ? `−${formatTime(-us)}` : `+${formatTime(us)}`;
 }
 
-/** As a percentage: `97%`, `0.5%`. */
+/** Formats a part (0 to 1) as a percentage: `97%`, `0.5%`. */
 export function formatPercentage(part: number): string {
   return `${Number((part * 100).toFixed(part < 0.1 ? 1 : 0))}%`;
 }

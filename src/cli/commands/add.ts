@@ -45,7 +45,7 @@ import { openStartProgress } from "./status.ts";
 /** The server that the command line describes. */
 export type ServerArguments =
   | { readonly kind: "entry"; readonly entry: Table }
-  /** Only a name, which is looked up in registries. */
+  /** Only a name is given; it is looked up in registries. */
   | { readonly kind: "name" };
 
 const MAIN_OPTIONS = ["url", "package", "command"] as const;
@@ -107,7 +107,9 @@ export function readServerArguments({
   return { kind: "name" };
 }
 
-/** Adds the options that apply to any kind of server; they override a registry's values. */
+/**
+ * Adds the values of `--env` and `--prefix`, which apply to any kind of server. They override the values of a registry.
+ */
 export function addOptionSettings(
   entry: Table,
   { options }: Invocation<Pick<AddOptions, "env" | "prefix">>,
@@ -162,11 +164,11 @@ function withoutEmpty(entry: Table): Table {
   return made;
 }
 
-/** The result of starting a server once. */
+/** The result of starting a server once, to try it. */
 export type TrialResult =
   | {
       readonly kind: "connected";
-      /** `serverInfo.name`. */
+      /** The `serverInfo.name` that the server sent. */
       readonly name: string | undefined;
       readonly version: string | undefined;
       readonly tools: number;
@@ -176,7 +178,8 @@ export type TrialResult =
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
 /**
- * Starts a single server, lists its tools and stops it. Waits up to the server's `startLimit`. Never starts a login.
+ * Starts a single server, lists its tools and stops it. Waits until the start has succeeded or failed; the server's
+ * `startLimit` ends a start that takes too long. Never starts a login.
  */
 export async function tryServer(
   spec: RunnableServer,
@@ -204,7 +207,8 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("untilStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // A server may ask for authorization only after it has connected. It then has this state instead of an error.
+    // A server may ask for authorization only after it has connected. Its connection then has this state instead of an
+    // error.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);
@@ -240,8 +244,8 @@ interface ServerToAdd {
 }
 
 /**
- * `toolmux add`: starts a server once and adds it to the manifest. @returns 3 if it could not be started, and
- * nothing was written
+ * `toolmux add`: starts a server once and adds it to the manifest. @returns the exit code: 3 if the server could not be
+ * started and nothing was written
  */
 export async function add(
   invocation: Invocation<AddOptions>,
@@ -299,7 +303,10 @@ export async function add(
   return 0;
 }
 
-/** `toolmux add --live`: adds a server to a running hub and leaves the manifest alone. @returns 3 if it has failed */
+/**
+ * `toolmux add --live`: adds a server to a running hub, and does not change the manifest. @returns the exit code: 3 if
+ * the server has failed
+ */
 async function addLive(
   name: string,
   entry: Table,
@@ -328,8 +335,9 @@ function lostVariables(before: ServerSpec, after: RunnableServer): readonly stri
 }
 
 /**
- * Sets a valid prefix in the entry if its key is not valid as a prefix.
- * @throws {HubError} usage if another server has the prefix, or a separator does not allow it
+ * If the server's key cannot be its prefix, sets a valid prefix in the entry.
+ * @throws {HubError} usage if another server has the prefix, or if the prefix contains a separator (the text between
+ * prefix and tool name)
  */
 function withPrefix(entry: Table, key: string, { separators, servers }: ExistingServers): Table {
   const given = entry["prefix"];
@@ -342,8 +350,8 @@ function withPrefix(entry: Table, key: string, { separators, servers }: Existing
       `"${prefix}" cannot be a prefix with the separator ${separatorList}: choose another one with --prefix.`,
     );
   }
-  // Servers from other clients' files do not count: such a server gets another prefix if a manifest's server takes its
-  // own.
+  // Servers from files of MCP clients are not counted as owners of a prefix. Such a server gets another prefix if a
+  // server of a toolmux manifest takes its prefix.
   const owner = servers.find(
     (spec) =>
       spec.enabled &&
@@ -416,7 +424,7 @@ async function chooseOption(
   );
 }
 
-/** Whether PATH has a runner for a package. */
+/** Whether PATH has a program that can run a package, such as npx, uvx or docker. */
 async function canRun(name: string, context: CommandContext): Promise<boolean> {
   const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
   return (await findInstalledRunner(runners, context)) !== undefined;

@@ -94,7 +94,7 @@ export function resolveRemoteSpec(
   return resolveRemote(spec, env, cwd, openSchemeResolvers(context)(spec, new Map()));
 }
 
-/** After this time, in ms, a message says that the login is still being prepared. */
+/** If the login page is not ready after this time, in ms, a message says that the login is still being prepared. */
 const WAIT_NOTICE_DELAY = 3000;
 
 interface AuthOptions {
@@ -209,7 +209,10 @@ async function findChallenge(
   return (await requestChallenge({ url, headers, fetch, signal, clock: systemClock })) ?? assumed;
 }
 
-/** Prints to stderr; stdout is for the result. */
+/**
+ * Makes the function that shows a login page: it prints the URL to stderr, because stdout is for the result, and opens
+ * a browser unless `noBrowser` is set.
+ */
 function showPageInTerminal(context: CommandContext, noBrowser: boolean): ShowLoginPage {
   return async (url, server) => {
     context.terminal.note(`To log in to ${server}, open this page:`);

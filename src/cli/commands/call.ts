@@ -22,7 +22,7 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
 import { describeHub, hubToUse, withHubClient } from "../running-hub.ts";
 
-/** `3/10 (30%) copying`; unknown parts are left out. */
+/** Formats progress as `3/10 (30%) copying`; unknown parts are left out. */
 export function formatProgress({ progress, total, message }: CallProgress): string {
   const isNumber = (value: unknown): value is number => typeof value === "number";
   const parts: string[] = [];
@@ -46,8 +46,8 @@ interface CallOptions {
 }
 
 /**
- * `toolmux call`: calls one tool and prints its result. If a saved listing has the tool, only the tool's server is
- * started.
+ * `toolmux call`: calls one tool and prints its result. If a saved listing (what a server listed in an earlier run) has
+ * the tool, only the tool's server is started.
  */
 export async function call(
   invocation: Invocation<CallOptions>,
@@ -114,7 +114,7 @@ async function withTimeLimit<T>(
   }
 }
 
-/** Shows the progress of a request on the status line, if there is one. */
+/** Makes a callback that shows the progress of a request on the status line; undefined without a status line. */
 export function showProgressOn(
   line: StatusLine | undefined,
 ): ((progress: CallProgress) => void) | undefined {

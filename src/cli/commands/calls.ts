@@ -9,12 +9,14 @@ interface CallsOptions extends HubOptions {
   readonly watch: boolean;
 }
 
-/** Time between two looks with `--watch`, in ms. */
+/** With `--watch`: the time between two requests to the hubs, in ms. */
 const INTERVAL = 500;
 /** Moves the cursor to the top left, and erases the screen. */
 const CLEAR = "\u001b[H\u001b[2J";
 
-/** `toolmux calls`: prints the calls that running hubs have not answered yet; with `--watch` again and again. */
+/**
+ * `toolmux calls`: prints the calls that running hubs have not answered yet; with `--watch` it prints them repeatedly.
+ */
 export async function calls(
   invocation: Invocation<CallsOptions>,
   context: CommandContext,

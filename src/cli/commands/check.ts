@@ -40,13 +40,16 @@ import { hintsFor } from "../hints.ts";
 interface Row {
   readonly name: string;
   /**
-   * `unsupported`: a client's entry that toolmux cannot use; `incomplete`: a value that it needs is missing; `fails`: its
-   * command or working directory is missing.
+   * `unsupported`: a client's entry that toolmux cannot use; `incomplete`: a value that it needs is missing; `fails`:
+   * its command or working directory is missing.
    */
   readonly state: "starts" | "disabled" | "unsupported" | "incomplete" | "fails";
   /** The command or URL, or why the server cannot start. Contains no secret. */
   readonly text: string;
-  /** The command or URL; undefined for an entry that toolmux cannot use. */
+  /**
+   * The command or URL of a server that cannot start. It is undefined if the server can start, because `text` has it
+   * then, and for an entry that toolmux cannot use.
+   */
   readonly command?: string;
   readonly hint?: string | undefined;
 }
@@ -64,7 +67,7 @@ interface SecretRow {
 }
 
 /**
- * `toolmux check`: reads the manifest and prints its problems, or which servers would start. Starts no server, and
+ * `toolmux check`: reads the manifest, prints its problems, and prints which servers would start. Starts no server, and
  * loads no external plugin.
  */
 export async function check(
@@ -168,7 +171,9 @@ function printServers(servers: readonly Row[], { terminal }: CommandContext): vo
 }
 
 interface CheckResult {
-  /** If there are problems, all other lists are empty, except that `servers` has the valid servers. */
+  /**
+   * If there are problems, all other lists are empty; only `servers` may then contain the servers without a problem.
+   */
   readonly problems: readonly Problem[];
   /** Whether the problems concern only single servers, so that a hub would start the others. */
   readonly starts: boolean;
@@ -253,7 +258,10 @@ function hasRules(spec: ServerSpec): boolean {
   );
 }
 
-/** Finds rules of the manifest that match nothing in the saved listings of servers. */
+/**
+ * Finds the manifest's settings for single tools, prompts or skills that match nothing in the saved listings of servers
+ * (what they listed in earlier runs).
+ */
 async function findIdleRules(
   manifest: Manifest,
   context: CommandContext,
@@ -264,10 +272,11 @@ async function findIdleRules(
   return catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
 }
 
-/** The problems of servers whose plugin is not in the manifest. */
+/** The problems of servers that name a plugin which the manifest does not have. */
 function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
   const { plugins } = manifest;
-  // The name of an external plugin is known only once its code is loaded, so nothing is reported then.
+  // The name of an external plugin is known only once its code is loaded, and `check` loads none. So nothing is
+  // reported if the manifest has an external plugin.
   const isKnown = plugins.every((plugin) => pluginKindOf(plugin) === "builtIn");
   return isKnown
     ? findUnknownServers(
@@ -277,7 +286,7 @@ function findUnknownPluginServers(manifest: Manifest): readonly Problem[] {
     : [];
 }
 
-/** Paths of plugins are not masked: by them the user decides whether to trust the code. */
+/** Prints the plugins. Their paths are not masked, because the user decides by them whether to trust the code. */
 function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandContext): void {
   for (const plugin of plugins) terminal.print(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
@@ -296,7 +305,7 @@ async function printProblemWithFrame(
   if (frame) terminal.printStderr(frame);
 }
 
-/** The text of the file (or variable) with the problem; undefined if it cannot be read. */
+/** The text of the file (or environment variable) that contains the problem; undefined if it cannot be read. */
 async function readSource(file: string, env: Env): Promise<string | undefined> {
   const variable = isAbsolute(file) ? undefined : env[file];
   if (variable !== undefined) return variable.trim();
@@ -304,7 +313,7 @@ async function readSource(file: string, env: Env): Promise<string | undefined> {
   return read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
 }
 
-/** Line and column start at 1, the column in UTF-16 code units; null if unknown. */
+/** A problem as JSON. Line and column start at 1, the column in UTF-16 code units; both are null if unknown. */
 function toJson({ file, position, path, message }: Problem): object {
   const { line = null, column = null } = position ?? {};
   return { file, line, column, path: formatPath(path), message };
@@ -340,8 +349,8 @@ async function checkServer(
 }
 
 /**
- * Whether `check` can look up the program: no text that it depends on needs a command or plugin, because `check` runs
- * none.
+ * Whether `check` can look up the server's program. It cannot if the command, the working directory or PATH has a
+ * placeholder that a command (`${cmd:…}`) or a plugin fills in, because `check` runs neither.
  */
 function isProgramKnown({ command, cwd = "", env, syntax }: StdioServer): boolean {
   return [command, cwd, env["PATH"] ?? ""].every((text) =>
@@ -355,7 +364,7 @@ function reasonOf({ message }: HubError, server: string): string {
     (verb) => `server "${server}" cannot be ${verb}: `,
   );
   const prefix = [started, reached].find((text = "") => message.startsWith(text)) ?? "";
-  // Without the long list of folders in PATH, in which the reason would be hard to find.
+  // The list of folders in PATH is removed, because it is so long that the reason would be hard to find.
   return message
     .slice(prefix.length)
     .replace(` of server "${server}"`, "")
@@ -363,7 +372,8 @@ function reasonOf({ message }: HubError, server: string): string {
 }
 
 /**
- * Resolvers for plugins and commands that return an empty text, because `check` loads no plugin and runs no command.
+ * Makes resolvers that give an empty text for each placeholder of a plugin or a command (`${cmd:…}`), because `check`
+ * loads no plugin and runs no command.
  */
 function makePlaceholderSchemes(spec: ExternalServer): SchemeResolvers {
   const schemes = [...listSchemes(spec), "cmd"];

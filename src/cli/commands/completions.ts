@@ -20,7 +20,7 @@ export function printCompletions(
   return Promise.resolve(0);
 }
 
-/** The completion script, without the last line break. */
+/** The completion script of a shell, without the last line break. */
 export function formatCompletions(shell: Shell, commands: readonly Command[]): string {
   return FORMATTERS[shell](commands).join("\n");
 }
@@ -269,7 +269,7 @@ function patternsWithValue(commands: readonly Command[]): readonly string[] {
   return optionsWithValue(commands).flatMap(({ patterns }) => patterns);
 }
 
-/** `-o` and `--output`. */
+/** The spellings of an option, such as `-o` and `--output`. */
 function optionNames({ name, letter }: NamedOption): string[] {
   return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
 }

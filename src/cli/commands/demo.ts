@@ -48,7 +48,9 @@ export async function demo(
   }
 }
 
-/** The user's own manifest must not affect the demo. */
+/**
+ * The environment without the variable that may hold a manifest of the user, which would otherwise be part of the demo.
+ */
 function withoutManifest(env: Env): Record<string, string> {
   const entries = Object.entries(env).filter(
     (entry): entry is [string, string] => entry[0] !== "TOOLMUX_SERVERS" && entry[1] !== undefined,

@@ -13,7 +13,7 @@ interface DescribeOptions {
   readonly json: boolean;
 }
 
-/** A tool as clients get it (schema, Tool). Not validated: a server may send anything. */
+/** A tool as clients get it (`Tool` in the MCP schema). Not validated, because a server may send anything. */
 interface Tool {
   readonly title?: unknown;
   readonly description?: unknown;
@@ -23,8 +23,8 @@ interface Tool {
 }
 
 /**
- * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts the tool's server only if no
- * saved listing has the tool, or with `--fresh`.
+ * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts the tool's server only with
+ * `--fresh`, or if no saved listing (what a server listed in an earlier run) has the tool.
  */
 export function describe(
   invocation: Invocation<DescribeOptions>,
@@ -152,7 +152,7 @@ function describeMembers(forms: readonly ValueForm[]): string | undefined {
   return undefined;
 }
 
-/** Phrases for the annotations of a tool (schema, ToolAnnotations) that tell the user something. */
+/** Phrases for those annotations of a tool (`ToolAnnotations` in the MCP schema) that tell the user something. */
 function describeAnnotations(annotations: Table): readonly string[] {
   const {
     readOnlyHint: isReadOnly,
@@ -171,7 +171,10 @@ function describeAnnotations(annotations: Table): readonly string[] {
   ];
 }
 
-/** A command line that calls the tool with its required arguments, or with its first one. */
+/**
+ * An example of a command line that calls the tool with its required arguments or, if none is required, with the first
+ * one.
+ */
 function formatExample(name: string, args: readonly Argument[]): string {
   const required = args.filter((one) => one.isRequired);
   const shown = required.length > 0 ? required : args.slice(0, 1);
@@ -188,7 +191,7 @@ function formatPair({ name, schema, forms }: Argument): string {
 /** Deepest level of objects and arrays in an example. */
 const MAX_EXAMPLE_DEPTH = 3;
 
-/** A JSON value that the schema allows: its own example or default, or the simplest one. */
+/** A JSON value that the schema allows: the schema's example or default, or else the simplest value. */
 function exampleOf({ schema }: JsonSchema, forms: readonly ValueForm[], depth: number): unknown {
   const { examples, default: fallback } = isTable(schema) ? schema : {};
   const own: unknown = Array.isArray(examples) ? examples[0] : fallback;

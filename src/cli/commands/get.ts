@@ -7,12 +7,15 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
 import { printReport, showProgressOn } from "./call.ts";
 
-/** A prompt as clients get it (schema, Prompt). Not validated: a server may send anything. */
+/** A prompt as clients get it (`Prompt` in the MCP schema). Not validated, because a server may send anything. */
 interface Prompt {
   readonly arguments?: readonly { readonly name?: unknown; readonly required?: unknown }[];
 }
 
-/** `toolmux get`: gets one prompt and prints its messages. Starts only the prompt's server. */
+/**
+ * `toolmux get`: gets one prompt and prints its messages. If it is known which server has the prompt, starts only that
+ * server.
+ */
 export async function get(
   invocation: Invocation<{ readonly raw: boolean }>,
   context: CommandContext,
@@ -36,7 +39,7 @@ export async function get(
   return withItem({ kind: "prompts", name, startsServer: true, use }, invocation, context);
 }
 
-/** @throws {HubError} usage */
+/** Checks that the prompt has all given arguments, and that no required one is missing. @throws {HubError} usage */
 function checkArguments(
   name: string,
   { arguments: declared = [] }: Prompt,

@@ -43,7 +43,7 @@ const TITLES = [
 
 /**
  * Prints the states of the servers in running hubs.
- * @returns the exit code, as that of `status`; undefined if no hub serves the manifest
+ * @returns the exit code of `status`; undefined if no hub serves the manifest
  */
 export async function hubStatus(
   invocation: Invocation<HubOptions>,
@@ -108,7 +108,7 @@ function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly C
   ];
 }
 
-/** Says why a server is not connected, and what to do. */
+/** Prints why a server is not connected, and what to do. */
 function printReason({ server }: FoundServer, { terminal }: CommandContext): void {
   const { name, state, statusText, lastError, progress, remedies = [] } = server;
   if (state === "connected" || state === "idle" || state === "disconnected") return;

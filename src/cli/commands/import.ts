@@ -39,8 +39,8 @@ export function openSecretStore(context: CommandContext): SecretStore {
 }
 
 /**
- * The servers and separator of the manifest; no servers if there is no manifest yet. @throws {HubError}
- * manifestInvalid
+ * The servers of the manifest, and the separator between prefix and tool name; no servers if there is no manifest yet.
+ * @throws {HubError} manifestInvalid
  */
 export async function readTakenNames(
   invocation: Invocation,
@@ -74,7 +74,8 @@ export async function addServers(
 }
 
 /**
- * A file in another client's format is not edited, because that client would not understand the entry.
+ * Rejects a configuration file of an MCP client as the manifest, because that client would not understand toolmux's
+ * entry.
  * @throws {HubError} usage
  */
 async function rejectClientFile(file: string): Promise<void> {
@@ -131,7 +132,7 @@ export async function readImportSources(
 
 /**
  * Adds servers to the manifest. Secrets are stored first, so that the manifest never refers to a missing one.
- * @param store receives values that look like secrets; undefined: they stay in the entries
+ * @param store receives the values that look like secrets; if undefined, these values stay in the entries
  */
 export async function applyImport(
   { planned, manifest }: Pick<ImportSources, "planned" | "manifest">,
@@ -268,7 +269,9 @@ function printImported(
   }
 }
 
-/** For people: the files found, servers to be added and skipped, and secrets in plain text. */
+/**
+ * Describes the import for people: the files found, the servers to be added or skipped, and the secrets in plain text.
+ */
 export function describeImport(
   { files, planned, skipped, manifest }: ImportSources,
   movesSecrets: boolean,

@@ -145,7 +145,10 @@ async function undo(
   };
 }
 
-/** The client's existing file; if there is none, the first candidate. @throws {HubError} usage */
+/**
+ * Finds the table in a client's files that lists its servers: the first whose file exists, or else the first. @throws
+ * {HubError} usage
+ */
 async function findServerTable(
   client: ClientApp,
   isProject: boolean,
@@ -154,8 +157,8 @@ async function findServerTable(
   const { env, cwd, platform } = context;
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [first] = all;
-  // Tables under another key than the first one's are ignored: they are for older versions of the client, or for
-  // another purpose.
+  // A client can have several tables of servers, under different keys. Only those with the same keys as the first table
+  // are candidates: the others are for older versions of the client, or for another purpose.
   const tables = all.filter(({ keys }) => keys.join() === first?.keys.join());
   for (const table of tables) {
     const content = await readClientFileText(table.file, client.format);
@@ -166,8 +169,8 @@ async function findServerTable(
 }
 
 /**
- * The entry for toolmux in the client's file. @throws {HubError} usage if the client supports no URLs, or no token with
- * a URL
+ * Makes the entry for toolmux in the client's file. @throws {HubError} usage if the client supports no URLs, or no
+ * token with a URL
  */
 function makeEntry(
   client: ClientApp,
@@ -196,8 +199,8 @@ function makeEntry(
 }
 
 /**
- * For `--replace`: plans the import of this file's servers. `names` are the names, in this file, of the servers that
- * the manifest has after the import.
+ * For `--replace`: plans the import of the servers in the client's file. `names` are the names, in this file, of the
+ * servers that the manifest has after the import.
  */
 async function readReplacedServers(
   client: ClientApp,
@@ -224,7 +227,7 @@ function installError(file: string, { message, position }: ClientFileProblem): H
 }
 
 /**
- * The difference as text: added lines in full; removed servers by name only, because their entries may
+ * Describes the change of the file: added lines in full, removed servers by name only, because their entries may
  * contain secrets.
  */
 function formatDifference(
@@ -239,13 +242,13 @@ function formatDifference(
   while (start < maxCommon && before[start] === after[start]) start++;
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
-  // Both texts share the indent of the first changed line; show it, too.
+  // The text that both versions share may end with the indent of the first changed line. The indent is shown, too.
   const lineStart = after.lastIndexOf("\n", start - 1) + 1;
   if (after.slice(lineStart, start).trim() === "") start = lineStart;
   const line = before.slice(0, start).split("\n").length;
   // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // Blank lines, and lines that begin with a comma, are left out.
+  // Blank lines, and lines that begin with the comma of the entry before, are left out.
   const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),

@@ -15,7 +15,7 @@ const PROGRAMS: Readonly<
 };
 
 /**
- * `toolmux internal NAME …`: runs a program that only toolmux itself starts: a server of the demo, a part of a
+ * `toolmux internal NAME …` runs a program that only toolmux itself starts: a server of the demo, a part of a
  * measurement, or the completion of a word. Help and completions do not list it.
  * @throws {HubError} usage
  */
@@ -76,7 +76,10 @@ async function runStdioProxy(args: readonly string[]): Promise<number> {
   return run({ folder, delay: Number(delay), command, args: rest });
 }
 
-/** Checks the file descriptor, because `process.stdin` would open a second stream beside that of the echo server. */
+/**
+ * Asks about the file descriptor, because using `process.stdin` would open a second stream beside that of the echo
+ * server.
+ */
 async function isStdinTerminal(): Promise<boolean> {
   return (await import("node:tty")).isatty(0);
 }

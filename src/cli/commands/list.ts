@@ -22,7 +22,7 @@ import { serverStatesOf, type ServerState } from "../server-state.ts";
 type List = (typeof LISTS)[number];
 type EntryList = Exclude<List, "servers">;
 
-/** The catalog kinds of each list, and the noun for one entry. */
+/** The kinds of catalog entries that each list shows, and the noun for one entry. */
 const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: string }>> = {
   tools: { kinds: ["tools"], noun: "tool" },
   prompts: { kinds: ["prompts"], noun: "prompt" },
@@ -42,8 +42,9 @@ interface Request {
 }
 
 /**
- * `toolmux list`: prints the saved listings of servers. Servers without one, or all with `--fresh`, are started; it
- * waits until each of them is connected, has failed or exceeds its `connectTimeout`.
+ * `toolmux list`: prints what a running hub offers, or else the saved listings of servers (what they listed in earlier
+ * runs). Servers without a saved listing, or all servers with `--fresh`, are started. The command waits until each of
+ * them is connected, has failed or exceeds its `connectTimeout`.
  */
 export async function list(
   invocation: Invocation<ListOptions>,
@@ -96,7 +97,7 @@ export async function list(
   }
 }
 
-/** @throws {HubError} usage */
+/** Reads what to list from the command line: a list, a list and servers, or only servers. @throws {HubError} usage */
 function readListRequest(words: readonly string[], names: readonly string[]): Request {
   const [first = "tools", ...rest] = words;
   const what = LISTS.find((one) => one === first);
@@ -192,7 +193,7 @@ function printServersOfHub(
   printHub(hub, context);
 }
 
-/** The notes of the hub about one list. */
+/** The hub's notes about one list: which entries it hides, renames or changes, and why. */
 function notesInHub(what: EntryList, { notes }: CatalogDocument): readonly EntryNote[] {
   const kinds: readonly string[] = LIST_KINDS[what].kinds;
   return notes
@@ -205,7 +206,7 @@ function notesInHub(what: EntryList, { notes }: CatalogDocument): readonly Entry
     }));
 }
 
-/** @throws {HubError} usage if the hub has no server of a name */
+/** Checks that the hub has all named servers. @throws {HubError} usage */
 function checkNames({ servers }: Request, known: readonly string[]): void {
   const unknown = servers.find((name) => !known.includes(name));
   if (unknown === undefined) return;
@@ -245,7 +246,8 @@ interface Listed {
 
 async function readEntries(what: EntryList, { client, hub, statuses }: Listed): Promise<Entries> {
   const { kinds } = LIST_KINDS[what];
-  // The in-process client speaks the legacy era, which has no list of skills: those are read from the hub's catalog.
+  // The in-process client speaks a protocol version before 2026-07-28 (legacy), which has no list of skills. Skills are
+  // read from the hub's catalog instead.
   const lists = await Promise.all(
     kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
@@ -259,14 +261,14 @@ async function readEntries(what: EntryList, { client, hub, statuses }: Listed): 
   };
 }
 
-/** The entries of the lists of one kind, and what is known of them. */
+/** The entries to print, and what is known about them. */
 interface Entries {
   /** One list for each kind of `LIST_KINDS`. */
   readonly lists: readonly (readonly ListedItem[])[];
-  /** The server of an exposed name. */
+  /** The server of an entry, by the name that clients see (with the server's prefix). */
   readonly serverOf: (name: string) => string;
   readonly notes: readonly EntryNote[];
-  /** The times of saved listings; undefined if there is none. */
+  /** The times of the shown saved listings, as JSON; undefined if none is shown. */
   readonly ages: object | undefined;
 }
 
@@ -319,7 +321,7 @@ function agesToJson(states: readonly ServerState[]): object | undefined {
   return ages.length === 0 ? undefined : Object.fromEntries(ages);
 }
 
-/** The skills that modern clients see. */
+/** The skills that clients of protocol 2026-07-28 (modern) see. */
 function skillsOf({ catalog }: Hub): readonly ListedItem[] {
   return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
 }
@@ -329,14 +331,14 @@ function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
 }
 
 /**
- * `{server, tool, kind, text}`, with `prompt` or `resource` in place of `tool`; the entry's name is the
- * server's own.
+ * A note about an entry as `{server, tool, kind, text}`, with `prompt` or `resource` in place of `tool`. Its value is
+ * the entry's name at its server, without the prefix.
  */
 function noteToJson(noun: string, { server, remoteName, kind, text }: EntryNote): object {
   return { server, [noun]: remoteName, kind, text };
 }
 
-/** How `list --all` describes what happened to an entry. */
+/** How `list --all` describes what happened to an entry, by the kind of the hub's note about it. */
 const STATES: Readonly<
   Record<ExposureNote["kind"], "renamed" | "hidden" | "changed" | "not used">
 > = {
@@ -427,8 +429,8 @@ function printServers(
 }
 
 /**
- * `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?,
- * stderr?}}`; `url` and `way` for HTTP servers.
+ * A server's state as `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message,
+ * step?, stderr?}}`; `url` and `way` only for HTTP servers.
  */
 function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): object {
   const { server: name, at } = serverState;
@@ -468,7 +470,7 @@ function printFailures(standings: readonly ServerState[], { terminal }: CommandC
   if (standings.some(({ at }) => at === "failed")) terminal.note("What to do: toolmux status");
 }
 
-/** Exit code 3 if servers are enabled and none is available. */
+/** The exit code is 3 if servers are enabled and none of them is available, else 0. */
 function exitCode(statuses: readonly ServerState[]): number {
   const enabled = statuses.filter(({ at }) => at !== "disabled");
   return enabled.length === 0 || enabled.some((state) => "tools" in state) ? 0 : 3;

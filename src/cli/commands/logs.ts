@@ -16,9 +16,9 @@ interface LogsOptions extends HubOptions {
   readonly since: string | undefined;
 }
 
-/** The kinds of events that are in the log, too. */
+/** The kinds of events of which the hub's log also has an entry. */
 const LOG_KINDS = "log,state,alert,server,manifest";
-/** Wait before a connection to a hub is opened again, in ms. */
+/** Wait before a lost connection to a hub is opened again, in ms. */
 const RECONNECT_DELAY = 200;
 
 interface Line {
@@ -26,7 +26,7 @@ interface Line {
   readonly entry: LogEntryDocument;
 }
 
-/** `toolmux logs`: prints what servers and the hub have logged since the hub has started; with `-f` also what follows. */
+/** `toolmux logs`: prints what servers and the hub have logged since the hub started; with `-f` also what follows. */
 export async function logs(
   invocation: Invocation<LogsOptions>,
   context: CommandContext,
@@ -72,8 +72,8 @@ function readLog(hub: RunningHub, after: number, context: CommandContext): Promi
 }
 
 /**
- * Passes on each entry after number `after` once and in order, until the hub has ended. After a broken connection, or a
- * gap in the events, the missing entries are read from the log.
+ * Passes each log entry after number `after` to `onEntry`, once and in order, until the hub has ended. After a lost
+ * connection, or a gap in the events, the missing entries are read from the hub's log.
  */
 async function followLog(
   hub: RunningHub,
@@ -111,7 +111,7 @@ async function followLog(
   }
 }
 
-/** The log entry of an event; undefined if the log does not have it. */
+/** The log entry that an event stands for; undefined if the log has no entry for it. */
 function entryOf({
   seq,
   at,

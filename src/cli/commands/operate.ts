@@ -54,7 +54,7 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
   };
 }
 
-/** The servers that a command names; with `--failed` those that have failed, with `--all` all. */
+/** The servers that a command names; with `--failed` those that have failed, with `--all` all that are not stopped. */
 async function targets(
   verb: Verb,
   invocation: Invocation<VerbOptions>,
@@ -117,7 +117,10 @@ interface CancelOptions extends HubOptions {
   readonly call: string | undefined;
 }
 
-/** `toolmux cancel SERVER` cancels its attempt to connect or its login; `toolmux cancel --call N` cancels a call. */
+/**
+ * `toolmux cancel SERVER` cancels the server's attempt to connect or its login; `toolmux cancel --call N` cancels a
+ * call.
+ */
 export async function cancel(
   invocation: Invocation<CancelOptions>,
   context: CommandContext,

@@ -3,7 +3,7 @@ import type { ClientDocument, HubDocument } from "../../control/schemas.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { ask, runningHubs } from "../running-hub.ts";
 
-/** `toolmux ps`: prints the hubs of this user that run. */
+/** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
   { options }: Invocation<{ readonly json: boolean }>,
   context: CommandContext,

@@ -8,7 +8,10 @@ interface ReadOptions {
   readonly output: string | undefined;
 }
 
-/** `toolmux read`: reads one resource and prints its contents. Starts only the resource's server, if it is known. */
+/**
+ * `toolmux read`: reads one resource and prints its contents. If it is known which server has the resource, starts only
+ * that server.
+ */
 export function read(
   invocation: Invocation<ReadOptions>,
   context: CommandContext,

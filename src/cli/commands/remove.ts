@@ -11,7 +11,10 @@ interface RemoveOptions {
   readonly hub: string | undefined;
 }
 
-/** `toolmux remove`: removes a server from the manifest, and names its secrets and tokens that remain. */
+/**
+ * `toolmux remove`: removes a server from the manifest, and names its secrets and tokens that remain. With `--live` it
+ * removes the server from a running hub instead.
+ */
 export async function remove(
   invocation: Invocation<RemoveOptions>,
   context: CommandContext,

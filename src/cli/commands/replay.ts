@@ -25,7 +25,7 @@ import { untilParentGone, untilSignal } from "../serve-hub.ts";
 /** Longest wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
 
-/** Replay options by server name. */
+/** How to replay each recorded server, by server name. */
 type RecordedServers = ReadonlyMap<string, ReplayOptions>;
 
 interface ReplayCommandOptions {
@@ -87,7 +87,7 @@ export async function replay(
   return hasEnded || (report.hasDiverged && options.strict) ? 1 : 0;
 }
 
-/** @returns whether the recorded server ended its connection */
+/** Replays one recorded server on stdin and stdout. @returns whether the recorded server ended its connection */
 async function serveOneServer(
   server: string,
   servers: RecordedServers,
@@ -131,8 +131,8 @@ async function serveReplayHub(
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
         const [serverEnd, hubEnd] = memoryTransportPair();
-        // The replay ends when the hub closes this transport. Its errors are ignored, because nobody could receive
-        // them.
+        // The replay ends when the hub closes this transport. Errors of the replay are ignored, because nobody could
+        // receive them.
         replayServer(hubEnd, options, context.signal).catch(() => {});
         return Promise.resolve(serverEnd);
       },
@@ -146,7 +146,10 @@ async function serveReplayHub(
   }
 }
 
-/** Fixes each server to the era in which it was recorded, because the hub might negotiate another one. */
+/**
+ * Fixes each server to the protocol era in which it was recorded, legacy (up to 2025-11-25) or modern (2026-07-28),
+ * because the hub might negotiate another one.
+ */
 function withRecordedEras(
   manifest: Manifest,
   exchanges: ReadonlyMap<string, readonly RecordedExchange[]>,
@@ -171,7 +174,7 @@ async function read(file: string, name: string): Promise<Buffer> {
   }
 }
 
-/** @throws {HubError} usage */
+/** Reads the value of `--speed`: a factor, or `max` as Infinity. @throws {HubError} usage */
 function readSpeed(text: string): number {
   if (text === "max") return Number.POSITIVE_INFINITY;
   const speed = /^\d+(?:\.\d+)?$/.test(text) ? Number(text) : 0;

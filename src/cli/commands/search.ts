@@ -14,7 +14,10 @@ interface SearchOptions {
   readonly json: boolean;
 }
 
-/** `toolmux search`: searches the registries. @returns 1 if nothing was found, 3 if no registry answered */
+/**
+ * `toolmux search`: searches the registries of MCP servers. @returns the exit code: 1 if nothing was found, 3 if no
+ * registry answered
+ */
 export async function search(
   invocation: Invocation<SearchOptions>,
   context: CommandContext,
@@ -75,7 +78,7 @@ function describeOptions({ options: offers, omissions }: RegistryEntry): string 
   return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }
 
-/** The package's name or the URL. */
+/** How to use the server: the name of its package, or its URL. */
 export function describeOption(option: ServerOption): string {
   return option.kind === "package" ? option.name : option.url;
 }

@@ -44,7 +44,10 @@ export async function secret(
   }
 }
 
-/** Arguments are not repeated in messages, because one of them may be a misplaced value. @throws {HubError} usage */
+/**
+ * Reads the name of a secret. Messages do not repeat arguments, because one of them may be a misplaced value. @throws
+ * {HubError} usage
+ */
 function readName(words: readonly string[], verb: string): string {
   const [name, ...more] = words;
   if (name === undefined) throw usageError(`Which secret? toolmux secret ${verb} NAME`);
@@ -68,7 +71,7 @@ async function setSecret(
   const name = readName(words, "set");
   if (isReservedName(name))
     throw usageError(`${name} is reserved for the tokens of toolmux: choose another name.`);
-  // If the store cannot be used, this fails before the user types a value.
+  // Lists the store first: if it cannot be used, the command fails before the user types a value.
   await secrets.file.list();
   const value = canAsk()
     ? await askHidden(`Value of ${name} (hidden): `, signal)
@@ -88,7 +91,7 @@ async function setSecret(
   return 0;
 }
 
-/** All of stdin, without its last line break. @throws {HubError} usage */
+/** Reads all of stdin, without its last line break. @throws {HubError} usage */
 async function readValue(): Promise<string> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let value = "";
@@ -108,7 +111,7 @@ async function readValue(): Promise<string> {
   return value.replace(/\r?\n$/, "");
 }
 
-/** Warns if the key is stored next to the encrypted file. */
+/** Warns if the encryption key of the secret store is in the same folder as the store. */
 async function warnProtection(secrets: Secrets, terminal: Terminal): Promise<void> {
   if ((await secrets.protection()) !== "beside") return;
   const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
@@ -148,7 +151,7 @@ async function removeSecret(
 
 interface SecretRow {
   readonly name: string;
-  /** The sources that have the secret. */
+  /** Where the secret was found: `environment`, `file`. */
   readonly places: readonly string[];
   /** The servers that refer to the secret. */
   readonly servers: readonly string[];

@@ -45,9 +45,12 @@ export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | Di
 
 interface ServerSubject extends ServerPresentation {
   readonly server: string;
-  /** undefined for an entry that toolmux cannot use. */
+  /** How toolmux reaches the server; undefined for an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
-  /** Its URL or command line, and its package; values that look like secrets are masked. */
+  /**
+   * `start`: the URL, or the command line of a server with a package, with values that look like secrets masked.
+   * `package`: the name of that package.
+   */
   readonly start?: string;
   readonly package?: string;
 }
@@ -65,14 +68,14 @@ interface HealthyServer extends ServerSubject {
 
 interface StartingServer extends ServerSubject {
   readonly state: "starting";
-  /** Time since the server's start began, in ms; longer than its `connectTimeout`. */
+  /** Time since the start of the server began, in ms. It is longer than the server's `connectTimeout`. */
   readonly elapsed: number;
 }
 
 interface FailedServer extends ServerSubject {
   readonly state: "failed" | "unsupported";
   readonly cause: HubError;
-  /** Hints for the user: full sentences. */
+  /** What the user can do, as full sentences. */
   readonly hints: readonly string[];
 }
 
@@ -97,7 +100,7 @@ const STATE_COLORS = {
 
 const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".split(" ");
 
-/** Makes the result of `status` for one server. @param env the hub's own environment */
+/** Makes the result of `status` for one server. @param env the environment of the hub */
 export function diagnose(
   serverState: ServerState,
   spec: ServerSpec,
@@ -145,7 +148,7 @@ export function verdictOf(diagnoses: readonly ServerDiagnosis[]): StatusVerdict 
   return isAnyLeft ? "partial" : "failed";
 }
 
-/** For people: a table, each failure with hints, then the verdict. */
+/** The result for people: a table, each failure with hints, then the verdict. */
 export function describeDiagnoses(
   diagnoses: readonly ServerDiagnosis[],
   style: TerminalStyle,
@@ -165,7 +168,7 @@ export function describeDiagnoses(
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
 }
 
-/** Draws the table. If it is too wide, it becomes two: what the servers offer, and their processes. */
+/** Draws the table of servers. If it is too wide, draws two: what the servers offer, and their processes. */
 function drawTable(rows: readonly (readonly Cell[])[], style: TerminalStyle): string {
   const wide = alignTable(TITLES, rows, { ...style, width: Number.POSITIVE_INFINITY });
   const fitting = alignTable(TITLES, rows, style);
@@ -182,7 +185,7 @@ function drawTable(rows: readonly (readonly Cell[])[], style: TerminalStyle): st
   ].join("\n\n");
 }
 
-/** "-" means that the server has none; an empty cell means that the number is unknown. */
+/** A row of the table. In it, "-" means that the server has no prompts or resources; an empty cell means unknown. */
 function toRow(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly Cell[] {
   const { server, title, state, transport = "" } = diagnosis;
   const name = tableNameOf({ name: server, title });
@@ -266,10 +269,11 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
 }
 
 /**
- * For programs: `{verdict, servers: [{name, state, …}]}`. Times in ms (`elapsed`: of a start still going on),
- * memory in bytes; `tools`, `prompts` and `resources` count what the server lists, `shown` the tools that
- * clients see. Unknown values are absent. `strayOutput` is `{lines, example?}`: stdout lines that were not
- * messages; absent if there were none. `unusedRules`: settings of the manifest that match nothing, as sentences.
+ * The result for programs: `{verdict, servers: [{name, state, …}]}`. Unknown values are absent. Times are in ms,
+ * `elapsed` is the time since a start that still goes on; memory is in bytes. `tools`, `prompts` and `resources` count
+ * what the server lists, `shown` the tools that clients see. `strayOutput` is `{lines, example?}` for stdout lines that
+ * were not messages; absent if there were none. `unusedRules` has a sentence for each setting of the manifest that
+ * matches nothing.
  */
 export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
   const servers = diagnoses.map((diagnosis) => {
@@ -316,10 +320,10 @@ function toEntry(diagnosis: ServerDiagnosis): object {
   };
 }
 
-/** Redraw interval, in ms. */
+/** Interval between two updates of the status line, in ms. */
 const REDRAW_INTERVAL = 100;
 
-/** The state of a server that is being started. `since`: when that state began, in ms of the clock. */
+/** The state of a server that is being started. `since`: when that state began, in ms of the monotonic clock. */
 export interface StartProgress {
   readonly server: string;
   readonly state: StateName;
@@ -327,9 +331,9 @@ export interface StartProgress {
 }
 
 /**
- * Shows the progress of starting servers in a status line, until stopped.
- * @param servers undefined: all servers that start
- * @returns a function that stops this and clears the line. Any other output must clear the line first.
+ * Shows the progress of starting servers in a status line, until it is stopped.
+ * @param servers the servers to show; if undefined, all servers that start
+ * @returns a function that stops it and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
   servers: readonly string[] | undefined,
@@ -369,7 +373,7 @@ export function startedServersOf({ servers }: Manifest): readonly string[] {
   return servers.flatMap((spec) => (spec.enabled && isRunnable(spec) ? [spec.name] : []));
 }
 
-/** `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`: the longest wait first. */
+/** Describes the starts: `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`, with the longest wait first. */
 export function describeStartProgress(all: readonly StartProgress[], now: number): string {
   const waiting = all
     .filter(({ state }) => isStarting(state))

@@ -44,11 +44,11 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
 }
 
 /**
- * Trusts exactly the bytes that the returned manifest was parsed from. Holds the lock for manifests, so that the file
- * does not change between reading it and storing its hash.
+ * Trusts exactly the bytes that the returned manifest was parsed from. Holds the lock for manifests, so that no other
+ * toolmux process changes the file between reading it and storing its hash.
  * @param path absolute
  * @returns the real path, and the parsed manifest
- * @throws {HubError} manifestInvalid, and as `withManifestLock`
+ * @throws {HubError} manifestInvalid, and what `withManifestLock` throws
  */
 export function trustFileContent(
   path: string,

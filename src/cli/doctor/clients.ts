@@ -12,8 +12,8 @@ import type { Manifest } from "../../manifest/manifest.ts";
 import type { CommandContext } from "../command.ts";
 
 /**
- * Checks the files of MCP clients: servers that both a client and toolmux start, and the toolmux executables that
- * clients start. @param now ms since the epoch
+ * Checks the files of MCP clients for servers that both a client and toolmux start, and for clients that start a
+ * toolmux executable which does not exist. @param now ms since the epoch
  */
 export async function checkClients(
   manifest: Manifest | undefined,
@@ -81,7 +81,7 @@ async function findMissingExecutables({
   return found.flat();
 }
 
-/** @param now ms since the epoch */
+/** Finds old temporary files that were left beside a client's file. @param now ms since the epoch */
 async function findTempFiles(file: string, now: number): Promise<readonly Finding[]> {
   const folder = dirname(file);
   const names = await readdir(folder).catch(() => []);

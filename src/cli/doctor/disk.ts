@@ -50,7 +50,7 @@ export async function checkDisk(
   ];
 }
 
-/** The entry itself and all entries below it, down to `depth`; symbolic links are skipped. */
+/** The entry at `path` and all entries below it, down to `depth` levels; symbolic links are skipped. */
 async function listAll(path: string, depth: number): Promise<readonly FileEntry[]> {
   const stats = await lstat(path).catch(() => undefined);
   if (stats === undefined || stats.isSymbolicLink()) return [];
@@ -132,7 +132,10 @@ function findTempFiles(entries: readonly FileEntry[], now: number): readonly Fin
   ];
 }
 
-/** Finds locks of dead processes. A lock file contains the owner tag of the process that holds the lock. */
+/**
+ * Finds locks of dead processes. A lock file contains the owner tag of the process that holds the lock: its process id,
+ * its start time and what else identifies it.
+ */
 async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly Finding[]> {
   const small = entries.filter(
     ({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK_BYTES,

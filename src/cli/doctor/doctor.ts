@@ -30,8 +30,8 @@ import { checkPorts } from "./ports.ts";
 import { checkServers } from "./servers.ts";
 
 /**
- * Applies the fixes of these findings. A fix that fails is skipped, so that its finding remains. @returns what was
- * done, as sentences
+ * Applies the fixes of these findings. A fix that fails is skipped; its finding is then reported again. @returns what
+ * was done, as sentences
  */
 export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {
   const fixes = findings.flatMap((finding) => finding.fixes ?? []);
@@ -75,8 +75,8 @@ const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 const FINDING_INDENT = 15;
 
 /**
- * For people: findings by severity with code and advice, then a summary. @param all whether confirmations (severity
- * "ok") are shown, too
+ * The findings for people: sorted by severity, with code and advice, then a summary. @param all whether confirmations
+ * (severity "ok") are shown, too
  */
 export function describeFindings(
   findings: readonly Finding[],
@@ -110,7 +110,7 @@ function summarizeFindings(findings: readonly Finding[]): string {
   return counts.length === 0 ? "no problems found" : counts.join(", ");
 }
 
-/** For programs: `{ok, findings: [{code, severity, subject, text, advice?, fixable}], fixed: […]}`. */
+/** The findings for programs: `{ok, findings: [{code, severity, subject, text, advice?, fixable}], fixed: […]}`. */
 export function findingsToJson(findings: readonly Finding[], fixed: readonly string[]): object {
   return {
     ok: !findings.some((it) => severityOf(it) === "error"),
@@ -135,10 +135,10 @@ export interface DoctorOptions {
 }
 
 /**
- * `toolmux doctor`: looks for problems with the manifest, servers, credentials, ports, files and clients, and
- * says what to do; with `--fix` it repairs what is safe.
- * Start with `collectFindings`: each file of this folder has one check that returns `Finding`s; findings.ts
- * has their codes.
+ * `toolmux doctor`: looks for problems with the manifest, servers, credentials, ports, files and clients, and says what
+ * to do; with `--fix` it repairs what is safe to repair.
+ * Start with `collectFindings`. The other files of this folder have the checks, which return `Finding`s, and
+ * findings.ts has the codes of the findings.
  */
 export async function doctor(
   invocation: Invocation<DoctorOptions>,
@@ -161,7 +161,7 @@ export async function doctor(
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;
 }
 
-/** All findings. Changes nothing, except that reading toolmux's own files restricts their permissions. */
+/** Runs all checks. Changes nothing, except that reading toolmux's own files restricts their permissions. */
 export async function collectFindings(
   invocation: Invocation<DoctorOptions>,
   context: CommandContext,
@@ -171,15 +171,16 @@ export async function collectFindings(
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const servers = manifest?.servers ?? [];
   const secrets = openSecrets(context);
-  // This comes first, because reading toolmux's own files restricts the permissions that it checks.
+  // This check comes first: it checks permissions of toolmux's own files, and the other checks, which read these files,
+  // restrict the permissions.
   const disk = await checkDisk(manifest, context, now);
   const isNamed = invocation.config.length > 0;
   const missing = await findMissingFiles(loaded.problems, isNamed, context);
   const line = invocation.options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   /**
-   * Values redacted in all findings: plaintext secrets of the manifest, and resolved values. Texts of servers and
-   * advice may repeat them.
+   * Values that are redacted in all findings: secrets in plain text in the manifest, and resolved values of
+   * placeholders. Texts of servers and advice may contain them.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
   const [started, secretFindings, tokens, ports, clients] = await Promise.all([
@@ -220,7 +221,7 @@ export async function collectFindings(
   return findings.map((finding) => redactFinding(finding, redact));
 }
 
-/** Redacts a finding; everything printed passes through here. */
+/** Removes secrets from a finding. Everything that is printed passes through here. */
 function redactFinding(finding: Finding, redact: (text: string) => string): Finding {
   const { subject, text, advice } = finding;
   return {
@@ -232,8 +233,8 @@ function redactFinding(finding: Finding, redact: (text: string) => string): Find
 }
 
 /**
- * The files with problems that do not exist. If no file is named and none was found, this is the file that `toolmux
- * add` would create.
+ * The files that are named in problems and do not exist. If the command line names no file and none was found, this is
+ * the file that `toolmux add` would create.
  */
 async function findMissingFiles(
   problems: readonly Problem[],

@@ -71,14 +71,14 @@ export const FINDING_CODES = {
 
 export type FindingCode = keyof typeof FINDING_CODES;
 
-/** A repair that is possible without asking the user. */
+/** A repair that `toolmux doctor --fix` makes without asking the user. */
 export type Fix =
   | { readonly kind: "permit"; readonly path: string; readonly mode: number }
   | { readonly kind: "remove"; readonly path: string }
   | { readonly kind: "removeSocket"; readonly path: string }
   | { readonly kind: "sweep" };
 
-/** One problem, note or confirmation. Its texts contain no secret. */
+/** One problem, note or confirmation that `toolmux doctor` reports. Its texts contain no secret. */
 export interface Finding {
   readonly code: FindingCode;
   /** The server, file or other thing that the finding is about; empty if it is about toolmux itself. */
@@ -89,7 +89,7 @@ export interface Finding {
   readonly text: string;
   /** What the user can do, as a full sentence; undefined if there is nothing to do. */
   readonly advice?: string | undefined;
-  /** Safe repairs; empty: only the user can fix it. */
+  /** What `--fix` repairs; absent or empty if only the user can solve the problem. */
   readonly fixes?: readonly Fix[];
 }
 

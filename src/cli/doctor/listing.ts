@@ -26,15 +26,17 @@ import { lintTool } from "./tool-schema.ts";
 /** Maximum number of servers named in a finding. */
 const MAX_SERVER_NAMES = 10;
 
-/** The catalog that clients see, and findings about how it was obtained. */
+/** The catalog that clients see, or undefined without a manifest, and findings about how it was obtained. */
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
-  /** Redacts the resolved values of started servers; absent if no server was started. */
+  /** Removes the resolved secrets of started servers from a text; absent if no server was started. */
   readonly redact?: (text: string) => string;
 }
 
-/** Builds the catalog from the snapshots of servers' last listings. @param now ms since the epoch */
+/**
+ * Builds the catalog from snapshots, which contain what servers listed in earlier runs. @param now ms since the epoch
+ */
 export async function savedListing(
   manifest: Manifest | undefined,
   context: CommandContext,
@@ -89,7 +91,7 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
 }
 
 /**
- * Starts every server and lists what clients would see now. @throws {HubError} manifestInvalid if a plugin
+ * Starts every server and builds the catalog that clients would see now. @throws {HubError} manifestInvalid if a plugin
  * cannot be set up
  */
 export async function connectAndList(
@@ -206,7 +208,8 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
 };
 
 /**
- * Kinds of notes that are reported for resources and skills, too; other kinds are reported for tools and prompts only.
+ * Kinds of the catalog's notes (why an entry is hidden, renamed or changed) that are reported for resources and skills,
+ * too. Other kinds are reported for tools and prompts only.
  */
 const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set([
   "conformed",
@@ -280,11 +283,11 @@ interface ToolFinding {
   readonly server: string;
   readonly code: FindingCode;
   readonly tool: string;
-  /** The whole text of the finding, instead of the code's title with the names of tools. */
+  /** The whole text of the finding. If undefined, the text is made of the code's title and the names of the tools. */
   readonly text?: string | undefined;
 }
 
-/** One finding for all tools of a server with the same code. */
+/** Makes one finding of all items that have the same server and the same code. */
 function groupFindings(
   found: readonly ToolFinding[],
   adviceFor: (code: FindingCode) => string | undefined,

@@ -5,9 +5,9 @@ import type { ServerSpec } from "../../manifest/manifest.ts";
 import type { Finding } from "./findings.ts";
 
 /**
- * Checks the manifest as loaded.
- * @param isNamed whether the command line names its files; else they were searched for
- * @param missing the files with problems that do not exist
+ * Checks the manifest as it was loaded.
+ * @param isNamed whether the command line names its files; if not, they were searched for
+ * @param missing the files that are named in problems and do not exist
  */
 export function checkManifest(
   loaded: LoadedManifest,
@@ -64,7 +64,7 @@ function describeProblem(
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   const whole = [formatPath(path), message].filter((part) => part !== "").join(": ");
-  // The first letter stays as it is, because the text may begin with a key.
+  // Unlike in other findings, the first letter is not made a capital, because the text may begin with a key.
   const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "To see the line: toolmux check" };
 }
@@ -109,7 +109,7 @@ function hasOtherSettings(servers: readonly ServerSpec[], name: string, spec: Se
   return settings(other) !== settings(spec);
 }
 
-/** Values of a server's entry that look like secrets in plain text. */
+/** Finds values in a server's entry that look like secrets in plain text. */
 export function findSecrets(spec: ServerSpec): readonly Finding[] {
   const plaintextSecrets = plaintextSecretsOf(spec);
   const [first] = plaintextSecrets;

@@ -34,7 +34,7 @@ export async function checkPorts(
   return findings;
 }
 
-/** @returns the system's error code if listening fails; undefined if it works */
+/** Tries to listen on a port. @returns the system's error code if that fails; undefined if it works */
 function tryPort(host: string, port: number): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();

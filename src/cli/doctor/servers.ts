@@ -15,8 +15,8 @@ import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 
 /**
- * Resolvers for the `${…}` of a server's entry. Secrets are looked up. Commands and plugins are not run: they give an
- * empty text.
+ * Resolvers for the placeholders (`${…}`) of a server's entry. Secrets are looked up. For placeholders of commands and
+ * plugins they give an empty text, because neither is run.
  */
 export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
   const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);
@@ -44,7 +44,7 @@ export async function checkServers(
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();
   const storeFault = await findStoreFault(secrets);
-  /** Servers that need a secret from a store that cannot be used: one finding names them all. */
+  /** Servers that need a secret from the secret store if it cannot be used. One finding names them all. */
   const blocked: string[] = [];
   const found = await Promise.all(
     servers.map(async (spec): Promise<readonly Finding[]> => {
@@ -81,7 +81,7 @@ export async function checkServers(
   return [...storeFindings, ...found.flat(), ...versionFindings.flat()];
 }
 
-/** @returns undefined if the secret store can be read, or does not exist */
+/** Tries to read the secret store. @returns the error; undefined if the store can be read, or does not exist */
 async function findStoreFault(secrets: Secrets): Promise<HubError | undefined> {
   try {
     await secrets.file.list();

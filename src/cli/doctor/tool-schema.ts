@@ -35,7 +35,7 @@ const SCHEMA_KEYWORDS = [
   "propertyNames",
 ];
 
-/** Checks the schema and description of one listed tool. */
+/** Checks the schema and the description of one tool. @returns the codes of the findings */
 export function lintTool(tool: Table): ReadonlySet<SchemaFlaw> {
   const { description, inputSchema: root } = tool;
   const flaws = new Set<SchemaFlaw>();
@@ -82,7 +82,7 @@ function subschemasOf(schema: Table): readonly unknown[] {
   return [...lists, ...maps, ...SCHEMA_KEYWORDS.map((key) => schema[key])];
 }
 
-/** Follows each `$ref` once, and finds circular and dangling ones. */
+/** Follows each `$ref` once, and finds those that are circular (TM913) or lead to nothing (TM914). */
 function checkReferences(root: Table): ReadonlySet<SchemaFlaw> {
   const flaws = new Set<SchemaFlaw>();
   const finished = new Set<unknown>();
