@@ -5,74 +5,21 @@ import { get, type IncomingMessage } from "node:http";
 import { createServer } from "node:net";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import type { AuthChallenge } from "../../src/transport/http/target.ts";
 import {
   TestAuthorizationServer,
   type AuthorizationServerSettings,
 } from "../fixtures/authorization-server.ts";
 import { browse } from "../fixtures/browser.ts";
+import { type ProtectedServerOptions, ProtectedServer } from "../fixtures/protected-server.ts";
 import {
-  type ManifestSettings,
-  type ProtectedServerOptions,
-  ProtectedServer,
-  protectedServerSpec,
-  resolvedProtectedServer,
-} from "../fixtures/protected-server.ts";
-import {
-  authorize,
   bearerTokenOf,
   CHALLENGE,
   TEST_OPTIONS,
   closedAfterTests,
   isHubError,
-  setUpAuthorization,
   NEVER_ABORTED,
 } from "../fixtures/authorization-setup.ts";
-
-async function setUp(
-  settings: AuthorizationServerSettings = {},
-  options: ProtectedServerOptions = {},
-) {
-  const setup = await setUpAuthorization(settings, options);
-  const { authorizationServer, server, openHub } = setup;
-  const spec = protectedServerSpec(server);
-  const target = resolvedProtectedServer(server);
-  /** As another hub unless one is given. @returns the access token */
-  const logIn = (hub = openHub(), more: ManifestSettings = {}, challenge = CHALLENGE) =>
-    authorize(setup, hub, more, challenge);
-  const requestsTo = (path: string) => authorizationServer.requestsTo(path);
-  return {
-    ...setup,
-    hub: openHub(),
-    spec,
-    target,
-    logIn,
-    requestsTo,
-    assertLogsIn: async (...options_: Parameters<typeof logIn>) =>
-      assert.equal(await server.statusFor(await logIn(...options_)), 200),
-    tokenOf: (hub = openHub(), more: ManifestSettings = {}) => bearerTokenOf(hub, server, more),
-    authorizeUntil: (
-      signal: AbortSignal,
-      hub = openHub(),
-      onStep: (step: string) => void = () => {},
-    ) => hub.authorize(spec, target, CHALLENGE, { signal, onProgress: ({ step }) => onStep(step) }),
-    renew: (hub = openHub(), more: ManifestSettings = {}, challenge = CHALLENGE) =>
-      hub
-        .credentialsFor(protectedServerSpec(server, more), resolvedProtectedServer(server, more))
-        .renew(challenge, NEVER_ABORTED),
-    /** How often a refresh token was used. */
-    refreshes: () =>
-      requestsTo("/token").filter(({ parameters }) => parameters.has("refresh_token")).length,
-    /** The scopes that people were asked for. */
-    askedScopes: () => requestsTo("/authorize").map(({ parameters }) => parameters.get("scope")),
-    knowClient: (id: string, secret?: string) =>
-      void authorizationServer.clients.set(id, {
-        secret,
-        redirects: undefined,
-        expires: undefined,
-      }),
-  };
-}
+import { setUp, wanting } from "../harness/login.ts";
 
 /** Where the browser is sent back to. */
 async function callbackOf(url: string): Promise<URL> {
@@ -399,10 +346,6 @@ describe("where an authorization server is looked for", TEST_OPTIONS, () => {
 });
 
 describe("scopes", TEST_OPTIONS, () => {
-  const wanting = (scope: string, status: 401 | 403 = 401): AuthChallenge => {
-    return { status, header: `Bearer error="insufficient_scope", scope="${scope}"` };
-  };
-
   const AB = { scopes: ["a", "b"] };
   for (const [what, has, options, challenges, wanted] of [
     ["are those of the challenge", {}, AB, [wanting("a")], ["a"]],
