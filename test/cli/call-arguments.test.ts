@@ -249,15 +249,15 @@ describe("the arguments of a call", () => {
     await writeFile(join(cwd, "number"), "5\n");
     await writeFile(join(cwd, "filter.json"), '{ "name": "x",\n"size": 1.0 }\n');
     await writeFile(join(cwd, "picture"), new Uint8Array([0x89, 0x50, 0xff]));
-    const filter = '{"filter":{ "name": "x",\n"size": 1.0 }}';
+    const filter = '{"filter":{ "name": "x",\n"size": 1.0 }';
     for (const [sent, ...words] of [
       ['{"text":"two\\nlines\\n"}', "text=@text"],
       ['{"text":"two\\nlines\\n"}', "text=@~/text"],
       ['{"text":"5\\n"}', `text=@${join(cwd, "number")}`],
       ['{"count":5,"tags":["two\\nlines\\n"]}', "count=@number", "tags=@text"],
       ['{"picture":"iVD/"}', "picture=@picture"],
-      [filter, "filter=@filter.json"],
-      [filter, "filter:=@filter.json"],
+      [`${filter}}`, "filter=@filter.json"],
+      [`${filter}\n}`, "filter:=@filter.json"],
     ] as const) {
       assert.equal(await write(words, SCHEMA, world), sent);
     }
