@@ -9,6 +9,7 @@ const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a numbe
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
   "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts, skills";
+const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
 /**
@@ -240,6 +241,46 @@ const TOML = `
     3:7: servers.a.cwd: found a \${…} inside another \${…}, which is not supported
   [servers.a]⏎command = "\${x y:sk-123}"
     2:11: servers.a.command: found an unknown placeholder; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
+  # servers over HTTP
+  [servers.a]⏎url = ""⏎[servers.b]⏎url = 5⏎[servers.c]⏎serverUrl = "x"
+    2:7: servers.a.url: expected a string that is not empty, found a string
+    4:7: servers.b.url: expected a string, found a number
+    6:1: servers.c.serverUrl: unknown key; did you mean "url"?
+  [servers.a]⏎url = "https://\${file:}"⏎keyFile = "\${env:}"⏎transport = "websocket"⏎args = []⏎cwd = "."
+    2:7: servers.a.url: found \${file:} without a path
+    3:11: servers.a.keyFile: found a \${…} without a variable name
+    4:13: servers.a.transport: expected "auto", "http" or "sse", found "websocket"
+    5:1: servers.a.args: cannot be used together with url, because toolmux starts no process for a url
+    6:1: servers.a.cwd: cannot be used together with url, because toolmux starts no process for a url
+  [servers.a]⏎url = "u"⏎headers = { Authorization = 5, A = "\${X}" }⏎oauth = { clientid = "x", callbackPort = 0 }
+    3:29: servers.a.headers.Authorization: expected a string, found a number
+    3:36: servers.a.headers.A: found \${X}; write \${env:X}, or $\${X} for this text itself
+    4:11: servers.a.oauth.clientid: unknown key; did you mean "clientId"?
+    4:42: servers.a.oauth.callbackPort: expected the number of a port, 1 to 65535, found a number
+  …⏎package = "npm:x"
+    2:1: servers.a.command: cannot be used together with package: a server has one of command, package, url and plugin
+  …⏎keyFile = "x"⏎headers = {}⏎runner = "npx"
+    3:1: servers.a.keyFile: cannot be used together with command, because a command runs as a process
+    4:1: servers.a.headers: cannot be used together with command, because a command runs as a process
+    5:1: servers.a.runner: cannot be used together with command, because a command runs as a process
+  # packages
+  [servers.a]⏎package = "npm:x"⏎headers = {}⏎runner = "uvx"
+    3:1: servers.a.headers: cannot be used together with package, because a package runs as a process
+    4:10: servers.a.runner: cannot run a package from npm; use one of npx, bunx, deno
+  [servers.a]⏎package = "npm:x"⏎runner = "yarn"⏎[servers.b]⏎package = "docker:x"⏎env = { "A=b" = "c" }
+    3:10: servers.a.runner: expected one of npx, bunx, deno, uvx, pipx, docker, podman, found "yarn"
+    6:9: servers.b.env."A=b": is not a valid name for an environment variable of a container
+  # secrets
+  [secrets]⏎sources = ["environment", "fiel", "keychain", "xyzzyx"]⏎command = true
+    2:27: secrets.sources[1]: expected one of ${SOURCES}, found "fiel"; did you mean "file"?
+    2:35: secrets.sources[2]: found "keychain", which is not supported any more: remove it, and set each secret again with: toolmux secret set NAME
+    2:47: secrets.sources[3]: expected one of ${SOURCES}, found "xyzzyx"
+    3:1: secrets.command: unknown key; did you mean "commands"?
+  [secrets]⏎sources = []⏎commands = "yes"
+    2:11: secrets.sources: expected at least one of ${SOURCES}, found an array
+    3:12: secrets.commands: expected true or false, found "yes"
+  [secrets]⏎sources = "file"
+    2:11: secrets.sources: expected an array of ${SOURCES}, found "file"
   # syntax
   [servers.a]⏎command =
     2:10: not valid TOML: command has no value
