@@ -7,8 +7,12 @@ import {
 } from "../fixtures/manifest/manifest-folder.ts";
 
 /** A test in a folder of its own that has a home and a working directory. */
-export function itIn(what: string, use: (folder: ManifestFolder) => Promise<unknown>): void {
-  it(what, async () => void (await withManifestFolder(use)));
+export function itIn(
+  what: string,
+  use: (folder: ManifestFolder) => Promise<unknown>,
+  options = {},
+): void {
+  it(what, options, async () => void (await withManifestFolder(use)));
 }
 
 /** Writes files a, b, c …, in JSON where they begin with a brace and else in TOML. @returns their paths */
