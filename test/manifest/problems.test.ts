@@ -4,6 +4,7 @@ import { HubError } from "../../src/base/errors.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { fileProblem, findNearest, manifestError } from "../../src/manifest/problems.ts";
 import { findProblems, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { parseRows, type Row } from "../harness/rows.ts";
 
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
@@ -12,12 +13,9 @@ const SERVER_KEYS =
 const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
-/**
- * Files, each with its problems below it. `⏎` ends a line of the file, and `…` stands for the first
- * lines of a server that is right so far.
- */
+/** Files, each with its problems below it. */
 const TOML = `
-  # unknown keys
+  ## unknown keys
   colour = 1⏎constructor = 1⏎plugin = []⏎[server.a]⏎command = "x"
     1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, secrets, search
     2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, secrets, search
@@ -49,7 +47,7 @@ const TOML = `
     3:23: servers.a.tools.deni: unknown key; did you mean "deny"?
     4:15: servers.a.reconnect.polcy: unknown key; did you mean "policy"?
     4:44: servers.a.reconnect.retries: unknown key; the known keys are policy, base, max, jitter, maxAttempts
-  # values of a wrong type
+  ## values of a wrong type
   hub = 5⏎servers = "x"⏎defaults = 2024-01-01⏎plugins = "x"
     1:7: hub: expected a table, found a number
     2:11: servers: expected a table of servers, found a string
@@ -102,7 +100,7 @@ const TOML = `
   …⏎tools.annotations.t = { readOnlyHint = 'x', readonly = true }
     3:40: servers.a.tools.annotations.t.readOnlyHint: expected true or false, found "x"
     3:45: servers.a.tools.annotations.t.readonly: unknown key; the known keys are title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint
-  # rules about several keys beside other problems
+  ## rules about several keys beside other problems
   [hub]⏎httpToken = "\${cmd:x}"⏎nmae = "x"
     2:13: hub.httpToken: found the unknown placeholder \${cmd:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
     3:1: hub.nmae: unknown key; did you mean "name"?
@@ -119,7 +117,7 @@ const TOML = `
     3:1: servers.a.env: cannot be used together with plugin, because the plugin provides the server
   [servers.a]⏎package = "docker"
     2:11: servers.a.package: expected a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag", found "docker"
-  # what is missing
+  ## what is missing
   [servers.a]⏎args = []⏎[servers.b]⏎args = ["b"]⏎[servers.b.env]⏎X = "1"
     1:10: servers.a.command: is missing
     3:10: servers.b.command: is missing
@@ -131,7 +129,7 @@ const TOML = `
     3:10: servers."": a server needs a name
   [servers.a]⏎command = ""
     2:11: servers.a.command: expected a string that is not empty, found a string
-  # plugins
+  ## plugins
   [plugins]⏎use = "x"
     1:2: plugins: expected an array of tables, found a table; in TOML, write [[plugins]] before each plugin
   plugins = ["x"]
@@ -150,7 +148,7 @@ const TOML = `
     3:11: plugins[0].servers: expected an array of names or patterns, found "x"
     4:10: plugins[0].tools[0]: expected a string, found 1
     4:13: plugins[0].tools[1]: expected a string that is not empty, found ""
-  # servers of plugins
+  ## servers of plugins
   [servers.a]⏎plugin = "p"⏎command = "x"⏎args = []⏎env.A = "x"⏎inheritEnv = []⏎cwd = "."⏎[[plugins]]⏎use = "p"
     3:1: servers.a.command: cannot be used together with plugin: a server has one of command, package, url and plugin
     4:1: servers.a.args: cannot be used together with plugin, because the plugin provides the server
@@ -162,7 +160,7 @@ const TOML = `
     4:10: servers.b.plugin: expected the name of a plugin: letters, digits, _ and -, found "./x.ts"
     6:10: servers.c.plugin: expected a string, found 5
     8:1: servers.d.plugn: unknown key; did you mean "plugin"?
-  # durations and sizes
+  ## durations and sizes
   [hub]⏎listWait = "5"
     2:12: hub.listWait: ${DURATION}, found "5"
   [hub]⏎listWait = -1
@@ -189,7 +187,7 @@ const TOML = `
     3:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found 1
     4:22: servers.a.reconnect.base: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
     4:31: servers.a.reconnect.max: ${DURATION}, found "1 week"
-  # rules over several keys
+  ## rules over several keys
   [defaults]⏎callTimeout = "20m"
     2:15: defaults.callTimeout: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more
   [defaults]⏎maxCallTimeout = 500⏎reconnect = { max = "500ms" }
@@ -208,7 +206,7 @@ const TOML = `
     2:13: hub.nameLimit: nameLimit minus the length of clientPrefix leaves 15 characters for a name; a name needs at least 16
   [hub]⏎clientPrefix = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
     2:16: hub.clientPrefix: nameLimit minus the length of clientPrefix leaves 15 characters for a name; a name needs at least 16
-  # prefixes
+  ## prefixes
   [servers."my server"]⏎command = "x"⏎[servers.a__b]⏎command = "x"
     1:10: servers."my server": the name "my server" has a space, which the names of tools cannot have; add prefix = "my_server"
     3:10: servers.a__b: the name "a__b" has "__", ${SEPARATES}; add prefix = "a_b"
@@ -224,7 +222,7 @@ const TOML = `
     5:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; set another prefix for one of them: prefix = "…"
   …⏎prefix = "b"⏎[servers.b]⏎command = "x"
     4:10: servers.b: the servers "a" and "b" have the same prefix "b"; set another prefix for one of them: prefix = "…"
-  # forms of interpolation
+  ## forms of interpolation
   …⏎args = ["\${HOME}", "\${HOME:-x}", "\${secret:}", "\${cmd:}", "\${file:}", "\${}", "\${env:}"]
     3:9: servers.a.args[0]: found \${HOME}; write \${env:HOME}, or $\${HOME} for this text itself
     3:20: servers.a.args[1]: found \${HOME}; write \${env:HOME}, or $\${HOME} for this text itself
@@ -241,7 +239,7 @@ const TOML = `
     3:7: servers.a.cwd: found a \${…} inside another \${…}, which is not supported
   [servers.a]⏎command = "\${x y:sk-123}"
     2:11: servers.a.command: found an unknown placeholder; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
-  # servers over HTTP
+  ## servers over HTTP
   [servers.a]⏎url = ""⏎[servers.b]⏎url = 5⏎[servers.c]⏎serverUrl = "x"
     2:7: servers.a.url: expected a string that is not empty, found a string
     4:7: servers.b.url: expected a string, found a number
@@ -263,14 +261,14 @@ const TOML = `
     3:1: servers.a.keyFile: cannot be used together with command, because a command runs as a process
     4:1: servers.a.headers: cannot be used together with command, because a command runs as a process
     5:1: servers.a.runner: cannot be used together with command, because a command runs as a process
-  # packages
+  ## packages
   [servers.a]⏎package = "npm:x"⏎headers = {}⏎runner = "uvx"
     3:1: servers.a.headers: cannot be used together with package, because a package runs as a process
     4:10: servers.a.runner: cannot run a package from npm; use one of npx, bunx, deno
   [servers.a]⏎package = "npm:x"⏎runner = "yarn"⏎[servers.b]⏎package = "docker:x"⏎env = { "A=b" = "c" }
     3:10: servers.a.runner: expected one of npx, bunx, deno, uvx, pipx, docker, podman, found "yarn"
     6:9: servers.b.env."A=b": is not a valid name for an environment variable of a container
-  # secrets
+  ## secrets
   [secrets]⏎sources = ["environment", "fiel", "keychain", "xyzzyx"]⏎command = true
     2:27: secrets.sources[1]: expected one of ${SOURCES}, found "fiel"; did you mean "file"?
     2:35: secrets.sources[2]: found "keychain", which is not supported any more: remove it, and set each secret again with: toolmux secret set NAME
@@ -281,7 +279,7 @@ const TOML = `
     3:12: secrets.commands: expected true or false, found "yes"
   [secrets]⏎sources = "file"
     2:11: secrets.sources: expected an array of ${SOURCES}, found "file"
-  # syntax
+  ## syntax
   [servers.a]⏎command =
     2:10: not valid TOML: command has no value
   [servers.a]⏎command = "x⏎
@@ -290,7 +288,7 @@ const TOML = `
     2:9: not valid TOML: a text needs quotes: env.A = "…"
   [a]⏎[a]
     2:2: not valid TOML: [a] is already in line 1: merge the two tables
-  # beside other problems of a server, and where settings are wrong themselves
+  ## beside other problems of a server, and where settings are wrong themselves
   [servers.a__b]⏎command = 5⏎[servers.c]⏎command = "x"⏎prefix = "d"⏎[servers.d]
     1:10: servers.a__b: the name "a__b" has "__", ${SEPARATES}; add prefix = "a_b"
     2:11: servers.a__b.command: expected a string, found a number
@@ -304,7 +302,7 @@ const TOML = `
 `;
 
 const JSON_WITH_COMMENTS = `
-  # wrong content
+  ## wrong content
   {⏎  "hub": {"nmae": "x", "listWait": "x"},⏎  "servers": {⏎    "a": {"comand": "x"}⏎  }⏎}
     2:11: hub.nmae: unknown key; did you mean "name"?
     2:36: hub.listWait: ${DURATION}, found "x"
@@ -333,7 +331,7 @@ const JSON_WITH_COMMENTS = `
     1:16: mcpServers: expected a table of servers, found an array
   {"mcpServers": {}, "hub": {"nmae": 1}}
     1:28: hub.nmae: unknown key; did you mean "name"?
-  # syntax
+  ## syntax
   {"a": sk-123}
     1:7: not valid JSON: this is no value; a text needs double quotes
   {"a" 1}
@@ -352,26 +350,19 @@ const SEVERAL_FILES = `
     a.toml:1:17: not valid TOML: a text needs quotes: hub.separator = "…"
   [servers.a]⏎command = "x" ‖ [servers.b]⏎command = "x"⏎prefix = "a"
     b.toml:3:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; set another prefix for one of them: prefix = "…"
-  # the file that set the last of two limits is to blame
+  ## the file that set the last of two limits is to blame
   defaults.maxCallTimeout = "2m" ‖ defaults.callTimeout = "3m" ‖ hub.name = "c"
     b.toml:1:24: defaults.callTimeout: callTimeout (3m) is longer than maxCallTimeout (2m); set maxCallTimeout to 3m or more
   defaults.reconnect = { max = "2m" } ‖ [defaults]⏎reconnect.base = "3m" ‖ defaults.reconnect.jitter = 0
     b.toml:2:18: defaults.reconnect.base: reconnect.base (3m) is longer than reconnect.max (2m); set reconnect.max to 3m or more
 `;
 
-type Row = readonly [text: string, ...problems: string[]];
-
-function parseRows(table: string, name?: string): readonly Row[] {
-  const start = name === undefined ? "" : `${name}:`;
-  const rows: [string, ...string[]][] = [];
-  for (const line of table.split("\n")) {
-    if (line.startsWith("    ")) rows.at(-1)?.push(start + line.trim());
-    else if (line !== "" && !line.startsWith("  # ")) {
-      const text = line.slice(2).replaceAll("⏎", "\n");
-      rows.push([text.replaceAll("…\n", '[servers.a]\ncommand = "x"\n')]);
-    }
-  }
-  return rows;
+/** `…` stands for the first lines of a server that is right so far. */
+function fill(rows: readonly Row[], name = ""): readonly Row[] {
+  return rows.map(([text, ...problems]) => [
+    text.replaceAll("…\n", '[servers.a]\ncommand = "x"\n'),
+    ...problems.map((problem) => name + problem),
+  ]);
 }
 
 const DEEP_TOML =
@@ -380,9 +371,9 @@ const TWICE = `{"servers": {"a": {"command": "x"},\r\n\t"a": {"command": "y"}}}`
 
 describe("a wrong manifest", () => {
   const table: readonly Row[] = [
-    ...parseRows(TOML, "t.toml"),
+    ...fill(parseRows(TOML), "t.toml:"),
     [`a = ${"[".repeat(5000)}`, DEEP_TOML],
-    ...parseRows(JSON_WITH_COMMENTS, "t.json"),
+    ...fill(parseRows(JSON_WITH_COMMENTS), "t.json:"),
     ["", "t.json:1:1: not valid JSON: a value is missing"],
     [TWICE, "t.json:2:2: servers.a: is set twice; remove one of the two"],
     ["[".repeat(200_000), "t.json: nested too deeply"],
@@ -412,7 +403,7 @@ describe("a wrong manifest", () => {
       ]);
     }));
 
-  for (const [text, ...expected] of parseRows(SEVERAL_FILES)) {
+  for (const [text, ...expected] of fill(parseRows(SEVERAL_FILES))) {
     it(`over several files is told by the file, key and remedy: ${JSON.stringify(text)}`, () =>
       withManifestFolder(async (folder) => {
         const texts = text.split(" ‖ ");
