@@ -2,22 +2,14 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { contextOf } from "../harness/context.ts";
 import { itIn } from "../harness/in-folder.ts";
-import { Terminal } from "../../src/terminal/terminal.ts";
 import { formatArguments, readArgumentSource } from "../../src/cli/call-arguments.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { HubError } from "../../src/base/errors.ts";
 
-const NOWHERE: CommandContext = {
-  env: {},
-  cwd: "/nowhere",
-  platform: "linux",
-  terminal: new Terminal({}),
-  signal: new AbortController().signal,
-  uncaughtErrorHandlers: new Set(),
-  hangupHandlers: new Set(),
-};
+const NOWHERE: CommandContext = contextOf({}, "/nowhere");
 
 /** What is sent for the words behind a tool's name. */
 async function write(words: readonly string[], schema: unknown, world = NOWHERE): Promise<string> {

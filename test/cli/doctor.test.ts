@@ -40,6 +40,7 @@ import { readHmac } from "../../src/snapshot/hmac.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { processTable } from "../../src/process/process-table.ts";
 import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { contextOf } from "../harness/context.ts";
 import { skipWithoutLinux } from "../harness/requirements.ts";
 
 const CANARY = "canary-0123456789abcdef";
@@ -57,20 +58,9 @@ class Machine {
     this.folder = folder;
     this.manifest = join(folder.home, ".config/toolmux/toolmux.toml");
     const PATH = `${join(folder.home, "bin")}:${process.env["PATH"] ?? ""}`;
-    this.world = {
-      env: {
-        HOME: folder.home,
-        PATH,
-        TOOLMUX_KEYCHAIN: "off",
-        TOOLMUX_RUN_DIR: join(folder.home, ".local/state/toolmux/run"),
-      },
-      cwd: folder.cwd,
-      platform: "linux",
-      terminal: new Terminal({}),
-      signal: new AbortController().signal,
-      uncaughtErrorHandlers: new Set(),
-      hangupHandlers: new Set(),
-    };
+    const run = join(folder.home, ".local/state/toolmux/run");
+    const off = { TOOLMUX_KEYCHAIN: "off", TOOLMUX_RUN_DIR: run };
+    this.world = contextOf({ HOME: folder.home, PATH, ...off }, folder.cwd);
   }
 
   get state(): string {
@@ -197,28 +187,14 @@ const PLAINTEXT = `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`;
 const SECRETS = "home/.config/toolmux/secrets";
 const SNAPSHOTS = "home/.local/state/toolmux/snapshots";
 
-const kept = (expires: number, refresh?: string): StoredToken => ({
-  url: "https://r.example.com/mcp",
-  issuer: "https://a.example.com",
-  place: "https://a.example.com",
-  tokenEndpoint: undefined,
-  revocationEndpoint: undefined,
-  methods: undefined,
-  resource: undefined,
-  asked: [],
-  scopes: [],
-  grant: "authorizationCode",
-  client: { kind: "configured", id: "c" },
-  access: CANARY,
-  refresh,
-  issued: 0,
-  expires,
-});
-
 async function keepToken(machine: Machine, expires: number, refresh?: string): Promise<void> {
   await machine.write(`[servers.r]\n${REMOTE}\n`);
   const name = await storeName("server", "r", "https://r.example.com/mcp");
-  await saveToken(machine.store, name, kept(expires, refresh));
+  const [url, issuer] = ["https://r.example.com/mcp", "https://a.example.com"];
+  const client = { kind: "configured", id: "c" };
+  const token = { url, issuer, place: issuer, asked: [], scopes: [], client, access: CANARY };
+  const life = { grant: "authorizationCode", refresh, issued: 0, expires };
+  await saveToken(machine.store, name, { ...token, ...life } as unknown as StoredToken);
 }
 
 async function leaveSecret(machine: Machine): Promise<void> {

@@ -3,27 +3,19 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { Terminal } from "../../src/terminal/terminal.ts";
 import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.ts";
 import { trustFileContent } from "../../src/cli/commands/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
 import type { LoadSettings, ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { contextOf } from "../harness/context.ts";
 import { itIn } from "../harness/in-folder.ts";
 
 const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
 const json = (name: string, command = "x") => `{"servers": {"${name}": {"command": "${command}"}}}`;
 const bytes = (text: string) => new TextEncoder().encode(text);
 const state = (folder: ManifestFolder) => stateFolder({ HOME: folder.home }, "linux");
-const worldOf = (folder: ManifestFolder) => ({
-  env: { HOME: folder.home },
-  cwd: folder.cwd,
-  platform: "linux",
-  terminal: new Terminal({}),
-  signal: new AbortController().signal,
-  uncaughtErrorHandlers: new Set<never>(),
-  hangupHandlers: new Set<never>(),
-});
+const worldOf = (folder: ManifestFolder) => contextOf({ HOME: folder.home }, folder.cwd);
 const distrust = (path: string) =>
   `${path} is ignored: you have not trusted its present content. To use its servers, run \`toolmux trust ${path}\``;
 const HOME = "home/.config/toolmux";
