@@ -3,20 +3,23 @@ import { describe, it } from "node:test";
 import { assert as check, constantFrom, nat, property } from "fast-check";
 import picocolors from "picocolors";
 import { formatCodeFrame } from "../../src/cli/code-frame.ts";
-import { loadManifest } from "../../src/manifest/load.ts";
+import { formatProblem, type Problem } from "../../src/manifest/problems.ts";
 import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
 const PLAIN = { width: Infinity, colors: picocolors.createColors(false) };
 
-/** The pictures of all problems of a file. */
-function draw(source: string, name = "t.toml", paper = PLAIN): Promise<string[]> {
-  return withManifestFolder(async (box) => {
-    const file = await box.write(name, source);
-    const { cwd, home: HOME } = box;
-    const loaded = await loadManifest({ files: [file], env: { HOME }, cwd, platform: "linux" });
-    assert.ok(loaded.problems.length > 0, "the manifest has no problem");
-    return loaded.problems.flatMap((problem) => formatCodeFrame(problem, source, paper) ?? []);
+function problemsOf(source: string, name = "t.toml"): Promise<readonly Problem[]> {
+  return withManifestFolder(async (folder) => {
+    const { problems } = await folder.load({ files: [await folder.write(name, source)] });
+    assert.ok(problems.length > 0, "the manifest has no problem");
+    return problems;
   });
+}
+
+/** The pictures of all problems of a file. */
+async function draw(source: string, name = "t.toml", paper = PLAIN): Promise<string[]> {
+  const problems = await problemsOf(source, name);
+  return problems.flatMap((problem) => formatCodeFrame(problem, source, paper) ?? []);
 }
 
 const SERVER = '[servers.a]\ncommand = "npx"\n';
@@ -116,6 +119,14 @@ describe("the picture of a problem", () => {
 
   const SECRET = "s3cr3t-Value.0123456789/+abcdef";
 
+  /** Nothing secret is in what is said of a file, or in what is drawn of it. */
+  async function assertHidden(source: string): Promise<void> {
+    const name = source.startsWith("{") ? "t.json" : "t.toml";
+    const messages = (await problemsOf(source, name)).map(formatProblem);
+    const text = [...messages, ...(await draw(source, name))].join("\n");
+    assert.ok(!/s3cr3t|0123456789|8675309/.test(text), text);
+  }
+
   for (const [name, source] of Object.entries({
     "beside the problem": `servers.a = { command = "x", env = { TOKEN = "${SECRET}" }, calTimeout = 3 }`,
     "in a literal": `servers.a = { command = 'x', env = { TOKEN = '${SECRET}' }, calTimeout = 3 }`,
@@ -146,13 +157,31 @@ describe("the picture of a problem", () => {
     "in the place of the settings": `hub = "${SECRET}"`,
     "of a server that is called like a setting": `servers."x.enabled" = "${SECRET}"`,
     "of a table that is none": `${SERVER}env = "TOKEN=${SECRET}"`,
+    "in a table too deep": `${SERVER}env = { A = { B = "${SECRET}" } }`,
+    "in a form without an end": `${SERVER}env.A = "\${${SECRET}:${SECRET}/x:-${SECRET}"`,
+    "in an unknown form": `${SERVER}env.A = "\${vault:${SECRET}}"`,
+    "in the place of options": `[[plugins]]\nuse = "x"\noptions = "${SECRET}"`,
+    "in a list of options": `[[plugins]]\nuse = "x"\noptions = ["${SECRET}"]`,
+    "twice, without a comma": `${SERVER}env.A = "${SECRET}" "${SECRET}"`,
+    "as a key without a value": `[servers.a.env]\n${SECRET} = `,
+    "as a command without quotes": `[servers.a]\ncommand = ${SECRET}`,
+    "behind a command without quotes": `[servers.a]\ncommand = x --token ${SECRET}`,
+    "in a URL without quotes": `[servers.a]\nurl = https://me:${SECRET}@host/`,
+    "in a path with wrong escapes": `[servers.a.env]\nTOKEN = "C:\\s3cr3t"`,
+    "in an array without a comma": `[servers.a]\nargs = ["${SECRET}" "${SECRET}"]`,
+    "in an array without quotes": `[servers.a]\nargs = [${SECRET}]`,
   })) {
-    it(`never shows a secret: ${name}`, async () => {
-      const pictures = await draw(source, source.startsWith("{") ? "t.json" : "t.toml");
-      const text = pictures.join("\n");
-      assert.ok(!/s3cr3t|0123456789|8675309/.test(text), text);
-    });
+    it(`never shows a secret, nor does the message: ${name}`, () => assertHidden(source));
   }
+
+  it("may show a command, arguments and a folder, but no message does", async () => {
+    const other = `args = "${SECRET}"\ncwd = ["${SECRET}"]`;
+    const messages = (await problemsOf(`[servers.a]\ncommand = ["${SECRET}"]\n${other}`)).map(
+      formatProblem,
+    );
+    assert.equal(messages.length, 3);
+    assert.doesNotMatch(messages.join(), /s3cr3t/);
+  });
 
   it("shows a line of broken JSON with its strings masked and the caret in its column", async () => {
     assert.deepEqual(await draw('{"servers": {"a": {"args": ["-y" "foo"]}}}', "t.json"), [
@@ -175,8 +204,7 @@ describe("the picture of a problem", () => {
       `{"servers": {"a": {"env": {TOKEN: ${SECRET}, "B": ${SECRET}}}}}`,
       `{"servers": {"a": {"env": {\n"TOKEN": "${SECRET}\n }}}}`,
     ]) {
-      const text = (await draw(source, "t.json")).join("\n");
-      assert.ok(!/s3cr3t|0123456789/.test(text), text);
+      await assertHidden(source);
     }
   });
 

@@ -11,7 +11,6 @@ import {
   statusToJson,
   verdictOf,
 } from "../../src/cli/commands/status.ts";
-import { formatDuration, formatSize } from "../../src/base/format.ts";
 import { alignTable, formatJson, truncate } from "../../src/terminal/terminal.ts";
 import { hintsFor } from "../../src/cli/hints.ts";
 import { EXIT_CODES, serverStateOf } from "../../src/cli/server-state.ts";
@@ -75,14 +74,6 @@ function failed(server = "git", state: "failed" | "unsupported" = "failed"): Ser
 }
 
 const disabled: ServerDiagnosis = { state: "disabled", server: "off", transport: "stdio" };
-
-it("numbers are said for people", () => {
-  const durations = [0, 41.6, 999.4, 999.6, 1834, 30_000, 59_960, 150_000].map(formatDuration);
-  const said = ["0 ms", "42 ms", "999 ms", "1 s", "1.8 s", "30 s", "1 min", "2.5 min"];
-  assert.deepEqual(durations, said);
-  const sizes = [640, 999_499, 999_500, 23_400_000, 1_240_000_000].map(formatSize);
-  assert.deepEqual(sizes, ["640 B", "999 KB", "1 MB", "23 MB", "1.2 GB"]);
-});
 
 describe("a JSON document", () => {
   it("has nothing in it that a terminal obeys, and means the same", () => {

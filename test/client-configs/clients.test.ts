@@ -35,7 +35,6 @@ import type { Manifest } from "../../src/manifest/manifest.ts";
 import { readServers } from "../../src/manifest/read.ts";
 import { parseText } from "../../src/manifest/parse.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
-import { isPlaintextSecret } from "../../src/manifest/plaintext-secrets.ts";
 import {
   getServer,
   plainCopy,
@@ -541,23 +540,4 @@ describe("taking over servers", () => {
     const plan = await planImport(files, { servers: [], separator: "__" }, homeOf(folder));
     assert.deepEqual(plainCopy(plan.planned[0]?.entry), { command: "c" });
   });
-});
-
-describe("what stands somewhere as it is", () => {
-  for (const [name, value, isSecret] of [
-    ["API_KEY", "abcdef", true],
-    ["API_KEY", "abcde", false],
-    ["GITHUB_TOKEN", "ghp_x-y", true],
-    ["Authorization", "dXNlcjpwYXNz", true],
-    ["KEY_FILE", "whatever-it-is", false],
-    ["TOKEN_URL", "https://x/token", false],
-    ["GOOGLE_APPLICATION_CREDENTIALS", "/home/ada/key.json", false],
-    ["MODE", "a1b2c3d4e5f6a7b8c9d0e1f2", true],
-    ["MODEL", "some-long-name-without-digits", false],
-    ["LOG_LEVEL", "warning", false],
-  ] as const) {
-    it(`${isSecret ? "looks" : "does not look"} like a secret: ${name}=${value}`, () => {
-      assert.equal(isPlaintextSecret(name, value), isSecret);
-    });
-  }
 });

@@ -32,6 +32,9 @@ describe("a name tells of a secret by its whole words", () => {
 
 describe("a value", () => {
   for (const [name, value] of [
+    ["API_KEY", "abcdef"],
+    ["GITHUB_TOKEN", "ghp_x-y"],
+    ["Authorization", "dXNlcjpwYXNz"],
     ["COOKIE", "session=abc; theme=dark"],
     ["GITHUB_PAT", "hunter2-hunter2"],
     ["ANYTHING", JWT],
@@ -53,6 +56,7 @@ describe("a value", () => {
     ["ANYTHING", "Zx9Kq2Lw7Vb4Nm1Rt6Yp"],
     ["ANYTHING", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"],
     ["ANYTHING", "9f86d081884c7d659a2feaa0c55ad015"],
+    ["MODE", "a1b2c3d4e5f6a7b8c9d0e1f2"],
   ] as const) {
     it(`looks like a secret, or holds one: ${name}=${value}`, () => {
       assert.equal(isPlaintextSecret(name, value), true);
@@ -60,6 +64,12 @@ describe("a value", () => {
   }
 
   for (const [name, value] of [
+    ["API_KEY", "abcde"],
+    ["KEY_FILE", "whatever-it-is"],
+    ["GOOGLE_APPLICATION_CREDENTIALS", "/home/ada/key.json"],
+    ["TOKEN_URL", "https://x/token"],
+    ["MODEL", "some-long-name-without-digits"],
+    ["LOG_LEVEL", "warning"],
     ["AUTHOR", "Ada Lovelace <ada@example.com>"],
     ["KEYBOARD", "querty-us-intl"],
     ["KEYMAP", "emacs-standard"],
@@ -88,8 +98,10 @@ describe("a value", () => {
     ["API_KEY_FILE", "/run/secrets/api-key"],
     ["AUTH", "disabled"],
   ] as const) {
-    it(`is no secret: ${name}=${value}`, () =>
-      assert.deepEqual(findSuspectedSecrets(name, value), []));
+    it(`is no secret: ${name}=${value}`, () => {
+      assert.deepEqual(findSuspectedSecrets(name, value), []);
+      assert.equal(isPlaintextSecret(name, value), false);
+    });
   }
 
   it("of which a part is a secret is one in that part only", () => {

@@ -282,12 +282,6 @@ const TOML = `
   ## syntax
   [servers.a]⏎command =
     2:10: not valid TOML: command has no value
-  [servers.a]⏎command = "x⏎
-    2:11: not valid TOML: the text has no closing "
-  [servers.a]⏎env.A = sk-123
-    2:9: not valid TOML: a text needs quotes: env.A = "…"
-  [a]⏎[a]
-    2:2: not valid TOML: [a] is already in line 1: merge the two tables
   ## beside other problems of a server, and where settings are wrong themselves
   [servers.a__b]⏎command = 5⏎[servers.c]⏎command = "x"⏎prefix = "d"⏎[servers.d]
     1:10: servers.a__b: the name "a__b" has "__", ${SEPARATES}; add prefix = "a_b"
@@ -365,14 +359,11 @@ function fill(rows: readonly Row[], name = ""): readonly Row[] {
   ]);
 }
 
-const DEEP_TOML =
-  "t.toml:1:1005: not valid TOML: document contains excessively nested structures. aborting.";
 const TWICE = `{"servers": {"a": {"command": "x"},\r\n\t"a": {"command": "y"}}}`;
 
 describe("a wrong manifest", () => {
   const table: readonly Row[] = [
     ...fill(parseRows(TOML), "t.toml:"),
-    [`a = ${"[".repeat(5000)}`, DEEP_TOML],
     ...fill(parseRows(JSON_WITH_COMMENTS), "t.json:"),
     ["", "t.json:1:1: not valid JSON: a value is missing"],
     [TWICE, "t.json:2:2: servers.a: is set twice; remove one of the two"],
@@ -425,32 +416,6 @@ describe("a wrong manifest", () => {
         "binary.toml: is not UTF-8 text",
       ]);
     }));
-
-  it("never shows what stands in command, args, env or cwd", async () => {
-    const secret = "sk-very-secret";
-    const rows = [
-      `[servers.a]\ncommand = "x"\nenv = { A = { B = "${secret}" } }`,
-      `[servers.a]\ncommand = "x"\nenv = "${secret}"`,
-      `[servers.a]\ncommand = "x"\nargs = "${secret}"`,
-      `[servers.a]\ncommand = ["${secret}"]`,
-      `servers.a = "${secret}"`,
-      `[servers.a]\ncommand = "x"\ncwd = ["${secret}"]`,
-      `[servers.a]\ncommand = "x"\nenv.A = "\${${secret}:${secret}/x:-${secret}"`,
-      `[servers.a]\ncommand = "x"\nenv.A = "\${vault:${secret}}"`,
-      `[servers.a]\ncommand = "x"\ntoken = "${secret}"`,
-      `[servers.a]\ncommand = "x"\nenv.A = "${secret}`,
-      `[servers.a]\ncommand = "x"\nenv.A = ${secret}`,
-      `[servers.a]\ncommand = "x"\nenv.A = "${secret}" "${secret}"`,
-      `[[plugins]]\nuse = "x"\noptions = "${secret}"`,
-      `[[plugins]]\nuse = "x"\noptions = ["${secret}"]`,
-      `{"servers": {"a": {"command": "x", "env": {"A": "${secret}}}}`,
-      `{"servers": {"a": {"command": "x", "env": {"A": ${secret}}}}`,
-    ];
-    for (const text of rows) {
-      const problems = await findProblems(text, "t");
-      assert.ok(problems.length > 0 && !problems.join("\n").includes(secret), problems.join("\n"));
-    }
-  });
 
   it("becomes one error with a line per problem for whoever cannot go on", () => {
     const position = { line: 1, column: 2 };

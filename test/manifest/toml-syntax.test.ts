@@ -90,30 +90,10 @@ function faultOf(text: string): string {
   return `${position?.line}:${position?.column} ${message}`;
 }
 
-const SECRET = "s3cr3t-Value.0123456789/+abcdef";
-
 describe("the message about a text that is not TOML", () => {
   for (const [text, fault] of ROWS) {
     it(`names the place, the cause and what to write: ${JSON.stringify(text.slice(0, 70))}`, () => {
       assert.equal(faultOf(text).replace(" not valid TOML:", ""), fault);
-    });
-  }
-
-  for (const text of [
-    `[servers.a.env]\n${SECRET}`,
-    `[servers.a.env]\n${SECRET} = `,
-    `[servers.a.env]\nTOKEN = ${SECRET}`,
-    `[servers.a]\ncommand = ${SECRET}`,
-    `[servers.a]\ncommand = x --token ${SECRET}`,
-    `[servers.a]\nurl = https://me:${SECRET}@host/`,
-    `[servers.a.env]\nTOKEN = "${SECRET}\\q"`,
-    `[servers.a.env]\nTOKEN = "C:\\s3cr3t"`,
-    `[servers.a]\nargs = ["${SECRET}" "${SECRET}"]`,
-    `[servers.a]\nargs = [${SECRET}]`,
-  ]) {
-    it(`shows no secret of ${JSON.stringify(text)}`, () => {
-      const message = faultOf(text);
-      assert.ok(!/s3cr3t-V|0123456789|C:\\s3/.test(message), message);
     });
   }
 
