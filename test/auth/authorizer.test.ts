@@ -4,106 +4,92 @@ import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import { createServer } from "node:net";
 import { describe, it } from "node:test";
-import type { OAuthAuthorizer } from "../../src/auth/oauth-authorizer.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { AuthChallenge } from "../../src/transport/http/target.ts";
 import {
   TestAuthorizationServer,
   type AuthorizationServerSettings,
 } from "../fixtures/authorization-server.ts";
 import { browse } from "../fixtures/browser.ts";
+import { type ProtectedServerOptions, ProtectedServer } from "../fixtures/protected-server.ts";
 import {
-  type ProtectedServerOptions,
-  ProtectedServer,
-  protectedServerSpec,
-  resolvedProtectedServer,
-} from "../fixtures/protected-server.ts";
-import {
-  authorize,
   bearerTokenOf,
   CHALLENGE,
   TEST_OPTIONS,
   closedAfterTests,
   isHubError,
-  type AuthorizationSetup,
-  setUpAuthorization,
   NEVER_ABORTED,
 } from "../fixtures/authorization-setup.ts";
+import { setUp, wanting } from "../harness/login.ts";
+
+/** Where the browser is sent back to. */
+async function callbackOf(url: string): Promise<URL> {
+  const sent = await fetch(url, { redirect: "manual" });
+  return new URL(sent.headers.get("location") ?? "");
+}
 
 describe("an authorization that a person gives", TEST_OPTIONS, () => {
   it("leads to a token that the server takes, and is told of step by step", async () => {
-    const setup = await setUpAuthorization();
-    const token = await authorize(setup, setup.openHub());
-    assert.equal(await setup.server.statusFor(token), 200);
+    const { assertLogsIn, steps } = await setUp();
+    await assertLogsIn();
     const said = ["starting", "openingBrowser", "waitingForCallback", "exchangingToken"];
-    assert.deepEqual(setup.steps, said);
+    assert.deepEqual(steps, said);
   });
 
   it("says in both requests what the token is for, and proves to be who began (PKCE)", async () => {
-    const setup = await setUpAuthorization();
-    await authorize(setup, setup.openHub());
-    const [login] = setup.authorizationServer.requestsTo("/authorize");
-    const [exchange] = setup.authorizationServer.requestsTo("/token");
-    assert.equal(login?.parameters.get("resource"), setup.server.resource);
-    assert.equal(exchange?.parameters.get("resource"), setup.server.resource);
+    const { logIn, server, requestsTo } = await setUp();
+    await logIn();
+    const [login] = requestsTo("/authorize");
+    const [exchange] = requestsTo("/token");
+    assert.equal(login?.parameters.get("resource"), server.resource);
+    assert.equal(exchange?.parameters.get("resource"), server.resource);
     assert.equal(login?.parameters.get("code_challenge_method"), "S256");
     assert.match(login?.parameters.get("state") ?? "", /^[\w-]{43}$/);
     assert.ok(exchange?.parameters.get("code_verifier"));
   });
 
   it("registers as a program on somebody's machine that is sent back to a port of its own", async () => {
-    const setup = await setUpAuthorization();
-    await authorize(setup, setup.openHub());
-    const [registration] = setup.authorizationServer.requestsTo("/register");
-    assert.equal(registration?.json["application_type"], "native");
-    assert.deepEqual(registration?.json["grant_types"], ["authorization_code", "refresh_token"]);
-    assert.match(
-      String(registration?.json["redirect_uris"]),
-      /^http:\/\/127\.0\.0\.1:\d+\/callback$/,
-    );
+    const { logIn, requestsTo } = await setUp();
+    await logIn();
+    const { json = {} } = requestsTo("/register")[0] ?? {};
+    assert.equal(json["application_type"], "native");
+    assert.deepEqual(json["grant_types"], ["authorization_code", "refresh_token"]);
+    assert.match(String(json["redirect_uris"]), /^http:\/\/127\.0\.0\.1:\d+\/callback$/);
   });
 
   it("is still there for the next hub, which asks nobody", async () => {
-    const setup = await setUpAuthorization();
-    const token = await authorize(setup, setup.openHub());
-    assert.equal(await bearerTokenOf(setup.openHub(), setup.server), token);
-    assert.equal(setup.openedUrls.length, 1);
+    const { logIn, tokenOf, openedUrls } = await setUp();
+    assert.equal(await logIn(), await tokenOf());
+    assert.equal(openedUrls.length, 1);
   });
 
   it("is not used for another server of the same name", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer);
-    const other = await ProtectedServer.open(setup.authorizationServer, {});
+    const { logIn, openHub, authorizationServer } = await setUp();
+    await logIn();
+    const other = await ProtectedServer.open(authorizationServer, {});
     closedAfterTests.push(other);
-    assert.equal(await bearerTokenOf(setup.openHub(), other), undefined);
+    assert.equal(await bearerTokenOf(openHub(), other), undefined);
   });
 
-  it("is asked for once by all who want it at the same time", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    const tokens = await Promise.all([1, 2, 3].map(() => authorize(setup, authorizer)));
-    assert.equal(new Set(tokens).size, 1);
-    assert.equal(setup.openedUrls.length, 1);
-  });
-
-  it("is asked for once by two hubs: the second finds what the first has got", async () => {
-    const setup = await setUpAuthorization();
-    const tokens = await Promise.all([
-      authorize(setup, setup.openHub()),
-      authorize(setup, setup.openHub()),
-    ]);
-    assert.equal(new Set(tokens).size, 1);
-    assert.equal(setup.openedUrls.length, 1);
-  });
+  for (const [who, howMany] of [
+    ["all who want it at the same time", 1],
+    ["two hubs: the second finds what the first has got", 2],
+  ] as const) {
+    it(`is asked for once by ${who}`, async () => {
+      const { logIn, openHub, openedUrls } = await setUp();
+      const hubs = Array.from({ length: howMany }, () => openHub());
+      const tokens = await Promise.all([...hubs, ...hubs, ...hubs].map((each) => logIn(each)));
+      assert.equal(new Set(tokens).size, 1);
+      assert.equal(openedUrls.length, 1);
+    });
+  }
 
   it("is asked for again with the same client, sent back to the same port", async () => {
-    const setup = await setUpAuthorization();
-    await authorize(setup, setup.openHub());
-    setup.authorizationServer.revokeAll();
-    await authorize(setup, setup.openHub());
-    assert.equal(setup.authorizationServer.requestsTo("/register").length, 1);
-    assert.equal(setup.openedUrls.length, 2);
+    const { logIn, authorizationServer, requestsTo, openedUrls } = await setUp();
+    await logIn();
+    authorizationServer.revokeAll();
+    await logIn();
+    assert.equal(requestsTo("/register").length, 1);
+    assert.equal(openedUrls.length, 2);
   });
 
   for (const [what, oauth, ms, text] of [
@@ -111,79 +97,50 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
     ["the time that the manifest sets", { timeout: 30_000 }, 30_000, "30 s"],
   ] as const) {
     it(`is given up when nobody comes back within ${what}, and names what to run`, async () => {
-      const setup = await setUpAuthorization();
-      const authorizer = setup.openHub(() => {
-        assert.deepEqual(setup.clock.pendingDelays, [ms]);
-        setup.clock.advanceTo(ms);
-        return Promise.resolve();
+      const { logIn, openHub, clock } = await setUp();
+      const hub = openHub(async () => {
+        assert.deepEqual(clock.pendingDelays, [ms]);
+        clock.advanceTo(ms);
       });
       const why = new RegExp(`within ${text}.*toolmux auth login guarded`);
-      await assert.rejects(authorize(setup, authorizer, { oauth }), isHubError(why));
+      await assert.rejects(logIn(hub, { oauth }), isHubError(why));
     });
   }
 
   it("ends with whoever wanted it, and the port is free again", async () => {
-    const setup = await setUpAuthorization();
+    const { authorizeUntil, openHub, openedUrls } = await setUp();
     const abort = new AbortController();
     const reason = new HubError("cancelled", "enough");
-    const authorizer = setup.openHub(() => {
-      abort.abort(reason);
-      return Promise.resolve();
-    });
-    const run = authorizer.authorize(
-      protectedServerSpec(setup.server),
-      resolvedProtectedServer(setup.server),
-      CHALLENGE,
-      {
-        signal: abort.signal,
-        onProgress: () => {},
-      },
+    const run = authorizeUntil(
+      abort.signal,
+      openHub(async () => abort.abort(reason)),
     );
     await assert.rejects(run, (error) => error === reason);
-    const back = new URL(setup.openedUrls[0] ?? "").searchParams.get("redirect_uri") ?? "";
+    const back = new URL(openedUrls[0] ?? "").searchParams.get("redirect_uri") ?? "";
     await assert.rejects(fetch(back));
   });
 
   it("ends with whoever wanted it, also while an answer is waited for", async () => {
-    const gate = new Promise<void>(() => {});
-    const setup = await setUpAuthorization({ tokenDelay: gate });
+    const { authorizeUntil } = await setUp({ tokenDelay: new Promise<void>(() => {}) });
     const abort = new AbortController();
     const reason = new HubError("cancelled", "enough");
-    const run = setup
-      .openHub()
-      .authorize(
-        protectedServerSpec(setup.server),
-        resolvedProtectedServer(setup.server),
-        CHALLENGE,
-        {
-          signal: abort.signal,
-          onProgress: ({ step }) => {
-            if (step === "exchangingToken") abort.abort(reason);
-          },
-        },
-      );
+    const run = authorizeUntil(abort.signal, undefined, (step) => {
+      if (step === "exchangingToken") abort.abort(reason);
+    });
     await assert.rejects(run, (error) => error === reason);
   });
 
   it("goes on for the others when one of them does not want it any more", async () => {
-    const setup = await setUpAuthorization();
+    const { authorizeUntil, assertLogsIn, openHub } = await setUp();
     const abort = new AbortController();
-    const authorizer = setup.openHub(async (url) => {
+    const hub = openHub(async (url) => {
       abort.abort(new HubError("cancelled", "enough"));
       await browse(url);
     });
-    const first = authorizer.authorize(
-      protectedServerSpec(setup.server),
-      resolvedProtectedServer(setup.server),
-      CHALLENGE,
-      {
-        signal: abort.signal,
-        onProgress: () => {},
-      },
-    );
-    const second = authorize(setup, authorizer);
+    const first = authorizeUntil(abort.signal, hub);
+    const second = assertLogsIn(hub);
     await assert.rejects(first, isHubError(/enough/, "cancelled"));
-    assert.equal(await setup.server.statusFor(await second), 200);
+    await second;
   });
 });
 
@@ -196,51 +153,52 @@ describe("the callback", TEST_OPTIONS, () => {
   ];
   for (const [name, change] of answers) {
     it(`takes no answer with ${name}, and goes on waiting`, async () => {
-      const setup = await setUpAuthorization();
-      const authorizer = setup.openHub(async (url) => {
-        const sent = await fetch(url, { redirect: "manual" });
-        const back = new URL(sent.headers.get("location") ?? "");
+      const { assertLogsIn, openHub } = await setUp();
+      const hub = openHub(async (url) => {
+        const back = await callbackOf(url);
         const wrong = new URL(back);
         change(wrong);
         assert.equal((await fetch(wrong)).status, 404);
         assert.equal((await fetch(back, { method: "POST" })).status, 404);
         assert.equal((await fetch(back)).status, 200);
       });
-      assert.equal(await setup.server.statusFor(await authorize(setup, authorizer)), 200);
+      await assertLogsIn(hub);
     });
   }
-});
 
-describe("the callback's address", TEST_OPTIONS, () => {
-  it("is that of this machine alone: pages elsewhere that have a name for it get nothing", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub(async (url) => {
-      const sent = await fetch(url, { redirect: "manual" });
-      const back = new URL(sent.headers.get("location") ?? "");
+  it("is for this machine alone: pages elsewhere that have a name for it get nothing", async () => {
+    const { assertLogsIn, openHub } = await setUp();
+    const hub = openHub(async (url) => {
+      const back = await callbackOf(url);
       const asked = get(back, { headers: { host: "evil.example" } });
       const [answer] = (await once(asked, "response")) as [IncomingMessage];
       answer.resume();
       assert.equal(answer.statusCode, 404);
       assert.equal((await fetch(back)).status, 200);
     });
-    assert.equal(await setup.server.statusFor(await authorize(setup, authorizer)), 200);
+    await assertLogsIn(hub);
   });
 
-  it("is another one if somebody has taken that of the last login: then the client is registered anew", async () => {
-    const setup = await setUpAuthorization();
-    await authorize(setup, setup.openHub());
-    const [before] = setup.authorizationServer.requestsTo("/authorize");
+  it("has another port if somebody has taken that of the last login, and a client of its own", async () => {
+    const { logIn, assertLogsIn, authorizationServer, requestsTo } = await setUp();
+    await logIn();
+    const [before] = requestsTo("/authorize");
     const { port } = new URL(before?.parameters.get("redirect_uri") ?? "");
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(Number(port), "127.0.0.1", resolve));
-    setup.authorizationServer.revokeAll();
-    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
+    authorizationServer.revokeAll();
+    await assertLogsIn();
     await new Promise((resolve) => other.close(resolve));
-    assert.equal(setup.authorizationServer.requestsTo("/register").length, 2);
+    assert.equal(requestsTo("/register").length, 2);
   });
 });
 
 describe("what an authorization server does wrong", TEST_OPTIONS, () => {
+  const ANOTHER = /another authorization server/;
+  const plain = { authorizationEndpoint: "http://auth.example/" };
+  const nobody = { issuers: ["http://127.0.0.1:9/nobody"] };
+  const script = { authorizationEndpoint: "javascript:alert(1)" };
+  const another = { resource: "https://elsewhere.example/mcp" };
   const wrongs: readonly [
     name: string,
     AuthorizationServerSettings,
@@ -248,601 +206,445 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
     why: RegExp,
   ][] = [
     [
-      "names another issuer in its metadata",
+      "names another issuer",
       { issuer: "https://elsewhere.example" },
       {},
-      /another authorization server/,
+      /another authorization se/,
     ],
     ["does not protect codes", { pkce: null }, {}, /does not protect codes/],
     ["protects codes by nothing worth it", { pkce: ["plain"] }, {}, /does not protect codes/],
     ["registers nobody", { allowsRegistration: false }, {}, /oauth\.clientId/],
     ["has so much to say that it does not end", { minMetadataSize: 2 << 20 }, {}, /without end/],
-    ["is not to be found", {}, { issuers: ["http://127.0.0.1:9/nobody"] }, /127\.0\.0\.1:9/],
-    [
-      "sends people to a script",
-      { authorizationEndpoint: "javascript:alert(1)" },
-      {},
-      /did not answer as it should|none of HTTP/,
-    ],
-    [
-      "sends people where nothing is encrypted",
-      { authorizationEndpoint: "http://auth.example/" },
-      {},
-      /not encrypted/,
-    ],
+    ["is not to be found", {}, nobody, /127\.0\.0\.1:9/],
+    ["sends people to a script", script, {}, /did not answer as it should|none of HTTP/],
+    ["sends people where nothing is encrypted", plain, {}, /not encrypted/],
     ["is not encrypted", {}, { issuers: ["http://auth.example"] }, /not encrypted/],
-    [
-      "is what it says to be",
-      {},
-      { resource: "https://elsewhere.example/mcp" },
-      /elsewhere\.example/,
-    ],
+    ["is what it says to be", {}, another, /elsewhere\.example/],
   ];
   for (const [name, switches, demands, why] of wrongs) {
     it(`is found out before anybody is asked for anything: it ${name}`, async () => {
-      const setup = await setUpAuthorization(switches, demands);
+      const { logIn, openedUrls } = await setUp(switches, demands);
       const code = name === "is not to be found" ? "unreachable" : "unauthorized";
-      await assert.rejects(authorize(setup, setup.openHub()), isHubError(why, code));
-      assert.deepEqual(setup.openedUrls, []);
+      await assert.rejects(logIn(), isHubError(why, code));
+      assert.deepEqual(openedUrls, []);
     });
   }
 
+  const refusal = { status: 400, body: `{"error":"invalid_grant"}` };
+  const page = { status: 200, body: "<html>" };
+  const failure = { status: 500, body: "secret-in-a-trace" };
   const answers: readonly [name: string, AuthorizationServerSettings, why: RegExp][] = [
-    ["comes back in another's name", { iss: "wrong" }, /another authorization server/],
-    [
-      "does not say who it is, which it promised",
-      { iss: "absent", declaresIss: true },
-      /another authorization server/,
-    ],
+    ["comes back in another's name", { iss: "wrong" }, ANOTHER],
+    ["does not say who it is as it promised", { iss: "absent", declaresIss: true }, ANOTHER],
     ["says no", { authorizationError: "access_denied" }, /was not given/],
     ["says that it cannot", { authorizationError: "server_error" }, /"server_error"/],
-    [
-      "gives no token",
-      { tokenError: { status: 400, body: `{"error":"invalid_grant"}` } },
-      /"invalid_grant"/,
-    ],
-    [
-      "answers with a page",
-      { tokenError: { status: 200, body: "<html>" } },
-      /did not answer as it should/,
-    ],
+    ["gives no token", { tokenError: refusal }, /"invalid_grant"/],
+    ["answers with a page", { tokenError: page }, /did not answer as it should/],
     ["is not there any more", { tokenEndpoint: "http://127.0.0.1:9/token" }, /127\.0\.0\.1:9/],
-    ["fails", { tokenError: { status: 500, body: "secret-in-a-trace" } }, /"server_error"/],
+    ["fails", { tokenError: failure }, /"server_error"/],
   ];
   for (const [name, switches, why] of answers) {
     it(`ends a login for good, whatever a retry could do: it ${name}`, async () => {
-      const setup = await setUpAuthorization(switches);
-      await assert.rejects(authorize(setup, setup.openHub()), (error: unknown) => {
+      const { logIn, openedUrls } = await setUp(switches);
+      await assert.rejects(logIn(), (error: unknown) => {
         assert.doesNotMatch(String(error), /secret-in-a-trace/);
         return isHubError(why)(error);
       });
-      assert.equal(setup.openedUrls.length, 1);
+      assert.equal(openedUrls.length, 1);
     });
   }
 
   it("does not show what it says went wrong if it comes back in another's name", async () => {
-    const setup = await setUpAuthorization({
-      iss: "wrong",
-      authorizationError: "visit_evil_example",
-    });
-    await assert.rejects(authorize(setup, setup.openHub()), (error: unknown) => {
-      assert.doesNotMatch(String(error), /evil/);
-      return true;
-    });
-    assert.deepEqual(setup.authorizationServer.requestsTo("/token"), []);
+    const settings = { iss: "wrong", authorizationError: "visit_evil_example" } as const;
+    const { logIn, requestsTo } = await setUp(settings);
+    await assert.rejects(logIn(), (error: unknown) => !/evil/.test(String(error)));
+    assert.deepEqual(requestsTo("/token"), []);
   });
 
   it("does not make the hub follow it elsewhere", async () => {
     const other = await TestAuthorizationServer.open();
     closedAfterTests.push(other);
     const place = `${other.url}/.well-known/oauth-authorization-server`;
-    const setup = await setUpAuthorization({ redirectTo: place });
-    await assert.rejects(authorize(setup, setup.openHub()), HubError);
+    const { logIn } = await setUp({ redirectTo: place });
+    await assert.rejects(logIn(), HubError);
     assert.deepEqual(other.requests, []);
   });
 
   it("does not get a registered client again whose secret has expired", async () => {
-    const setup = await setUpAuthorization({
-      secretLifetime: 3600,
-      methods: ["client_secret_post"],
-    });
-    await authorize(setup, setup.openHub());
-    setup.time.now += 3_590_000;
-    setup.authorizationServer.revokeAll();
-    await authorize(setup, setup.openHub());
-    assert.equal(setup.authorizationServer.requestsTo("/register").length, 2);
+    const settings = { secretLifetime: 3600, methods: ["client_secret_post"] };
+    const { logIn, time, authorizationServer, requestsTo } = await setUp(settings);
+    await logIn();
+    time.now += 3_590_000;
+    authorizationServer.revokeAll();
+    await logIn();
+    assert.equal(requestsTo("/register").length, 2);
   });
 
   it("keeps the client that it has registered when a login is cancelled", async () => {
-    const setup = await setUpAuthorization();
+    const { authorizeUntil, openHub, assertLogsIn, requestsTo } = await setUp();
     for (let n = 0; n < 2; n++) {
       const abort = new AbortController();
       const visited = Promise.withResolvers<void>();
-      const authorizer = setup.openHub(async () => visited.resolve());
-      const login = authorizer.authorize(
-        protectedServerSpec(setup.server),
-        resolvedProtectedServer(setup.server),
-        CHALLENGE,
-        {
-          signal: abort.signal,
-          onProgress: () => {},
-        },
-      );
+      const hub = openHub(async () => visited.resolve());
+      const login = authorizeUntil(abort.signal, hub);
       await visited.promise;
       abort.abort(new HubError("cancelled", "Given up."));
       await assert.rejects(login, { code: "cancelled" });
     }
-    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
-    assert.equal(setup.authorizationServer.requestsTo("/register").length, 1);
+    await assertLogsIn();
+    assert.equal(requestsTo("/register").length, 1);
   });
 
   it("does not make the hub come back as a client that it does not know any more", async () => {
-    const setup = await setUpAuthorization();
-    await authorize(setup, setup.openHub());
-    setup.authorizationServer.clients.clear();
-    setup.authorizationServer.revokeAll();
-    const late = setup.openHub(async (url) => {
+    const { logIn, assertLogsIn, openHub, clock, authorizationServer } = await setUp();
+    await logIn();
+    authorizationServer.clients.clear();
+    authorizationServer.revokeAll();
+    const late = openHub(async (url) => {
       await browse(url);
-      setup.clock.advanceTo(121_000);
+      clock.advanceTo(121_000);
     });
-    await assert.rejects(authorize(setup, late), isHubError(/within 2 min/));
-    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
+    await assert.rejects(logIn(late), isHubError(/within 2 min/));
+    await assertLogsIn();
   });
 });
 
 describe("where an authorization server is looked for", TEST_OPTIONS, () => {
   it("is what OpenID providers have, if there is nothing else", async () => {
-    const setup = await setUpAuthorization({ metadata: "openid" });
-    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub())), 200);
+    const { assertLogsIn } = await setUp({ metadata: "openid" });
+    await assertLogsIn();
   });
 
   it("is where the server says in its challenge", async () => {
-    const setup = await setUpAuthorization({}, { metadataPath: "/elsewhere" });
-    const header = `Basic realm="x", Bearer realm="a, b", resource_metadata="${setup.server.url.origin}/elsewhere"`;
-    const token = await authorize(setup, setup.openHub(), {}, { status: 401, header });
-    assert.equal(await setup.server.statusFor(token), 200);
+    const { assertLogsIn, server } = await setUp({}, { metadataPath: "/elsewhere" });
+    const header = `Basic realm="x", Bearer realm="a, b", resource_metadata="${server.url.origin}/elsewhere"`;
+    await assertLogsIn(undefined, {}, { status: 401, header });
   });
 
   it("is beside a server of old, which says nothing", async () => {
-    const setup = await setUpAuthorization(
-      { metadata: "none" },
-      { metadataPath: "/nowhere", servesAuthorization: true },
-    );
-    const token = await authorize(setup, setup.openHub());
-    assert.equal(await setup.server.statusFor(token), 200);
-    assert.equal(
-      setup.authorizationServer.requestsTo("/authorize")[0]?.parameters.has("resource"),
-      false,
-    );
+    const old = { metadataPath: "/nowhere", servesAuthorization: true };
+    const { assertLogsIn, requestsTo } = await setUp({ metadata: "none" }, old);
+    await assertLogsIn();
+    assert.equal(requestsTo("/authorize")[0]?.parameters.has("resource"), false);
   });
 
   it("is the one that the manifest says, or none", async () => {
-    const setup = await setUpAuthorization();
-    const more = { oauth: { issuer: "https://trusted.example" } };
-    await assert.rejects(authorize(setup, setup.openHub(), more), isHubError(/trusted\.example/));
+    const { logIn } = await setUp();
+    const run = logIn(undefined, { oauth: { issuer: "https://trusted.example" } });
+    await assert.rejects(run, isHubError(/trusted\.example/));
   });
 
   it("is another one now: the client of the old one is not shown to it", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer);
+    const { logIn, assertLogsIn, hub, server } = await setUp();
+    await logIn(hub);
     const other = await TestAuthorizationServer.open();
     closedAfterTests.push(other);
-    setup.server.authorizationServer = other;
-    const token = await authorize(setup, authorizer);
-    assert.equal(await setup.server.statusFor(token), 200);
+    server.authorizationServer = other;
+    await assertLogsIn(hub);
     assert.equal(other.requestsTo("/register").length, 1);
   });
 });
 
 describe("scopes", TEST_OPTIONS, () => {
-  const asked = ({ authorizationServer: authority }: AuthorizationSetup): (string | null)[] =>
-    authority.requestsTo("/authorize").map(({ parameters }) => parameters.get("scope"));
-  const wanting = (scope: string, status: 401 | 403 = 401): AuthChallenge => ({
-    status,
-    header: `Bearer error="insufficient_scope", scope="${scope}"`,
-  });
-
-  it("are those of the challenge, else those that the server has, else none", async () => {
-    const setup = await setUpAuthorization({}, { scopes: ["a", "b"] });
-    await authorize(setup, setup.openHub(), {}, wanting("a"));
-    assert.deepEqual(asked(setup), ["a"]);
-    const unsaid = await setUpAuthorization({}, { scopes: ["a", "b"] });
-    await authorize(unsaid, unsaid.openHub());
-    assert.deepEqual(asked(unsaid), ["a b"]);
-    const none = await setUpAuthorization();
-    await authorize(none, none.openHub());
-    assert.deepEqual(asked(none), [null]);
-  });
+  const AB = { scopes: ["a", "b"] };
+  for (const [what, has, options, challenges, wanted] of [
+    ["are those of the challenge", {}, AB, [wanting("a")], ["a"]],
+    ["are those that the server has, without a challenge", {}, AB, [CHALLENGE], ["a b"]],
+    ["are none if nobody says any", {}, {}, [CHALLENGE], [null]],
+    [
+      "go with offline_access where that is offered",
+      { scopes: ["a", "offline_access"] },
+      { scopes: ["a"] },
+      [CHALLENGE],
+      ["a offline_access"],
+    ],
+    [
+      "that are missing are asked for beside those that there are",
+      {},
+      {},
+      [wanting("read"), wanting("write", 403)],
+      ["read", "read write"],
+    ],
+  ] as const) {
+    it(what, async () => {
+      const { logIn, hub, askedScopes } = await setUp(has, options);
+      for (const challenge of challenges) await logIn(hub, {}, challenge);
+      assert.deepEqual(askedScopes(), wanted);
+    });
+  }
 
   it("are those of the manifest if it says some, and of a person who logs in", async () => {
-    const setup = await setUpAuthorization({}, { scopes: ["a", "b"] });
-    const authorizer = setup.openHub();
+    const { logIn, hub, spec, target, askedScopes } = await setUp({}, { scopes: ["a", "b"] });
     const more = { oauth: { scopes: ["a"] } };
-    await authorize(setup, authorizer, more, wanting("b"));
-    await authorize(setup, authorizer, more, wanting("c", 403));
+    await logIn(hub, more, wanting("b"));
+    await logIn(hub, more, wanting("c", 403));
     const quiet = { signal: NEVER_ABORTED, onProgress: () => {} };
-    await authorizer.login(
-      protectedServerSpec(setup.server),
-      resolvedProtectedServer(setup.server),
-      CHALLENGE,
-      quiet,
-      ["d"],
-    );
-    assert.deepEqual(asked(setup), ["a", "a c", "d"]);
-  });
-
-  it("go with offline_access only where that is offered", async () => {
-    const setup = await setUpAuthorization({ scopes: ["a", "offline_access"] }, { scopes: ["a"] });
-    await authorize(setup, setup.openHub());
-    assert.deepEqual(asked(setup), ["a offline_access"]);
-  });
-
-  it("that are missing are asked for beside those that there are", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer, {}, wanting("read"));
-    await authorize(setup, authorizer, {}, wanting("write", 403));
-    assert.deepEqual(asked(setup), ["read", "read write"]);
+    await hub.login(spec, target, CHALLENGE, quiet, ["d"]);
+    assert.deepEqual(askedScopes(), ["a", "a c", "d"]);
   });
 
   it("that were asked for already are not asked for again and again", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer, {}, wanting("read"));
-    const again = authorize(setup, authorizer, {}, wanting("read", 403));
+    const { logIn, hub, openedUrls } = await setUp();
+    await logIn(hub, {}, wanting("read"));
+    const again = logIn(hub, {}, wanting("read", 403));
     await assert.rejects(again, isHubError(/wants more.*\(read\).*toolmux auth login/));
-    assert.equal(setup.openedUrls.length, 1);
+    assert.equal(openedUrls.length, 1);
   });
 
   it("of a refresh token do not grow: it is not used for that", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer, {}, wanting("read"));
-    const credentials = authorizer.credentialsFor(
-      protectedServerSpec(setup.server),
-      resolvedProtectedServer(setup.server),
-    );
+    const { logIn, hub, spec, target, requestsTo } = await setUp();
+    await logIn(hub, {}, wanting("read"));
+    const credentials = hub.credentialsFor(spec, target);
     await credentials.getHeaders(NEVER_ABORTED);
     assert.equal(await credentials.renew(wanting("write", 403), NEVER_ABORTED), false);
-    assert.equal(setup.authorizationServer.requestsTo("/token").length, 1);
+    assert.equal(requestsTo("/token").length, 1);
   });
 });
 
 describe("a token", TEST_OPTIONS, () => {
-  const renew = (setup: AuthorizationSetup, authorizer: OAuthAuthorizer): Promise<boolean> =>
-    authorizer
-      .credentialsFor(protectedServerSpec(setup.server), resolvedProtectedServer(setup.server))
-      .renew(CHALLENGE, NEVER_ABORTED);
-  const refreshes = ({ authorizationServer: authority }: AuthorizationSetup): number =>
-    authority.requestsTo("/token").filter(({ parameters }) => parameters.has("refresh_token"))
-      .length;
+  const ROTATING = { rotatesRefreshTokens: true };
 
   it("is renewed before it expires, and not long before", async () => {
-    const setup = await setUpAuthorization({ tokenLifetime: 3600, rotatesRefreshTokens: true });
-    const authorizer = setup.openHub();
-    const first = await authorize(setup, authorizer);
-    setup.time.now += 3_530_000;
-    assert.equal(await bearerTokenOf(authorizer, setup.server), first);
-    setup.time.now += 11_000;
-    const second = await bearerTokenOf(authorizer, setup.server);
+    const settings = { tokenLifetime: 3600, ...ROTATING };
+    const { logIn, tokenOf, hub, server, time, refreshes } = await setUp(settings);
+    const first = await logIn(hub);
+    time.now += 3_530_000;
+    assert.equal(await tokenOf(hub), first);
+    time.now += 11_000;
+    const second = await tokenOf(hub);
     assert.notEqual(second, first);
-    assert.equal(await setup.server.statusFor(second), 200);
-    assert.equal(refreshes(setup), 1);
+    assert.equal(await server.statusFor(second), 200);
+    assert.equal(refreshes(), 1);
   });
 
   it("is renewed when it is refused, once for all who bore it", async () => {
-    const setup = await setUpAuthorization({ rotatesRefreshTokens: true });
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer);
-    setup.authorizationServer.expireAccessTokens();
-    const all = await Promise.all([1, 2, 3, 4, 5].map(() => renew(setup, authorizer)));
+    const { logIn, tokenOf, hub, server, renew, authorizationServer, refreshes } =
+      await setUp(ROTATING);
+    await logIn(hub);
+    authorizationServer.expireAccessTokens();
+    const all = await Promise.all([1, 2, 3, 4, 5].map(() => renew(hub)));
     assert.deepEqual(all, [true, true, true, true, true]);
-    assert.equal(refreshes(setup), 1);
-    assert.equal(await setup.server.statusFor(await bearerTokenOf(authorizer, setup.server)), 200);
+    assert.equal(refreshes(), 1);
+    assert.equal(await server.statusFor(await tokenOf(hub)), 200);
   });
 
   it("that another hub has renewed is taken from there", async () => {
-    const setup = await setUpAuthorization({ rotatesRefreshTokens: true });
-    const [one, two] = [setup.openHub(), setup.openHub()];
-    const first = await authorize(setup, one);
-    assert.equal(await bearerTokenOf(two, setup.server), first);
-    setup.authorizationServer.expireAccessTokens();
-    assert.deepEqual(await Promise.all([renew(setup, one), renew(setup, two)]), [true, true]);
-    assert.equal(refreshes(setup), 1);
-    assert.equal(setup.authorizationServer.hasRevoked, false);
-    assert.equal(await bearerTokenOf(one, setup.server), await bearerTokenOf(two, setup.server));
+    const { logIn, tokenOf, openHub, renew, authorizationServer, refreshes } =
+      await setUp(ROTATING);
+    const [one, two] = [openHub(), openHub()];
+    assert.equal(await logIn(one), await tokenOf(two));
+    authorizationServer.expireAccessTokens();
+    assert.deepEqual(await Promise.all([renew(one), renew(two)]), [true, true]);
+    assert.equal(refreshes(), 1);
+    assert.equal(authorizationServer.hasRevoked, false);
+    assert.equal(await tokenOf(one), await tokenOf(two));
   });
 
   it("is kept before it is used, with the refresh token that came with it", async () => {
-    const setup = await setUpAuthorization({ rotatesRefreshTokens: true });
-    await authorize(setup, setup.openHub());
+    const { logIn, tokenOf, server, renew, authorizationServer } = await setUp(ROTATING);
+    await logIn();
     for (let round = 0; round < 3; round++) {
-      setup.authorizationServer.expireAccessTokens();
-      const next = setup.openHub();
-      assert.equal(await renew(setup, next), true);
-      assert.equal(
-        await setup.server.statusFor(await bearerTokenOf(setup.openHub(), setup.server)),
-        200,
-      );
+      authorizationServer.expireAccessTokens();
+      assert.equal(await renew(), true);
+      assert.equal(await server.statusFor(await tokenOf()), 200);
     }
-    assert.equal(setup.authorizationServer.hasRevoked, false);
+    assert.equal(authorizationServer.hasRevoked, false);
   });
 
   it("is forgotten when its refresh token is good for nothing any more", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer);
-    setup.authorizationServer.revokeAll();
-    assert.equal(await renew(setup, authorizer), false);
-    assert.equal(await bearerTokenOf(setup.openHub(), setup.server), undefined);
+    const { logIn, tokenOf, hub, renew, authorizationServer } = await setUp();
+    await logIn(hub);
+    authorizationServer.revokeAll();
+    assert.equal(await renew(hub), false);
+    assert.equal(await tokenOf(), undefined);
   });
 
   it("is kept while the authorization server fails", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer);
-    setup.authorizationServer.expireAccessTokens();
+    const { logIn, hub, renew, authorizationServer } = await setUp();
+    await logIn(hub);
+    authorizationServer.expireAccessTokens();
     for (const [status, body] of [
       [503, "<html>busy"],
       [400, `{"error":"temporarily_unavailable"}`],
     ] as const) {
-      setup.authorizationServer.settings.tokenError = { status, body };
-      await assert.rejects(renew(setup, authorizer), isHubError(/renewed/, "unreachable"));
+      authorizationServer.settings.tokenError = { status, body };
+      await assert.rejects(renew(hub), isHubError(/renewed/, "unreachable"));
     }
-    delete setup.authorizationServer.settings.tokenError;
-    assert.equal(await renew(setup, authorizer), true);
+    delete authorizationServer.settings.tokenError;
+    assert.equal(await renew(hub), true);
   });
 
   it("of a client that the manifest does not say any more is not exchanged", async () => {
-    const setup = await setUpAuthorization();
-    const { clients } = setup.authorizationServer;
-    for (const id of ["ours", "other"])
-      clients.set(id, { secret: undefined, redirects: undefined, expires: undefined });
-    const authorizer = setup.openHub();
-    await authorize(setup, authorizer, { oauth: { clientId: "ours" } });
-    const more = { oauth: { clientId: "other" } };
-    const credentials = authorizer.credentialsFor(
-      protectedServerSpec(setup.server, more),
-      resolvedProtectedServer(setup.server, more),
-    );
-    assert.equal(await credentials.renew(CHALLENGE, NEVER_ABORTED), false);
-    assert.equal(refreshes(setup), 0);
+    const { logIn, hub, renew, knowClient, refreshes } = await setUp();
+    for (const id of ["ours", "other"]) knowClient(id);
+    await logIn(hub, { oauth: { clientId: "ours" } });
+    assert.equal(await renew(hub, { oauth: { clientId: "other" } }), false);
+    assert.equal(refreshes(), 0);
   });
 
   it("is kept while the authorization server is not there", async () => {
-    const setup = await setUpAuthorization({ tokenLifetime: 3600 });
-    const authorizer = setup.openHub();
-    const first = await authorize(setup, authorizer);
-    await setup.authorizationServer.close();
-    closedAfterTests.splice(closedAfterTests.indexOf(setup.authorizationServer), 1);
-    setup.time.now += 3_545_000;
-    assert.equal(await bearerTokenOf(authorizer, setup.server), first);
-    await assert.rejects(renew(setup, authorizer), isHubError(/renewed/, "unreachable"));
-    setup.time.now += 60_000;
-    await assert.rejects(
-      bearerTokenOf(authorizer, setup.server),
-      isHubError(/renewed/, "unreachable"),
-    );
-    assert.deepEqual(
-      await setup
-        .openHub()
-        .getStatus(protectedServerSpec(setup.server), resolvedProtectedServer(setup.server)),
-      {
-        kind: "expired",
-        issuer: setup.authorizationServer.settings.issuer ?? setup.server.issuer,
-        expires: setup.time.now - 5000,
-        isRefreshable: true,
-        scopes: [],
-      },
-    );
-  });
-
-  it("is worth nothing after a logout, here and there", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    const token = await authorize(setup, authorizer);
-    const spec = protectedServerSpec(setup.server);
-    const ended = await authorizer.logout(
-      spec,
-      resolvedProtectedServer(setup.server),
-      NEVER_ABORTED,
-    );
-    assert.deepEqual(ended, { was: true, isRevoked: true });
-    assert.equal(await setup.server.statusFor(token), 401);
-    assert.equal(await bearerTokenOf(authorizer, setup.server), undefined);
-    assert.deepEqual(await authorizer.getStatus(spec, resolvedProtectedServer(setup.server)), {
-      kind: "none",
+    const { logIn, tokenOf, openHub, renew, time, spec, target, server, authorizationServer, hub } =
+      await setUp({ tokenLifetime: 3600 });
+    const first = await logIn(hub);
+    await authorizationServer.close();
+    closedAfterTests.splice(closedAfterTests.indexOf(authorizationServer), 1);
+    time.now += 3_545_000;
+    assert.equal(await tokenOf(hub), first);
+    await assert.rejects(renew(hub), isHubError(/renewed/, "unreachable"));
+    time.now += 60_000;
+    await assert.rejects(tokenOf(hub), isHubError(/renewed/, "unreachable"));
+    assert.deepEqual(await openHub().getStatus(spec, target), {
+      kind: "expired",
+      issuer: authorizationServer.settings.issuer ?? server.issuer,
+      expires: time.now - 5000,
+      isRefreshable: true,
+      scopes: [],
     });
   });
 
+  it("is worth nothing after a logout, here and there", async () => {
+    const { logIn, tokenOf, hub, spec, target, server } = await setUp();
+    const token = await logIn(hub);
+    const ended = await hub.logout(spec, target, NEVER_ABORTED);
+    assert.deepEqual(ended, { was: true, isRevoked: true });
+    assert.equal(await server.statusFor(token), 401);
+    assert.equal(await tokenOf(hub), undefined);
+    assert.deepEqual(await hub.getStatus(spec, target), { kind: "none" });
+  });
+
   it("is not asked for more than three times by a server that takes none", async () => {
-    const setup = await setUpAuthorization({ omitsRefreshTokens: true });
-    const authorizer = setup.openHub();
-    for (let round = 0; round < 3; round++) await authorize(setup, authorizer);
-    await assert.rejects(authorize(setup, authorizer), isHubError(/does not take tokens/));
-    assert.equal(setup.openedUrls.length, 3);
+    const { logIn, hub, openedUrls } = await setUp({ omitsRefreshTokens: true });
+    for (let round = 0; round < 3; round++) await logIn(hub);
+    await assert.rejects(logIn(hub), isHubError(/does not take tokens/));
+    assert.equal(openedUrls.length, 3);
   });
 });
 
 describe("a client that the manifest says", TEST_OPTIONS, () => {
   const client = { clientId: "ours", clientSecret: "a secret: with % and =" };
+  const ALONE = { auth: "oauth", oauth: { ...client, grant: "clientCredentials" } } as const;
 
   for (const method of ["client_secret_basic", "client_secret_post"]) {
     it(`proves who it is by ${method}`, async () => {
-      const setup = await setUpAuthorization({ methods: [method] });
-      const { clientSecret: secret } = client;
-      setup.authorizationServer.clients.set("ours", {
-        secret,
-        redirects: undefined,
-        expires: undefined,
-      });
-      const more = { oauth: client };
-      assert.equal(
-        await setup.server.statusFor(await authorize(setup, setup.openHub(), more)),
-        200,
-      );
-      assert.deepEqual(setup.authorizationServer.requestsTo("/register"), []);
-      const [exchange] = setup.authorizationServer.requestsTo("/token");
+      const { assertLogsIn, knowClient, requestsTo } = await setUp({ methods: [method] });
+      knowClient("ours", client.clientSecret);
+      await assertLogsIn(undefined, { oauth: client });
+      assert.deepEqual(requestsTo("/register"), []);
+      const [exchange] = requestsTo("/token");
       const isBasic = method === "client_secret_basic";
       assert.equal(exchange?.headers.authorization?.startsWith("Basic ") === true, isBasic);
     });
 
     it(`gets tokens without anybody by ${method}, before the first request`, async () => {
-      const setup = await setUpAuthorization({ methods: [method] });
-      const { clientSecret: secret } = client;
-      setup.authorizationServer.clients.set("ours", {
-        secret,
-        redirects: undefined,
-        expires: undefined,
-      });
-      const more = {
-        auth: "oauth" as const,
-        oauth: { ...client, grant: "clientCredentials" as const },
-      };
-      const token = await bearerTokenOf(setup.openHub(), setup.server, more);
-      assert.equal(await setup.server.statusFor(token), 200);
-      assert.deepEqual(setup.openedUrls, []);
+      const { tokenOf, server, knowClient, openedUrls } = await setUp({ methods: [method] });
+      knowClient("ours", client.clientSecret);
+      assert.equal(await server.statusFor(await tokenOf(undefined, ALONE)), 200);
+      assert.deepEqual(openedUrls, []);
     });
   }
 
-  it("gets tokens without anybody as often as they expire, and more of them when that is wanted", async () => {
-    const setup = await setUpAuthorization({ tokenLifetime: 60, methods: ["client_secret_post"] });
-    const { clientSecret: secret } = client;
-    setup.authorizationServer.clients.set("ours", {
-      secret,
-      redirects: undefined,
-      expires: undefined,
-    });
-    const more = {
-      auth: "oauth" as const,
-      oauth: { ...client, grant: "clientCredentials" as const },
-    };
-    const authorizer = setup.openHub();
+  it("gets tokens without anybody as often as they expire, and more if that is wanted", async () => {
+    const settings = { tokenLifetime: 60, methods: ["client_secret_post"] };
+    const { logIn, tokenOf, hub, time, knowClient, requestsTo } = await setUp(settings);
+    knowClient("ours", client.clientSecret);
     const tokens = new Set<string | undefined>();
     for (let round = 0; round < 6; round++) {
-      tokens.add(await bearerTokenOf(authorizer, setup.server, more));
-      setup.time.now += 58_000;
+      tokens.add(await tokenOf(hub, ALONE));
+      time.now += 58_000;
     }
     assert.equal(tokens.size, 6);
     const header = `Bearer error="insufficient_scope", scope="write"`;
-    await authorize(setup, authorizer, more, { status: 403, header });
-    const scopes = setup.authorizationServer
-      .requestsTo("/token")
-      .map(({ parameters }) => parameters.get("scope"));
-    assert.deepEqual(scopes.at(-1), "write");
+    await logIn(hub, ALONE, { status: 403, header });
+    assert.equal(requestsTo("/token").at(-1)?.parameters.get("scope"), "write");
   });
 
-  for (const kind of ["rsa", "ec"] as const) {
+  for (const [kind, type, wanted] of [
+    ["rsa", "pkcs1", "RS256"],
+    ["ec", "sec1", "ES256"],
+  ] as const) {
     it(`gets tokens with a private key (${kind}), which stays where it is`, async () => {
-      const setup = await setUpAuthorization({ methods: ["private_key_jwt"] });
-      setup.authorizationServer.clients.set("ours", {
-        secret: "none",
-        redirects: undefined,
-        expires: undefined,
+      const { assertLogsIn, knowClient, requestsTo } = await setUp({
+        methods: ["private_key_jwt"],
       });
+      knowClient("ours", "none");
       const { privateKey } =
         kind === "rsa"
           ? generateKeyPairSync("rsa", { modulusLength: 2048 })
           : generateKeyPairSync("ec", { namedCurve: "P-256" });
-      const type = kind === "rsa" ? "pkcs1" : "sec1";
       const pem = privateKey.export({ type, format: "pem" } as { type: "sec1"; format: "pem" });
       const oauth = { clientId: "ours", privateKey: pem, grant: "clientCredentials" as const };
-      const authorizer = setup.openHub();
-      const token = await authorize(setup, authorizer, { oauth });
-      assert.equal(await setup.server.statusFor(token), 200);
-      const [request] = setup.authorizationServer.requestsTo("/token");
+      await assertLogsIn(undefined, { oauth });
+      const [request] = requestsTo("/token");
       const [head = ""] = request?.parameters.get("client_assertion")?.split(".") ?? [];
       const { alg } = JSON.parse(Buffer.from(head, "base64url").toString()) as { alg: string };
-      assert.equal(alg, kind === "rsa" ? "RS256" : "ES256");
+      assert.equal(alg, wanted);
     });
   }
 
   it("is a document where the authorization server can read those", async () => {
     const id = "https://toolmux.example/client.json";
-    const setup = await setUpAuthorization({ supportsClientDocuments: true });
-    setup.authorizationServer.clients.set(id, {
-      secret: undefined,
-      redirects: undefined,
-      expires: undefined,
-    });
     const more = { oauth: { clientMetadataUrl: id } };
-    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub(), more)), 200);
-    assert.deepEqual(setup.authorizationServer.requestsTo("/register"), []);
-    const plain = await setUpAuthorization();
-    await authorize(plain, plain.openHub(), more);
-    assert.equal(plain.authorizationServer.requestsTo("/register").length, 1);
+    const able = await setUp({ supportsClientDocuments: true });
+    able.knowClient(id);
+    await able.assertLogsIn(undefined, more);
+    assert.deepEqual(able.requestsTo("/register"), []);
+    const plain = await setUp();
+    await plain.logIn(undefined, more);
+    assert.equal(plain.requestsTo("/register").length, 1);
   });
 
   it("comes back to the port that the manifest says, or not at all", async () => {
-    const setup = await setUpAuthorization();
-    const { port } = setup.server.url;
-    const more = { oauth: { callbackPort: Number(port) } };
-    await assert.rejects(
-      authorize(setup, setup.openHub(), more),
-      isHubError(new RegExp(`port ${port}`)),
-    );
+    const { logIn, server } = await setUp();
+    const { port } = server.url;
+    const run = logIn(undefined, { oauth: { callbackPort: Number(port) } });
+    await assert.rejects(run, isHubError(new RegExp(`port ${port}`)));
   });
 });
 
 describe("what the manifest says of a server's credentials", TEST_OPTIONS, () => {
+  const OAUTH = { auth: "oauth" } as const;
+
   it("counts in that order: a header, a token of OAuth, a key file", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
+    const { logIn, tokenOf, hub } = await setUp();
     const key = "a-key-of-a-file";
-    assert.equal(await bearerTokenOf(authorizer, setup.server, { key }), key);
-    const token = await authorize(setup, authorizer);
-    assert.equal(await bearerTokenOf(authorizer, setup.server, { key }), token);
+    assert.equal(await tokenOf(hub, { key }), key);
+    assert.equal(await logIn(hub), await tokenOf(hub, { key }));
     const headers = { authorization: "Bearer mine" };
-    assert.equal(await bearerTokenOf(authorizer, setup.server, { key, headers }), undefined);
+    assert.equal(await tokenOf(hub, { key, headers }), undefined);
   });
 
   it("leaves no place for a login if it is all there is to be", async () => {
-    const setup = await setUpAuthorization();
-    const authorizer = setup.openHub();
-    const headers = { Authorization: "Bearer mine" };
-    await assert.rejects(
-      authorize(setup, authorizer, { headers }),
-      isHubError(/Authorization header/),
-    );
-    await assert.rejects(
-      authorize(setup, authorizer, { auth: "none" }),
-      isHubError(/auth = "none"/),
-    );
-    await assert.rejects(authorize(setup, authorizer, { key: "k" }), isHubError(/keyFile/));
-    assert.deepEqual(setup.openedUrls, []);
+    const { logIn, hub, openedUrls } = await setUp();
+    for (const [more, why] of [
+      [{ headers: { Authorization: "Bearer mine" } }, /Authorization header/],
+      [{ auth: "none" }, /auth = "none"/],
+      [{ key: "k" }, /keyFile/],
+    ] as const) {
+      await assert.rejects(logIn(hub, more), isHubError(why));
+    }
+    assert.deepEqual(openedUrls, []);
   });
 
   it("asks for a login before the first request if it says oauth", async () => {
-    const setup = await setUpAuthorization();
-    const more = { auth: "oauth" as const };
-    await assert.rejects(
-      bearerTokenOf(setup.openHub(), setup.server, more),
-      isHubError(/toolmux auth login/),
-    );
-    assert.equal(await setup.server.statusFor(await authorize(setup, setup.openHub(), more)), 200);
+    const { tokenOf, assertLogsIn } = await setUp();
+    await assert.rejects(tokenOf(undefined, OAUTH), isHubError(/toolmux auth login/));
+    await assertLogsIn(undefined, OAUTH);
   });
 
   it("is all that is borne while secrets cannot be read, unless the server wants more", async () => {
-    const setup = await setUpAuthorization();
+    const { logIn, tokenOf, hub, store, openedUrls } = await setUp();
     const broken = new HubError("storeBroken", "The keychain is locked.");
-    setup.store.get = () => Promise.reject(broken);
-    const authorizer = setup.openHub();
-    assert.equal(await bearerTokenOf(authorizer, setup.server), undefined);
-    assert.equal(await bearerTokenOf(authorizer, setup.server, { key: "a-key" }), "a-key");
-    await assert.rejects(authorize(setup, authorizer), (error) => error === broken);
-    const more = { auth: "oauth" as const };
-    await assert.rejects(
-      bearerTokenOf(authorizer, setup.server, more),
-      (error) => error === broken,
-    );
-    assert.deepEqual(setup.openedUrls, []);
+    store.get = () => Promise.reject(broken);
+    assert.equal(await tokenOf(hub), undefined);
+    assert.equal(await tokenOf(hub, { key: "a-key" }), "a-key");
+    await assert.rejects(logIn(hub), (error) => error === broken);
+    await assert.rejects(tokenOf(hub, OAUTH), (error) => error === broken);
+    assert.deepEqual(openedUrls, []);
   });
 
   it("is asked for if the server takes no tokens at all", async () => {
-    const setup = await setUpAuthorization();
-    const challenge: AuthChallenge = { status: 401, header: `Basic realm="x"` };
-    const run = authorize(setup, setup.openHub(), {}, challenge);
+    const { logIn } = await setUp();
+    const run = logIn(undefined, {}, { status: 401, header: `Basic realm="x"` });
     await assert.rejects(run, isHubError(/headers\.Authorization/));
   });
 });

@@ -10,17 +10,11 @@ import { checkUrl, makeSafeFetch } from "../../src/auth/safe-fetch.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
 import { TestAuthorizationServer } from "../fixtures/authorization-server.ts";
-import { poll } from "../harness/wait.ts";
 
 describe("what a server says that it wants", () => {
   const read = (header: string | undefined): object => parseChallenge({ status: 401, header });
-  const nothing = {
-    status: 401,
-    acceptsBearer: true,
-    resourceMetadata: undefined,
-    scopes: [],
-    error: undefined,
-  };
+  const unsaid = { resourceMetadata: undefined, scopes: [], error: undefined };
+  const nothing = { status: 401, acceptsBearer: true, ...unsaid };
   const rows: readonly [header: string | undefined, what: object][] = [
     [undefined, {}],
     ["", {}],
@@ -59,43 +53,36 @@ describe("what a server says that it wants", () => {
 });
 
 describe("where requests for an authorization may go", () => {
-  const rows: readonly [target: string, home: string, isAllowed: boolean][] = [
-    ["https://auth.example/x", "https://mcp.example/mcp", true],
-    ["http://auth.example/x", "https://mcp.example/mcp", false],
-    ["http://mcp.example/x", "http://mcp.example/mcp", false],
-    ["https://169.254.169.254/latest", "https://mcp.example/mcp", false],
-    ["http://169.254.169.254/latest", "http://127.0.0.1/mcp", false],
-    ["https://169.254.169.254/latest", "https://169.254.0.1/mcp", true],
-    ["https://[::ffff:169.254.169.254]/", "https://mcp.example/mcp", false],
-    ["https://[fe80::1]/", "https://10.0.0.1/mcp", false],
-    ["https://10.1.2.3/", "https://mcp.example/mcp", false],
-    ["https://10.1.2.3/", "https://10.0.0.1/mcp", true],
-    ["https://192.168.1.1/", "https://mcp.example/mcp", false],
-    ["https://172.20.0.1/", "https://mcp.example/mcp", false],
-    ["https://172.32.0.1/", "https://mcp.example/mcp", true],
-    ["https://100.64.0.1/", "https://mcp.example/mcp", false],
-    ["https://[fd00::1]/", "https://mcp.example/mcp", false],
-    ["https://[2001:db8::1]/", "https://mcp.example/mcp", true],
-    ["http://127.0.0.1:8080/", "https://mcp.example/mcp", false],
-    ["http://localhost:8080/", "https://mcp.example/mcp", false],
-    ["http://2130706433/", "https://mcp.example/mcp", false],
-    ["http://0x7f.1/", "https://mcp.example/mcp", false],
-    ["http://[::1]:8080/", "http://127.0.0.1:1/mcp", true],
-    ["http://127.0.0.2:8080/", "http://localhost:1/mcp", true],
-    ["https://0.0.0.0/", "https://mcp.example/mcp", false],
-    ["https://localhost./", "https://mcp.example/mcp", false],
-    ["https://auth.localhost./", "https://mcp.example/mcp", false],
-    ["https://[64:ff9b::a9fe:a9fe]/", "https://mcp.example/mcp", false],
-    ["https://[64:ff9b::808:808]/", "https://mcp.example/mcp", true],
-    ["javascript:alert(1)", "https://mcp.example/mcp", false],
-    ["file:///etc/passwd", "https://mcp.example/mcp", false],
-    ["nonsense", "https://mcp.example/mcp", false],
-  ];
-  for (const [target, home, isAllowed] of rows) {
-    it(`is ${isAllowed ? "" : "not "}${target} for ${home}`, () => {
-      const go = (): URL => checkUrl(target, "s", [new URL(home)]);
-      if (isAllowed) assert.equal(go().href, new URL(target).href);
-      else assert.throws(go, HubError);
+  const HOME = "https://mcp.example/mcp";
+  for (const [target, home] of [
+    ["https://auth.example/x", HOME],
+    ["https://172.32.0.1/", HOME],
+    ["https://[2001:db8::1]/", HOME],
+    ["https://[64:ff9b::808:808]/", HOME],
+    ["https://169.254.169.254/latest", "https://169.254.0.1/mcp"],
+    ["https://10.1.2.3/", "https://10.0.0.1/mcp"],
+    ["http://[::1]:8080/", "http://127.0.0.1:1/mcp"],
+    ["http://127.0.0.2:8080/", "http://localhost:1/mcp"],
+  ] as const) {
+    it(`is ${target} for ${home}`, () => {
+      assert.equal(checkUrl(target, "s", [new URL(home)]).href, new URL(target).href);
+    });
+  }
+
+  const METADATA = "https://169.254.169.254/latest https://[::ffff:169.254.169.254]/";
+  const PRIVATE = "https://10.1.2.3/ https://192.168.1.1/ https://172.20.0.1/ https://100.64.0.1/";
+  const LOCAL = "http://127.0.0.1:8080/ http://localhost:8080/ http://2130706433/ http://0x7f.1/";
+  const NAMES = "https://localhost./ https://auth.localhost./ https://0.0.0.0/ https://[fd00::1]/";
+  const OTHERS = "https://[64:ff9b::a9fe:a9fe]/ javascript:alert(1) file:///etc/passwd nonsense";
+  const refused = `http://auth.example/x ${METADATA} ${PRIVATE} ${LOCAL} ${NAMES} ${OTHERS}`;
+  for (const [target, home] of [
+    ...refused.split(" ").map((url) => [url, HOME] as const),
+    ["http://mcp.example/x", "http://mcp.example/mcp"],
+    ["http://169.254.169.254/latest", "http://127.0.0.1/mcp"],
+    ["https://[fe80::1]/", "https://10.0.0.1/mcp"],
+  ] as const) {
+    it(`is not ${target} for ${home}`, () => {
+      assert.throws(() => checkUrl(target, "s", [new URL(home)]), HubError);
     });
   }
 
@@ -105,12 +92,8 @@ describe("where requests for an authorization may go", () => {
     after(() => Promise.all([authority.close(), other.close()]));
     const { signal } = new AbortController();
     const dial = makeFetch({ ca: undefined, env: {} });
-    const fetch = makeSafeFetch({
-      server: "s",
-      trustedUrls: [new URL(authority.url)],
-      fetch: dial,
-      signal,
-    });
+    const trustedUrls = [new URL(authority.url)];
+    const fetch = makeSafeFetch({ server: "s", trustedUrls, fetch: dial, signal });
     const place = `${authority.url}/.well-known/oauth-authorization-server`;
     assert.equal((await fetch(place)).status, 302);
     assert.deepEqual(other.requests, []);
@@ -125,10 +108,8 @@ describe("a browser", { timeout: 20_000 }, () => {
   ): Promise<void> {
     const folder = await mkdtemp(join(tmpdir(), "toolmux-browser-"));
     const [program, notes] = [join(folder, "browser"), join(folder, "seen")];
-    await writeFile(
-      program,
-      `#!/bin/sh\nprintf '%s\\n' "$@" >${notes}.part && mv ${notes}.part ${notes}\n`,
-    );
+    const note = `printf '%s\\n' "$@" >${notes}.part && mv ${notes}.part ${notes}`;
+    await writeFile(program, `#!/bin/sh\n${note}\n`);
     await chmod(program, 0o700);
     try {
       await run(program, async () => (await readFile(notes, "utf8")).trimEnd());
@@ -136,18 +117,8 @@ describe("a browser", { timeout: 20_000 }, () => {
       await rm(folder, { recursive: true, force: true });
     }
   }
-  const open = (
-    env: Readonly<Record<string, string | undefined>>,
-    platform = "linux",
-  ): Promise<boolean> =>
+  const open = (env: Readonly<Record<string, string>>, platform = "linux"): Promise<boolean> =>
     openBrowser(URL_OF_LOGIN, { env: { PATH: "/usr/bin:/bin", ...env }, platform });
-
-  it("is the program of BROWSER, which is given the page as it is, and no shell sees it", async () => {
-    await withProgram(async (program, seen) => {
-      assert.equal(await open({ BROWSER: program }), true);
-      assert.equal(await seen(), URL_OF_LOGIN);
-    });
-  });
 
   it("is given the environment, without what is for toolmux alone", async () => {
     await withProgram(async (program) => {
@@ -161,19 +132,21 @@ describe("a browser", { timeout: 20_000 }, () => {
     });
   });
 
-  it("is given the page where BROWSER says", async () => {
-    await withProgram(async (program, seen) => {
-      assert.equal(await open({ BROWSER: `${program} --new %s --end` }), true);
-      assert.equal(await seen(), `--new\n${URL_OF_LOGIN}\n--end`);
-    });
-  });
-
-  it("is the next program of BROWSER if one is not there, or fails", async () => {
-    await withProgram(async (program, seen) => {
-      assert.equal(await open({ BROWSER: `/nowhere/browser:/bin/false:${program}` }), true);
-      assert.equal(await seen(), URL_OF_LOGIN);
-    });
-  });
+  for (const [what, browser, words] of [
+    ["is the program of BROWSER, which gets the page as it is, and no shell", "PROGRAM", "PAGE"],
+    ["is given the page where BROWSER says", "PROGRAM --new %s --end", "--new\nPAGE\n--end"],
+    ["is the next of BROWSER if one fails", "/nowhere/browser:/bin/false:PROGRAM", "PAGE"],
+  ] as const) {
+    it(what, () =>
+      withProgram(async (program, seen) => {
+        assert.equal(await open({ BROWSER: browser.replace("PROGRAM", program) }), true);
+        assert.equal(
+          await seen(),
+          words.replace("PAGE", () => URL_OF_LOGIN),
+        );
+      }),
+    );
+  }
 
   it("is not opened where there is no screen, nor where none is installed", async () => {
     assert.equal(await open({}), false);
@@ -191,10 +164,8 @@ describe("a browser", { timeout: 20_000 }, () => {
       ] as const) {
         const notes = join(folder, name);
         await writeFile(notes, `#!/bin/sh\nprintf '%s' "$*" >"${notes}.seen"\n`, { mode: 0o700 });
-        assert.equal(
-          await open({ PATH: `${folder}:/usr/bin:/bin`, DISPLAY: ":0" }, platform),
-          true,
-        );
+        const env = { PATH: `${folder}:/usr/bin:/bin`, DISPLAY: ":0" };
+        assert.equal(await open(env, platform), true);
         const seen = await readFile(`${notes}.seen`, "utf8");
         assert.ok(seen.endsWith(URL_OF_LOGIN), seen);
       }
@@ -204,16 +175,10 @@ describe("a browser", { timeout: 20_000 }, () => {
   it("that goes on and on is not waited for", async () => {
     await withProgram(async (program) => {
       const lasting = join(program, "..", "lasting");
-      await writeFile(lasting, `#!/bin/sh\necho $$ >${lasting}.pid\nexec sleep 60\n`, {
-        mode: 0o700,
-      });
+      const script = `#!/bin/sh\necho $$ >${lasting}.pid\nexec sleep 60\n`;
+      await writeFile(lasting, script, { mode: 0o700 });
       assert.equal(await open({ BROWSER: lasting }), true);
-      const pid = await poll(
-        5000,
-        () => "its pid",
-        () => true,
-      ).then(() => readFile(`${lasting}.pid`, "utf8"));
-      process.kill(Number(pid), "SIGKILL");
+      process.kill(Number(await readFile(`${lasting}.pid`, "utf8")), "SIGKILL");
     });
   });
 });

@@ -36,9 +36,9 @@ import { VirtualClock } from "../fixtures/virtual-clock.ts";
 const OPEN: Loop = { kind: "open", rate: 100 };
 const CLOSED: Loop = { kind: "closed" };
 
-function toolOf(tool: object): ListedItem {
+function toolOf(tool: { readonly name: string; readonly [key: string]: unknown }): ListedItem {
   const bytes = Buffer.from(JSON.stringify(tool));
-  return { key: String((tool as { name?: unknown }).name), bytes, keys: [], meta: undefined };
+  return { key: tool.name, bytes, keys: [], meta: undefined };
 }
 
 const ECHO = toolOf({ name: "echo", annotations: { readOnlyHint: true } });
@@ -51,15 +51,20 @@ function responseOf(body: object): Response {
 
 const RESULT = responseOf({ result: { content: [] } });
 
+interface Stall {
+  readonly from: number;
+  readonly to: number;
+}
+
 /** A server that takes one call at a time, each for a millisecond, and stands still once. */
 class OneAtATime implements RequestChannel {
   readonly #clock: VirtualClock;
-  readonly #stall: { readonly from: number; readonly to: number };
+  readonly #stall: Stall;
   readonly #dropped = new Set<number>();
   #freeAt = 0;
   calls = 0;
 
-  constructor(clock: VirtualClock, stall = { from: Infinity, to: Infinity }) {
+  constructor(clock: VirtualClock, stall: Stall) {
     this.#clock = clock;
     this.#stall = stall;
   }
@@ -87,15 +92,24 @@ interface Run {
   readonly loop: Loop;
   readonly extent: LevelLength;
   readonly concurrency: number;
-  readonly stall?: { readonly from: number; readonly to: number };
+  readonly stall?: Stall;
   readonly timeout?: number;
 }
 
+const newStats = (span: number, hasService = false): LevelStats =>
+  new LevelStats(
+    hasService,
+    span,
+    (text) => text.replaceAll("hunter2", "•••"),
+    () => {},
+  );
+
 /** Drives a load against that server in virtual time. */
-async function drive({ loop, extent, concurrency, stall, timeout = 60_000 }: Run) {
+async function drive({ loop, extent, concurrency, ...more }: Run) {
+  const { stall = { from: Infinity, to: Infinity }, timeout = 60_000 } = more;
   const clock = new VirtualClock();
   const server = new OneAtATime(clock, stall);
-  const tally = new LevelStats(true, 1000, String, () => {});
+  const tally = newStats(1000, true);
   const load = new LoadGenerator({
     target: { session: server, failure: undefined, events: undefined },
     template: makeCallTemplate(ECHO, "{}", "legacy", false),
@@ -148,11 +162,8 @@ describe("an open loop", () => {
   });
 
   it("counts what was due and never made, if the server does not keep up", async () => {
-    const { server, found } = await drive({
-      loop: { kind: "open", rate: 5000 },
-      extent: { duration: 1000 },
-      concurrency: 4,
-    });
+    const loop: Loop = { kind: "open", rate: 5000 };
+    const { server, found } = await drive({ loop, extent: { duration: 1000 }, concurrency: 4 });
     const never = found.errors["never made"]?.count ?? 0;
     assert.ok(never > 1000);
     assert.equal(server.calls + never, 5000);
@@ -163,70 +174,51 @@ describe("an open loop", () => {
 describe("a closed loop", () => {
   it("keeps as many calls in flight as there are callers, and shows a stall in these alone", async () => {
     const stall = { from: 200, to: 1200 };
-    const { found } = await drive({
-      loop: CLOSED,
-      extent: { calls: 500 },
-      concurrency: 2,
-      stall,
-    });
+    const { found } = await drive({ loop: CLOSED, extent: { calls: 500 }, concurrency: 2, stall });
     assert.equal(found.calls, 500);
     assert.ok(found.latency.p99 < 3_000, `p99 ${found.latency.p99}`);
     assert.ok(found.latency.max > 990_000);
   });
 
   it("ends with its time, and waits for what is in flight", async () => {
-    const { server, found } = await drive({
-      loop: CLOSED,
-      extent: { duration: 300 },
-      concurrency: 3,
-    });
+    const extent = { duration: 300 };
+    const { server, found } = await drive({ loop: CLOSED, extent, concurrency: 3 });
     assert.equal(found.calls, server.calls);
     assert.ok(server.calls >= 300 && server.calls <= 304, `${server.calls} calls`);
   });
 
   it("gives up calls that take too long, and goes on with others", async () => {
-    const { found } = await drive({
-      loop: CLOSED,
-      extent: { calls: 6 },
-      concurrency: 2,
-      stall: { from: 0, to: Infinity },
-      timeout: 500,
-    });
+    const rest = { stall: { from: 0, to: Infinity }, timeout: 500 };
+    const run = { loop: CLOSED, extent: { calls: 6 }, concurrency: 2, ...rest };
+    const { found } = await drive(run);
     assert.equal(found.calls, 0);
-    assert.deepEqual(found.errors, {
-      timeout: { count: 6, example: "No answer within 500 ms." },
-    });
+    const timeout = { count: 6, example: "No answer within 500 ms." };
+    assert.deepEqual(found.errors, { timeout });
   });
 });
 
 describe("an answer", () => {
-  const error = (code: number, message: string, data?: object) =>
-    responseOf({ error: { code, message, data } });
-
   it("is a failure if it is an error, or a result that says so, by kinds", () => {
     const long = "x".repeat(500);
-    const cases: [Response, string | undefined, string?][] = [
-      [RESULT, undefined],
-      [responseOf({ result: { content: [], isError: false } }), undefined],
-      [responseOf({ result: { structuredContent: { isError: true }, content: [] } }), undefined],
-      [responseOf({ result: { content: [{ type: "text", text: '"isError":true' }] } }), undefined],
+    const content: object[] = [];
+    const text = (said: string): object[] => [{ type: "text", text: said }];
+    for (const [body, kind, example] of [
+      [{ result: { content } }, undefined],
+      [{ result: { content, isError: false } }, undefined],
+      [{ result: { structuredContent: { isError: true }, content } }, undefined],
+      [{ result: { content: text('"isError":true') } }, undefined],
+      [{ result: { structuredContent: { isError: false }, isError: true } }, "tool error", ""],
+      [{ result: { content: text("no"), isError: true } }, "tool error", "no"],
+      [{ result: { resultType: "input_required" } }, "not complete: input_required"],
+      [{ error: { code: -32602, message: "bad" } }, "error -32602 invalid params", "bad"],
       [
-        responseOf({ result: { structuredContent: { isError: false }, isError: true } }),
-        "tool error",
-        "",
+        { error: { code: -31003, message: "late", data: { code: "callTimeout" } } },
+        "error -31003 callTimeout",
+        "late",
       ],
-      [
-        responseOf({ result: { content: [{ type: "text", text: "no" }], isError: true } }),
-        "tool error",
-        "no",
-      ],
-      [responseOf({ result: { resultType: "input_required" } }), "not complete: input_required"],
-      [error(-32602, "bad"), "error -32602 invalid params", "bad"],
-      [error(-31003, "late", { code: "callTimeout" }), "error -31003 callTimeout", "late"],
-      [error(7, long), "error 7", `${long.slice(0, 300)}…`],
-    ];
-    for (const [response, kind, example] of cases) {
-      const found = failureOf(response);
+      [{ error: { code: 7, message: long } }, "error 7", `${long.slice(0, 300)}…`],
+    ] as const) {
+      const found = failureOf(responseOf(body));
       assert.equal(found?.kind, kind);
       if (example !== undefined) assert.equal(found?.example, example);
     }
@@ -241,12 +233,7 @@ describe("an answer", () => {
 
 describe("a tally", () => {
   it("tells kinds of errors apart up to a bound, and shows no secret", () => {
-    const tally = new LevelStats(
-      false,
-      1000,
-      (text) => text.replaceAll("hunter2", "•••"),
-      () => {},
-    );
+    const tally = newStats(1000);
     tally.beginRound(0);
     for (let i = 0; i < 100; i++) tally.fail({ kind: `kind ${i}`, example: "hunter2" });
     tally.fail({ kind: "kind 0", example: "another" });
@@ -258,7 +245,7 @@ describe("a tally", () => {
   });
 
   it("has its calls in spans, and time stands still between rounds", () => {
-    const tally = new LevelStats(false, 100, String, () => {});
+    const tally = newStats(100);
     tally.beginRound(0);
     for (let now = 10; now <= 200; now += 10) {
       tally.answered(now - 5, now - 5, now);
@@ -272,12 +259,12 @@ describe("a tally", () => {
     assert.equal(seconds, 0.3);
     assert.equal(rate, 70);
     assert.deepEqual(
-      timeline.map(({ at, calls }) => [at, calls]),
-      [
-        [0, 10],
-        [0.1, 10],
-        [0.2, 1],
-      ],
+      timeline.map(({ at }) => at),
+      [0, 0.1, 0.2],
+    );
+    assert.deepEqual(
+      timeline.map(({ calls }) => calls),
+      [10, 10, 1],
     );
   });
 });
@@ -288,18 +275,15 @@ describe("latencies", () => {
     for (let ms = 1; ms <= 1000; ms++) latencies.record(ms);
     const { count, mean, p50, p99, p999, max, curve } = latencies.result();
     assert.equal(count, 1000);
-    for (const [found, expected] of [
-      [mean, 500_500],
-      [p50, 500_000],
-      [p99, 990_000],
-      [p999, 999_000],
-      [max, 1_000_000],
-    ] as const) {
+    const wanted = [500_500, 500_000, 990_000, 999_000, 1_000_000];
+    for (const [i, found] of [mean, p50, p99, p999, max].entries()) {
+      const expected = wanted[i] ?? 0;
       assert.ok(Math.abs(found / expected - 1) < 0.001, `${found} for ${expected}`);
     }
+    const values = curve.map(({ value }) => value);
     assert.deepEqual(
-      curve.map(({ value }) => value),
-      curve.map(({ value }) => value).toSorted((a, b) => a - b),
+      values,
+      values.toSorted((a, b) => a - b),
     );
   });
 
@@ -327,16 +311,8 @@ describe("the tool that is called", () => {
   });
 
   it("has to be named if there is no such tool; what there is is told", () => {
-    const refuses = (
-      named: string | undefined,
-      message: RegExp,
-      some: readonly ListedItem[] = tools,
-    ) =>
-      assert.throws(
-        () => chooseTool(some, named),
-        (thrown) =>
-          thrown instanceof HubError && thrown.code === "usage" && message.test(thrown.message),
-      );
+    const refuses = (named: string | undefined, message: RegExp, some = tools) =>
+      assert.throws(() => chooseTool(some, named), { code: "usage", message });
     refuses("lisd", /no tool "lisd"\. Did you mean "list"\?/);
     refuses("quite different", /write, read, list\./);
     refuses(undefined, /--tool and --args\. .*write, read\./, tools.slice(0, 2));
@@ -344,69 +320,54 @@ describe("the tool that is called", () => {
   });
 });
 
-describe("a call", () => {
-  it("is written once, its arguments as they were spelled; copies differ by their marks", () => {
-    const args = '{"n": 1.0, "big":1234567890123456789}';
-    for (const era of ["legacy", "modern"] as const) {
-      const { request, rewrite } = makeCallTemplate(ECHO, args, era, true);
-      const { edits } = rewrite(4711);
-      const text = joinPieces(applyEdits(request.bytes, edits)).toString();
-      assert.ok(text.includes(`"arguments":${args}`));
-      const { params } = JSON.parse(text) as { params: { _meta: Record<string, unknown> } };
-      assert.equal(params._meta[CALL_MARK], 4711);
-      assert.equal(Object.keys(params._meta).length, era === "modern" ? 4 : 1);
-    }
-    const plain = makeCallTemplate(ECHO, "{}", "legacy", false);
-    assert.ok(!plain.request.bytes.includes("_meta"));
-  });
+it("a call is written once, its arguments as they were spelled; copies differ by marks", () => {
+  const args = '{"n": 1.0, "big":1234567890123456789}';
+  for (const era of ["legacy", "modern"] as const) {
+    const { request, rewrite } = makeCallTemplate(ECHO, args, era, true);
+    const { edits } = rewrite(4711);
+    const text = joinPieces(applyEdits(request.bytes, edits)).toString();
+    assert.ok(text.includes(`"arguments":${args}`));
+    const { params } = JSON.parse(text) as { params: { _meta: Record<string, unknown> } };
+    assert.equal(params._meta[CALL_MARK], 4711);
+    assert.equal(Object.keys(params._meta).length, era === "modern" ? 4 : 1);
+  }
+  const plain = makeCallTemplate(ECHO, "{}", "legacy", false);
+  assert.ok(!plain.request.bytes.includes("_meta"));
 });
 
-describe("kills", () => {
-  it("come amid rounds that are as long as the time between two, not as they end", async () => {
-    const clock = new VirtualClock();
-    const kills: number[] = [];
-    const vitals = (): Promise<undefined> => {
-      kills.push(clock.now());
-      return Promise.resolve(undefined);
-    };
-    const subject = { kind: "server", name: "x", makeTransport: () => assert.fail() } as const;
-    const chaos = new Chaos({
-      chaos: { killEvery: 500, delay: null, cancelRate: 0 },
-      target: { subject, responses: 0, processStats: vitals },
-      stats: new LevelStats(false, 1000, String, () => {}),
-      clock,
-    });
-    for (let round = 0; round < 4; round++) {
-      chaos.beginRound();
-      await clock.advanceAsync(500);
-      chaos.endRound();
-      // Another has its turn.
-      await clock.advanceAsync(500);
-    }
-    assert.deepEqual(kills, [150, 1150, 2150, 3150]);
+it("kills come amid rounds that are as long as the time between two, not as they end", async () => {
+  const clock = new VirtualClock();
+  const kills: number[] = [];
+  const processStats = async (): Promise<undefined> => void kills.push(clock.now());
+  const subject = { kind: "server", name: "x", makeTransport: () => assert.fail() } as const;
+  const chaos = new Chaos({
+    chaos: { killEvery: 500, delay: null, cancelRate: 0 },
+    target: { subject, responses: 0, processStats },
+    stats: newStats(1000),
+    clock,
   });
+  for (let round = 0; round < 4; round++) {
+    chaos.beginRound();
+    await clock.advanceAsync(500);
+    chaos.endRound();
+    // Another has its turn.
+    await clock.advanceAsync(500);
+  }
+  assert.deepEqual(kills, [150, 1150, 2150, 3150]);
 });
 
-describe("a tap", () => {
-  it("stands in front of a server, and of what may be started in its place, only where it is wanted", () => {
-    const program = {
-      command: "a",
-      args: ["-x"],
-      alternatives: [{ command: "b", args: [] }],
-      cwd: "/",
-    };
-    assert.equal(withBenchProxy(program, {}), program);
-    const [own, ...before] = ownCommand();
-    const front = [...before, "internal", "stdio-proxy", "/some:where", "50"];
-    assert.deepEqual(
-      withBenchProxy(program, { [PROXY_VARIABLE]: formatProxyVariable("/some:where", 50) }),
-      {
-        command: own,
-        args: [...front, "a", "-x"],
-        alternatives: [{ command: own, args: [...front, "b"] }],
-        cwd: "/",
-      },
-    );
+it("a tap stands in front of a server, and of what may be started in its place, where wanted", () => {
+  const other = { command: "b", args: [] };
+  const program = { command: "a", args: ["-x"], alternatives: [other], cwd: "/" };
+  assert.equal(withBenchProxy(program, {}), program);
+  const [command, ...before] = ownCommand();
+  const front = [...before, "internal", "stdio-proxy", "/some:where", "50"];
+  const variable = formatProxyVariable("/some:where", 50);
+  assert.deepEqual(withBenchProxy(program, { [PROXY_VARIABLE]: variable }), {
+    command,
+    args: [...front, "a", "-x"],
+    alternatives: [{ command, args: [...front, "b"] }],
+    cwd: "/",
   });
 });
 
@@ -442,28 +403,24 @@ describe("the command line", () => {
   });
 
   it("is refused with what is wrong with it", () => {
-    const wrong: [argv: string[], message: RegExp][] = [
-      [["--concurrency", "0"], /--concurrency must be a list/],
-      [["--concurrency", "1,,2"], /--concurrency must be a list/],
-      [["--concurrency", "1.5"], /--concurrency must be a list/],
-      [["--duration", "10"], /--duration .*10s.*"10"/],
-      [["--duration", "1s", "--calls", "5"], /Choose one of --duration and --calls/],
-      [["--calls", "1e400"], /--calls must be a number/],
-      [["--rate", "0"], /--rate must be a number .*"0"/],
-      [["--cancel-rate", "1.1"], /--cancel-rate must be a number from 0 to 1/],
-      [["--kill-every", "0s"], /--kill-every must be a time/],
-      [["--args", "{"], /--args is not valid JSON/],
-      [["--args", "[]"], /--args must be a JSON object/],
-      [["--compare", "hub"], /--compare must be one of direct/],
-      [["--era", "old"], /--era must be one of legacy, modern/],
-      [["--timeout", "soon"], /--timeout must be a time/],
-    ];
-    for (const [argv, message] of wrong) {
-      assert.throws(
-        () => read(...argv),
-        (thrown) => thrown instanceof HubError && message.test(thrown.message),
-        argv.join(" "),
-      );
+    const list = /--concurrency must be a list/;
+    for (const [line, message] of [
+      ["--concurrency 0", list],
+      ["--concurrency 1,,2", list],
+      ["--concurrency 1.5", list],
+      ["--duration 10", /--duration .*10s.*"10"/],
+      ["--duration 1s --calls 5", /Choose one of --duration and --calls/],
+      ["--calls 1e400", /--calls must be a number/],
+      ["--rate 0", /--rate must be a number .*"0"/],
+      ["--cancel-rate 1.1", /--cancel-rate must be a number from 0 to 1/],
+      ["--kill-every 0s", /--kill-every must be a time/],
+      ["--args {", /--args is not valid JSON/],
+      ["--args []", /--args must be a JSON object/],
+      ["--compare hub", /--compare must be one of direct/],
+      ["--era old", /--era must be one of legacy, modern/],
+      ["--timeout soon", /--timeout must be a time/],
+    ] as const) {
+      assert.throws(() => read(...line.split(" ")), { name: "HubError", message }, line);
     }
   });
 });

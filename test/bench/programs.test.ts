@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer, type Socket } from "node:net";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -36,6 +36,12 @@ function idsOf(requests: Buffer): number[] {
 function answer(id: number, key = id, more = ""): Buffer {
   const content = [{ type: "text", text: answerText(key, 1) + more }];
   return Buffer.from(`${JSON.stringify({ jsonrpc: "2.0", id, result: { content } })}\n`);
+}
+
+async function listen(server: Server): Promise<number> {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return (server.address() as AddressInfo).port;
 }
 
 /** As if the bytes had been read at that time. */
@@ -147,10 +153,9 @@ describe("a client over HTTP", () => {
         socket.write(`${head}\r\n\r\n{}`);
       });
     });
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const { port } = server.address() as AddressInfo;
-    const httpClient = await Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`));
+    const httpClient = await Visitor.arrive(
+      new URL(`http://127.0.0.1:${await listen(server)}/mcp`),
+    );
     try {
       await httpClient.ask("ping", {});
       return await httpClient.ask("ping", {});
@@ -178,25 +183,16 @@ describe("a client over HTTP", () => {
   it("knows an answer without a body, and fails when the connection is lost", async () => {
     assert.deepEqual(await answered("HTTP/1.1 202 Accepted\r\n\r\n", 1), []);
     const server = createServer((socket: Socket) => void socket.on("data", () => socket.destroy()));
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const { port } = server.address() as AddressInfo;
-    await assert.rejects(Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`)), /closed|reset/i);
+    const url = new URL(`http://127.0.0.1:${await listen(server)}/mcp`);
+    await assert.rejects(Visitor.arrive(url), /closed|reset/i);
     server.close();
   });
 });
 
 describe("the programs", () => {
   const echo: Command = { file: process.execPath, args: [path("bench/peers/echo.ts")], env: {} };
-  const job: LoadJob = {
-    kind: "load",
-    peer: echo,
-    tool: "echo",
-    flight: 4,
-    lines: 1,
-    warmUp: 20,
-    duration: 50,
-  };
+  const times = { warmUp: 20, duration: 50 };
+  const job: LoadJob = { kind: "load", peer: echo, tool: "echo", flight: 4, lines: 1, ...times };
 
   /** The echo server in C; undefined without a compiler. */
   const noCompiler = skipWithout({
@@ -219,28 +215,19 @@ describe("the programs", () => {
       assert.ok(file !== undefined, "cc cannot compile");
       const commands = [[file], [process.execPath, ...echo.args]];
       const methods = ["initialize", "notifications/initialized", "tools/list", "server/discover"];
-      const requests = methods.map((method, id) => ({
-        jsonrpc: "2.0",
-        method,
-        ...(id !== 1 && { id }),
-      }));
+      const jsonrpc = "2.0";
+      const requests = methods.map((method, id) => ({ jsonrpc, method, ...(id !== 1 && { id }) }));
       const key = "12345678";
-      const call = (id: string, params: object) => ({
-        method: "tools/call",
-        params,
-        jsonrpc: "2.0",
-        id,
-      });
+      const call = (id: string, name: string, more: object = {}, rest: object = {}) => {
+        const params = { name, arguments: { key, ...more }, ...rest };
+        return { method: "tools/call", params, jsonrpc, id };
+      };
       const calls = [
-        call("long", { name: "echo", arguments: { key, lines: 10_000, pad: "x".repeat(1 << 20) } }),
-        call("parked", { name: "park", arguments: { key } }),
-        call("noted", {
-          name: "echo",
-          arguments: { key, notes: 2 },
-          _meta: { progressToken: "t" },
-        }),
-        call("changed", { name: "change", arguments: { key } }),
-        { jsonrpc: "2.0", id: "again", method: "tools/list" },
+        call("long", "echo", { lines: 10_000, pad: "x".repeat(1 << 20) }),
+        call("parked", "park"),
+        call("noted", "echo", { notes: 2 }, { _meta: { progressToken: "t" } }),
+        call("changed", "change"),
+        { jsonrpc, id: "again", method: "tools/list" },
       ];
       const input = [...requests, ...calls].map((each) => `${JSON.stringify(each)}\n`).join("");
       for (const shape of [...SHAPES, "modern"]) {
@@ -253,10 +240,8 @@ describe("the programs", () => {
         const progress = (at: number) => ({ progressToken: "t", progress: at });
         const notes: unknown[] = [progress(1), progress(2)];
         const last = ["changed", "notifications/tools/list_changed", "again"];
-        assert.deepEqual(
-          messages.map(({ id, method, params }) => id ?? params ?? method),
-          [0, 2, 3, "long", ...notes, "noted", ...last],
-        );
+        const seen = messages.map(({ id, method, params }) => id ?? params ?? method);
+        assert.deepEqual(seen, [0, 2, 3, "long", ...notes, "noted", ...last]);
         const answers = new Map(messages.map(({ id, result }) => [id, result]));
         const { tools } = answers.get(2);
         assert.deepEqual([tools.length, tools[2].name], [5, "park"]);
@@ -283,9 +268,8 @@ describe("the programs", () => {
       const mute = join(folder, "mute");
       const ask = ([command = "", ...args]: string[]) => {
         const words = [...args, "head", "2", "0", mute];
-        const { stdout, pid } = spawnSync(command, words, {
-          input: `${JSON.stringify(request)}\n`,
-        });
+        const input = `${JSON.stringify(request)}\n`;
+        const { stdout, pid } = spawnSync(command, words, { input });
         return { answer: stdout.toString(), pid };
       };
       for (const command of commands) {
@@ -306,17 +290,15 @@ describe("the programs", () => {
   });
 
   it(
-    "that ask for a first list measure each start, and fail if it is not complete",
+    "that ask for a first list measure each start, or fail if it lacks some",
     { skip },
     async () => {
       const peer = { ...echo, args: [...echo.args, "head", "3", "0"] };
-      const { times } = await runJob({ kind: "first", peer, tools: 3, runs: 2 });
-      assert.equal(times.length, 2);
-      assert.ok(times.every((time) => time > 0));
-      await assert.rejects(
-        runJob({ kind: "first", peer, tools: 4, runs: 1 }),
-        /3 tools in the first/,
-      );
+      const found = await runJob({ kind: "first", peer, tools: 3, runs: 2 });
+      assert.equal(found.times.length, 2);
+      assert.ok(found.times.every((time) => time > 0));
+      const run = runJob({ kind: "first", peer, tools: 4, runs: 1 });
+      await assert.rejects(run, /3 tools in the first/);
     },
   );
 
@@ -326,9 +308,8 @@ describe("the programs", () => {
   });
 
   it("that wait for a mute server can be killed, and it with them", { skip }, async () => {
-    const listener = createServer().listen(0, "127.0.0.1");
-    await once(listener, "listening");
-    const { port } = listener.address() as AddressInfo;
+    const listener = createServer();
+    const port = await listen(listener);
     const args = ["-e", `require("node:net").connect(${port}, "127.0.0.1").on("error", () => {})`];
     const running = assert.rejects(runJob({ ...job, peer: { ...echo, args } }), /SIGKILL/);
     const [socket] = (await once(listener, "connection")) as [Socket];

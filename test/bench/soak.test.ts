@@ -115,14 +115,11 @@ describe("the ledger of calls", () => {
     assert.deepEqual([ledger.open, ended(), ledger.tally.answered, faults], [1, 1, 1, []]);
   });
 
+  const about = (code: string, server: string) => ({ error: { ...lost, data: { code, server } } });
   const wrong: Readonly<Record<string, Partial<Message>>> = {
     "another's text": { result: { content: [{ type: "text", text: "other" }] } },
-    "an error of a code that it may not get": {
-      error: { ...lost, data: { code: "internal", server: "s" } },
-    },
-    "an error about another server": {
-      error: { ...lost, data: { code: "connectionLost", server: "t" } },
-    },
+    "an error of a code that it may not get": about("internal", "s"),
+    "an error about another server": about("connectionLost", "t"),
     "an error without a code of the hub": { error: { code: -32603, message: "oops" } },
     "an answer that says late too early": { result: late },
   };
@@ -365,14 +362,9 @@ describe("the gauge of a hub", () => {
   };
 
   it("finds descriptors that grew from the second third to the last", () => {
-    assert.equal(
-      judge(20, (third) => [1, [10, 20, 26][third] ?? 0]),
-      "",
-    );
-    assert.equal(
-      judge(20, (third) => [1, [10, 20, 27][third] ?? 0]),
-      "descriptors grew from 14 to 21",
-    );
+    const grow = (last: number) => judge(20, (third) => [1, [10, 20, last][third] ?? 0]);
+    assert.equal(grow(26), "");
+    assert.equal(grow(27), "descriptors grew from 14 to 21");
   });
 
   it("finds memory that grew, if there was time enough to give it back", () => {

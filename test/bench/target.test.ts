@@ -62,10 +62,8 @@ describe("a subject", () => {
       const { subject } = makeSubject();
       const contact = await BenchConnection.open(subject, era, never);
       assert.equal(contact.era, era);
-      assert.deepEqual(
-        contact.tools.map(({ key }) => key),
-        ["echo"],
-      );
+      const keys = contact.tools.map(({ key }) => key);
+      assert.deepEqual(keys, ["echo"]);
       const spelled = '"h\\u00e9, \\/"';
       const { bytes, body } = await call(contact, `{"text":${spelled}}`);
       assert.ok(textOf(bytes, body.start, body.end).includes(`{"type":"text","text":${spelled}}`));
@@ -101,15 +99,10 @@ describe("a subject", () => {
     assert.equal(tool.key, "echo");
     assert.ok(contact.ready.listed >= 400, "its tools are listed when they are there");
     await contact.close();
-    const whole = await BenchConnection.open(
-      { ...makeSubject(1).subject, listWait: 60_000 },
-      "legacy",
-      never,
-    );
-    await assert.rejects(
-      whole.find((tools) => chooseTool(tools, "echo")),
-      /There is no tool "echo"/,
-    );
+    const patient = { ...makeSubject(1).subject, listWait: 60_000 };
+    const whole = await BenchConnection.open(patient, "legacy", never);
+    const found = whole.find((tools) => chooseTool(tools, "echo"));
+    await assert.rejects(found, /There is no tool "echo"/);
     await whole.close();
   });
 
@@ -123,11 +116,8 @@ describe("a subject", () => {
 
   it("that cannot be met is told by what it fails with", async () => {
     const cause = new HubError("unreachable", "Nobody is there.");
-    const subject: BenchSubject = {
-      kind: "server",
-      name: "x",
-      makeTransport: () => Promise.reject(cause),
-    };
+    const makeTransport = () => Promise.reject(cause);
+    const subject: BenchSubject = { kind: "server", name: "x", makeTransport };
     await assert.rejects(BenchConnection.open(subject, "legacy", never), cause);
   });
 });

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { Terminal } from "../../src/terminal/terminal.ts";
 import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import type { CommandContext, Invocation } from "../../src/cli/command.ts";
+import type { Invocation } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import {
   addOptionSettings,
@@ -15,6 +14,7 @@ import {
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
 import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { contextOf } from "../harness/context.ts";
 import { stdioSpecOf } from "../fixtures/memory-hub.ts";
 
 function parse(...argv: readonly string[]): Invocation<AddOptions> {
@@ -46,36 +46,28 @@ describe("what the command line says of a server", () => {
   }
 
   it("is only its name if that is all", () => {
-    assert.deepEqual(readServerArguments(parse("io.github.o/x", "--prefix", "p", "--env", "A=b")), {
-      kind: "name",
-    });
+    const said = readServerArguments(parse("io.github.o/x", "--prefix", "p", "--env", "A=b"));
+    assert.deepEqual(said, { kind: "name" });
   });
 
   it("wins over what a directory says", () => {
     const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
     const said = addOptionSettings(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
-    assert.deepEqual(plainCopy(said), {
-      package: "npm:n",
-      env: { A: "mine", B: "theirs" },
-      prefix: "p",
-    });
-    assert.deepEqual(plainCopy(addOptionSettings({ url: "u", headers: {} }, parse("x"))), {
-      url: "u",
-    });
+    const env = { A: "mine", B: "theirs" };
+    assert.deepEqual(plainCopy(said), { package: "npm:n", env, prefix: "p" });
+    const plain = addOptionSettings({ url: "u", headers: {} }, parse("x"));
+    assert.deepEqual(plainCopy(plain), { url: "u" });
   });
 
-  for (const argv of [
-    ["x", "--prefix", ""],
-    ["x", "--prefix="],
-  ]) {
-    it(`may be that its tools have nothing in front: ${argv.join(" ")}`, () => {
-      const given = parse(...argv, "--no-try", "--", "c", "");
+  it("may be that its tools have nothing in front", () => {
+    for (const prefix of [["--prefix", ""], ["--prefix="]]) {
+      const given = parse("x", ...prefix, "--no-try", "--", "c", "");
       const said = readServerArguments(given);
       assert.ok(said.kind === "entry");
       const entry = { command: "c", args: [""], prefix: "" };
       assert.deepEqual(plainCopy(addOptionSettings(said.entry, given)), entry);
-    });
-  }
+    }
+  });
 
   for (const [argv, message] of [
     [["x", "--prefix"], /--prefix needs a value: PREFIX/],
@@ -100,15 +92,13 @@ describe("what the command line says of a server", () => {
       headers: { Authorization: "Bearer abcdef", "X-Team": "abcdef" },
       args: ["--token", "abcdef"],
     };
+    const found = findPlaintextSecrets(entry, "my server");
     assert.deepEqual(
-      findPlaintextSecrets(entry, "my server").map(({ label, secretName: secret }) => [
-        label,
-        secret,
-      ]),
+      found.map(({ label, secretName }) => `${label} ${secretName}`),
       [
-        ["env.API_KEY", "my-server/API_KEY"],
-        ["headers.Authorization", "my-server/Authorization"],
-        ["args.1", "my-server/token"],
+        "env.API_KEY my-server/API_KEY",
+        "headers.Authorization my-server/Authorization",
+        "args.1 my-server/token",
       ],
     );
   });
@@ -118,15 +108,8 @@ describe("a server that is tried", () => {
   const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
   const trial = (options: readonly string[], startLimit: number) =>
     withManifestFolder(async ({ root, home }) => {
-      const world: CommandContext = {
-        env: { HOME: home, PATH: process.env["PATH"] },
-        cwd: root,
-        platform: process.platform,
-        terminal: new Terminal({}),
-        signal: new AbortController().signal,
-        uncaughtErrorHandlers: new Set(),
-        hangupHandlers: new Set(),
-      };
+      const env = { HOME: home, PATH: process.env["PATH"] };
+      const world = contextOf(env, root, process.platform);
       const args = [SCRIPTED, ...options];
       const limits = { connectTimeout: 100, startLimit };
       const spec = stdioSpecOf("slow", { command: "node", args, baseDir: root, ...limits });

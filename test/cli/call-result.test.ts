@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import {
@@ -17,6 +16,7 @@ import { formatProgress } from "../../src/cli/commands/call.ts";
 import { sanitizeLines } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import { itIn } from "../harness/in-folder.ts";
 
 function answer(members: string, view: ResultView = "texts"): CallReport {
   const frame = parseMessage(Buffer.from(`{"jsonrpc":"2.0","id":1,${members}}`));
@@ -62,34 +62,26 @@ describe("the answer to a call", () => {
     ]);
   });
 
-  for (const block of [
-    '{"type":"hologram","x":1.0}',
-    '{"type":"text","text":5}',
-    '{"type":"image","x":1.0}',
-    '{"type":"resource","resource":{"uri":"x"}}',
-    '{"type":"resource"}',
-    '{"type":"resource_link","name":"x"}',
-    "17",
-    "null",
-  ]) {
-    it(`shows what it does not know as the JSON that it is: ${block}`, () => {
+  it("shows what it does not know as the JSON that it is", () => {
+    for (const block of [
+      '{"type":"hologram","x":1.0}',
+      '{"type":"text","text":5}',
+      '{"type":"image","x":1.0}',
+      '{"type":"resource","resource":{"uri":"x"}}',
+      '{"type":"resource"}',
+      '{"type":"resource_link","name":"x"}',
+      "17",
+      "null",
+    ]) {
       assert.equal(print(content(block)), block);
-    });
-  }
+    }
+  });
 
   it("is its structured content if it has no words, over several lines, its values as spelled", () => {
     const structured = '{"n":1.0,"big":1234567890123456789,"list":[1e2,{}],"in":{"a\\u0062":[ ]}}';
-    const shown = `{
-  "n": 1.0,
-  "big": 1234567890123456789,
-  "list": [
-    1e2,
-    {}
-  ],
-  "in": {
-    "ab": [ ]
-  }
-}`;
+    const list = '"list": [\n    1e2,\n    {}\n  ]';
+    const numbers = '"n": 1.0,\n  "big": 1234567890123456789';
+    const shown = `{\n  ${numbers},\n  ${list},\n  "in": {\n    "ab": [ ]\n  }\n}`;
     for (const empty of ["", '"content":[],', `"content":[${text("")}],`])
       assert.equal(print(answer(`"result":{${empty}"structuredContent":${structured}}`)), shown);
     const both = `"result":{"content":[${text("words")}],"structuredContent":${structured}}`;
@@ -118,47 +110,35 @@ describe("the answer to a call", () => {
 
   it("goes to stderr with code 1 if the tool failed", () => {
     for (const view of ["texts", "structured"] as const) {
-      const account = answer(`"result":{"isError":true,"content":[${text("no such file")}]}`, view);
-      assert.deepEqual(
-        [account.stream, print(account), account.code],
-        ["stderr", "no such file", 1],
-      );
+      const failure = `"result":{"isError":true,"content":[${text("no such file")}]}`;
+      const account = answer(failure, view);
+      assert.deepEqual([account.stream, account.code], ["stderr", 1]);
+      assert.equal(print(account), "no such file");
     }
   });
 
   it("has the exit code of the hub's own error if the hub made the result", () => {
     const failed = (meta: string) =>
       answer(`"result":{"isError":true,"content":[${text("x")}],"_meta":${meta}}`).code;
-    assert.deepEqual(
-      ['{"toolmux/error":"callTimeout"}', '{"toolmux/error":"nonsense"}', '{"other":1}', "5"].map(
-        failed,
-      ),
-      [124, 1, 1, 1],
-    );
+    assert.equal(failed('{"toolmux/error":"callTimeout"}'), 124);
+    for (const meta of ['{"toolmux/error":"nonsense"}', '{"other":1}', "5"])
+      assert.equal(failed(meta), 1);
   });
 
   it("is the hub's sentence, the server's last words and the hub's exit code for an error of the hub", () => {
     const error = new HubError("connectTimeout", "It took too long.", { stderr: ["one", "two"] });
     const account = answer(`"error":${JSON.stringify(error.toRpc())}`);
-    assert.deepEqual(
-      [account.stream, print(account), account.code],
-      ["stderr", "toolmux: It took too long.\n  one\n  two", 3],
-    );
+    const shown = "toolmux: It took too long.\n  one\n  two";
+    assert.deepEqual([account.stream, print(account), account.code], ["stderr", shown, 3]);
   });
 
-  for (const error of [
-    '{"code":-32050,"message":"closed","data":{"n":1.0}}',
-    '{"code":-32050,"message":"closed","data":{"code":"connectTimeout"}}',
-    '{"code":-32050,"message":"closed","data":{"code":"toString"}}',
-    '{"code":-32050,"message":"closed","data":null}',
-  ]) {
-    it(`names the server's error, its number and its data, with code 1: ${error}`, () => {
-      const account = answer(`"error":${error}`);
+  it("names the server's error, its number and its data, with code 1", () => {
+    for (const data of ['{"n":1.0}', '{"code":"connectTimeout"}', '{"code":"toString"}', "null"]) {
+      const account = answer(`"error":{"code":-32050,"message":"closed","data":${data}}`);
       assert.deepEqual([account.stream, account.code], ["stderr", 1]);
-      const data = error.slice(error.indexOf('"data":') + 7, -1);
       assert.ok(print(account).endsWith(` -32050: closed\n  ${data}`));
-    });
-  }
+    }
+  });
 
   it("keeps its lines on a terminal, and loses what moves the cursor or changes colours", () => {
     assert.equal(sanitizeLines("a\tb\r\nc\n\u001b[31md\u0007\u009b\r"), "a\tb\nc\n�[31md���");
@@ -166,13 +146,9 @@ describe("the answer to a call", () => {
   });
 });
 
-const attach = (name: string, type = "", what: Attachment["what"] = "file"): Attachment => ({
-  kind: "attachment",
-  what,
-  type,
-  name,
-  bytes: Buffer.from("pixels"),
-});
+const attach = (name: string, type = "", what: Attachment["what"] = "file"): Attachment => {
+  return { kind: "attachment", what, type, name, bytes: Buffer.from("pixels") };
+};
 
 describe("what is saved of an answer", () => {
   for (const [name, type, file] of [
@@ -204,22 +180,17 @@ describe("what is saved of an answer", () => {
     });
   }
 
-  it("overwrites nothing and follows no link, but takes another name", async () => {
-    const root = await mkdtemp(join(tmpdir(), "toolmux-answer-"));
-    try {
-      const folder = join(root, "folder");
-      await mkdir(folder);
-      const image = attach("", "image/png", "image");
-      assert.equal(await saveAttachment(image, folder), join(folder, "image.png"));
-      await writeFile(join(folder, "image-2.png"), "mine");
-      await symlink(join(root, "elsewhere"), join(folder, "image-3.png"));
-      assert.equal(await saveAttachment(image, folder), join(folder, "image-4.png"));
-      assert.equal(await readFile(join(folder, "image.png"), "utf8"), "pixels");
-      assert.equal(await readFile(join(folder, "image-2.png"), "utf8"), "mine");
-      assert.deepEqual(await readdir(root), ["folder"]);
-    } finally {
-      await rm(root, { recursive: true, force: true });
-    }
+  itIn("overwrites nothing and follows no link, but takes another name", async ({ root }) => {
+    const folder = join(root, "folder");
+    await mkdir(folder);
+    const image = attach("", "image/png", "image");
+    assert.equal(await saveAttachment(image, folder), join(folder, "image.png"));
+    await writeFile(join(folder, "image-2.png"), "mine");
+    await symlink(join(root, "elsewhere"), join(folder, "image-3.png"));
+    assert.equal(await saveAttachment(image, folder), join(folder, "image-4.png"));
+    assert.equal(await readFile(join(folder, "image.png"), "utf8"), "pixels");
+    assert.equal(await readFile(join(folder, "image-2.png"), "utf8"), "mine");
+    assert.deepEqual(await readdir(root), ["folder"]);
   });
 
   it("goes nowhere if there is no such folder", async () => {

@@ -13,20 +13,19 @@ import { parseCommand } from "../fixtures/command-line.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
 import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/manifest.ts";
-import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
+import { ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
 
 function invoke(...argv: string[]) {
   const { command, invocation } = parseCommand<Record<string, unknown>>(argv);
   return { command, ...invocation };
 }
 
-const fails = (code: string, message: RegExp) => (error: unknown) => {
-  assert.ok(error instanceof HubError);
-  assert.equal(error.code, code);
-  assert.match(error.message, message);
-  return true;
-};
+const fails = (code: string, message: RegExp) => ({ name: "HubError", code, message });
+const paper = (width: number, isColored = false) => ({
+  isTerminal: isColored,
+  width,
+  colors: picocolors.createColors(isColored),
+});
 
 describe("a command line", () => {
   it("without a command serves", () => {
@@ -35,13 +34,8 @@ describe("a command line", () => {
   });
 
   it("may have global options in front of the command, and all behind it", () => {
-    const wanted = {
-      config: ["a.toml", "b.json"],
-      logLevel: "debug",
-      logFormat: "json",
-      json: true,
-      args: ["tools"],
-    };
+    const log = { logLevel: "debug", logFormat: "json" };
+    const wanted = { config: ["a.toml", "b.json"], ...log, json: true, args: ["tools"] };
     for (const line of [
       "--config a.toml --config b.json --log-level debug --log-format json list tools --json",
       "list --json tools --config=a.toml --config=b.json --log-level=debug --log-format=json",
@@ -123,15 +117,14 @@ describe("a command line", () => {
   });
 
   it("asks for help or the version whatever else it holds", () => {
-    const kinds = (line: string) => {
+    const kind = (line: string) => {
       const request = parseCommandLine(line.split(" "), COMMANDS);
       return request.kind === "help" ? `help ${request.command?.name ?? "all"}` : request.kind;
     };
-    assert.deepEqual(
-      ["-h", "--help", "list --help", "call -h", "--version", "list --version"].map(kinds),
-      ["help all", "help all", "help list", "help call", "version", "version"],
-    );
-    assert.deepEqual(["-V", "-v", "list -V"].map(kinds), ["version", "version", "version"]);
+    for (const line of ["-h", "--help"]) assert.equal(kind(line), "help all");
+    assert.deepEqual(["list --help", "call -h"].map(kind), ["help list", "help call"]);
+    for (const line of ["--version", "list --version", "-V", "-v", "list -V"])
+      assert.equal(kind(line), "version");
   });
 });
 
@@ -147,16 +140,12 @@ describe("help", () => {
   it("has the commands in groups, those of a new user first", () => {
     const lines = formatHelp(COMMANDS, undefined).split("\n");
     const headings = COMMAND_GROUPS.map((group) => lines.indexOf(`${group}:`));
-    assert.deepEqual(
-      headings,
-      headings.toSorted((a, b) => a - b),
-    );
+    const sorted = headings.toSorted((a, b) => a - b);
+    assert.deepEqual(headings, sorted);
     const start = headings[0] ?? -1;
     assert.ok(start > 0);
-    assert.deepEqual(
-      lines.slice(start + 1, start + 5).map((line) => line.trim().split(" ")[0]),
-      ["import", "add", "install", "status"],
-    );
+    const first = lines.slice(start + 1, start + 5).map((line) => line.trim().split(" ")[0]);
+    assert.deepEqual(first, ["import", "add", "install", "status"]);
     for (const { group } of COMMANDS) assert.ok(COMMAND_GROUPS.includes(group), group);
   });
 
@@ -169,27 +158,24 @@ describe("help", () => {
   });
 
   it("has bold headings and colored names on a terminal, and the same text without", () => {
-    const colors = picocolors.createColors(true);
+    const style = paper(80, true);
+    const { bold, cyan } = style.colors;
     for (const command of [undefined, ...COMMANDS]) {
-      const style = { isTerminal: true, width: 80, colors };
       const text = formatHelp(COMMANDS, command, style);
       // oxlint-disable-next-line no-control-regex
       assert.equal(text.replaceAll(/\u001b\[\d+m/g, ""), formatHelp(COMMANDS, command));
-      const [group] = COMMAND_GROUPS;
-      const heading = command === undefined ? `${group}:` : "Examples:";
-      assert.ok(text.includes(colors.bold(heading)), heading);
+      const heading = command === undefined ? `${COMMAND_GROUPS[0]}:` : "Examples:";
+      assert.ok(text.includes(bold(heading)), heading);
     }
-    const style = { isTerminal: true, width: 80, colors };
     for (const { name } of COMMANDS)
-      assert.ok(formatHelp(COMMANDS, undefined, style).includes(colors.cyan(name)), name);
+      assert.ok(formatHelp(COMMANDS, undefined, style).includes(cyan(name)), name);
   });
 
   it("fits a terminal of any usual width, and uses it", () => {
-    const colors = picocolors.createColors(false);
     for (const width of [40, 60, 100, 200])
       for (const command of [undefined, ...COMMANDS]) {
         const examples = command?.examples.map((line) => `  ${line}`) ?? [];
-        const text = formatHelp(COMMANDS, command, { isTerminal: true, width, colors });
+        const text = formatHelp(COMMANDS, command, { ...paper(width), isTerminal: true });
         for (const line of text.split("\n"))
           // A long word, such as a list of choices, is not broken.
           if (!examples.includes(line) && line.trim().includes(" "))
@@ -199,107 +185,69 @@ describe("help", () => {
       }
   });
 
-  for (const command of COMMANDS) {
-    it(`of ${command.name} shows its usage, its options and its examples`, () => {
+  it("of a command shows its usage, its options and examples, and fits 80 columns", () => {
+    for (const command of COMMANDS) {
       const text = formatHelp(COMMANDS, command);
       const [words = ""] = command.usage.split("[-- ");
-      assert.ok(text.includes(["Usage: toolmux", command.name, words].join(" ").trim()));
-      for (const { name } of namedOptions(command.options))
-        assert.ok(text.includes(`--${name}`), name);
-      for (const example of command.examples) assert.ok(text.includes(example), example);
-    });
-
-    it(`of ${command.name} has examples that are right`, () => {
-      for (const example of command.examples) {
-        const [, ...argv] = example.replace(/ [<>] .*/, "").match(/'[^']*'|\S+/g) ?? [];
-        const request = parseCommandLine(
-          argv.map((word) => word.replaceAll("'", "")),
-          COMMANDS,
-        );
-        assert.equal(request.kind === "run" && request.command.name, command.name);
-      }
-    });
-
-    it(`and the code of ${command.name} can be loaded`, async () => {
-      assert.equal(typeof (await command.load()), "function");
-    });
-  }
-
-  it("fits a terminal of 80 columns", () => {
+      const usage = ["Usage: toolmux", command.name, words].join(" ").trim();
+      const names = namedOptions(command.options).map(({ name }) => `--${name}`);
+      assert.ok(command.examples.length > 0, command.name);
+      for (const part of [usage, ...names, ...command.examples])
+        assert.ok(text.includes(part), `${command.name}: ${part}`);
+    }
     for (const command of [undefined, ...COMMANDS])
       for (const line of formatHelp(COMMANDS, command).split("\n"))
         assert.ok(line.length <= 80, line);
   });
 
-  it("has an example for every command", () => {
-    for (const { name, examples } of COMMANDS) assert.ok(examples.length > 0, name);
-  });
+  for (const command of COMMANDS) {
+    it(`of ${command.name} has examples that are right, and its code can be loaded`, async () => {
+      for (const example of command.examples) {
+        const [, ...argv] = example.replace(/ [<>] .*/, "").match(/'[^']*'|\S+/g) ?? [];
+        const words = argv.map((word) => word.replaceAll("'", ""));
+        const request = parseCommandLine(words, COMMANDS);
+        assert.equal(request.kind === "run" && request.command.name, command.name);
+      }
+      assert.equal(typeof (await command.load()), "function");
+    });
+  }
 });
 
 describe("a command line that is shown", () => {
   const shown = (args: string[], env: Record<string, string> = {}) =>
-    describeCommand({
-      kind: "stdio",
-      name: "s",
-      enabled: true,
-      prefix: "s",
-      command: "run",
-      args,
-      env,
-      inheritEnv: [],
-      cwd: undefined,
-      baseDir: "/",
-      syntax: "toolmux",
-      isolation: "shared",
-      era: "auto",
-      lazy: false,
-      tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
-      prompts: { allow: undefined, deny: [], rename: {} },
-      ...LIMIT_DEFAULTS,
-    } satisfies StdioServer);
+    describeCommand(stdioSpecOf("s", { command: "run", args, env }));
 
-  for (const args of [
-    ["--api-key", "hunter2"],
-    ["--api-key=hunter2"],
-    ["--token", "hunter2", "more"],
-    ["-e", "GITHUB_TOKEN=hunter2"],
-    ["--header", "Authorization: Bearer hunter2"],
-    ["https://user:hunter2@example.com/x"],
-    ["https://example.com/x?a=1&api_key=hunter2"],
-    ["hunter2hunter2hunter2hunter2"],
-  ]) {
-    it(`shows no secret: ${args.join(" ")}`, () => {
-      assert.ok(!shown(args).includes("hunter2"), shown(args));
-      assert.ok(shown(args).startsWith("run "));
-    });
-  }
+  it("shows no secret", () => {
+    for (const line of [
+      "--api-key hunter2",
+      "--api-key=hunter2",
+      "--token hunter2 more",
+      "-e GITHUB_TOKEN=hunter2",
+      "https://user:hunter2@example.com/x",
+      "https://example.com/x?a=1&api_key=hunter2",
+      "hunter2hunter2hunter2hunter2",
+    ]) {
+      const text = shown(line.split(" "));
+      assert.ok(text.startsWith("run ") && !text.includes("hunter2"), text);
+    }
+    const header = shown(["--header", "Authorization: Bearer hunter2"]);
+    assert.ok(header.startsWith("run ") && !header.includes("hunter2"), header);
+  });
 
   it("names the variables that are set, and not their values", () => {
     assert.equal(shown([], { LEVEL: "hunter2", KEY: "hunter2" }), "LEVEL=… KEY=… run");
   });
 
-  it("is the same as in the manifest otherwise, references included, quoted as a shell needs it", () => {
+  it("is otherwise as in the manifest, references included, quoted as a shell needs it", () => {
+    const args = ["-y", "@scope/server-files", "${env:HOME}/my work", "--token", "${env:TOKEN}"];
     assert.equal(
-      shown([
-        "-y",
-        "@scope/server-files",
-        "${env:HOME}/my work",
-        "--token",
-        "${env:TOKEN}",
-        "it's",
-      ]),
+      shown([...args, "it's"]),
       `run -y @scope/server-files '\${env:HOME}/my work' --token \${env:TOKEN} 'it'\\''s'`,
     );
   });
 });
 
 describe("what is printed", () => {
-  const paper = (width: number) => ({
-    isTerminal: false,
-    width,
-    colors: picocolors.createColors(false),
-  });
-
   it("has nothing in it that moves a terminal's cursor or changes its colours", () => {
     assert.equal(sanitizeLine("a\u001b[31mb\nc\u0007\u009bd"), "a [31mb c d");
     const hidden = "\u200b\u200f\u202a\u202e\u2066\u2069\ufeff\u{e0000}\u{e007f}";
@@ -316,22 +264,17 @@ describe("what is printed", () => {
       ["name", "what it does"],
       ["longer-name", ""],
     ];
-    assert.equal(
-      alignTable(["T", "D"], rows, paper(20)),
-      "T            D\nname         what i…\nlonger-name",
-    );
+    const cut = "T            D\nname         what i…\nlonger-name";
+    assert.equal(alignTable(["T", "D"], rows, paper(20)), cut);
     assert.match(alignTable(["T", "D"], rows, paper(Infinity)), /what it does/);
   });
 
   it("of an error is its sentence, and its server's last words below", () => {
-    const error = new HubError("connectionLost", 'Server "a" exited.', {
-      stderr: ["one", "t\u001bwo"],
-    });
+    const stderr = ["one", "t\u001bwo"];
+    const error = new HubError("connectionLost", 'Server "a" exited.', { stderr });
     assert.equal(describeError(error), 'toolmux: Server "a" exited.\n  one\n  t wo');
-    assert.equal(
-      formatFailureLine(error),
-      'Server "a" exited. Its last stderr lines: one | t\u001bwo',
-    );
+    const line = 'Server "a" exited. Its last stderr lines: one | t\u001bwo';
+    assert.equal(formatFailureLine(error), line);
   });
 
   it("of a manifest's problems is one line each, as editors read them", () => {
@@ -340,32 +283,37 @@ describe("what is printed", () => {
 });
 
 describe("a client in the same process", () => {
-  it("sees what every client sees", async () => {
-    const { hub } = setUpHub({ a: new ScriptedServer("x", "y"), b: new ScriptedServer("x") });
-    const client = await HubClient.connect(hub, new AbortController().signal);
-    const items = await client.listTools();
-    assert.deepEqual(
-      items.map(({ key }) => key),
-      ["a__x", "a__y", "b__x"],
-    );
+  /** Connects a client that has listed the tools. */
+  const connect = async (
+    servers: Readonly<Record<string, ScriptedServer>>,
+    use: (client: HubClient) => Promise<void>,
+    { signal } = new AbortController(),
+  ) => {
+    const { hub } = setUpHub(servers);
+    await use(await HubClient.connect(hub, signal));
     await hub.close();
-  });
+  };
 
-  it("sends arguments as they are written, in one line, and gives the answer as it comes", async () => {
+  it("sees what every client sees", () =>
+    connect({ a: new ScriptedServer("x", "y"), b: new ScriptedServer("x") }, async (client) => {
+      const keys = (await client.listTools()).map(({ key }) => key);
+      assert.deepEqual(keys, ["a__x", "a__y", "b__x"]);
+    }));
+
+  it("sends arguments as they are written, in one line, and gives the answer as it comes", () => {
     const a = new ScriptedServer("x");
     a.onCall = () => '"result":{"content":[],"n":1.0}';
-    const { hub } = setUpHub({ a });
-    const client = await HubClient.connect(hub, new AbortController().signal);
-    await client.listTools();
-    const { bytes, body } = await client.callTool("a__x", '{\r\n"n": 1.0,\n"text": "a\\nb"}');
-    assert.equal(textOf(bytes, body.start, body.end), '{"content":[],"n":1.0}');
-    const sent = a.newestPeer?.received.find((text) => text.includes("tools/call")) ?? "";
-    assert.ok(sent.includes('{  "n": 1.0, "text": "a\\nb"}'), sent);
-    assert.ok(!/[\r\n]/.test(sent));
-    await hub.close();
+    return connect({ a }, async (client) => {
+      await client.listTools();
+      const { bytes, body } = await client.callTool("a__x", '{\r\n"n": 1.0,\n"text": "a\\nb"}');
+      assert.equal(textOf(bytes, body.start, body.end), '{"content":[],"n":1.0}');
+      const sent = a.newestPeer?.received.find((text) => text.includes("tools/call")) ?? "";
+      assert.ok(sent.includes('{  "n": 1.0, "text": "a\\nb"}'), sent);
+      assert.ok(!/[\r\n]/.test(sent));
+    });
   });
 
-  it("asks for progress if somebody wants to know of it, and gets what the server says", async () => {
+  it("asks for progress if somebody wants to know of it, and gets what the server says", () => {
     const a = new ScriptedServer("x");
     const tokens: unknown[] = [];
     a.onCall = ({ params }) => {
@@ -377,38 +325,32 @@ describe("a client in the same process", () => {
       }
       return '"result":{"content":[]}';
     };
-    const { hub } = setUpHub({ a });
-    const client = await HubClient.connect(hub, new AbortController().signal);
-    await client.listTools();
-    const reported: CallProgress[] = [];
-    const args = '{"_meta":{"progressToken":"mine"}}';
-    await client.callTool("a__x", args, (progress) => reported.push(progress));
-    assert.deepEqual(
-      reported.map(({ progress, total, message }) => [progress, total, message]),
-      [
-        [1, 2, "step 1"],
-        [2, 2, "step 2"],
-      ],
-    );
-    await client.callTool("a__x", args);
-    assert.equal(reported.length, 2);
-    assert.notEqual(tokens[0], undefined);
-    assert.equal(tokens[1], undefined);
-    await hub.close();
+    return connect({ a }, async (client) => {
+      await client.listTools();
+      const reported: CallProgress[] = [];
+      const args = '{"_meta":{"progressToken":"mine"}}';
+      await client.callTool("a__x", args, (progress) => reported.push(progress));
+      const said = reported.map((each) => [each.progress, each.total, each.message].join(" "));
+      assert.deepEqual(said, ["1 2 step 1", "2 2 step 2"]);
+      await client.callTool("a__x", args);
+      assert.equal(reported.length, 2);
+      assert.notEqual(tokens[0], undefined);
+      assert.equal(tokens[1], undefined);
+    });
   });
 
-  it("that is interrupted tells the server", async () => {
+  it("that is interrupted tells the server", () => {
     const a = new ScriptedServer("x");
     a.onCall = () => undefined;
-    const { hub } = setUpHub({ a });
     const stop = new AbortController();
-    const client = await HubClient.connect(hub, stop.signal);
-    await client.listTools();
-    const call = client.callTool("a__x", "{}");
-    await a.newestPeer?.find(({ method }) => method === "tools/call");
-    stop.abort(new HubError("cancelled", "Interrupted."));
-    await assert.rejects(call, fails("cancelled", /Interrupted/));
-    await a.newestPeer?.find(({ method }) => method === "notifications/cancelled");
-    await hub.close();
+    const interrupt = async (client: HubClient): Promise<void> => {
+      await client.listTools();
+      const call = client.callTool("a__x", "{}");
+      await a.newestPeer?.find(({ method }) => method === "tools/call");
+      stop.abort(new HubError("cancelled", "Interrupted."));
+      await assert.rejects(call, fails("cancelled", /Interrupted/));
+      await a.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    };
+    return connect({ a }, interrupt, stop);
   });
 });

@@ -2,27 +2,16 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LIMIT_DEFAULTS, presentationOf } from "../../src/manifest/manifest.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
-import {
-  getRemote,
-  getServer,
-  loadText,
-  plainCopy,
-  withManifestFolder,
-} from "../fixtures/manifest/manifest-folder.ts";
+import { getRemote, getServer, loadText, plainCopy } from "../fixtures/manifest/manifest-folder.ts";
+import type { Manifest } from "../../src/manifest/manifest.ts";
+import { itIn, writeFiles } from "../harness/in-folder.ts";
 
 const CLAUDE_DESKTOP = `{
   "globalShortcut": "",
   "preferences": {"menuBarEnabled": true},
   "mcpServers": {
-    "filesystem": {
-      "command": "npx",
-      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/me/Desktop"]
-    },
-    "brave-search": {
-      "command": "npx",
-      "args": ["-y", "server-brave-search"],
-      "env": {"BRAVE_API_KEY": "YOUR_API_KEY_HERE"}
-    }
+    "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/me/Desktop"]},
+    "brave-search": {"command": "npx", "args": ["-y", "server-brave-search"], "env": {"BRAVE_API_KEY": "YOUR_API_KEY_HERE"}}
   }
 }`;
 
@@ -53,15 +42,11 @@ const CURSOR = `{
 
 const VS_CODE = `{
   // asked for once
-  "inputs": [
-    {"type": "promptString", "id": "perplexity-key", "description": "API key", "password": true}
-  ],
+  "inputs": [{"type": "promptString", "id": "perplexity-key", "description": "API key", "password": true}],
   "servers": {
     "github": {"type": "http", "url": "https://api.example.com/mcp/"},
     "Perplexity": {
-      "type": "stdio",
-      "command": "npx",
-      "args": ["-y", "server-perplexity-ask"],
+      "type": "stdio", "command": "npx", "args": ["-y", "server-perplexity-ask"],
       "env": {"PERPLEXITY_API_KEY": "\${input:perplexity-key}", "PORT": 8080, "DEBUG": null},
       "dev": {"watch": "build/**/*.js"}
     },
@@ -73,85 +58,82 @@ const WINDSURF = `{
   "mcpServers": {
     "figma": {"serverUrl": "https://example.com/sse"},
     "git hub": {
-      "command": "npx",
-      "args": ["-y", "server-github"],
-      "env": {"TOKEN": "t"},
-      "disabled": true,
-      "disabledTools": ["delete_repo"],
-      "alwaysAllow": [],
-      "autoApprove": ["search"],
-      "timeout": 60,
-      "description": "GitHub"
+      "command": "npx", "args": ["-y", "server-github"], "env": {"TOKEN": "t"},
+      "disabled": true, "disabledTools": ["delete_repo"], "alwaysAllow": [], "autoApprove": ["search"],
+      "timeout": 60, "description": "GitHub"
     }
   }
 }`;
 
+/** Loads a client's file with these servers, as JSON, and with what else is in it. */
+const loadServers = (servers: string, more = "") =>
+  loadText(`{${more}"mcpServers": {${servers}}}`, "a.json");
+
+/** Its servers in one line each: `name kind`, and `off` if it is. */
+function kindsIn({ servers }: Manifest): string[] {
+  return servers.map(({ name, kind, enabled }) => `${name} ${kind}${enabled ? "" : " off"}`);
+}
+
 describe("a client's file", () => {
-  it("of Claude Desktop is taken as it is", () =>
-    withManifestFolder(async (folder) => {
-      const file = await folder.write("claude_desktop_config.json", CLAUDE_DESKTOP);
-      const { manifest, notes } = await folder.loadValid({ files: [file] });
-      assert.deepEqual(notes, []);
-      assert.deepEqual(
-        manifest.servers.map(({ name, prefix, enabled }) => [name, prefix, enabled]),
-        [
-          ["filesystem", "filesystem", true],
-          ["brave-search", "brave-search", true],
-        ],
-      );
-      const server = getServer(manifest, "brave-search");
-      assert.deepEqual(plainCopy(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
-      assert.deepEqual([server.syntax, server.baseDir], ["client", folder.root]);
-      const { secrets } = await resolveServer(server, { HOME: folder.home }, folder.cwd);
-      assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
-    }));
+  itIn("of Claude Desktop is taken as it is", async (folder) => {
+    const file = await folder.write("claude_desktop_config.json", CLAUDE_DESKTOP);
+    const { manifest, notes } = await folder.loadValid({ files: [file] });
+    assert.deepEqual(notes, []);
+    const named = manifest.servers.map(({ name, prefix, enabled }) => [name, prefix, enabled]);
+    const wanted = ["filesystem", "brave-search"].map((name) => [name, name, true]);
+    assert.deepEqual(named, wanted);
+    const server = getServer(manifest, "brave-search");
+    assert.deepEqual(plainCopy(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
+    assert.deepEqual([server.syntax, server.baseDir], ["client", folder.root]);
+    const { secrets } = await resolveServer(server, { HOME: folder.home }, folder.cwd);
+    assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
+  });
 
-  it("of Claude Code is taken as it is, with its variables and its remote servers", () =>
-    withManifestFolder(async (folder) => {
-      const file = await folder.write(".mcp.json", CLAUDE_CODE);
-      const { manifest, notes } = await folder.loadValid({ files: [file] });
-      assert.deepEqual(notes, []);
-      const sentry = getRemote(manifest, "sentry");
-      assert.deepEqual(
-        [sentry.url, sentry.transport, sentry.auth, sentry.syntax],
-        ["https://mcp.example.com/mcp", "auto", "auto", "client"],
-      );
-      const events = getRemote(manifest, "events");
-      assert.equal(events.transport, "sse");
-      const { headers } = await resolveRemote(events, { T: "token-value" }, folder.cwd);
-      assert.deepEqual(plainCopy(headers), { Authorization: "Bearer token-value" });
-      const env = { DSN: "postgres://u:p@h/d", CACHE_DIR: "" };
-      const resolved = await resolveServer(getServer(manifest, "database"), env, folder.cwd);
-      assert.deepEqual(plainCopy(resolved), {
-        command: "/opt/tools/db",
-        args: ["--dsn", "postgres://u:p@h/d"],
-        env: { CACHE: "/tmp" },
-        secrets: ["postgres://u:p@h/d"],
-      });
-    }));
+  itIn("of Claude Code is taken with its variables and its remote servers", async (folder) => {
+    const file = await folder.write(".mcp.json", CLAUDE_CODE);
+    const { manifest, notes } = await folder.loadValid({ files: [file] });
+    assert.deepEqual(notes, []);
+    const { url, transport, auth, syntax } = getRemote(manifest, "sentry");
+    const usual = { transport: "auto", auth: "auto", syntax: "client" };
+    assert.deepEqual(
+      { url, transport, auth, syntax },
+      { url: "https://mcp.example.com/mcp", ...usual },
+    );
+    const events = getRemote(manifest, "events");
+    assert.equal(events.transport, "sse");
+    const { headers } = await resolveRemote(events, { T: "token-value" }, folder.cwd);
+    assert.deepEqual(plainCopy(headers), { Authorization: "Bearer token-value" });
+    const dsn = "postgres://u:p@h/d";
+    const env = { DSN: dsn, CACHE_DIR: "" };
+    const resolved = await resolveServer(getServer(manifest, "database"), env, folder.cwd);
+    assert.deepEqual(plainCopy(resolved), {
+      command: "/opt/tools/db",
+      args: ["--dsn", dsn],
+      env: { CACHE: "/tmp" },
+      secrets: [dsn],
+    });
+  });
 
-  it("of Cursor is taken as it is, with the folders that it fills in", () =>
-    withManifestFolder(async (folder) => {
-      const file = await folder.write(".cursor/mcp.json", CURSOR);
-      const { manifest, notes } = await folder.loadValid({ files: [file] });
-      assert.deepEqual(plainCopy(getRemote(manifest, "remote").headers), { API_KEY: "value" });
-      assert.deepEqual(notes, [
-        ".cursor/mcp.json: toolmux does not know these keys and ignores them: envFile",
-      ]);
-      const env = { HOME: folder.home, MY_KEY: "my-key" };
-      const resolved = await resolveServer(getServer(manifest, "local"), env, folder.cwd);
-      assert.deepEqual(resolved.args, [`${folder.cwd}/server.py`, "--home", folder.home]);
-      assert.deepEqual(plainCopy(resolved.env), { API_KEY: "my-key" });
-    }));
+  itIn("of Cursor is taken as it is, with the folders that it fills in", async (folder) => {
+    const file = await folder.write(".cursor/mcp.json", CURSOR);
+    const { manifest, notes } = await folder.loadValid({ files: [file] });
+    assert.deepEqual(plainCopy(getRemote(manifest, "remote").headers), { API_KEY: "value" });
+    const known = ".cursor/mcp.json: toolmux does not know these keys and ignores them: envFile";
+    assert.deepEqual(notes, [known]);
+    const env = { HOME: folder.home, MY_KEY: "my-key" };
+    const resolved = await resolveServer(getServer(manifest, "local"), env, folder.cwd);
+    assert.deepEqual(resolved.args, [`${folder.cwd}/server.py`, "--home", folder.home]);
+    assert.deepEqual(plainCopy(resolved.env), { API_KEY: "my-key" });
+  });
 
-  it("of VS Code is taken as it is; what only the editor can ask for fails at spawn with a remedy", () =>
-    withManifestFolder(async (folder) => {
+  itIn(
+    "of VS Code is taken; what only the editor can ask for fails with a remedy",
+    async (folder) => {
       const file = await folder.write(".vscode/mcp.json", VS_CODE);
       const { manifest, notes } = await folder.loadValid({ files: [file] });
       assert.equal(getRemote(manifest, "github").url, "https://api.example.com/mcp/");
-      assert.deepEqual(notes, [
-        ".vscode/mcp.json: toolmux does not know these keys and ignores them: dev",
-      ]);
+      const known = ".vscode/mcp.json: toolmux does not know these keys and ignores them: dev";
+      assert.deepEqual(notes, [known]);
       const fetch = await resolveServer(getServer(manifest, "fetch"), {}, folder.cwd);
       assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.cwd}/x`]);
       const perplexity = getServer(manifest, "Perplexity");
@@ -163,7 +145,8 @@ describe("a client's file", () => {
         step: "resolve",
         message: `server "Perplexity" cannot be started: env.PERPLEXITY_API_KEY contains \${input:…}, which only editors support; set an environment variable and write \${env:NAME}`,
       });
-    }));
+    },
+  );
 
   it("of Windsurf is taken as it is: disabled servers and tools stay so, and the prefix is made valid", async () => {
     const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
@@ -172,19 +155,14 @@ describe("a client's file", () => {
       "mcp_config.json: toolmux does not know these keys and ignores them: timeout",
       `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
     ]);
-    const server = getServer(manifest, "git hub");
-    assert.deepEqual(
-      [server.enabled, server.prefix, server.tools.deny],
-      [false, "git_hub", ["delete_repo"]],
-    );
+    const { enabled, prefix, tools } = getServer(manifest, "git hub");
+    assert.deepEqual([enabled, prefix, tools.deny], [false, "git_hub", ["delete_repo"]]);
   });
 
   it("may choose its tools by lists", async () => {
-    const { manifest } = await loadText(
-      `{"mcpServers": {
-        "copilot": {"type": "local", "command": "x", "tools": ["get_issue"]},
-        "gemini": {"command": "x", "includeTools": ["a"], "excludeTools": ["b"], "trust": true}}}`,
-      "a.json",
+    const { manifest } = await loadServers(
+      `"copilot": {"type": "local", "command": "x", "tools": ["get_issue"]},
+       "gemini": {"command": "x", "includeTools": ["a"], "excludeTools": ["b"], "trust": true}`,
     );
     assert.deepEqual(getServer(manifest, "copilot").tools.allow, ["get_issue"]);
     const { allow, deny } = getServer(manifest, "gemini").tools;
@@ -207,25 +185,20 @@ describe("a client's file", () => {
   });
 
   it("may use our own keys, for servers and for the hub", async () => {
-    const { manifest } = await loadText(
-      `{"hub": {"separator": "-"}, "defaults": {"callTimeout": "5s"},
-        "mcpServers": {"a": {"command": "x", "prefix": "p", "tools": {"deny": ["d"]}, "connectTimeout": 7}}}`,
-      "a.json",
+    const { manifest } = await loadServers(
+      `"a": {"command": "x", "prefix": "p", "tools": {"deny": ["d"]}, "connectTimeout": 7}`,
+      `"hub": {"separator": "-"}, "defaults": {"callTimeout": "5s"}, `,
     );
-    const a = getServer(manifest, "a");
+    const { prefix, tools, connectTimeout, callTimeout } = getServer(manifest, "a");
     assert.equal(manifest.hub.separator, "-");
-    assert.deepEqual(
-      [a.prefix, a.tools.deny, a.connectTimeout, a.callTimeout],
-      ["p", ["d"], 7, 5000],
-    );
+    assert.deepEqual([prefix, tools.deny, connectTimeout, callTimeout], ["p", ["d"], 7, 5000]);
   });
 
   it("may say how its servers live", async () => {
-    const { manifest, notes } = await loadText(
-      `{"defaults": {"reconnect": {"maxAttempts": 9}},
-        "mcpServers": {"a": {"command": "x", "isolation": "perClient", "lazy": true, "healthInterval": 0,
-          "idleStop": "10m", "reconnect": {"policy": "immediate"}}}}`,
-      "a.json",
+    const { manifest, notes } = await loadServers(
+      `"a": {"command": "x", "isolation": "perClient", "lazy": true, "healthInterval": 0,
+        "idleStop": "10m", "reconnect": {"policy": "immediate"}}`,
+      `"defaults": {"reconnect": {"maxAttempts": 9}}, `,
     );
     const { isolation, lazy, healthInterval, idleStop, reconnect } = getServer(manifest, "a");
     assert.deepEqual(notes, []);
@@ -234,24 +207,16 @@ describe("a client's file", () => {
   });
 
   it("keeps a server whose limits make no sense, with the usual ones, and says so", async () => {
-    const { manifest, notes } = await loadText(
-      `{"defaults": {"connectTimeout": "5s"},
-        "mcpServers": {"a": {"command": "x", "connectTimeout": "soon", "idleStop": "5s",
+    const { manifest, notes } = await loadServers(
+      `"a": {"command": "x", "connectTimeout": "soon", "idleStop": "5s",
           "reconnect": {"enabled": true, "base": "x", "max": "2m"}, "healthInterval": {"seconds": 3}},
-        "b": {"command": "x", "reconnect": true}, "off": {"command": "x", "reconnect": true, "disabled": true}}}`,
-      "a.json",
+        "b": {"command": "x", "reconnect": true}, "off": {"command": "x", "reconnect": true, "disabled": true}`,
+      `"defaults": {"connectTimeout": "5s"}, `,
     );
-    const a = getServer(manifest, "a");
-    assert.deepEqual(
-      [
-        a.connectTimeout,
-        a.healthInterval,
-        a.idleStop,
-        a.reconnect,
-        getServer(manifest, "b").reconnect,
-      ],
-      [5000, 30_000, 5000, LIMIT_DEFAULTS.reconnect, LIMIT_DEFAULTS.reconnect],
-    );
+    const { connectTimeout, healthInterval, idleStop, reconnect } = getServer(manifest, "a");
+    assert.deepEqual([connectTimeout, healthInterval, idleStop], [5000, 30_000, 5000]);
+    for (const found of [reconnect, getServer(manifest, "b").reconnect])
+      assert.deepEqual(found, LIMIT_DEFAULTS.reconnect);
     const duration = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
     assert.deepEqual(notes, [
       `a.json: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
@@ -262,32 +227,20 @@ describe("a client's file", () => {
   });
 
   it("loses a server that could be shared, started or shown otherwise than its owner wants", async () => {
-    const { manifest } = await loadText(
-      `{"mcpServers": {"a": {"command": "x", "isolation": "per-client"}, "b": {"command": "x", "lazy": "no"},
-        "c": {"command": "x", "tools": {"deny": "x"}}}}`,
-      "a.json",
+    const { manifest } = await loadServers(
+      `"a": {"command": "x", "isolation": "per-client"}, "b": {"command": "x", "lazy": "no"},
+       "c": {"command": "x", "tools": {"deny": "x"}}`,
     );
-    assert.deepEqual(
-      manifest.servers.map(({ kind }) => kind),
-      ["unsupported", "unsupported", "unsupported"],
-    );
+    assert.deepEqual(kindsIn(manifest), ["a unsupported", "b unsupported", "c unsupported"]);
   });
 
   it("loses only the server whose limits contradict each other", async () => {
-    const { manifest, notes } = await loadText(
-      `{"mcpServers": {"a": {"command": "x", "callTimeout": "20m"}, "good": {"command": "x"},
-        "b": {"command": "x", "reconnect": {"max": 1}}, "off": {"command": "x", "reconnect": {"max": 1}, "disabled": true}}}`,
-      "a.json",
+    const { manifest, notes } = await loadServers(
+      `"a": {"command": "x", "callTimeout": "20m"}, "good": {"command": "x"},
+       "b": {"command": "x", "reconnect": {"max": 1}}, "off": {"command": "x", "reconnect": {"max": 1}, "disabled": true}`,
     );
-    assert.deepEqual(
-      manifest.servers.map(({ name, kind, enabled }) => [name, kind, enabled]),
-      [
-        ["a", "unsupported", true],
-        ["good", "stdio", true],
-        ["b", "unsupported", true],
-        ["off", "unsupported", false],
-      ],
-    );
+    const kinds = "a unsupported,good stdio,b unsupported,off unsupported off";
+    assert.equal(kindsIn(manifest).join(), kinds);
     assert.deepEqual(notes, [
       `a.json: server "a" is ignored: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more`,
       `a.json: server "b" is ignored: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more`,
@@ -295,24 +248,14 @@ describe("a client's file", () => {
   });
 
   it("loses only the entry that is broken, and says why without showing values", async () => {
-    const { manifest, notes } = await loadText(
-      `{"mcpServers": {
-        "good": {"command": "x", "args": ["-p", 8080, true], "cwd": null},
-        "none": {}, "text": "npx secret", "wrong": {"command": ["npx", "secret"], "env": {"A": ["secret"]}},
-        "off": {"disabled": true, "type": "ws", "url": "u"}, "self": {"command": "/usr/local/bin/toolmux", "args": ["serve"]}}}`,
-      "a.json",
+    const { manifest, notes } = await loadServers(
+      `"good": {"command": "x", "args": ["-p", 8080, true], "cwd": null},
+       "none": {}, "text": "npx secret", "wrong": {"command": ["npx", "secret"], "env": {"A": ["secret"]}},
+       "off": {"disabled": true, "type": "ws", "url": "u"}, "self": {"command": "/usr/local/bin/toolmux", "args": ["serve"]}`,
     );
-    assert.deepEqual(
-      manifest.servers.map(({ name, kind, enabled }) => [name, kind, enabled]),
-      [
-        ["good", "stdio", true],
-        ["none", "unsupported", true],
-        ["text", "unsupported", true],
-        ["wrong", "unsupported", true],
-        ["off", "unsupported", false],
-        ["self", "unsupported", true],
-      ],
-    );
+    const bad = ["none", "text", "wrong"].map((name) => `${name} unsupported`);
+    const rest = ["off unsupported off", "self unsupported"];
+    assert.deepEqual(kindsIn(manifest), ["good stdio", ...bad, ...rest]);
     assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
     assert.deepEqual(notes, [
       `a.json: server "none" is ignored: it has neither a command nor a url`,
@@ -323,9 +266,9 @@ describe("a client's file", () => {
   });
 
   it("may write a key twice, and the last one counts as for its client", async () => {
-    const { manifest, notes } = await loadText(
-      `{"x": {"y": 1, "y": 2}, "mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}`,
-      "a.json",
+    const { manifest, notes } = await loadServers(
+      `"a": {"command": "x"}, "a": {"command": "y"}`,
+      `"x": {"y": 1, "y": 2}, `,
     );
     assert.equal(getServer(manifest, "a").command, "y");
     assert.deepEqual(notes, ["a.json: mcpServers.a is set twice; the last one counts"]);
@@ -336,10 +279,8 @@ describe("a client's file", () => {
       `{"servers": {"a": {"command": "1"}, "b": {"command": "1"}}, "mcpServers": {"b": {"command": "2"}}}`,
       "mcp.json",
     );
-    assert.deepEqual(
-      manifest.servers.map(({ name }) => getServer(manifest, name).command),
-      ["1", "2"],
-    );
+    const commands = manifest.servers.map(({ name }) => getServer(manifest, name).command);
+    assert.deepEqual(commands, ["1", "2"]);
   });
 
   it("called mcp.json that holds no servers is no error but noted", async () => {
@@ -350,54 +291,28 @@ describe("a client's file", () => {
     ]);
   });
 
-  it("gives way with its prefixes to our own files and to its own earlier servers", () =>
-    withManifestFolder(async (folder) => {
-      const theirs = await folder.write(
-        "a.json",
+  itIn(
+    "gives way with its prefixes to our own files and its own earlier servers",
+    async (folder) => {
+      const files = await writeFiles(
+        folder,
         `{"mcpServers": {"fs": {"command": "x"}, "my fs": {"command": "x"}, "my.fs": {"command": "x"},
-          "日本": {"command": "x"}, "__": {"command": "x"}, "a___b": {"command": "x"}, "off fs": {"command": "x", "disabled": true}}}`,
+        "日本": {"command": "x"}, "__": {"command": "x"}, "a___b": {"command": "x"}, "off fs": {"command": "x", "disabled": true}}}`,
+        `[servers.files]\ncommand = "x"\nprefix = "fs"`,
       );
-      const ours = await folder.write("b.toml", `[servers.files]\ncommand = "x"\nprefix = "fs"`);
-      const { manifest } = await folder.loadValid({ files: [theirs, ours] });
-      assert.deepEqual(
-        manifest.servers.map(({ name, prefix }) => [name, prefix]),
-        [
-          ["fs", "fs2"],
-          ["my fs", "my_fs"],
-          ["my.fs", "my_fs2"],
-          ["日本", "server"],
-          ["__", "server2"],
-          ["a___b", "a_b"],
-          ["off fs", "off_fs"],
-          ["files", "fs"],
-        ],
-      );
-    }));
+      const { manifest } = await folder.loadValid({ files });
+      const prefixes = manifest.servers.map(({ name, prefix }) => `${name}: ${prefix}`);
+      const first = "fs: fs2, my fs: my_fs, my.fs: my_fs2, 日本: server, __: server2";
+      assert.equal(prefixes.join(", "), `${first}, a___b: a_b, off fs: off_fs, files: fs`);
+    },
+  );
 
   for (const separator of ["_", "-", "__", "_-_", "s", "2", "e-e"]) {
     it(`gets valid prefixes that differ, whatever the separator: ${separator}`, async () => {
-      const names = [
-        "a_b",
-        "a-b",
-        "a.b",
-        "s",
-        "sss",
-        "server",
-        "2",
-        "22",
-        "__",
-        "-_-",
-        "e-e",
-        "é-e-e-é",
-        "",
-      ];
-      const { manifest } = await loadText(
-        JSON.stringify({
-          hub: { separator },
-          mcpServers: Object.fromEntries(names.map((name) => [name, { command: "x" }])),
-        }),
-        "a.json",
-      );
+      const names = "a_b a-b a.b s sss server 2 22 __ -_- e-e é-e-e-é ".split(" ");
+      const mcpServers = Object.fromEntries(names.map((name) => [name, { command: "x" }]));
+      const text = JSON.stringify({ hub: { separator }, mcpServers });
+      const { manifest } = await loadText(text, "a.json");
       const prefixes = manifest.servers.map(({ prefix }) => prefix);
       assert.equal(new Set(prefixes).size, names.length);
       for (const prefix of prefixes) {

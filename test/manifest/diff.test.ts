@@ -8,48 +8,30 @@ import {
   type ServerSpec,
   type StdioServer,
 } from "../../src/manifest/manifest.ts";
+import { plainCopy } from "../fixtures/manifest/manifest-folder.ts";
+import { stdioSpecOf } from "../fixtures/memory-hub.ts";
+import { remoteSpecOf } from "../fixtures/streamed-transport.ts";
 
-const SERVER: StdioServer = {
-  kind: "stdio",
-  name: "a",
-  enabled: true,
-  prefix: "a",
+const TOOLS = { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} };
+
+const SERVER: StdioServer = stdioSpecOf("a", {
   command: "npx",
   args: ["-y", "server"],
   env: { ONE: "1", TWO: "2" },
   inheritEnv: ["HTTPS_PROXY"],
-  cwd: undefined,
   baseDir: "/one",
-  syntax: "toolmux",
-  isolation: "shared",
   era: "auto",
-  lazy: false,
-  ...LIMIT_DEFAULTS,
-  tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
-  prompts: { allow: undefined, deny: [], rename: {} },
-};
+  tools: TOOLS,
+});
 
-const REMOTE: RemoteServer = {
-  kind: "remote",
-  name: "a",
-  enabled: true,
-  prefix: "a",
+const REMOTE: RemoteServer = remoteSpecOf("a", {
   url: "https://example.com/mcp",
-  transport: "auto",
   headers: { One: "1", Two: "2" },
-  keyFile: undefined,
-  ca: undefined,
-  auth: "auto",
   oauth: { clientId: "me", scopes: ["read"] },
   baseDir: "/one",
-  syntax: "toolmux",
-  isolation: "shared",
   era: "auto",
-  lazy: false,
-  ...LIMIT_DEFAULTS,
-  tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
-  prompts: { allow: undefined, deny: [], rename: {} },
-};
+  tools: TOOLS,
+});
 
 const PLUGIN: PluginServer = {
   kind: "plugin",
@@ -63,8 +45,8 @@ const PLUGIN: PluginServer = {
   era: "auto",
   lazy: false,
   ...LIMIT_DEFAULTS,
-  tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
-  prompts: { allow: undefined, deny: [], rename: {} },
+  tools: TOOLS,
+  prompts: SERVER.prompts,
 };
 
 const UNSUPPORTED: ServerSpec = {
@@ -76,8 +58,9 @@ const UNSUPPORTED: ServerSpec = {
 };
 
 /** Every key with another value: the compiler knows if one is missing here. */
+const CONNECTION = { name: "b", isolation: "perClient", era: "modern", maxMessage: 1 } as const;
 const PROCESS = {
-  name: "b",
+  ...CONNECTION,
   command: "uvx",
   args: ["server", "-y"],
   package: { name: "npm:server", alternatives: [], leadingArgCount: 2 },
@@ -85,9 +68,6 @@ const PROCESS = {
   inheritEnv: [],
   cwd: "/work",
   syntax: "client",
-  isolation: "perClient",
-  era: "modern",
-  maxMessage: 1,
 } as const satisfies Partial<StdioServer>;
 
 const SETTINGS = {
@@ -116,7 +96,7 @@ const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources
 
 /** The same for a server over HTTP. */
 const REMOTE_PROCESS = {
-  name: "b",
+  ...CONNECTION,
   url: "https://example.com/other",
   transport: "sse",
   headers: { One: "1", Two: "3" },
@@ -125,9 +105,6 @@ const REMOTE_PROCESS = {
   auth: "oauth",
   oauth: { clientId: "me", scopes: ["write"] },
   syntax: "client",
-  isolation: "perClient",
-  era: "modern",
-  maxMessage: 1,
 } as const satisfies Partial<RemoteServer>;
 
 const REMOTE_ALL: Record<
@@ -140,12 +117,9 @@ const REMOTE_ALL: Record<
 
 /** The same for a server of a plugin. */
 const PLUGIN_PROCESS = {
-  name: "b",
+  ...CONNECTION,
   plugin: "other",
   set: 2,
-  isolation: "perClient",
-  era: "modern",
-  maxMessage: 1,
 } as const satisfies Partial<PluginServer>;
 
 const PLUGIN_ALL: Record<Exclude<keyof PluginServer, "kind">, unknown> = {
@@ -154,16 +128,19 @@ const PLUGIN_ALL: Record<Exclude<keyof PluginServer, "kind">, unknown> = {
   origin: { file: "/b.toml", path: ["servers", "a"] },
 };
 
-function compareBoth(changes: Partial<StdioServer>, base: StdioServer = SERVER) {
-  const other = { ...base, ...changes };
-  const there = diffServers(base, other);
-  assert.equal(diffServers(other, base), there);
-  return there;
+/** What two servers differ in, which is the same both ways. */
+function compare(one: ServerSpec, other: ServerSpec) {
+  const found = diffServers(one, other);
+  assert.equal(diffServers(other, one), found);
+  return found;
 }
+
+const compareBoth = (changes: Partial<StdioServer>, base: StdioServer = SERVER) =>
+  compare(base, { ...base, ...changes });
 
 describe("a server that was specified anew", () => {
   it("is the same if it says the same in other objects, its tables in another order", () => {
-    const copy = { ...SERVER, ...(JSON.parse(JSON.stringify(SERVER)) as StdioServer) };
+    const copy = { ...SERVER, ...(plainCopy(SERVER) as StdioServer) };
     const tools = { ...copy.tools, allow: undefined };
     const prompts = { ...copy.prompts, allow: undefined };
     assert.equal(diffServers(SERVER, { ...copy, tools, prompts }), "same");
@@ -172,11 +149,17 @@ describe("a server that was specified anew", () => {
     assert.equal(compareBoth({ env: bare }), "same");
   });
 
-  for (const key of Object.keys(ALL)) {
-    const expected = key in PROCESS ? "process" : "settings";
-    it(`is another ${expected} if its ${key} is another`, () => {
-      assert.equal(compareBoth({ [key]: ALL[key as keyof typeof ALL] }), expected);
-    });
+  for (const [what, base, all, process] of [
+    ["in a process", SERVER, ALL, PROCESS],
+    ["over HTTP", REMOTE, REMOTE_ALL, REMOTE_PROCESS],
+    ["of a plugin", PLUGIN, PLUGIN_ALL, PLUGIN_PROCESS],
+  ] as const) {
+    for (const [key, value] of Object.entries(all)) {
+      const expected = key in process ? "process" : "settings";
+      it(`${what} is another ${expected} if its ${key} is another`, () => {
+        assert.equal(compare(base, { ...base, [key]: value }), expected);
+      });
+    }
   }
 
   for (const [what, changes] of [
@@ -229,20 +212,10 @@ describe("a server that was specified anew", () => {
     });
   }
 
-  for (const [key, value] of Object.entries(REMOTE_ALL)) {
-    const expected = key in REMOTE_PROCESS ? "process" : "settings";
-    it(`and is reached over HTTP is another ${expected} if its ${key} is another`, () => {
-      const other = { ...REMOTE, [key]: value };
-      assert.equal(diffServers(REMOTE, other), expected);
-      assert.equal(diffServers(other, REMOTE), expected);
-    });
-  }
-
   it("and is reached over HTTP is the same if it says the same, in another order", () => {
     const headers = { Two: "2", One: "1" };
     assert.equal(diffServers(REMOTE, { ...REMOTE, headers, oauth: { ...REMOTE.oauth } }), "same");
-    assert.equal(diffServers(REMOTE, SERVER), "process");
-    assert.equal(diffServers(SERVER, REMOTE), "process");
+    assert.equal(compare(REMOTE, SERVER), "process");
   });
 
   for (const [what, changes, expected] of [
@@ -260,26 +233,13 @@ describe("a server that was specified anew", () => {
     });
   }
 
-  for (const [key, value] of Object.entries(PLUGIN_ALL)) {
-    const expected = key in PLUGIN_PROCESS ? "process" : "settings";
-    it(`and that a plugin has is another ${expected} if its ${key} is another`, () => {
-      const other = { ...PLUGIN, [key]: value };
-      assert.equal(diffServers(PLUGIN, other), expected);
-      assert.equal(diffServers(other, PLUGIN), expected);
-    });
-  }
-
   it("and that a plugin has is the same if it says the same, and never what a process is", () => {
     assert.equal(diffServers(PLUGIN, { ...PLUGIN, tools: { ...PLUGIN.tools } }), "same");
-    for (const other of [SERVER, UNSUPPORTED]) {
-      assert.equal(diffServers(PLUGIN, other), "process");
-      assert.equal(diffServers(other, PLUGIN), "process");
-    }
+    for (const other of [SERVER, UNSUPPORTED]) assert.equal(compare(PLUGIN, other), "process");
   });
 
   it("is another process if it can be run only before or only after", () => {
-    assert.equal(diffServers(SERVER, UNSUPPORTED), "process");
-    assert.equal(diffServers(UNSUPPORTED, SERVER), "process");
+    assert.equal(compare(SERVER, UNSUPPORTED), "process");
   });
 
   it("that cannot be run is the same, or has other settings", () => {

@@ -4,128 +4,99 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
 import { listDependencies } from "../../src/manifest/load.ts";
-import {
-  type LoadSettings,
-  type ManifestFolder,
-  withManifestFolder,
-} from "../fixtures/manifest/manifest-folder.ts";
+import type { LoadSettings, ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { itIn, writeFiles } from "../harness/in-folder.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
 /** Loads before and after `change`: whether the edition is another. */
 async function isOther(
-  manifestFolder: ManifestFolder,
+  folder: ManifestFolder,
   change: () => Promise<unknown>,
   choice: LoadSettings = {},
 ) {
-  const before = await manifestFolder.load(choice);
-  assert.equal(
-    (await manifestFolder.load(choice)).fingerprint,
-    before.fingerprint,
-    "the edition is not steady",
-  );
+  const load = async () => (await folder.load(choice)).fingerprint;
+  const before = await load();
+  assert.equal(await load(), before, "the edition is not steady");
   await change();
-  return (await manifestFolder.load(choice)).fingerprint !== before.fingerprint;
+  return (await load()) !== before;
 }
 
 describe("the edition of what was loaded", () => {
-  it("is another when a named file has other content, even if that means the same or nothing", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const a = await manifestFolder.write("a.toml", server("a"));
-      const b = await manifestFolder.write("b.toml", server("b"));
-      const choice = { files: [a, b] };
-      for (const text of [server("c"), `${server("c")}# c`, "[", "", server("b")])
-        assert.ok(await isOther(manifestFolder, () => writeFile(b, text), choice), text);
-      assert.ok(!(await isOther(manifestFolder, () => writeFile(b, server("b")), choice)));
-    }));
+  itIn("is another when a file has other content, even if that means the same", async (folder) => {
+    const files = await writeFiles(folder, server("a"), server("b"));
+    const b = files[1] ?? "";
+    for (const text of [server("c"), `${server("c")}# c`, "[", "", server("b")])
+      assert.ok(await isOther(folder, () => writeFile(b, text), { files }), text);
+    assert.ok(!(await isOther(folder, () => writeFile(b, server("b")), { files })));
+  });
 
-  it("is another when a file comes or goes, or cannot be read for another reason", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const file = join(manifestFolder.root, "a.toml");
-      const choice = { files: [file] };
-      assert.ok(await isOther(manifestFolder, () => manifestFolder.write("a.toml", ""), choice));
-      assert.ok(await isOther(manifestFolder, () => rm(file), choice));
-      assert.ok(await isOther(manifestFolder, () => symlink("/dev/null", file), choice));
-    }));
+  itIn("is another when a file comes, goes, or cannot be read otherwise", async (folder) => {
+    const file = join(folder.root, "a.toml");
+    const choice = { files: [file] };
+    assert.ok(await isOther(folder, () => folder.write("a.toml", ""), choice));
+    assert.ok(await isOther(folder, () => rm(file), choice));
+    assert.ok(await isOther(folder, () => symlink("/dev/null", file), choice));
+  });
 
-  it("is another when two files change places", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const a = await manifestFolder.write("a.toml", server("a"));
-      const b = await manifestFolder.write("b.toml", server("b"));
-      const one = await manifestFolder.load({ files: [a, b] });
-      const two = await manifestFolder.load({ files: [b, a] });
-      assert.notEqual(one.fingerprint, two.fingerprint);
-      await writeFile(a, server("b"));
-      await writeFile(b, server("a"));
-      assert.notEqual((await manifestFolder.load({ files: [a, b] })).fingerprint, one.fingerprint);
-    }));
+  itIn("is another when two files change places", async (folder) => {
+    const files = await writeFiles(folder, server("a"), server("b"));
+    const one = await folder.load({ files });
+    const two = await folder.load({ files: files.toReversed() });
+    assert.notEqual(one.fingerprint, two.fingerprint);
+    await writeFiles(folder, server("b"), server("a"));
+    assert.notEqual((await folder.load({ files })).fingerprint, one.fingerprint);
+  });
 
-  it("is another with other servers in the variable", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const load = (text: string) => manifestFolder.load({ env: { TOOLMUX_SERVERS: text } });
-      const [one, two] = [await load("{}"), await load(`{"a": {"command": "x"}}`)];
-      assert.notEqual(one.fingerprint, two.fingerprint);
-    }));
+  itIn("is another with other servers in the variable", async (folder) => {
+    const load = (text: string) => folder.load({ env: { TOOLMUX_SERVERS: text } });
+    const [one, two] = [await load("{}"), await load(`{"a": {"command": "x"}}`)];
+    assert.notEqual(one.fingerprint, two.fingerprint);
+  });
 
-  it("is another when a file of the working directory comes, is trusted or loses its trust", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const folder = stateFolder({ HOME: manifestFolder.home }, "linux");
-      const file = join(manifestFolder.cwd, "toolmux.toml");
-      assert.ok(
-        await isOther(manifestFolder, () => manifestFolder.write("work/toolmux.toml", server("a"))),
-      );
-      assert.ok(await isOther(manifestFolder, () => manifestFolder.trust(file, folder)));
-      assert.ok(await isOther(manifestFolder, () => writeFile(file, server("b"))));
-    }));
+  itIn("is another when a local file comes, is trusted or loses its trust", async (folder) => {
+    const state = stateFolder({ HOME: folder.home }, "linux");
+    const file = join(folder.cwd, "toolmux.toml");
+    assert.ok(await isOther(folder, () => folder.write("work/toolmux.toml", server("a"))));
+    assert.ok(await isOther(folder, () => folder.trust(file, state)));
+    assert.ok(await isOther(folder, () => writeFile(file, server("b"))));
+  });
 
-  it("is the same when a file that is not trusted changes, or another one is trusted", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const folder = stateFolder({ HOME: manifestFolder.home }, "linux");
-      const file = await manifestFolder.write("work/toolmux.toml", server("a"));
-      const other = await manifestFolder.write("other/toolmux.toml", server("a"));
-      assert.ok(!(await isOther(manifestFolder, () => writeFile(file, server("b")))));
-      assert.ok(!(await isOther(manifestFolder, () => manifestFolder.trust(other, folder))));
-    }));
+  itIn("is the same when an untrusted file changes, or another one is trusted", async (folder) => {
+    const state = stateFolder({ HOME: folder.home }, "linux");
+    const file = await folder.write("work/toolmux.toml", server("a"));
+    const other = await folder.write("other/toolmux.toml", server("a"));
+    assert.ok(!(await isOther(folder, () => writeFile(file, server("b")))));
+    assert.ok(!(await isOther(folder, () => folder.trust(other, state))));
+  });
 
-  it("is another when a file is passed over for one that comes first", () =>
-    withManifestFolder(async (manifestFolder) => {
-      await manifestFolder.write("home/.config/toolmux/toolmux.toml", server("a"));
-      const write = () => manifestFolder.write("home/.config/toolmux/toolmux.json", "{}");
-      assert.ok(await isOther(manifestFolder, write));
-    }));
+  itIn("is another when a file is passed over for one that comes first", async (folder) => {
+    await folder.write("home/.config/toolmux/toolmux.toml", server("a"));
+    const write = () => folder.write("home/.config/toolmux/toolmux.json", "{}");
+    assert.ok(await isOther(folder, write));
+  });
 });
 
-describe("a file without content", () => {
-  it("is told, for it may be one that is just being written", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const a = await manifestFolder.write("a.toml", server("a"));
-      const b = await manifestFolder.write("b.toml", "");
-      assert.equal((await manifestFolder.load({ files: [a, b] })).hasEmptyFile, true);
-      assert.equal((await manifestFolder.load({ files: [a] })).hasEmptyFile, false);
-    }));
+itIn("a file without content is told, for it may be just being written", async (folder) => {
+  const files = await writeFiles(folder, server("a"), "");
+  assert.equal((await folder.load({ files })).hasEmptyFile, true);
+  assert.equal((await folder.load({ files: files.slice(0, 1) })).hasEmptyFile, false);
 });
 
 describe("the files that a manifest depends on", () => {
-  it("are those that were named, and no others", () =>
-    withManifestFolder(async (manifestFolder) => {
-      const { cwd, home } = manifestFolder;
-      const options = { env: { HOME: home }, cwd, platform: "linux" };
-      const files = listDependencies({ ...options, files: ["a.toml", "~/b.toml", "/c.toml"] });
-      assert.deepEqual(files, [join(cwd, "a.toml"), join(home, "b.toml"), "/c.toml"]);
-    }));
+  it("are those that were named, and no others", () => {
+    const options = { env: { HOME: "/h" }, cwd: "/w", platform: "linux" };
+    const files = listDependencies({ ...options, files: ["a.toml", "~/b.toml", "/c.toml"] });
+    assert.deepEqual(files, ["/w/a.toml", "/h/b.toml", "/c.toml"]);
+  });
 
   it("are all that could come to be found, and the store of trust", () => {
     const options = { env: { HOME: "/h" }, cwd: "/w", platform: "darwin", files: [] };
     const library = "/h/Library/Application Support/toolmux";
-    assert.deepEqual(
-      listDependencies(options).toSorted(),
-      [
-        ...["/h/.config/toolmux", library, "/w"].flatMap((folder) =>
-          ["toml", "json", "jsonc"].map((extension) => `${folder}/toolmux.${extension}`),
-        ),
-        "/w/.mcp.json",
-        `${library}/trusted.json`,
-      ].toSorted(),
+    const manifests = ["/h/.config/toolmux", library, "/w"].flatMap((folder) =>
+      ["toml", "json", "jsonc"].map((extension) => `${folder}/toolmux.${extension}`),
     );
+    const wanted = [...manifests, "/w/.mcp.json", `${library}/trusted.json`];
+    assert.deepEqual(listDependencies(options).toSorted(), wanted.toSorted());
   });
 });

@@ -15,34 +15,30 @@ import {
   loadText,
   plainCopy,
   type ManifestFolder,
-  withManifestFolder,
 } from "../fixtures/manifest/manifest-folder.ts";
+import { itIn } from "../harness/in-folder.ts";
 
 const DIGEST = `sha256:${"0a".repeat(32)}`;
+const docker = (name: string): [text: string, name: string] => [`docker:${name}`, name];
 
 async function makeServer(lines: string, env: Record<string, string> = {}) {
   const { manifest } = await loadText(`[servers.s]\n${lines}`);
   const server = getServer(manifest, "s");
-  const { command, args, alternatives: others } = await resolveServer(server, env, "/work");
-  return {
-    server,
-    ways: [{ command, args }, ...(others ?? [])].map((way) => [way.command, ...way.args].join(" ")),
-  };
+  const { command, args, alternatives = [] } = await resolveServer(server, env, "/work");
+  const ways = [{ command, args }, ...alternatives];
+  return { server, ways: ways.map((way) => [way.command, ...way.args].join(" ")) };
 }
 
 describe("a package", () => {
   for (const [text, name, version] of [
-    ["npm:server", "server", undefined],
+    ["npm:server", "server"],
     ["npm:@scope/name@1.2.3-beta.1+x", "@scope/name", "1.2.3-beta.1+x"],
     ["npm:@scope/name@latest", "@scope/name", "latest"],
     ["npm:name@^2", "name", "^2"],
-    ["pypi:mcp-server-git", "mcp-server-git", undefined],
+    ["pypi:mcp-server-git", "mcp-server-git"],
     ["pypi:awslabs.x_y==2024.1.post1", "awslabs.x_y", "2024.1.post1"],
-    ["docker:mcp/fetch", "mcp/fetch", undefined],
-    ["docker:ghcr.io/owner/name:v1.2", "ghcr.io/owner/name:v1.2", undefined],
-    ["docker:localhost:5000/a/b_c", "localhost:5000/a/b_c", undefined],
-    [`docker:name@${DIGEST}`, `name@${DIGEST}`, undefined],
-    [`docker:name:1@${DIGEST}`, `name:1@${DIGEST}`, undefined],
+    ...["mcp/fetch", "ghcr.io/owner/name:v1.2", "localhost:5000/a/b_c"].map(docker),
+    ...[`name@${DIGEST}`, `name:1@${DIGEST}`].map(docker),
   ] as const) {
     it(`is understood, and written as it was: ${text}`, () => {
       const parsed = parsePackage(text);
@@ -51,38 +47,17 @@ describe("a package", () => {
     });
   }
 
+  const names = "npm: npm:-y npm:--registry=x npm:@-x/y npm:@scope/-y npm:a@-1 npm:./a npm:/a";
+  const others = "npm:../a npm:a/b npm:https://x npm:${env:X} npm:a@ npm:a@file:../x pypi:-r gem:x";
+  const images = "pypi:a>=1 pypi:a==-1 docker:-v docker:Name docker:a:-x docker:a//b server";
   for (const text of [
-    "server",
+    ...`${names} ${others} ${images} pypi:git+https://x docker:a@sha256:12`.split(" "),
     "",
-    "npm:",
-    "npm:-y",
-    "npm:--registry=x",
-    "npm:@-x/y",
-    "npm:@scope/-y",
-    "npm:a@-1",
     "npm:a b",
     "npm:a@1 b",
     "npm:a\n",
-    "npm:./a",
-    "npm:/a",
-    "npm:../a",
-    "npm:a/b",
-    "npm:https://x",
-    "npm:${env:X}",
-    "npm:a@",
-    "npm:a@file:../x",
-    "pypi:-r",
-    "pypi:a>=1",
-    "pypi:a==-1",
     "pypi:a @ https://x",
-    "pypi:git+https://x",
-    "docker:-v",
-    "docker:Name",
-    "docker:a:-x",
     "docker:a --privileged",
-    "docker:a@sha256:12",
-    "docker:a//b",
-    "gem:x",
     `npm:${"x".repeat(400)}`,
   ]) {
     it(`is none, and could be no option of a runner: ${JSON.stringify(text.slice(0, 40))}`, async () => {
@@ -113,54 +88,17 @@ describe("a package", () => {
     });
   }
 
-  for (const [lines, ...expected] of [
-    [
-      'command = "x"\npackage = "npm:x"',
-      "t.toml:2:1: servers.s.command: cannot be used together with package: a server has one of command, package, url and plugin",
-    ],
-    [
-      'command = "x"\nrunner = "npx"',
-      "t.toml:3:1: servers.s.runner: cannot be used together with command, because a command runs as a process",
-    ],
-    [
-      'package = "npm:x"\nheaders = {}',
-      "t.toml:3:1: servers.s.headers: cannot be used together with package, because a package runs as a process",
-    ],
-    [
-      'package = "npm:x"\nrunner = "uvx"',
-      "t.toml:3:10: servers.s.runner: cannot run a package from npm; use one of npx, bunx, deno",
-    ],
-    [
-      'package = "npm:x"\nrunner = "yarn"',
-      't.toml:3:10: servers.s.runner: expected one of npx, bunx, deno, uvx, pipx, docker, podman, found "yarn"',
-    ],
-    [
-      'package = "docker:x"\nenv = { "A=b" = "c" }',
-      't.toml:3:9: servers.s.env."A=b": is not a valid name for an environment variable of a container',
-    ],
-  ] as const) {
-    it(`is told what is wrong with it: ${lines.replaceAll("\n", " ")}`, async () => {
-      assert.deepEqual(await findProblems(`[servers.s]\n${lines}`), expected);
-    });
-  }
-
   it("is shown with what will run it, and without the values of its variables", async () => {
     const { server } = await makeServer('package = "docker:o/n"\nenv.TOKEN = "sk-secret"');
-    assert.equal(
-      describeServer(server),
-      "docker:o/n, by TOKEN=… docker run -i --rm --init --label=toolmux.server=s --env=TOKEN o/n",
-    );
+    const run = "docker run -i --rm --init --label=toolmux.server=s --env=TOKEN o/n";
+    assert.equal(describeServer(server), `docker:o/n, by TOKEN=… ${run}`);
   });
 
   it("means nothing in a client's file", async () => {
-    const { manifest } = await loadText(
-      `{"mcpServers": {"a": {"package": "npm:x", "command": "y"}, "b": {"package": "npm:x"}}}`,
-      "a.json",
-    );
-    assert.deepEqual(
-      manifest.servers.map(({ kind }) => kind),
-      ["stdio", "unsupported"],
-    );
+    const servers = { a: { package: "npm:x", command: "y" }, b: { package: "npm:x" } };
+    const { manifest } = await loadText(JSON.stringify({ mcpServers: servers }), "a.json");
+    const kinds = manifest.servers.map(({ kind }) => kind);
+    assert.deepEqual(kinds, ["stdio", "unsupported"]);
     assert.equal(getServer(manifest, "a").command, "y");
   });
 });
@@ -187,12 +125,8 @@ async function start(
   const server = getServer(manifest, "s");
   const resolved = await resolveServer(server, { T: "value-of-t" }, folder.root);
   const events = new TransportRecorder();
-  const link = openStdioTransport({
-    ...resolved,
-    server: "s",
-    hubEnv: { PATH: path },
-    maxMessage: 1_000_000,
-  });
+  const limits = { hubEnv: { PATH: path }, maxMessage: 1_000_000 };
+  const link = openStdioTransport({ ...resolved, server: "s", ...limits });
   await link.open(events, new AbortController().signal);
   await events.until("its first word", () => events.events.length > 0);
   await link.close();
@@ -207,93 +141,78 @@ describe("the runner of a package", () => {
     [["deno", "bunx"], "bunx", ["@s/n@1"]],
     [["deno"], "deno", ["run", "-A", "npm:@s/n@1"]],
   ] as const) {
-    it(`is ${used} where there is ${there.join(" and ")}`, () =>
-      withManifestFolder(async (folder) => {
-        const path = await install(folder, there);
-        const given = await start(folder, npm, path, used);
-        assert.deepEqual(given, [...expected, "--x", "value-of-t", "TOKEN=t"]);
-      }));
+    itIn(`is ${used} where there is ${there.join(" and ")}`, async (folder) => {
+      const path = await install(folder, there);
+      const given = await start(folder, npm, path, used);
+      assert.deepEqual(given, [...expected, "--x", "value-of-t", "TOKEN=t"]);
+    });
   }
 
-  it("is the one that was chosen, whatever else is there", () =>
-    withManifestFolder(async (folder) => {
-      const path = await install(folder, ["npx", "bunx"]);
-      const given = await start(folder, `${npm}\nrunner = "bunx"`, path, "bunx");
-      assert.equal(given[0], "@s/n@1");
-    }));
+  itIn("is the one that was chosen, whatever else is there", async (folder) => {
+    const path = await install(folder, ["npx", "bunx"]);
+    const given = await start(folder, `${npm}\nrunner = "bunx"`, path, "bunx");
+    assert.equal(given[0], "@s/n@1");
+  });
 
-  it("of an image gets the values of variables in its own environment, and no argument", () =>
-    withManifestFolder(async (folder) => {
-      const path = await install(folder, ["podman"]);
-      const lines = 'package = "docker:o/n"\nenv.TOKEN = "${env:T}"';
-      const given = await start(folder, lines, path, "podman");
-      assert.deepEqual(given.slice(-3), ["--env=TOKEN", "o/n", "TOKEN=value-of-t"]);
-    }));
+  itIn("of an image gets the values of variables in its own environment", async (folder) => {
+    const path = await install(folder, ["podman"]);
+    const lines = 'package = "docker:o/n"\nenv.TOKEN = "${env:T}"';
+    const given = await start(folder, lines, path, "podman");
+    assert.deepEqual(given.slice(-3), ["--env=TOKEN", "o/n", "TOKEN=value-of-t"]);
+  });
 
+  const NONE = /^Server "s" needs npx, bunx, or deno: none of them is installed/;
+  const INSTALL = "Install Node.js (npx), Bun (bunx), or Deno, which can run npm:n.";
+  const PIPX = 'package = "pypi:n"\nrunner = "pipx"';
   for (const [lines, message, remedy] of [
-    [
-      'package = "npm:n"',
-      /^Server "s" needs npx, bunx, or deno: none of them is installed/,
-      "Install Node.js (npx), Bun (bunx), or Deno, which can run npm:n.",
-    ],
-    [
-      'package = "pypi:n"\nrunner = "pipx"',
-      /^"pipx" is not installed/,
-      "Install pipx, which can run pypi:n.",
-    ],
+    ['package = "npm:n"', NONE, INSTALL],
+    [PIPX, /^"pipx" is not installed/, "Install pipx, which can run pypi:n."],
   ] as const) {
-    it(`that is missing is told with what to install: ${lines.replaceAll("\n", " ")}`, () =>
-      withManifestFolder(async (folder) => {
-        const path = join(folder.root, "none");
-        const error: unknown = await start(folder, lines, path, "npx").catch(
-          (thrown: unknown) => thrown,
-        );
+    itIn(`that is missing is told with what to install: ${remedy}`, async (folder) => {
+      const { server } = await makeServer(lines);
+      const run = start(folder, lines, join(folder.root, "none"), "npx");
+      await assert.rejects(run, (error) => {
         assert.ok(error instanceof HubError);
         assert.deepEqual([error.code, error.server, error.step], ["commandNotFound", "s", "spawn"]);
         assert.match(error.message, message);
-        const { server } = await makeServer(lines);
         assert.equal(hintsFor(error, server, {})[0], remedy);
-      }));
+        return true;
+      });
+    });
   }
 
-  it("is not passed over if it is there but may not be run", () =>
-    withManifestFolder(async (folder) => {
-      const path = await install(folder, ["npx", "bunx"]);
-      await chmod(join(path, "npx"), 0o644);
-      await assert.rejects(start(folder, npm, path, "bunx"), { code: "notExecutable" });
-    }));
+  itIn("is not passed over if it is there but may not be run", async (folder) => {
+    const path = await install(folder, ["npx", "bunx"]);
+    await chmod(join(path, "npx"), 0o644);
+    await assert.rejects(start(folder, npm, path, "bunx"), { code: "notExecutable" });
+  });
 
-  it("is settled when the server starts, so that another way is used as soon as the first is gone", () =>
-    withManifestFolder(async (folder) => {
+  itIn(
+    "is settled at each start, so that another is used when the first is gone",
+    async (folder) => {
       const path = await install(folder, ["npx", "bunx"]);
       await start(folder, npm, path, "npx");
       await chmod(join(path, "npx"), 0o755);
       await rm(join(path, "npx"));
       assert.equal((await start(folder, npm, path, "bunx"))[0], "@s/n@1");
-    }));
-});
+    },
+  );
 
-describe("a package that is shown", () => {
-  it("is shown with what would run it now, or what would run it best if nothing is there", () =>
-    withManifestFolder(async (folder) => {
-      const path = await install(folder, ["pipx"]);
-      const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
-      const show = async (PATH: string): Promise<string> =>
-        describeServer(await withInstalledRunner(server, { env: { PATH }, cwd: folder.root }));
-      assert.equal(await show(path), "pypi:n==1, by pipx run --spec n==1 n a");
-      assert.equal(await show("/nowhere"), "pypi:n==1, by uvx n@1 a");
-      await install(folder, ["uvx"]);
-      assert.equal(await show(path), "pypi:n==1, by uvx n@1 a");
-    }));
-});
-
-describe("servers that were told apart by their packages", () => {
-  it("are compared with all the ways to run them", async () => {
-    const [one, two] = await Promise.all([
-      makeServer('package = "npm:n@1"'),
-      makeServer('package = "npm:n@1"\nrunner = "npx"'),
-    ]);
-    assert.deepEqual(plainCopy(one.server.args), plainCopy(two.server.args));
-    assert.notDeepEqual(plainCopy(one.server), plainCopy(two.server));
+  itIn("is shown as it would be now, or as the best one if none is there", async (folder) => {
+    const path = await install(folder, ["pipx"]);
+    const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
+    const show = async (PATH: string): Promise<string> =>
+      describeServer(await withInstalledRunner(server, { env: { PATH }, cwd: folder.root }));
+    assert.equal(await show(path), "pypi:n==1, by pipx run --spec n==1 n a");
+    assert.equal(await show("/nowhere"), "pypi:n==1, by uvx n@1 a");
+    await install(folder, ["uvx"]);
+    assert.equal(await show(path), "pypi:n==1, by uvx n@1 a");
   });
+});
+
+it("servers are told apart by all the ways to run their packages", async () => {
+  const one = await makeServer('package = "npm:n@1"');
+  const two = await makeServer('package = "npm:n@1"\nrunner = "npx"');
+  assert.deepEqual(plainCopy(one.server.args), plainCopy(two.server.args));
+  assert.notDeepEqual(plainCopy(one.server), plainCopy(two.server));
 });

@@ -14,66 +14,27 @@ const JWT =
 const SHA1 = "5f2b1c3d4e5f60718293a4b5c6d7e8f901234567";
 
 describe("a name tells of a secret by its whole words", () => {
-  for (const name of [
-    "API_KEY",
-    "apiKey",
-    "APIKEY",
-    "x-api-key",
-    "--api-key",
-    "OPENAI_API_KEY_PROD",
-    "API_KEY_2",
-    "SECRET_KEY_BASE",
-    "PGPASSWORD",
-    "MYSQL_PWD",
-    "DB_PASS",
-    "GITHUB_PAT",
-    "GITHUBTOKEN",
-    "authToken",
-    "OAuthToken",
-    "clientSecret",
-    "Authorization",
-    "Proxy-Authorization",
-    "COOKIE",
-    "Set-Cookie",
-    "BASIC_AUTH",
-    "AWS_SECRET_ACCESS_KEY",
-    "GOOGLE_CREDENTIALS",
-  ]) {
+  const TELLING = `API_KEY apiKey APIKEY x-api-key --api-key OPENAI_API_KEY_PROD API_KEY_2
+    SECRET_KEY_BASE PGPASSWORD MYSQL_PWD DB_PASS GITHUB_PAT GITHUBTOKEN authToken OAuthToken
+    clientSecret Authorization Proxy-Authorization COOKIE Set-Cookie BASIC_AUTH
+    AWS_SECRET_ACCESS_KEY GOOGLE_CREDENTIALS`;
+  for (const name of TELLING.split(/\s+/)) {
     it(`as ${name} does`, () => assert.equal(isSecretName(name), true));
   }
 
-  for (const name of [
-    "AUTHOR",
-    "AUTHORITY",
-    "GIT_AUTHOR_EMAIL",
-    "KEYBOARD",
-    "KEYMAP",
-    "KEYWORDS",
-    "KEY_BINDINGS",
-    "MONKEY",
-    "COMPASS",
-    "BYPASS",
-    "TOKENIZER",
-    "MAX_TOKENS",
-    "maxOutputTokens",
-    "TOKENS_PER_MINUTE",
-    "TOKEN_LIMIT",
-    "TOKEN_FILE",
-    "TOKEN_URL",
-    "AUTH_MODE",
-    "SECRET_NAME",
-    "PUBLIC_KEY",
-    "SORT_KEY",
-    "SPATIAL",
-    "PATH",
-    "--pattern",
-  ]) {
+  const PLAIN = `AUTHOR AUTHORITY GIT_AUTHOR_EMAIL KEYBOARD KEYMAP KEYWORDS KEY_BINDINGS MONKEY
+    COMPASS BYPASS TOKENIZER MAX_TOKENS maxOutputTokens TOKENS_PER_MINUTE TOKEN_LIMIT TOKEN_FILE
+    TOKEN_URL AUTH_MODE SECRET_NAME PUBLIC_KEY SORT_KEY SPATIAL PATH --pattern`;
+  for (const name of PLAIN.split(/\s+/)) {
     it(`and not as ${name} does not`, () => assert.equal(isSecretName(name), false));
   }
 });
 
 describe("a value", () => {
   for (const [name, value] of [
+    ["API_KEY", "abcdef"],
+    ["GITHUB_TOKEN", "ghp_x-y"],
+    ["Authorization", "dXNlcjpwYXNz"],
     ["COOKIE", "session=abc; theme=dark"],
     ["GITHUB_PAT", "hunter2-hunter2"],
     ["ANYTHING", JWT],
@@ -95,6 +56,7 @@ describe("a value", () => {
     ["ANYTHING", "Zx9Kq2Lw7Vb4Nm1Rt6Yp"],
     ["ANYTHING", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"],
     ["ANYTHING", "9f86d081884c7d659a2feaa0c55ad015"],
+    ["MODE", "a1b2c3d4e5f6a7b8c9d0e1f2"],
   ] as const) {
     it(`looks like a secret, or holds one: ${name}=${value}`, () => {
       assert.equal(isPlaintextSecret(name, value), true);
@@ -102,6 +64,12 @@ describe("a value", () => {
   }
 
   for (const [name, value] of [
+    ["API_KEY", "abcde"],
+    ["KEY_FILE", "whatever-it-is"],
+    ["GOOGLE_APPLICATION_CREDENTIALS", "/home/ada/key.json"],
+    ["TOKEN_URL", "https://x/token"],
+    ["MODEL", "some-long-name-without-digits"],
+    ["LOG_LEVEL", "warning"],
     ["AUTHOR", "Ada Lovelace <ada@example.com>"],
     ["KEYBOARD", "querty-us-intl"],
     ["KEYMAP", "emacs-standard"],
@@ -130,8 +98,10 @@ describe("a value", () => {
     ["API_KEY_FILE", "/run/secrets/api-key"],
     ["AUTH", "disabled"],
   ] as const) {
-    it(`is no secret: ${name}=${value}`, () =>
-      assert.deepEqual(findSuspectedSecrets(name, value), []));
+    it(`is no secret: ${name}=${value}`, () => {
+      assert.deepEqual(findSuspectedSecrets(name, value), []);
+      assert.equal(isPlaintextSecret(name, value), false);
+    });
   }
 
   it("of which a part is a secret is one in that part only", () => {
@@ -140,9 +110,8 @@ describe("a value", () => {
     assert.deepEqual(values("postgres://ada:p@ss:word@db/app"), ["p@ss:word"]);
     assert.deepEqual(values("https://h/?api_key=hunter2&a=1"), ["hunter2"]);
     assert.deepEqual(values('{"Authorization": "Bearer hunter2-x"}'), ["hunter2-x"]);
-    assert.deepEqual(values(`--run --with ghp_${"a1B2".repeat(5)} --now`), [
-      `ghp_${"a1B2".repeat(5)}`,
-    ]);
+    const token = `ghp_${"a1B2".repeat(5)}`;
+    assert.deepEqual(values(`--run --with ${token} --now`), [token]);
   });
 });
 
@@ -152,43 +121,22 @@ describe("that one list is what is used", () => {
 
   it("for what stands in entries in the clear", () => {
     const entry = { command: "x", args: ["--author", "Ada L", JWT], env: { ...open, ...secret } };
-    const found = findPlaintextSecrets(entry, "s");
-    assert.deepEqual(
-      found.map(({ label, value }) => [label, value]),
-      [
-        ["env.COOKIE", secret.COOKIE],
-        ["env.DSN", "hunter2"],
-        ["args.2", JWT],
-      ],
-    );
+    const found = findPlaintextSecrets(entry, "s").map(({ label, value }) => `${label} ${value}`);
+    const wanted = [`env.COOKIE ${secret.COOKIE}`, "env.DSN hunter2", `args.2 ${JWT}`];
+    assert.deepEqual(found, wanted);
   });
 
   it("for command lines that are shown", () => {
-    const args = [
-      "--author",
-      "ada-lovelace",
-      "--max-tokens=128000",
-      secret.DSN,
-      JWT,
-      "--pat",
-      "abc",
-    ];
+    const named = ["--author", "ada-lovelace", "--max-tokens=128000"];
+    const args = [...named, secret.DSN, JWT, "--pat", "abc"];
     const shown = describeCommand({ command: "x", args, env: {} });
     for (const text of ["ada-lovelace", "128000", "postgres://"]) assert.ok(shown.includes(text));
     for (const text of ["hunter2", JWT, "abc"]) assert.ok(!shown.includes(text), text);
   });
 
   it("for what differs between a recording and a request", () => {
-    const asked = compareRequestKeys(
-      '{"author":"a","cookie":"a"}',
-      '{"author":"ada","cookie":"hunter2"}',
-    );
-    assert.deepEqual(
-      asked.map((one) => [one.path, one.asked]),
-      [
-        ["author", '"ada"'],
-        ["cookie", "[not shown]"],
-      ],
-    );
+    const [mine, theirs] = ['{"author":"a","cookie":"a"}', '{"author":"ada","cookie":"hunter2"}'];
+    const asked = compareRequestKeys(mine, theirs).map((one) => `${one.path} ${one.asked}`);
+    assert.deepEqual(asked, ['author "ada"', "cookie [not shown]"]);
   });
 });

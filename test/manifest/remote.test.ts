@@ -7,13 +7,8 @@ import {
   resolveRemote,
   type SchemeResolvers,
 } from "../../src/manifest/resolve.ts";
-import {
-  findProblems,
-  getRemote,
-  loadText,
-  plainCopy,
-  withManifestFolder,
-} from "../fixtures/manifest/manifest-folder.ts";
+import { getRemote, loadText, plainCopy } from "../fixtures/manifest/manifest-folder.ts";
+import { itIn } from "../harness/in-folder.ts";
 
 const URL_LINE = `url = "https://example.com/mcp"`;
 
@@ -31,20 +26,17 @@ async function resolveText(
 }
 
 async function readForeign(entry: object) {
-  const { manifest, notes } = await loadText(
-    JSON.stringify({ mcpServers: { s: entry } }),
-    "a.json",
-  );
+  const text = JSON.stringify({ mcpServers: { s: entry } });
+  const { manifest, notes } = await loadText(text, "a.json");
   return { spec: manifest.servers[0], notes };
 }
 
 describe("a server over HTTP", () => {
   it("may say no more than where it is", async () => {
     const { url, transport, headers, keyFile, ca, auth, oauth } = await makeRemote(URL_LINE);
-    assert.deepEqual(
-      [url, transport, plainCopy(headers), keyFile, ca, auth, plainCopy(oauth)],
-      ["https://example.com/mcp", "auto", {}, undefined, undefined, "auto", {}],
-    );
+    assert.deepEqual([url, transport, auth], ["https://example.com/mcp", "auto", "auto"]);
+    assert.deepEqual([keyFile, ca], [undefined, undefined]);
+    assert.deepEqual(plainCopy([headers, oauth]), [{}, {}]);
   });
 
   it("may say everything, in TOML and in JSON", async () => {
@@ -73,87 +65,38 @@ describe("a server over HTTP", () => {
     assert.equal((await makeRemote(`${URL_LINE}\n${oauth}\nauth = "auto"`)).auth, "auto");
     assert.equal((await makeRemote(`${URL_LINE}\noauth = {}\nauth = "none"`)).auth, "none");
   });
-
-  for (const [lines, ...expected] of [
-    [`url = ""`, `t.toml:2:7: servers.s.url: expected a string that is not empty, found a string`],
-    [`url = 5`, "t.toml:2:7: servers.s.url: expected a string, found a number"],
-    [
-      `${URL_LINE}\nargs = []\ncwd = "."`,
-      "t.toml:3:1: servers.s.args: cannot be used together with url, because toolmux starts no process for a url",
-      "t.toml:4:1: servers.s.cwd: cannot be used together with url, because toolmux starts no process for a url",
-    ],
-    [
-      `command = "x"\nkeyFile = "x"\nheaders = {}`,
-      "t.toml:3:1: servers.s.keyFile: cannot be used together with command, because a command runs as a process",
-      "t.toml:4:1: servers.s.headers: cannot be used together with command, because a command runs as a process",
-    ],
-    [
-      `${URL_LINE}\ntransport = "websocket"`,
-      `t.toml:3:13: servers.s.transport: expected "auto", "http" or "sse", found "websocket"`,
-    ],
-    [
-      `${URL_LINE}\nheaders = { Authorization = 5 }`,
-      "t.toml:3:29: servers.s.headers.Authorization: expected a string, found a number",
-    ],
-    [
-      `${URL_LINE}\nheaders = { A = "\${X}" }`,
-      "t.toml:3:17: servers.s.headers.A: found ${X}; write ${env:X}, or $${X} for this text itself",
-    ],
-    [
-      `url = "https://\${file:}"\nkeyFile = "\${env:}"`,
-      "t.toml:2:7: servers.s.url: found ${file:} without a path",
-      "t.toml:3:11: servers.s.keyFile: found a ${…} without a variable name",
-    ],
-    [
-      `${URL_LINE}\noauth = { clientid = "x", callbackPort = 0 }`,
-      `t.toml:3:11: servers.s.oauth.clientid: unknown key; did you mean "clientId"?`,
-      "t.toml:3:42: servers.s.oauth.callbackPort: expected the number of a port, 1 to 65535, found a number",
-    ],
-    [`serverUrl = "x"`, `t.toml:2:1: servers.s.serverUrl: unknown key; did you mean "url"?`],
-  ] as const) {
-    it(`is told what is wrong with it: ${lines.replaceAll("\n", " ")}`, async () => {
-      assert.deepEqual(await findProblems(`[servers.s]\n${lines}`), expected);
-    });
-  }
 });
 
 describe("a client's server over HTTP", () => {
   const at = "https://example.com/mcp";
 
-  for (const [entry, url, transport] of [
-    [{ url: at }, at, "auto"],
-    [{ serverUrl: at }, at, "auto"],
-    [{ httpUrl: at }, at, "auto"],
-    [{ type: "http", url: at }, at, "auto"],
-    [{ type: "streamable-http", url: at }, at, "auto"],
-    [{ type: "streamableHttp", url: at }, at, "auto"],
-    [{ transport: "http", url: at }, at, "auto"],
-    [{ type: "sse", url: at }, at, "sse"],
-    [{ transport: "sse", url: at }, at, "sse"],
-    [{ url: at, httpUrl: "https://other" }, at, "auto"],
-    [{ url: at, auth: true, ca: {}, transport: {}, keyFile: 7 }, at, "auto"],
+  for (const [entry, transport] of [
+    [{ url: at }, "auto"],
+    [{ serverUrl: at }, "auto"],
+    [{ httpUrl: at }, "auto"],
+    [{ type: "http", url: at }, "auto"],
+    [{ type: "streamable-http", url: at }, "auto"],
+    [{ type: "streamableHttp", url: at }, "auto"],
+    [{ transport: "http", url: at }, "auto"],
+    [{ type: "sse", url: at }, "sse"],
+    [{ transport: "sse", url: at }, "sse"],
+    [{ url: at, httpUrl: "https://other" }, "auto"],
+    [{ url: at, auth: true, ca: {}, transport: {}, keyFile: 7 }, "auto"],
   ] as const) {
     it(`is understood however it is written: ${JSON.stringify(entry)}`, async () => {
       const { spec } = await readForeign(entry);
       assert.equal(spec?.kind, "remote");
-      assert.deepEqual([spec.url, spec.transport, spec.auth], [url, transport, "auto"]);
+      assert.deepEqual([spec.url, spec.transport, spec.auth], [at, transport, "auto"]);
     });
   }
 
   it("has its headers and what it says of OAuth, as far as that means the same here", async () => {
-    const { spec, notes } = await readForeign({
-      url: at,
-      headers: { A: "${T}" },
-      oauth: {
-        clientId: "me",
-        callbackPort: 8000,
-        authServerMetadataUrl: "https://x",
-        enabled: true,
-      },
-    });
+    const known = { clientId: "me", callbackPort: 8000 };
+    const oauth = { ...known, authServerMetadataUrl: "https://x", enabled: true };
+    const { spec, notes } = await readForeign({ url: at, headers: { A: "${T}" }, oauth });
     assert.deepEqual(notes, []);
     assert.equal(spec?.kind, "remote");
-    assert.deepEqual(plainCopy(spec.oauth), { clientId: "me", callbackPort: 8000 });
+    assert.deepEqual(plainCopy(spec.oauth), known);
     assert.equal(spec.auth, "auto");
     const { headers } = await resolveRemote(spec, { T: "value-of-t" });
     assert.deepEqual(plainCopy(headers), { A: "value-of-t" });
@@ -189,39 +132,26 @@ describe("a server over HTTP, right before it is reached,", () => {
       ["secret", (name) => Promise.resolve(`secret-${name}`)],
       ["cmd", (line) => Promise.resolve(`out-of-${line}`)],
     ]);
-    const resolved = await resolveText(
-      [
-        `url = "https://\${env:HOST}/mcp#part"`,
-        `headers = { Authorization = "Bearer \${secret:linear}", X-Team = " team " }`,
-        `oauth = { clientId = "\${env:HOST}", clientSecret = "\${cmd:pass x}", scopes = ["a"] }`,
-        "[secrets]",
-        "commands = true",
-      ].join("\n"),
+    const { url, headers, oauth, secrets } = await resolveText(
+      `url = "https://\${env:HOST}/mcp#part"
+headers = { Authorization = "Bearer \${secret:linear}", X-Team = " team " }
+oauth = { clientId = "\${env:HOST}", clientSecret = "\${cmd:pass x}", scopes = ["a"] }
+[secrets]
+commands = true`,
       { HOST: "example.com" },
       schemes,
     );
-    assert.equal(resolved.url.href, "https://example.com/mcp");
-    assert.deepEqual(plainCopy(resolved.headers), {
-      Authorization: "Bearer secret-linear",
-      "X-Team": "team",
-    });
-    assert.deepEqual(plainCopy(resolved.oauth), {
-      clientId: "example.com",
-      clientSecret: "out-of-pass x",
-      scopes: ["a"],
-    });
-    assert.deepEqual(resolved.secrets, [
-      "Bearer secret-linear",
-      "secret-linear",
-      "out-of-pass x",
-      "example.com",
-    ]);
+    assert.equal(url.href, "https://example.com/mcp");
+    const [Authorization, clientSecret] = ["Bearer secret-linear", "out-of-pass x"];
+    assert.deepEqual(plainCopy(headers), { Authorization, "X-Team": "team" });
+    const filled = { clientId: "example.com", clientSecret, scopes: ["a"] };
+    assert.deepEqual(plainCopy(oauth), filled);
+    assert.deepEqual(secrets, [Authorization, "secret-linear", clientSecret, "example.com"]);
   });
 
   it("has what its URL holds for secret if its name tells so", async () => {
-    const { secrets } = await resolveText(
-      `url = "https://example.com/mcp?api_key=literal%2Fkey&page=literal-page"`,
-    );
+    const url = "https://example.com/mcp?api_key=literal%2Fkey&page=literal-page";
+    const { secrets } = await resolveText(`url = "${url}"`);
     assert.deepEqual(secrets, ["literal/key"]);
   });
 
@@ -232,9 +162,8 @@ describe("a server over HTTP, right before it is reached,", () => {
   });
 
   it("has what headers hold for secret if their names tell so", async () => {
-    const { secrets } = await resolveText(
-      `${URL_LINE}\nheaders = { Authorization = "Basic literal", X-Api-Key = "literal-key", X-Team = "literal-team" }`,
-    );
+    const headers = `Authorization = "Basic literal", X-Api-Key = "literal-key", X-Team = "literal-team"`;
+    const { secrets } = await resolveText(`${URL_LINE}\nheaders = { ${headers} }`);
     assert.deepEqual(secrets, ["Basic literal", "literal-key", "literal"]);
   });
 
@@ -259,41 +188,30 @@ describe("a server over HTTP, right before it is reached,", () => {
     });
   }
 
-  it("reads its files each time, from the manifest's folder", () =>
-    withManifestFolder(async (folder) => {
-      const file = await folder.write(
-        "conf/a.toml",
-        `[servers.s]\n${URL_LINE}\nkeyFile = "keys/\${env:WHO}"\nca = "../ca.pem"`,
-      );
-      await folder.write("conf/keys/me", "token-one\n");
-      await folder.write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
-      const { manifest } = await folder.loadValid({ files: [file] });
-      const read = () => resolveRemote(getRemote(manifest, "s"), { WHO: "me" });
-      const { bearerToken: key, ca, secrets } = await read();
-      assert.deepEqual([key, ca], ["token-one", "-----BEGIN CERTIFICATE-----"]);
-      assert.deepEqual(secrets, ["token-one"]);
-      await folder.write("conf/keys/me", "token-two");
-      assert.equal((await read()).bearerToken, "token-two");
-    }));
+  itIn("reads its files each time, from the manifest's folder", async (folder) => {
+    const text = `[servers.s]\n${URL_LINE}\nkeyFile = "keys/\${env:WHO}"\nca = "../ca.pem"`;
+    const file = await folder.write("conf/a.toml", text);
+    await folder.write("conf/keys/me", "token-one\n");
+    await folder.write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
+    const { manifest } = await folder.loadValid({ files: [file] });
+    const read = () => resolveRemote(getRemote(manifest, "s"), { WHO: "me" });
+    const { bearerToken, ca, secrets } = await read();
+    assert.deepEqual([bearerToken, ca], ["token-one", "-----BEGIN CERTIFICATE-----"]);
+    assert.deepEqual(secrets, ["token-one"]);
+    await folder.write("conf/keys/me", "token-two");
+    assert.equal((await read()).bearerToken, "token-two");
+  });
 
   it("names everything that is missing at once", async () => {
     const schemes: SchemeResolvers = new Map([
       ["secret", () => Promise.reject(new Error("not set"))],
     ]);
-    await assert.rejects(
-      resolveText(
-        `url = "https://\${env:NO}"\nkeyFile = "none"\nca = "/none/ca"\nheaders.A = "\${secret:x}"`,
-        {},
-        schemes,
-      ),
-      {
-        code: "valueMissing",
-        step: "resolve",
-        message:
-          `server "s" cannot be reached: url needs the environment variable NO, which is not set; ` +
-          "headers.A needs ${secret:x}: not set; " +
-          "keyFile needs the file /base/none, which does not exist; ca needs the file /none/ca, which does not exist",
-      },
-    );
+    const lines = `url = "https://\${env:NO}"\nkeyFile = "none"\nca = "/none/ca"\nheaders.A = "\${secret:x}"`;
+    await assert.rejects(resolveText(lines, {}, schemes), {
+      code: "valueMissing",
+      step: "resolve",
+      message:
+        'server "s" cannot be reached: url needs the environment variable NO, which is not set; headers.A needs ${secret:x}: not set; keyFile needs the file /base/none, which does not exist; ca needs the file /none/ca, which does not exist',
+    });
   });
 });

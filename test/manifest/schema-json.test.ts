@@ -69,96 +69,33 @@ const GOOD = [
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
-const BAD = [
-  "colour = 1",
-  "hub = 5",
-  '[hub]\nname = ""',
-  "[hub]\nnameLimit = 64.5",
-  '[hub]\nseparator = "::"',
-  '[hub]\nlistWait = "5"',
-  "[hub]\nlistWait = -1",
-  "[hub]\nparallelStarts = 0",
-  "[defaults]\ncallTimeout = 0",
-  "[defaults]\nidleStop = -1",
-  '[defaults]\nhealthInterval = "5"',
-  "[defaults]\nhealthInterval = 999",
-  "[defaults]\nhealthInterval = 0.5",
-  `${SERVER}healthInterval = 1`,
-  "[defaults]\nlazy = true",
-  '[defaults]\nreconnect = "none"',
-  '[secrets]\nsources = ["cloud"]',
-  "[secrets]\nsources = []",
-  '[secrets]\nsources = "file"',
-  "[secrets]\ncommands = 1",
-  "[secrets]\ncommand = true",
-  "secrets = true",
-  '[defaults]\nreconnect.policy = "linear"',
-  "[defaults]\nreconnect.base = 0",
-  "[defaults]\nreconnect.jitter = 1.5",
-  "[defaults]\nreconnect.maxAttempts = 0.5",
-  "[defaults]\nreconnect.retries = 1",
-  `${SERVER}reconnect.max = "soon"`,
-  `${SERVER}isolation = "perclient"`,
-  `${SERVER}lazy = 1`,
-  '[defaults]\nmaxMessage = "5 parsecs"',
-  "[defaults]\nmaxMessage = 2147483648",
-  "[servers.a]",
-  '[servers.a]\ncommand = ""',
-  'servers.a = "npx"',
-  `${SERVER}args = "a b"`,
-  `${SERVER}args = [1]`,
-  `${SERVER}env = { A = 5 }`,
-  `${SERVER}inheritEnv = ["A=1"]`,
-  `${SERVER}enabled = 1`,
-  `${SERVER}calTimeout = 5`,
-  `${SERVER}tools.alow = []`,
-  `${SERVER}tools.allow = [""]`,
-  `${SERVER}tools.rename = { a = "" }`,
-  `${SERVER}tools.timeout = { a = "soon" }`,
-  `${SERVER}tools.describe = { a = "" }`,
-  `${SERVER}tools.describe = "x"`,
-  `${SERVER}tools.meta = { a = 1 }`,
-  `${SERVER}tools.annotations = { a = { readOnlyHint = "yes" } }`,
-  `${SERVER}tools.annotations = { a = { readonly = true } }`,
-  '[servers.""]\ncommand = "x"\nprefix = "p"',
-  '[servers.a]\nplugin = ""',
-  '[servers.a]\nplugin = "./x.ts"',
-  `${SERVER}plugin = "p"`,
-  '[servers.a]\nplugin = "p"\nargs = []',
-  '[servers.a]\nplugin = "p"\nenv = {}',
-  '[servers.a]\nplugin = "p"\ninheritEnv = []',
-  '[servers.a]\nplugin = "p"\ncwd = "."',
-  `${SERVER}url = "u"`,
-  `${SERVER}headers = {}`,
-  '[servers.a]\nurl = ""',
-  '[servers.a]\nurl = "u"\nargs = []',
-  '[servers.a]\nurl = "u"\nplugin = "p"',
-  '[servers.a]\nplugin = "p"\noauth = {}',
-  '[servers.a]\nurl = "u"\ntransport = "ws"',
-  '[servers.a]\nurl = "u"\nheaders = { A = 1 }',
-  '[servers.a]\nurl = "u"\nauth = true',
-  '[servers.a]\nurl = "u"\noauth = { clientID = "a" }',
-  '[servers.a]\nurl = "u"\noauth.callbackPort = 65536',
-  `${SERVER}package = "npm:x"`,
-  `${SERVER}runner = "npx"`,
-  '[servers.a]\npackage = "x"',
-  '[servers.a]\npackage = "npm:-x"',
-  '[servers.a]\npackage = "npm:x y"',
-  '[servers.a]\npackage = "npm:x"\nrunner = "yarn"',
-  '[servers.a]\npackage = "npm:x"\nurl = "u"',
-  '[search]\ndirectories = "official"',
-  '[search]\ndirectories = ["other"]',
-  '[search]\ndirectories = ["https://me:pw@x.example"]',
-  "[search]\ndirectory = []",
-  'plugins = { use = "x" }',
-  'plugins = ["x"]',
-  "[[plugins]]",
-  '[[plugins]]\nuse = ""',
-  '[[plugins]]\nuse = "x"\noption = {}',
-  '[[plugins]]\nuse = "x"\noptions = []',
-  '[[plugins]]\nuse = "x"\nservers = "a"',
-  '[[plugins]]\nuse = "x"\ntools = [""]',
-];
+/** What is in front of the colon is in front of each text that follows, which is a manifest then. */
+const BAD = `
+  : colour = 1 | hub = 5 | secrets = true | servers.a = "npx" | plugins = { use = "x" } | plugins = ["x"]
+  [hub]: name = "" | nameLimit = 64.5 | separator = "::" | listWait = "5" | listWait = -1 | parallelStarts = 0
+  [defaults]: callTimeout = 0 | idleStop = -1 | healthInterval = "5" | healthInterval = 999 | healthInterval = 0.5
+  [defaults]: lazy = true | reconnect = "none" | reconnect.policy = "linear" | reconnect.base = 0
+  [defaults]: reconnect.jitter = 1.5 | reconnect.maxAttempts = 0.5 | reconnect.retries = 1
+  [defaults]: maxMessage = "5 parsecs" | maxMessage = 2147483648
+  [secrets]: sources = ["cloud"] | sources = [] | sources = "file" | commands = 1 | command = true
+  [search]: directories = "official" | directories = ["other"] | directories = ["https://me:pw@x.example"]
+  [search]: directory = []
+  [servers.a]: | command = "" | plugin = "" | plugin = "./x.ts" | url = ""
+  [servers.a]: package = "x" | package = "npm:-x" | package = "npm:x y"
+  [servers.""]: command = "x"⏎prefix = "p"
+  [servers.a]⏎command = "x": healthInterval = 1 | reconnect.max = "soon" | isolation = "perclient" | lazy = 1
+  [servers.a]⏎command = "x": args = "a b" | args = [1] | env = { A = 5 } | inheritEnv = ["A=1"] | enabled = 1
+  [servers.a]⏎command = "x": calTimeout = 5 | plugin = "p" | url = "u" | headers = {} | package = "npm:x" | runner = "npx"
+  [servers.a]⏎command = "x": tools.alow = [] | tools.allow = [""] | tools.rename = { a = "" } | tools.timeout = { a = "soon" }
+  [servers.a]⏎command = "x": tools.describe = { a = "" } | tools.describe = "x" | tools.meta = { a = 1 }
+  [servers.a]⏎command = "x": tools.annotations = { a = { readOnlyHint = "yes" } } | tools.annotations = { a = { readonly = true } }
+  [servers.a]⏎plugin = "p": args = [] | env = {} | inheritEnv = [] | cwd = "." | oauth = {}
+  [servers.a]⏎url = "u": args = [] | plugin = "p" | transport = "ws" | headers = { A = 1 } | auth = true
+  [servers.a]⏎url = "u": oauth = { clientID = "a" } | oauth.callbackPort = 65536
+  [servers.a]⏎package = "npm:x": runner = "yarn" | url = "u"
+  [[plugins]]: | use = ""
+  [[plugins]]⏎use = "x": option = {} | options = [] | servers = "a" | tools = [""]
+`;
 
 describe("the JSON Schema of the manifest", () => {
   it("is the one that the manifest's own schema makes: run `npm run docs` if not", () => {
@@ -202,7 +139,10 @@ describe("the JSON Schema of the manifest", () => {
     });
   }
 
-  for (const toml of BAD) {
+  const rows = [...BAD.matchAll(/^ {2}(.*?): (.*)$/gm)];
+  for (const toml of rows.flatMap(([, start = "", ends = ""]) =>
+    ends.split("|").map((end) => `${start}⏎${end.trim()}`.replaceAll("⏎", "\n")),
+  )) {
     it(`refuses what toolmux refuses: ${JSON.stringify(toml)}`, () => {
       const root = read(toml);
       assert.notDeepEqual(readManifestFile(root, { file: "", baseDir: "/" }).problems, []);

@@ -2,12 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { StdioServer } from "../../src/manifest/manifest.ts";
 import { type ResolvedServer, resolveServer } from "../../src/manifest/resolve.ts";
-import {
-  getServer,
-  loadText,
-  plainCopy,
-  withManifestFolder,
-} from "../fixtures/manifest/manifest-folder.ts";
+import { getServer, loadText, plainCopy } from "../fixtures/manifest/manifest-folder.ts";
+import { itIn } from "../harness/in-folder.ts";
 
 const ENV = {
   HOME: "/home/me",
@@ -74,18 +70,16 @@ describe("interpolation", () => {
     });
   }
 
+  const UNKNOWN =
+    "the unknown placeholder ${command:…}; known placeholders: ${env:NAME} and ${file:PATH}";
+  const INPUT =
+    "${input:…}, which only editors support; set an environment variable and write ${env:NAME}";
   for (const [text, message] of [
-    [
-      "${input:key}",
-      "args[0] contains ${input:…}, which only editors support; set an environment variable and write ${env:NAME}",
-    ],
-    [
-      "${command:pick}",
-      "args[0] contains the unknown placeholder ${command:…}; known placeholders: ${env:NAME} and ${file:PATH}",
-    ],
-    ["${A:-${B}}", "args[0] contains a ${…} inside another ${…}, which is not supported"],
-    ["${A", "args[0] contains a ${ without a closing }"],
-    ["a\0b", "args[0] contains a NUL character, which a process cannot get"],
+    ["${input:key}", INPUT],
+    ["${command:pick}", UNKNOWN],
+    ["${A:-${B}}", "a ${…} inside another ${…}, which is not supported"],
+    ["${A", "a ${ without a closing }"],
+    ["a\0b", "a NUL character, which a process cannot get"],
   ] as const) {
     it(`in a client's file refuses ${JSON.stringify(text)}`, async () => {
       await assert.rejects(resolveArg(text, "client"), {
@@ -93,7 +87,7 @@ describe("interpolation", () => {
         code: "notSupported",
         server: "s",
         step: "resolve",
-        message: `server "s" cannot be started: ${message}`,
+        message: `server "s" cannot be started: args[0] contains ${message}`,
       });
     });
   }
@@ -102,67 +96,56 @@ describe("interpolation", () => {
     const { manifest } = await loadText(
       `[servers.s]\ncommand = "\${env:NO_1}"\nargs = ["\${env:TOKEN}\${env:NO_2}"]\nenv.A = "\${env:toString}"`,
     );
-    await assert.rejects(
-      resolveServer(getServer(manifest, "s"), Object.assign(Object.create(null), ENV)),
-      {
-        code: "valueMissing",
-        server: "s",
-        step: "resolve",
-        message:
-          'server "s" cannot be started: command needs the environment variable NO_1, which is not set; ' +
-          "args[0] needs the environment variable NO_2, which is not set; " +
-          "env.A needs the environment variable toString, which is not set",
-      },
-    );
+    const env = Object.assign(Object.create(null), ENV);
+    await assert.rejects(resolveServer(getServer(manifest, "s"), env), {
+      code: "valueMissing",
+      server: "s",
+      step: "resolve",
+      message:
+        'server "s" cannot be started: command needs the environment variable NO_1, which is not set; args[0] needs the environment variable NO_2, which is not set; env.A needs the environment variable toString, which is not set',
+    });
   });
 
-  it("reads files relative to the manifest, without their last line end", () =>
-    withManifestFolder(async (folder) => {
-      await folder.write("conf/key", "s3cret-key\n");
-      await folder.write("conf/sub/two", "line one\r\nline two\r\n");
-      await folder.write("home/.token", "${env:TOKEN}\n\n");
-      const file = await folder.write(
-        "conf/a.toml",
-        `[servers.s]\ncommand = "x"\nargs = ["\${file:key}", "\${file:./sub/two}", "\${file:~/.token}", "\${file:${folder.root}/conf/key}"]`,
-      );
-      const { manifest } = await folder.loadValid({ files: [file] });
-      const resolved = await resolveServer(getServer(manifest, "s"), { HOME: folder.home }, "/");
-      assert.deepEqual(resolved.args, [
-        "s3cret-key",
-        "line one\r\nline two",
-        "${env:TOKEN}\n",
-        "s3cret-key",
-      ]);
-    }));
+  itIn("reads files relative to the manifest, without their last line end", async (folder) => {
+    await folder.write("conf/key", "s3cret-key\n");
+    await folder.write("conf/sub/two", "line one\r\nline two\r\n");
+    await folder.write("home/.token", "${env:TOKEN}\n\n");
+    const paths = ["key", "./sub/two", "~/.token", `${folder.root}/conf/key`];
+    const forms = JSON.stringify(paths.map((path) => `\${file:${path}}`));
+    const text = `[servers.s]\ncommand = "x"\nargs = ${forms}`;
+    const file = await folder.write("conf/a.toml", text);
+    const { manifest } = await folder.loadValid({ files: [file] });
+    const { args } = await resolveServer(getServer(manifest, "s"), { HOME: folder.home }, "/");
+    const lines = ["line one\r\nline two", "${env:TOKEN}\n"];
+    assert.deepEqual(args, ["s3cret-key", ...lines, "s3cret-key"]);
+  });
 
-  it("says which file cannot be used and why", () =>
-    withManifestFolder(async (folder) => {
-      await folder.write("big", "x".repeat(65_537));
-      await folder.write("fits", "x".repeat(65_536));
-      await folder.write("binary", new Uint8Array([0xff, 0xfe]));
-      await folder.write("folder/x", "");
-      const explain = async (path: string) => {
-        const text = JSON.stringify({
-          servers: { s: { command: "x", args: [`\${file:${path}}`] } },
-        });
-        const file = await folder.write("a.json", text);
-        const { manifest } = await folder.loadValid({ files: [file] });
-        const error: unknown = await resolveServer(getServer(manifest, "s"), {}).then(
-          () => "resolved",
-          (reason: unknown) => reason,
-        );
-        if (!(error instanceof Error)) return error;
-        return folder
-          .shorten(error.message)
-          .replace('server "s" cannot be started: args[0] needs the file ', "");
-      };
-      assert.equal(await explain("none"), "none, which does not exist");
-      assert.equal(await explain("big"), "big, which is longer than 65536 bytes");
-      assert.equal(await explain("fits"), "resolved");
-      assert.equal(await explain("binary"), "binary, which is not UTF-8 text");
-      assert.equal(await explain("folder"), "folder, which is a folder, not a file");
-      assert.equal(await explain("/dev/zero"), "/dev/zero, which is not a regular file");
-    }));
+  itIn("says which file cannot be used and why", async (folder) => {
+    await folder.write("big", "x".repeat(65_537));
+    await folder.write("fits", "x".repeat(65_536));
+    await folder.write("binary", new Uint8Array([0xff, 0xfe]));
+    await folder.write("folder/x", "");
+    const resolve = async (path: string): Promise<ResolvedServer> => {
+      const text = JSON.stringify({ servers: { s: { command: "x", args: [`\${file:${path}}`] } } });
+      const file = await folder.write("a.json", text);
+      const { manifest } = await folder.loadValid({ files: [file] });
+      return resolveServer(getServer(manifest, "s"), {});
+    };
+    await resolve("fits");
+    for (const [path, why] of [
+      ["none", "does not exist"],
+      ["big", "is longer than 65536 bytes"],
+      ["binary", "is not UTF-8 text"],
+      ["folder", "is a folder, not a file"],
+      ["/dev/zero", "is not a regular file"],
+    ] as const) {
+      await assert.rejects(resolve(path), ({ message }: Error) => {
+        const needs = 'server "s" cannot be started: args[0] needs the file ';
+        assert.equal(folder.shorten(message), `${needs}${path}, which ${why}`);
+        return true;
+      });
+    }
+  });
 });
 
 describe("a resolved server", () => {
@@ -206,23 +189,17 @@ describe("a resolved server", () => {
     const { env } = await resolveText(
       `command = "x"\ninheritEnv = ["TOKEN", "EMPTY", "NONE", "HOME"]\nenv = { HOME = "/other", __proto__ = "p" }`,
     );
-    assert.deepEqual(Object.entries(env), [
-      ["TOKEN", "token-value"],
-      ["EMPTY", ""],
-      ["HOME", "/other"],
-      ["__proto__", "p"],
-    ]);
+    const pairs = Object.entries(env).map((pair) => pair.join("="));
+    assert.deepEqual(pairs, ["TOKEN=token-value", "EMPTY=", "HOME=/other", "__proto__=p"]);
     assert.deepEqual(plainCopy(Object.keys(Object.prototype)), []);
   });
 
   it("lists as secrets what it took from variables and files, and what its own name tells", async () => {
     const { secrets } = await resolveText(
-      [
-        `command = "x"`,
-        `args = ["\${env:A}", "\${env:SHORT}", "\${env:HOME}", "\${env:NONE:-default-value}"]`,
-        `inheritEnv = ["MY_PASSWORD", "REGION"]`,
-        `env = { API_KEY = "literal-key", MODE = "literal-mode", PART = "x-\${env:A}" }`,
-      ].join("\n"),
+      `command = "x"
+args = ["\${env:A}", "\${env:SHORT}", "\${env:HOME}", "\${env:NONE:-default-value}"]
+inheritEnv = ["MY_PASSWORD", "REGION"]
+env = { API_KEY = "literal-key", MODE = "literal-mode", PART = "x-\${env:A}" }`,
       { A: "value-of-a", SHORT: "true", MY_PASSWORD: "inherited-password", REGION: "eu-west-1" },
     );
     assert.deepEqual(secrets, ["inherited-password", "literal-key", "value-of-a"]);
@@ -252,10 +229,7 @@ describe("what a plugin fills in", () => {
       asked.push(`${path} ${name}`);
       return Promise.resolve(`${path}-${asked.length}-value`);
     };
-    const schemes = new Map([
-      ["vault", answer],
-      ["op", answer],
-    ]);
+    const schemes = new Map(["vault", "op"].map((name) => [name, answer]));
     const one = await resolveServer(server, ENV, "/work", schemes);
     assert.deepEqual(one.args, ["adb/pw:-x-1-valuebtoken-value"]);
     assert.deepEqual(plainCopy(one.env), { A: "//x-2-value" });

@@ -77,10 +77,8 @@ describe("a lock", () => {
 
   it("is free again when the work has failed", () =>
     withFolder(async (path) => {
-      await assert.rejects(
-        withFileLock(path, NEVER, () => Promise.reject(new Error("no"))),
-        /no/,
-      );
+      const failing = withFileLock(path, NEVER, () => Promise.reject(new Error("no")));
+      await assert.rejects(failing, /no/);
       assert.equal(await withFileLock(path, NEVER, () => Promise.resolve(1)), 1);
     }));
 
@@ -101,13 +99,8 @@ describe("a lock", () => {
     withFolder(async (path) => {
       const holder = new Holder(path, 1, 60_000);
       await holder.says("held");
-      const options = { waitTimeout: 200 };
-      await assert.rejects(
-        withFileLock(path, NEVER, () => Promise.resolve(), options),
-        {
-          code: "storeBusy",
-        },
-      );
+      const limited = withFileLock(path, NEVER, () => Promise.resolve(), { waitTimeout: 200 });
+      await assert.rejects(limited, { code: "storeBusy" });
       const reason = new Error("enough");
       const abort = new AbortController();
       const waiting = withFileLock(path, abort.signal, () => Promise.resolve());

@@ -64,22 +64,36 @@ function pidOf(child: ChildProcess): number {
   return child.pid;
 }
 
+/** Waits until something is true. */
+async function until(what: string, isTrue: () => boolean): Promise<void> {
+  await poll(
+    5000,
+    () => what,
+    () => isTrue() || undefined,
+  );
+}
+
+/** Starts a shell script. @returns its process, when that has ended, and what it has said, from its start */
+async function runScript(script: string, tag?: string, detached = false) {
+  const env = { PATH: process.env["PATH"], ...(tag && { TOOLMUX_OWNER: tag }) };
+  const child = spawn("sh", ["-c", script], { env, detached, stdio: ["ignore", "pipe", "ignore"] });
+  const closed = once(child, "close");
+  const said: string[] = [];
+  child.stdout.setEncoding("utf8").on("data", (text: string) => said.push(text));
+  await once(child.stdout, "data");
+  return { child, closed, said: () => said.join("") };
+}
+
 /** Runs a hub that has a server and a process that left the server's group; `mark` is in the environment of all. */
 async function withHub(run: (hub: ChildProcess, mark: string) => Promise<void>): Promise<void> {
   const mark = randomUUID();
   const args = "Deno" in globalThis ? ["run", "-A", "--no-check", HUB] : [HUB];
-  const hub = spawn(process.execPath, args, {
-    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], MARK: mark },
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+  const env = { PATH: process.env["PATH"], HOME: process.env["HOME"], MARK: mark };
+  const hub = spawn(process.execPath, args, { env, stdio: ["ignore", "pipe", "inherit"] });
   const exited = once(hub, "exit");
   try {
     await once(hub.stdout, "data");
-    await poll(
-      5000,
-      () => "two servers",
-      () => servers(mark).length === 2 || undefined,
-    );
+    await until("two servers", () => servers(mark).length === 2);
     await run(hub, mark);
   } finally {
     hub.kill("SIGKILL");
@@ -105,12 +119,8 @@ describe("an owner tag", () => {
   });
 
   it("is only read if a hub could have written it", () => {
-    assert.deepEqual(parseOwnerTag("7/8/b/s/r"), {
-      pid: 7,
-      started: "8",
-      boot: "b",
-      pidNamespace: "s",
-    });
+    const owner = { pid: 7, started: "8", boot: "b", pidNamespace: "s" };
+    assert.deepEqual(parseOwnerTag("7/8/b/s/r"), owner);
     const wrong = ["", "7", "7/8/b/s", "7/8/b/s/", "7//b/s/r", "/8/b/s/r", "7/8/b/s/r/x"];
     for (const tag of [...wrong, "0/8/b/s/r", "-1/8/b/s/r", "7a/8/b/s/r"]) {
       assert.equal(parseOwnerTag(tag), undefined, tag);
@@ -118,11 +128,10 @@ describe("an owner tag", () => {
   });
 
   it("stands before those that the hub carries itself, which no hub wrote left out", () => {
-    assert.equal(ownerVariableOf("1/a/b/s/r"), "1/a/b/s/r");
-    assert.equal(
-      ownerVariableOf("1/a/b/s/r", "2/a/b/s/r,no,,3/a/b/s/r"),
-      "1/a/b/s/r,2/a/b/s/r,3/a/b/s/r",
-    );
+    const [one, two, three] = [1, 2, 3].map((pid) => `${pid}/a/b/s/r`);
+    assert.equal(ownerVariableOf(one ?? ""), one);
+    const mine = ownerVariableOf(one ?? "", `${two},no,,${three}`);
+    assert.equal(mine, `${one},${two},${three}`);
     const many = Array.from({ length: 100 }, (_, at) => `${at + 1}/a/b/s/r`).join();
     assert.equal(ownerVariableOf("1/a/b/s/r", many).split(",").length, 8);
   });
@@ -130,20 +139,12 @@ describe("an owner tag", () => {
 
 describe("listProcesses", () => {
   it("leaves zombies out", async () => {
-    const child = spawn("sh", ["-c", "sleep 0 & echo $!; exec sleep 1000"], {
-      stdio: ["ignore", "pipe", "ignore"],
-    });
-    const exited = once(child, "exit");
-    const [line] = (await once(child.stdout, "data")) as [Buffer];
-    const zombie = Number(line.toString());
-    await poll(
-      5000,
-      () => "its end",
-      () => !isAlive(zombie) || undefined,
-    );
+    const { child, closed, said } = await runScript("sleep 0 & echo $!; exec sleep 1000");
+    const zombie = Number(said());
+    await until("its end", () => !isAlive(zombie));
     const pids = (await listProcesses()).map(({ pid }) => pid);
     child.kill("SIGKILL");
-    await exited;
+    await closed;
     assert.ok(pids.includes(process.pid) && pids.includes(pidOf(child)));
     assert.ok(!pids.includes(zombie));
   });
@@ -162,28 +163,23 @@ describe("listProcesses", () => {
   });
 });
 
-describe("a listing that waits for nothing", () => {
-  it("shows the same processes with the same tags", async () => {
-    const tag = await newOwnerTag();
-    await withTagged(tag, async (pid) => {
-      const shown = async (): Promise<ProcessEntry | undefined> =>
-        (await listProcesses()).find((entry) => entry.pid === pid);
-      const now = [...processTable.listSync()].find((entry) => entry.pid === pid);
-      assert.deepEqual(now?.tags, [tag]);
-      const idle = { memory: 0, cpu: 0 };
-      assert.deepEqual({ ...now, ...idle }, { ...(await shown()), ...idle });
-    });
+it("a listing that waits for nothing shows the same processes with the same tags", async () => {
+  const tag = await newOwnerTag();
+  await withTagged(tag, async (pid) => {
+    const now = [...processTable.listSync()].find((entry) => entry.pid === pid);
+    assert.deepEqual(now?.tags, [tag]);
+    const idle = { memory: 0, cpu: 0 };
+    const shown = (await listProcesses()).find((entry) => entry.pid === pid);
+    assert.deepEqual({ ...now, ...idle }, { ...shown, ...idle });
   });
 });
 
-describe("hasEnded", () => {
-  it("is said of a pid that nobody has, or that another process has by now, and of nothing that runs", async () => {
-    const { pid } = process;
-    const started = (await processTable.find(pid))?.started ?? "";
-    assert.equal(await hasEnded({ pid, started }), false);
-    assert.equal(await hasEnded({ pid, started: `${started}0` }), true);
-    assert.equal(await hasEnded({ pid: 2 ** 22 + 1, started }), true);
-  });
+it("a process has ended whose pid nobody or another process has, and none that runs", async () => {
+  const { pid } = process;
+  const started = (await processTable.find(pid))?.started ?? "";
+  assert.equal(await hasEnded({ pid, started }), false);
+  assert.equal(await hasEnded({ pid, started: `${started}0` }), true);
+  assert.equal(await hasEnded({ pid: 2 ** 22 + 1, started }), true);
 });
 
 describe("endProcesses", () => {
@@ -193,11 +189,10 @@ describe("endProcesses", () => {
 
   it("signals no process that has got the pid of another one", async () => {
     await withTagged(await newOwnerTag(), async (pid) => {
-      const entries = await listProcesses();
-      const stale = entries.filter((entry) => entry.pid === pid);
+      const stale = (await listProcesses()).filter((entry) => entry.pid === pid);
       assert.equal(stale.length, 1);
-      const find = (): Promise<ProcessEntry[]> =>
-        Promise.resolve(stale.map((entry) => ({ ...entry, started: "1" })));
+      const find = async (): Promise<ProcessEntry[]> =>
+        stale.map((entry) => ({ ...entry, started: "1" }));
       await endProcesses({ find, groups }, [{ ...KILL, grace: 50 }]);
       assert.equal(stateOf(pid), "S");
     });
@@ -206,41 +201,25 @@ describe("endProcesses", () => {
   it("asks each process once to end", async () => {
     const tag = await newOwnerTag();
     const script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done";
-    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: tag };
-    const child = spawn("sh", ["-c", script], { env, stdio: ["ignore", "pipe", "ignore"] });
-    const said: string[] = [];
-    child.stdout.setEncoding("utf8").on("data", (text: string) => said.push(text));
-    const closed = once(child, "close");
-    await poll(
-      5000,
-      () => "its start",
-      () => said.length > 0 || undefined,
-    );
+    const { child, closed, said } = await runScript(script, tag);
     const find = async (): Promise<readonly ProcessEntry[]> =>
       (await tagged(tag)()).filter(({ pid }) => pid === child.pid);
     await endProcesses({ find, groups }, [TERMINATE, KILL]);
     await closed;
-    assert.equal(said.join(""), "ready\nasked\n");
+    assert.equal(said(), "ready\nasked\n");
   });
 
   it("lets a stopped process hear that it has to end", async () => {
     const tag = await newOwnerTag();
     const args = ["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; while :; do sleep 0.02; done"];
-    await withTagged(
-      tag,
-      async (pid) => {
-        await poll(
-          5000,
-          () => "its stop",
-          () => stateOf(pid) === "T" || undefined,
-        );
-        const began = performance.now();
-        await endProcesses({ find: tagged(tag), groups }, [TERMINATE, KILL]);
-        assert.ok(performance.now() - began < TERMINATE.grace, "it was not killed");
-        assert.ok(!isAlive(pid));
-      },
-      args,
-    );
+    const run = async (pid: number): Promise<void> => {
+      await until("its stop", () => stateOf(pid) === "T");
+      const began = performance.now();
+      await endProcesses({ find: tagged(tag), groups }, [TERMINATE, KILL]);
+      assert.ok(performance.now() - began < TERMINATE.grace, "it was not killed");
+      assert.ok(!isAlive(pid));
+    };
+    await withTagged(tag, run, args);
   });
 
   it("ends also what appears only when the rest has been killed", async () => {
@@ -259,77 +238,48 @@ describe("endProcesses", () => {
   });
 
   it("lets nobody see another one's death and do something about it", async () => {
-    const script = "sleep 1000 & echo $!; wait; echo again";
-    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: await newOwnerTag() };
-    const guard = spawn("sh", ["-c", script], { env, stdio: ["ignore", "pipe", "ignore"] });
-    const closed = once(guard, "close");
-    const said: string[] = [];
-    guard.stdout.setEncoding("utf8").on("data", (text: string) => said.push(text));
-    await poll(
-      5000,
-      () => "its start",
-      () => said.length > 0 || undefined,
-    );
+    const tag = await newOwnerTag();
+    const { child, closed, said } = await runScript("sleep 1000 & echo $!; wait; echo again", tag);
     // So many others between the two that the guard has time, if it is left any.
     const others = Array.from({ length: 500 }, () => ({ pid: process.pid, started: "1" }));
     const find = async (): Promise<readonly ProcessEntry[]> => {
-      const entries = await tagged(env.TOOLMUX_OWNER)();
-      const isGuard = ({ pid }: ProcessEntry): boolean => pid === guard.pid;
+      const entries = await tagged(tag)();
       const [some] = entries;
       if (some === undefined) return [];
-      const between = others.map((other) => ({ ...some, ...other }));
-      return [
-        ...entries.filter((entry) => !isGuard(entry)),
-        ...between,
-        ...entries.filter(isGuard),
-      ];
+      const guard = entries.filter(({ pid }) => pid === child.pid);
+      const rest = entries.filter(({ pid }) => pid !== child.pid);
+      return [...rest, ...others.map((other) => ({ ...some, ...other })), ...guard];
     };
     await endProcesses({ find, groups }, [{ ...KILL, grace: 100 }]);
     await closed;
-    assert.match(said.join(""), /^\d+\n$/);
+    assert.match(said(), /^\d+\n$/);
   });
 
   it("ends processes that start each other again", async () => {
     const tag = await newOwnerTag();
-    const ring = fileURLToPath(
-      new URL("../fixtures/processes/respawning-processes.sh", import.meta.url),
-    );
-    await withTagged(tag, async () => {
-      const find = tagged(tag);
+    const script = new URL("../fixtures/processes/respawning-processes.sh", import.meta.url);
+    const ring = fileURLToPath(script);
+    const run = async (): Promise<void> => {
       const links = new Set<number>();
-      await poll(
-        5000,
-        () => "a ring of four",
-        () => {
-          for (const pid of pidsWithEnv(tag)) if (commandLineOf(pid).includes(ring)) links.add(pid);
-          return links.size >= 4 || undefined;
-        },
-      );
+      await until("a ring of four", () => {
+        for (const pid of pidsWithEnv(tag)) if (commandLineOf(pid).includes(ring)) links.add(pid);
+        return links.size >= 4;
+      });
       process.kill([...links][0] ?? 0, "SIGKILL");
-      const before = links.size;
-      await poll(
-        5000,
-        () => "another one",
-        () => pidsWithEnv(tag).some((pid) => !links.has(pid) && links.add(pid)) || undefined,
-      );
-      assert.ok(links.size > before, "what is killed alone comes back");
-      await endProcesses({ find, groups }, [KILL]);
-      assert.deepEqual(await find(), []);
-    }, ["sh", ring, "4"]);
-    await poll(
-      1000,
-      () => "the end of the ring",
-      () => pidsWithEnv(tag).length === 0 || undefined,
-    );
+      // What is killed alone comes back.
+      await until("another one", () => pidsWithEnv(tag).some((pid) => !links.has(pid)));
+      await endProcesses({ find: tagged(tag), groups }, [KILL]);
+      assert.deepEqual(await tagged(tag)(), []);
+    };
+    await withTagged(tag, run, ["sh", ring, "4"]);
+    await until("the end of the ring", () => pidsWithEnv(tag).length === 0);
   });
 
   it("signals the groups and comes to an end where nothing can be seen", async () => {
     const child = spawn("sleep", ["1000"], { detached: true, stdio: "ignore" });
     const exited = once(child, "exit");
-    const prey = {
-      find: () => Promise.reject(new Error("too many open files")),
-      groups: () => [pidOf(child)],
-    };
+    const find = () => Promise.reject(new Error("too many open files"));
+    const prey = { find, groups: () => [pidOf(child)] };
     await endProcesses(prey, [{ ...KILL, grace: 20 }]);
     assert.deepEqual(await exited, [null, "SIGKILL"]);
   });
@@ -360,23 +310,15 @@ describe("sweepOrphans", () => {
       return [pid, started, boot, space, randomUUID()].join("/");
     };
     const dead = [tag({ started: "1" }), tag({ boot: "another" }), tag({ pid: 2 ** 22 + 1 })];
-    const alive = [
-      tag({}),
-      tag({ pidNamespace: "1", pid: 2 ** 22 + 1 }),
-      tag({ started: "?" }),
-      "7/8",
-      "?",
-    ];
+    const far = tag({ pidNamespace: "1", pid: 2 ** 22 + 1 });
+    const alive = [tag({}), far, tag({ started: "?" }), "7/8", "?"];
     const left: string[] = [];
-    const nest = (tags: readonly string[]): Promise<void> => {
-      const [first, ...rest] = tags;
-      if (first !== undefined) {
-        return withTagged(first, async (pid) => {
-          await nest(rest);
-          if (isAlive(pid)) left.push(first);
-        });
-      }
-      return sweepOrphans().then(() => undefined);
+    const nest = async ([first, ...rest]: readonly string[]): Promise<void> => {
+      if (first === undefined) return void (await sweepOrphans());
+      await withTagged(first, async (pid) => {
+        await nest(rest);
+        if (isAlive(pid)) left.push(first);
+      });
     };
     await nest([...dead, ...alive]);
     assert.deepEqual(left.toSorted(), alive.toSorted());
@@ -396,20 +338,10 @@ describe("sweepOrphans", () => {
 
   it("ends what is in the group of an orphan, whatever its environment is", async () => {
     const script = "env -i sleep 1001 & echo $!; exec sleep 1000";
-    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: await deadTag() };
-    const leader = spawn("sh", ["-c", script], {
-      env,
-      detached: true,
-      stdio: ["ignore", "pipe", "ignore"],
-    });
-    const exited = once(leader, "exit");
-    const [line] = (await once(leader.stdout, "data")) as [Buffer];
-    const member = Number(line.toString());
-    await poll(
-      5000,
-      () => "its start",
-      () => commandLineOf(member) === "sleep 1001" || undefined,
-    );
+    const { child, said } = await runScript(script, await deadTag(), true);
+    const exited = once(child, "exit");
+    const member = Number(said());
+    await until("its start", () => commandLineOf(member) === "sleep 1001");
     await sweepOrphans();
     await exited;
     assert.ok(!isAlive(member));
@@ -450,55 +382,29 @@ describe("sweepOrphans", () => {
   });
 
   it("kills what ignores SIGTERM", async () => {
+    const run = async (pid: number): Promise<void> => {
+      await sweepOrphans();
+      await waitUntilExited([pid], 1000);
+    };
     const script = "trap '' TERM; while :; do sleep 0.05; done";
-    await withTagged(
-      await deadTag(),
-      async (pid) => {
-        await sweepOrphans();
-        await waitUntilExited([pid], 1000);
-      },
-      ["sh", "-c", script],
-    );
+    await withTagged(await deadTag(), run, ["sh", "-c", script]);
   });
 });
 
-describe("parsePs", () => {
-  it("reads pid, group, user, memory, start and tags, and leaves zombies and other lines out", () => {
-    const text = `
+it("what ps prints has pid, group, user, memory, start and tags; zombies are left out", () => {
+  const text = `
   301   300   501  2048   0:01.25 S    Fri Nov 21 07:40:11 2026     /usr/local/bin/node server.js A=1 TOOLMUX_OWNER=9/Fri_Nov_21_07:40:00_2026/B-1/mac/r,8/t/B-1/mac/r HOME=/Users/x
     1     1     0   512 1-02:03:04 Ss   Mon Nov  3 17:00:00 2026     /sbin/launchd
   302   300    -2     0   0:00.00 Z    Fri Nov 21 07:40:11 2026     (node)
   303   303    -2    16   0:00.00 R+   Fri Nov 21 07:40:12 2026     ps -axEww NOT_TOOLMUX_OWNER=no
  garbage
 `;
-    assert.deepEqual(parsePsOutput(text), [
-      {
-        pid: 301,
-        group: 300,
-        uid: 501,
-        started: "Fri_Nov_21_07:40:11_2026",
-        memory: 2 * 1024 * 1024,
-        cpu: 1250,
-        tags: ["9/Fri_Nov_21_07:40:00_2026/B-1/mac/r", "8/t/B-1/mac/r"],
-      },
-      {
-        pid: 1,
-        group: 1,
-        uid: 0,
-        started: "Mon_Nov_3_17:00:00_2026",
-        memory: 512 * 1024,
-        cpu: 93_784_000,
-        tags: [],
-      },
-      {
-        pid: 303,
-        group: 303,
-        uid: -2,
-        started: "Fri_Nov_21_07:40:12_2026",
-        memory: 16 * 1024,
-        cpu: 0,
-        tags: [],
-      },
-    ]);
-  });
+  const tags = ["9/Fri_Nov_21_07:40:00_2026/B-1/mac/r", "8/t/B-1/mac/r"];
+  const keys = ["pid", "group", "uid", "started", "memory", "cpu", "tags"] as const;
+  const found = parsePsOutput(text).map((entry) => keys.map((key) => entry[key]));
+  assert.deepEqual(found, [
+    [301, 300, 501, "Fri_Nov_21_07:40:11_2026", 2 * 1024 * 1024, 1250, tags],
+    [1, 1, 0, "Mon_Nov_3_17:00:00_2026", 512 * 1024, 93_784_000, []],
+    [303, 303, -2, "Fri_Nov_21_07:40:12_2026", 16 * 1024, 0, []],
+  ]);
 });

@@ -34,16 +34,15 @@ describe("the build", () => {
   function clone(): string {
     if (place !== "") return join(place, "one");
     place = mkdtempSync(join(tmpdir(), "toolmux-build-"));
-    const files = [
+    const own = [
       "package.json",
       "tsconfig.json",
       "toolmux.schema.json",
       "scripts",
       "src",
       "plugins",
-      ...portablePackages(),
     ];
-    for (const file of files)
+    for (const file of [...own, ...portablePackages()])
       cpSync(join(ROOT, file), join(place, "one", file), { recursive: true, filter: isRead });
     return join(place, "one");
   }
@@ -71,29 +70,23 @@ describe("the build", () => {
     }
   });
 
-  it(
-    "lists the checksums of the executables that there are, in the order of their names",
-    LIMIT,
-    () => {
-      const dist = join(clone(), "dist");
-      rmSync(dist, { recursive: true, force: true });
-      mkdirSync(dist);
-      const sums = (): string => readFileSync(join(dist, "SHA256SUMS"), "utf8");
-      const write = (...names: readonly string[]): void => {
-        for (const name of names) writeFileSync(join(dist, name), `${name} as built now`);
-      };
-      write("toolmux-linux-x64", "toolmux-darwin-arm64", "toolmux", "toolmux.map", "else");
+  it("lists the checksums of the executables that there are, in order of names", LIMIT, () => {
+    const dist = join(clone(), "dist");
+    rmSync(dist, { recursive: true, force: true });
+    mkdirSync(dist);
+    const names = ["toolmux", "toolmux-darwin-arm64", "toolmux-linux-x64"];
+    for (const name of [...names.toReversed(), "toolmux.map", "else"])
+      writeFileSync(join(dist, name), `${name} as built now`);
+    const assertListed = (listed: readonly string[]): void => {
       build(clone(), ["--target=node"]);
-      const names = ["toolmux", "toolmux-darwin-arm64", "toolmux-linux-x64"];
-      assert.equal(sums(), names.map((name) => `${hash(join(dist, name))}  ${name}\n`).join(""));
-
-      rmSync(join(dist, "toolmux-linux-x64"));
-      writeFileSync(join(dist, "toolmux"), "built again");
-      build(clone(), ["--target=node"]);
-      const left = names.slice(0, 2);
-      assert.equal(sums(), left.map((name) => `${hash(join(dist, name))}  ${name}\n`).join(""));
-    },
-  );
+      const sums = listed.map((name) => `${hash(join(dist, name))}  ${name}\n`).join("");
+      assert.equal(readFileSync(join(dist, "SHA256SUMS"), "utf8"), sums);
+    };
+    assertListed(names);
+    rmSync(join(dist, "toolmux-linux-x64"));
+    writeFileSync(join(dist, "toolmux"), "built again");
+    assertListed(names.slice(0, 2));
+  });
 
   it("changes nothing, and says why, if one of its targets cannot be had", LIMIT, () => {
     const dist = join(clone(), "dist");
@@ -101,27 +94,20 @@ describe("the build", () => {
     build(clone(), ["--target=node"]);
     const files = readdirSync(dist, { encoding: "utf8", recursive: true }).toSorted();
     // Nothing of bun's is cached in an empty folder, and nothing listens at that port.
-    const unreachable = {
-      BUN_INSTALL_CACHE_DIR: join(place, "cache"),
-      HTTPS_PROXY: "http://127.0.0.1:1",
-    };
+    const cache = { BUN_INSTALL_CACHE_DIR: join(place, "cache") };
+    const unreachable = { ...cache, HTTPS_PROXY: "http://127.0.0.1:1" };
     const targets = [`--target=${OWN}`, "--target=linux-x64-musl", "--target=node"];
     const { status, stdout, stderr } = build(clone(), targets, unreachable);
     assert.deepEqual([status, stdout], [1, ""]);
-    assert.match(
-      stderr,
-      /^build: linux-x64-musl cannot be built; dist stays as it was\.\n.*download/i,
-    );
+    const why = /^build: linux-x64-musl cannot be built; dist stays as it was\.\n.*download/i;
+    assert.match(stderr, why);
     assert.deepEqual(readdirSync(dist, { encoding: "utf8", recursive: true }).toSorted(), files);
   });
 
   it("names all targets when it is asked for one that there is not", LIMIT, () => {
     const { status, stderr } = build(clone(), ["--target=linux-x64", "--target=plan9"]);
-    assert.equal(status, 1);
-    assert.equal(
-      stderr,
-      'build: no target "plan9"; there are all, darwin-arm64, darwin-x64, linux-arm64, linux-x64, linux-x64-musl, node\n',
-    );
+    const all = "all, darwin-arm64, darwin-x64, linux-arm64, linux-x64, linux-x64-musl, node";
+    assert.deepEqual([status, stderr], [1, `build: no target "plan9"; there are ${all}\n`]);
   });
 });
 
@@ -143,11 +129,8 @@ function isRead(path: string): boolean {
 /** Runs the build in a clone, without what the surroundings say of proxies and caches. */
 function build(folder: string, args: readonly string[], env: Record<string, string> = {}) {
   const { PATH = "", HOME = "" } = process.env;
-  return spawnSync(process.execPath, ["scripts/build.ts", ...args], {
-    cwd: folder,
-    env: { PATH, HOME, ...env },
-    encoding: "utf8",
-  });
+  const options = { cwd: folder, env: { PATH, HOME, ...env }, encoding: "utf8" } as const;
+  return spawnSync(process.execPath, ["scripts/build.ts", ...args], options);
 }
 
 function hash(file: string): string {

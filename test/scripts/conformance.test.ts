@@ -13,12 +13,8 @@ import {
 
 const GOOD: Check = { scenario: "ping", id: "ping", status: "SUCCESS", message: "answers" };
 const BAD: Check = { scenario: "tools", id: "call", status: "FAILURE", message: "no answer" };
-const EXPECTATION: ExpectedFailure = {
-  suite: "one",
-  scenario: "tools",
-  check: "call",
-  reason: "the scenario asks for what the protocol forbids",
-};
+const reason = "the scenario asks for what the protocol forbids";
+const EXPECTATION: ExpectedFailure = { suite: "one", scenario: "tools", check: "call", reason };
 
 describe("a conformance suite", () => {
   it("is passed if everything passes", () => {
@@ -29,11 +25,8 @@ describe("a conformance suite", () => {
     for (const other of [{ check: "another" }, { scenario: "another" }]) {
       const expected = { ...EXPECTATION, ...other };
       const { failed, problems } = evaluateChecks([GOOD, BAD], 2, [expected]);
-      assert.equal(failed, 1);
-      assert.deepEqual(problems, [
-        "tools: call: no answer",
-        `${expected.scenario}: ${expected.check} did not fail as expected`,
-      ]);
+      const stale = `${expected.scenario}: ${expected.check} did not fail as expected`;
+      assert.deepEqual([failed, ...problems], [1, "tools: call: no answer", stale]);
     }
   });
 
@@ -78,10 +71,8 @@ describe("the results of a conformance suite", () => {
     try {
       mkdirSync(join(folder, `server-tools-2020-12-${at}`));
       mkdirSync(join(folder, `server-ping-${at}`));
-      writeFileSync(
-        join(folder, `server-tools-2020-12-${at}`, "checks.json"),
-        JSON.stringify(found),
-      );
+      const file = join(folder, `server-tools-2020-12-${at}`, "checks.json");
+      writeFileSync(file, JSON.stringify(found));
       const checks = readChecks(folder).toSorted((a, b) => (a.id < b.id ? -1 : 1));
       assert.deepEqual(checks, [
         { scenario: "tools-2020-12", id: "call", status: "FAILURE", message: "no" },
@@ -99,9 +90,7 @@ describe("the results of a conformance suite", () => {
   });
 });
 
-describe("an expected failure", () => {
-  it("has a reason", () => {
-    const without = EXPECTED.filter(({ reason }) => reason.trim().split(/\s+/).length < 3);
-    assert.deepEqual(without, []);
-  });
+it("an expected failure has a reason", () => {
+  const without = EXPECTED.filter((each) => each.reason.trim().split(/\s+/).length < 3);
+  assert.deepEqual(without, []);
 });

@@ -34,14 +34,10 @@ describe("a command that gives a value", () => {
     ["echo '$HOME' $(id) `id` ; echo x > /tmp/x | cat", "$HOME $(id) `id` ; echo x > /tmp/x | cat"],
     ["cat", undefined],
   ] as const) {
-    it(
-      `${text} gives ${JSON.stringify(value)}, without a shell and without input`,
-      LIMIT,
-      async () => {
-        if (value === undefined) await assert.rejects(read(text), /"cat" printed nothing/);
-        else assert.equal(await read(text), value);
-      },
-    );
+    it(`${text} gives ${JSON.stringify(value)}, without a shell or input`, LIMIT, async () => {
+      if (value === undefined) await assert.rejects(read(text), /"cat" printed nothing/);
+      else assert.equal(await read(text), value);
+    });
   }
 
   it("runs in the folder of its file, from where its path begins", LIMIT, () =>
@@ -59,35 +55,19 @@ describe("a command that gives a value", () => {
   });
 
   const SILENT = "canary-of-stdout";
-  for (const [what, script, message] of [
-    [
-      "fails",
-      `echo ${SILENT}; echo why not >&2; exit 3`,
-      `the command "sh" exited with code 3: why not`,
-    ],
-    [
-      "tells its value on stderr too",
-      `echo ${SILENT}; echo no ${SILENT} >&2; exit 1`,
-      `the command "sh" exited with code 1: no [redacted]`,
-    ],
-    ["prints nothing", "true", `the command "sh" printed nothing`],
-    ["is killed", "kill -9 $$", `the command "sh" was killed by signal SIGKILL`],
-    [
-      "prints bytes that are no text",
-      'printf "\\377\\376"',
-      `the command "sh" printed something other than UTF-8 text`,
-    ],
-    [
-      "prints much to stderr",
-      "seq 100000 >&2; exit 1",
-      /^the command "sh" exited with code 1: [\d /]{1,500}$/,
-    ],
+  const LOUD = `echo ${SILENT}; echo no ${SILENT} >&2; exit 1`;
+  for (const [what, script, end] of [
+    ["fails", `echo ${SILENT}; echo why not >&2; exit 3`, /exited with code 3: why not$/],
+    ["tells its value on stderr too", LOUD, /exited with code 1: no \[redacted\]$/],
+    ["prints nothing", "true", /printed nothing$/],
+    ["is killed", "kill -9 $$", /was killed by signal SIGKILL$/],
+    ["prints no text", 'printf "\\377\\376"', /printed something other than UTF-8 text$/],
+    ["prints much to stderr", "seq 100000 >&2; exit 1", /exited with code 1: [\d /]{1,500}$/],
   ] as const) {
     it(`and ${what} is an error that says so, and shows nothing of its stdout`, LIMIT, async () => {
       await assert.rejects(read(`sh -c '${script}'`), (error: Error & { code?: string }) => {
         assert.equal(error.code, "valueMissing");
-        if (typeof message === "string") assert.equal(error.message, message);
-        else assert.match(error.message, message);
+        assert.match(error.message, new RegExp(`^the command "sh" ${end.source}`));
         assert.ok(!error.message.includes(SILENT));
         return true;
       });
@@ -95,21 +75,20 @@ describe("a command that gives a value", () => {
   }
 
   it("and is not there is an error without its arguments", LIMIT, async () => {
-    await assert.rejects(read("no-such-program --token canary"), {
-      message: 'the command "no-such-program" was not found',
-    });
-    await assert.rejects(read("/etc/passwd canary"), {
-      message: 'the command "/etc/passwd" is not executable',
-    });
+    for (const [line, message] of [
+      ["no-such-program --token canary", 'the command "no-such-program" was not found'],
+      ["/etc/passwd canary", 'the command "/etc/passwd" is not executable'],
+    ] as const) {
+      await assert.rejects(read(line), { message });
+    }
   });
 
   it("and does not end is killed with all that it started", LIMIT, () =>
     withFolder(async (folder) => {
       const file = join(folder, "pid");
       const script = `sleep 1000 & echo $! > ${file}; setsid sleep 1000 & wait`;
-      await assert.rejects(read(`sh -c '${script}'`, { timeout: 400 }), {
-        message: 'the command "sh" did not end within 400 ms',
-      });
+      const message = 'the command "sh" did not end within 400 ms';
+      await assert.rejects(read(`sh -c '${script}'`, { timeout: 400 }), { message });
       const pid = Number(await readFile(file, "utf8"));
       await poll(
         5000,
@@ -120,9 +99,8 @@ describe("a command that gives a value", () => {
   );
 
   it("and prints without end is killed when it has printed too much", LIMIT, async () => {
-    await assert.rejects(read("yes canary"), {
-      message: 'the command "yes" printed more than 65536 bytes',
-    });
+    const message = 'the command "yes" printed more than 65536 bytes';
+    await assert.rejects(read("yes canary"), { message });
   });
 
   it("and leaves an agent running gives its value at once", LIMIT, () =>

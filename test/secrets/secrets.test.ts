@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -44,22 +45,9 @@ function noKeychain(): Keychain {
   return chainOf(keyring);
 }
 
-storeContract("memory", (run) => run({ store: memoryStore() }));
-storeContract("a file whose key lies beside it", (run) =>
-  withFolder((folder) =>
-    run({
-      store: fileStore(new Vault(folder, noKeychain())),
-      reopen: () => fileStore(new Vault(folder, noKeychain())),
-    }),
-  ),
-);
-storeContract("a file whose key is in the keychain", (run) =>
-  withFolder((folder) => {
-    const keyring = new MemoryKeyring();
-    const open = () => fileStore(new Vault(folder, chainOf(keyring)));
-    return run({ store: open(), reopen: open });
-  }),
-);
+const openFile = (folder: string, keychain = noKeychain()) =>
+  fileStore(new Vault(folder, keychain));
+
 /** The package's class, over a keyring in memory. */
 function packageOf(keyring: MemoryKeyring): Parameters<typeof keyringFromPackage>[0] {
   return {
@@ -78,189 +66,169 @@ function packageOf(keyring: MemoryKeyring): Parameters<typeof keyringFromPackage
   };
 }
 
+storeContract("memory", (run) => run({ store: memoryStore() }));
+storeContract("a file whose key lies beside it", (run) =>
+  withFolder((folder) => run({ store: openFile(folder), reopen: () => openFile(folder) })),
+);
+storeContract("a file whose key is in the keychain", (run) =>
+  withFolder((folder) => {
+    const keyring = new MemoryKeyring();
+    const open = () => openFile(folder, chainOf(keyring));
+    return run({ store: open(), reopen: open });
+  }),
+);
 storeContract("a file whose key is in the keychain, by a package", (run) =>
   withFolder(async (folder) => {
     const keyring = new MemoryKeyring();
-    const open = () => {
-      const byPackage = keyringFromPackage(packageOf(keyring));
-      return fileStore(
-        new Vault(
-          folder,
-          openKeychain({}, () => Promise.resolve(byPackage)),
-        ),
-      );
-    };
+    const find = async () => keyringFromPackage(packageOf(keyring));
+    const open = () => openFile(folder, openKeychain({}, find));
     await run({ store: open(), reopen: open });
-    const isWritten = await readdir(folder).then(
-      (names) => names.includes("values"),
-      () => false,
-    );
+    const isWritten = existsSync(join(folder, "values"));
     assert.equal(keyring.entries.size, isWritten ? 1 : 0);
   }),
 );
 
+function itIn(what: string, use: (folder: string) => Promise<void>, options = {}): void {
+  it(what, options, () => withFolder(use));
+}
+
+const modeOf = async (...path: string[]): Promise<number> =>
+  (await stat(join(...path))).mode & 0o777;
+const broken = (message: RegExp) => ({ code: "storeBroken", message });
+
 describe("the file of secrets", () => {
-  it("shows neither names nor values, is its owner's alone, and another each time", () =>
-    withFolder(async (folder) => {
-      const store = fileStore(new Vault(folder, noKeychain()));
+  itIn(
+    "shows neither names nor values, is its owner's alone, and another each time",
+    async (folder) => {
+      const store = openFile(folder);
       await store.set("canary-name", CANARY);
-      const path = join(folder, "values");
-      const first = await readFile(path);
+      const first = await readFile(join(folder, "values"));
       assert.equal(first.indexOf("canary"), -1);
       await store.set("b", "2");
       await store.remove("b");
-      const second = await readFile(path);
+      const second = await readFile(join(folder, "values"));
       assert.ok(!first.subarray(34).equals(second.subarray(34)));
-      for (const name of ["values", "key"])
-        assert.equal((await stat(join(folder, name))).mode & 0o777, 0o600);
-      assert.equal((await stat(folder)).mode & 0o777, 0o700);
+      for (const name of ["values", "key"]) assert.equal(await modeOf(folder, name), 0o600);
+      assert.equal(await modeOf(folder), 0o700);
       assert.deepEqual((await readdir(folder)).toSorted(), ["key", "values"]);
-    }));
+    },
+  );
 
-  it("says where its key lies", () =>
-    withFolder(async (folder) => {
-      const keyring = new MemoryKeyring();
-      const vault = new Vault(folder, chainOf(keyring));
-      assert.equal(await vault.protection(), "none");
-      await fileStore(vault).set("a", "1");
-      assert.equal(await vault.protection(), "keychain");
-      assert.deepEqual(await readdir(folder), ["values"]);
-      assert.equal(keyring.entries.size, 1);
-      const bare = new Vault(`${folder}2`, noKeychain());
-      await fileStore(bare).set("a", "1");
-      assert.equal(await bare.protection(), "beside");
-    }));
+  itIn("says where its key lies", async (folder) => {
+    const keyring = new MemoryKeyring();
+    const vault = new Vault(folder, chainOf(keyring));
+    assert.equal(await vault.protection(), "none");
+    await fileStore(vault).set("a", "1");
+    assert.equal(await vault.protection(), "keychain");
+    assert.deepEqual(await readdir(folder), ["values"]);
+    assert.equal(keyring.entries.size, 1);
+    const bare = new Vault(`${folder}2`, noKeychain());
+    await fileStore(bare).set("a", "1");
+    assert.equal(await bare.protection(), "beside");
+  });
 
-  it("becomes private again if others could read it", () =>
-    withFolder(async (folder) => {
-      const store = fileStore(new Vault(folder, noKeychain()));
-      await store.set("a", "1");
-      await chmod(join(folder, "values"), 0o644);
-      await chmod(join(folder, "key"), 0o644);
-      await fileStore(new Vault(folder, noKeychain())).get("a");
-      assert.equal((await stat(join(folder, "values"))).mode & 0o777, 0o600);
-      assert.equal((await stat(join(folder, "key"))).mode & 0o777, 0o600);
-    }));
+  itIn("becomes private again if others could read it", async (folder) => {
+    await openFile(folder).set("a", "1");
+    for (const name of ["values", "key"]) await chmod(join(folder, name), 0o644);
+    await openFile(folder).get("a");
+    for (const name of ["values", "key"]) assert.equal(await modeOf(folder, name), 0o600);
+  });
 
-  it("that was changed anywhere is refused, says what to do, and is not overwritten", () =>
-    withFolder(async (folder) => {
-      await fileStore(new Vault(folder, noKeychain())).set("a", CANARY);
-      const path = join(folder, "values");
-      const whole = await readFile(path);
-      const spoilt: Buffer[] = [Buffer.alloc(0), whole.subarray(0, 20), whole.subarray(0, -1)];
-      for (const at of [0, 16, 20, 36, 50, whole.length - 1]) {
-        const copy = Buffer.from(whole);
-        copy[at] = (copy[at] ?? 0) ^ 1;
-        spoilt.push(copy);
-      }
-      for (const bytes of spoilt) {
-        await writeFile(path, bytes);
-        const store = fileStore(new Vault(folder, noKeychain()));
-        const uses = [
-          () => store.get("a"),
-          () => store.set("b", "1"),
-          () => store.remove("a"),
-          () => store.list(),
-        ];
-        for (const use of uses) {
-          await assert.rejects(use, (error: Error & { code?: string }) => {
-            assert.equal(error.code, "storeBroken");
-            assert.match(
-              error.message,
-              /values cannot be used: .*(move the store away|newer version|key)/,
-            );
-            assert.ok(!error.message.includes(CANARY));
-            return true;
-          });
-        }
-        assert.ok((await readFile(path)).equals(bytes));
-      }
-      await writeFile(path, whole);
-      assert.equal(await fileStore(new Vault(folder, noKeychain())).get("a"), CANARY);
-    }));
-
-  it("that cannot be written says where, and why", () =>
-    withFolder(async (folder) => {
-      await writeFile(folder, "in its place");
-      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "1"), (error) => {
-        assert.ok(error instanceof HubError, String(error));
-        assert.equal(error.code, "storeBroken");
-        assert.ok(error.message.includes(folder), error.message);
-        return true;
-      });
-    }));
-
-  it("of a newer version is left to that", () =>
-    withFolder(async (folder) => {
-      await mkdir(folder);
-      await writeFile(join(folder, "values"), "toolmux-secrets 2 0123456789abcdef\nwhatever");
-      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "1"), {
-        code: "storeBroken",
-        message: /newer version/,
-      });
-    }));
-
-  it("whose key is lost is refused, and no new key made for it", () =>
-    withFolder(async (folder) => {
-      const keyring = new MemoryKeyring();
-      await fileStore(new Vault(folder, chainOf(keyring))).set("a", "1");
-      for (const keychain of [chainOf(new MemoryKeyring()), noKeychain()]) {
-        await assert.rejects(fileStore(new Vault(folder, keychain)).set("a", "2"), {
-          code: "storeBroken",
-          message: /its key is missing.*Unlock the keychain/,
+  itIn("that was changed is refused, says what to do, and is not overwritten", async (folder) => {
+    await openFile(folder).set("a", CANARY);
+    const path = join(folder, "values");
+    const whole = await readFile(path);
+    const flips = [0, 16, 20, 36, 50, whole.length - 1].map((at) =>
+      Buffer.from(whole.map((byte, index) => (index === at ? byte ^ 1 : byte))),
+    );
+    for (const bytes of [Buffer.alloc(0), whole.subarray(0, 20), whole.subarray(0, -1), ...flips]) {
+      await writeFile(path, bytes);
+      const store = openFile(folder);
+      const uses = [
+        () => store.get("a"),
+        () => store.set("b", "1"),
+        () => store.remove("a"),
+        () => store.list(),
+      ];
+      for (const use of uses) {
+        await assert.rejects(use, ({ code, message }: HubError) => {
+          assert.equal(code, "storeBroken");
+          assert.match(message, /values cannot be used: .*(move the store away|newer version|key)/);
+          return !message.includes(CANARY);
         });
       }
-      assert.deepEqual(await readdir(folder), ["values"]);
-      assert.equal(await fileStore(new Vault(folder, chainOf(keyring))).get("a"), "1");
-    }));
+      assert.ok((await readFile(path)).equals(bytes));
+    }
+    await writeFile(path, whole);
+    assert.equal(await openFile(folder).get("a"), CANARY);
+  });
 
-  it("whose key beside it is damaged is refused, and the key not overwritten", () =>
-    withFolder(async (folder) => {
-      await fileStore(new Vault(folder, noKeychain())).set("a", "1");
-      await writeFile(join(folder, "key"), "toolmux-key 1 x");
-      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "2"), {
-        code: "storeBroken",
-        message: /key, is damaged/,
-      });
-      assert.equal(await readFile(join(folder, "key"), "utf8"), "toolmux-key 1 x");
-    }));
+  itIn("that cannot be written says where, and why", async (folder) => {
+    await writeFile(folder, "in its place");
+    await assert.rejects(openFile(folder).set("a", "1"), (error) => {
+      assert.ok(error instanceof HubError, String(error));
+      assert.equal(error.code, "storeBroken");
+      return error.message.includes(folder);
+    });
+  });
 
-  it("reads a file of an earlier version, which named what was in the keychain", () =>
-    withFolder(async (folder) => {
-      const key = makeVaultKey();
-      const content = JSON.stringify({ values: [["a", CANARY]], keychain: ["b"] });
-      await mkdir(folder, { mode: 0o700 });
-      await writeFile(join(folder, "key"), `${formatVaultKey(key)}\n`);
-      await writeFile(join(folder, "values"), await seal(new TextEncoder().encode(content), key));
-      const store = fileStore(new Vault(folder, noKeychain()));
-      assert.deepEqual(await store.list(), ["a"]);
-      await store.set("c", "1");
-      assert.deepEqual([await store.get("a"), await store.get("c")], [CANARY, "1"]);
-    }));
+  itIn("of a newer version is left to that", async (folder) => {
+    await mkdir(folder);
+    await writeFile(join(folder, "values"), "toolmux-secrets 2 0123456789abcdef\nwhatever");
+    await assert.rejects(openFile(folder).set("a", "1"), broken(/newer version/));
+  });
 
-  it(
+  itIn("whose key is lost is refused, and no new key made for it", async (folder) => {
+    const keyring = new MemoryKeyring();
+    await openFile(folder, chainOf(keyring)).set("a", "1");
+    for (const keychain of [chainOf(new MemoryKeyring()), noKeychain()]) {
+      const missing = broken(/its key is missing.*Unlock the keychain/);
+      await assert.rejects(openFile(folder, keychain).set("a", "2"), missing);
+    }
+    assert.deepEqual(await readdir(folder), ["values"]);
+    assert.equal(await openFile(folder, chainOf(keyring)).get("a"), "1");
+  });
+
+  itIn("whose key beside it is damaged is refused, and the key not overwritten", async (folder) => {
+    await openFile(folder).set("a", "1");
+    await writeFile(join(folder, "key"), "toolmux-key 1 x");
+    await assert.rejects(openFile(folder).set("a", "2"), broken(/key, is damaged/));
+    assert.equal(await readFile(join(folder, "key"), "utf8"), "toolmux-key 1 x");
+  });
+
+  itIn("may be of an earlier version, which named what was in the keychain", async (folder) => {
+    const key = makeVaultKey();
+    const content = JSON.stringify({ values: [["a", CANARY]], keychain: ["b"] });
+    await mkdir(folder, { mode: 0o700 });
+    await writeFile(join(folder, "key"), `${formatVaultKey(key)}\n`);
+    await writeFile(join(folder, "values"), await seal(new TextEncoder().encode(content), key));
+    const store = openFile(folder);
+    assert.deepEqual(await store.list(), ["a"]);
+    await store.set("c", "1");
+    assert.deepEqual([await store.get("a"), await store.get("c")], [CANARY, "1"]);
+  });
+
+  itIn(
     "loses nothing of what several processes write at a time, one of which is killed",
+    async (folder) => {
+      const writers = ["a", "b", "c", "d"].map((name) => {
+        const own = [WRITER, folder, name, "15"];
+        const args = "Deno" in globalThis ? ["run", "-A", "--no-check", ...own] : own;
+        const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+        return { child, exited: once(child, "exit") };
+      });
+      const [victim, ...others] = writers;
+      assert.ok(victim);
+      await once(victim.child.stdout, "data");
+      victim.child.kill("SIGKILL");
+      await Promise.all(writers.map(({ exited }) => exited));
+      for (const { child } of others) assert.equal(child.exitCode, 0);
+      const names = await openFile(folder).list();
+      for (const name of ["b", "c", "d"])
+        for (let i = 0; i < 15; i++) assert.ok(names.includes(`${name}${i}`), `${name}${i}`);
+      assert.ok(names.includes("a0"));
+    },
     { timeout: 30_000 },
-    () =>
-      withFolder(async (folder) => {
-        const start = (name: string) => {
-          const own = [WRITER, folder, name, "15"];
-          const args = "Deno" in globalThis ? ["run", "-A", "--no-check", ...own] : own;
-          const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
-          return { child, exited: once(child, "exit") };
-        };
-        const writers = ["a", "b", "c", "d"].map(start);
-        const [victim, ...others] = writers;
-        assert.ok(victim);
-        await once(victim.child.stdout, "data");
-        victim.child.kill("SIGKILL");
-        await Promise.all(writers.map(({ exited }) => exited));
-        for (const { child } of others) assert.equal(child.exitCode, 0);
-        const names = await fileStore(new Vault(folder, noKeychain())).list();
-        for (const name of ["b", "c", "d"])
-          for (let i = 0; i < 15; i++) assert.ok(names.includes(`${name}${i}`), `${name}${i}`);
-        assert.ok(names.includes("a0"));
-      }),
   );
 });
 
@@ -272,10 +240,8 @@ describe("the keychain", () => {
     assert.equal(keychain.fault, undefined);
     assert.equal(await keychain.get("a"), undefined);
     assert.equal(keychain.fault, "no secret service");
-    await assert.rejects(keychain.set("a", CANARY), {
-      code: "storeBroken",
-      message: "The keychain of this system cannot be used: no secret service.",
-    });
+    const message = "The keychain of this system cannot be used: no secret service.";
+    await assert.rejects(keychain.set("a", CANARY), { code: "storeBroken", message });
     assert.equal(keyring.operationCount, 1);
   });
 
@@ -392,25 +358,23 @@ describe("a secret", () => {
       const secrets = openSecrets({ env, platform: "linux" });
       await secrets.file.set("oauth/server/a-1", CANARY);
       assert.equal(await secrets.find("oauth/server/a-1"), undefined);
-      await assert.rejects(secrets.require("oauth/server/a-1"), {
-        code: "valueMissing",
-        message: /servers cannot use it/,
-      });
+      const refused = { code: "valueMissing", message: /servers cannot use it/ };
+      await assert.rejects(secrets.require("oauth/server/a-1"), refused);
     }));
 
   it("that is missing is an error that says where it is not, and what to run", () =>
     withSecrets({}, async (secrets) => {
-      await assert.rejects(secrets.require("linear/token"), {
+      const name = "linear/token";
+      await assert.rejects(secrets.require(name), {
         code: "valueMissing",
-        data: { secrets: ["linear/token"] },
-        message:
-          "it is not set in the environment or the secret store; run: toolmux secret set linear/token",
+        data: { secrets: [name] },
+        message: `it is not set in the environment or the secret store; run: toolmux secret set ${name}`,
       });
-      await assert.rejects(secrets.require("a", ["file"]), {
-        message: "it is not set in the secret store; run: toolmux secret set a",
-      });
-      await assert.rejects(secrets.require("a", ["environment"]), {
-        message: "it is not set in the environment; run: export TOOLMUX_SECRET_A=…",
-      });
+      for (const [source, message] of [
+        ["file", "it is not set in the secret store; run: toolmux secret set a"],
+        ["environment", "it is not set in the environment; run: export TOOLMUX_SECRET_A=…"],
+      ] as const) {
+        await assert.rejects(secrets.require("a", [source]), { message });
+      }
     }));
 });

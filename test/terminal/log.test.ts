@@ -11,7 +11,7 @@ import {
 } from "../../src/terminal/log.ts";
 import { StderrWriter } from "../../src/terminal/stderr.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { EventKind, HubEvent, LogLevel, StateName } from "../../src/base/events.ts";
+import type { AlertKind, EventKind, HubEvent, LogLevel, StateName } from "../../src/base/events.ts";
 
 const NOW = Date.parse("2030-01-02T03:04:05.678Z");
 const TIME = "2030-01-02T03:04:05.678Z";
@@ -35,241 +35,119 @@ const LATER_ISO = "2030-01-02T03:04:08.178Z";
 
 const FILES = ["toolmux", "server", "files"];
 
-interface Row {
-  readonly what: string;
-  readonly event: HubEvent;
-  /** Everything after `toolmux: `; undefined: nothing is told. */
-  readonly text: string | undefined;
-  /** Everything but the time, the level and the message. */
-  readonly json?: object;
-}
-
 function move(from: StateName, to: StateName, more: object = {}): HubEvent {
   return { kind: "state", server: "files", from, to, ...more };
 }
 
 const FAILING = { cause: LOST, attempt: 2 };
 const RETRYING = { ...FAILING, retryAt: LATER };
-const CALL = {
-  call: 7,
-  client: "c",
-  name: "files__read",
-  startedAt: NOW,
-  server: "files",
-  tool: "read",
-  duration: 1234.56,
-};
-const CALLED = { category: FILES, call: 7, tool: "read" };
+const WAITING = { retryAt: LATER_ISO };
+const ERROR = { error: LOST_JSON };
+const ANSWER = { call: 7, client: "c", name: "files__read", startedAt: NOW, server: "files" };
+const CALL = { ...ANSWER, tool: "read", duration: 1234.56 };
+const TOOLS = { added: ["a", "b", "c", "d", "e", "f", "g"], removed: ["x"], altered: [] };
+const SAID = { client: "client-1", name: "editor", version: "2" };
+const PROBLEMS = ["/a.toml:1:2: x", "/b.toml: y"];
 
-/** Every kind of event, and every way in which it is told. */
-const ROWS: readonly Row[] = [
-  {
-    what: "a server that was added",
-    event: { kind: "server", server: "files", change: "added" },
-    text: "info files: added",
-    json: { category: FILES, change: "added" },
-  },
-  {
-    what: "a server that was changed",
-    event: { kind: "server", server: "files", change: "changed" },
-    text: "info files: its settings changed",
-    json: { category: FILES, change: "changed" },
-  },
-  {
-    what: "a server that was removed",
-    event: { kind: "server", server: "files", change: "removed" },
-    text: "info files: removed",
-    json: { category: FILES, change: "removed" },
-  },
-  {
-    what: "a first attempt",
-    event: move("idle", "connecting", { attempt: 1 }),
-    text: "info files: connecting",
-    json: { category: FILES, from: "idle", to: "connecting", attempt: 1 },
-  },
-  {
-    what: "a later attempt, of one client's connection",
-    event: move("reconnecting", "connecting", { attempt: 3, client: "c1" }),
-    text: "info files: connecting (attempt 3)",
-    json: { category: FILES, client: "c1", from: "reconnecting", to: "connecting", attempt: 3 },
-  },
-  {
-    what: "a success",
-    event: move("connecting", "connected", { attempt: 1 }),
-    text: "info files: connected",
-    json: { category: FILES, from: "connecting", to: "connected", attempt: 1 },
-  },
-  {
-    what: "a wish for authorization",
-    event: move("connecting", "authenticating", { attempt: 1 }),
-    text: "debug files: authorization is needed",
-    json: { category: FILES, from: "connecting", to: "authenticating", attempt: 1 },
-  },
-  {
-    what: "a loss that will be retried",
-    event: move("connected", "stopping", RETRYING),
-    text: `warn files: ${LOST_TEXT.replace(" Its", " Next attempt in 2.5 s. Its")}`,
-    json: {
-      category: FILES,
-      from: "connected",
-      to: "stopping",
-      attempt: 2,
-      retryAt: LATER_ISO,
-      error: LOST_JSON,
-    },
-  },
-  {
-    what: "a loss after which only a call starts it",
-    event: move("connected", "stopping", { cause: LOST }),
-    text: `warn files: ${LOST_TEXT}`,
-    json: { category: FILES, from: "connected", to: "stopping", error: LOST_JSON },
-  },
-  {
-    what: "the way to a failure for good",
-    event: move("connecting", "stopping", FAILING),
-    text: "debug files: stopping",
-    json: { category: FILES, from: "connecting", to: "stopping", attempt: 2 },
-  },
-  {
-    what: "a stop",
-    event: move("connected", "stopping"),
-    text: "debug files: stopping",
-    json: { category: FILES, from: "connected", to: "stopping" },
-  },
-  {
-    what: "a wait for the next attempt",
-    event: move("stopping", "reconnecting", RETRYING),
-    text: "debug files: next attempt in 2.5 s",
-    json: {
-      category: FILES,
-      from: "stopping",
-      to: "reconnecting",
-      attempt: 2,
-      retryAt: LATER_ISO,
-    },
-  },
-  {
-    what: "a failure for good",
-    event: move("stopping", "failed", FAILING),
-    text: `error files: ${LOST_TEXT}`,
-    json: { category: FILES, from: "stopping", to: "failed", attempt: 2, error: LOST_JSON },
-  },
-  {
-    what: "a rest",
-    event: move("stopping", "idle"),
-    text: "info files: stopped while idle; the next call starts it",
-    json: { category: FILES, from: "stopping", to: "idle" },
-  },
-  {
-    what: "the end of a stop",
-    event: move("stopping", "disconnected"),
-    text: "info files: stopped",
-    json: { category: FILES, from: "stopping", to: "disconnected" },
-  },
-  ...LEVELS.map((level) => ({
-    what: `a line of the hub, ${level}`,
-    event: { kind: "log", level, source: "hub", text: "so {it} is" } as const,
-    text: `${level} so {it} is`,
-    json: { category: ["toolmux"], source: "hub" },
-  })),
-  ...(["stderr", "stdout", "server"] as const).map((source) => ({
-    what: `a line of a server, ${source}`,
-    event: { kind: "log", level: "info", source, server: "files", text: "a\tb" } as const,
-    text: "info files: a b",
-    json: { category: FILES, source },
-  })),
-  {
-    what: "a call that starts",
-    event: { kind: "callStarted", ...CALL },
-    text: "debug files: call 7 of read started",
-    json: { ...CALLED, name: "files__read" },
-  },
-  {
-    what: "a call that was answered",
-    event: { kind: "callFinished", outcome: "answered", failed: false, ...CALL },
-    text: "debug files: call 7 of read answered after 1.2 s",
-    json: { ...CALLED, ms: 1235, outcome: "answered" },
-  },
-  {
-    what: "a call that the hub had to answer",
-    event: { kind: "callFinished", outcome: "failed", failed: true, ...CALL, cause: LOST },
-    text: `debug files: call 7 of read failed after 1.2 s: ${LOST_TEXT}`,
-    json: { ...CALLED, ms: 1235, outcome: "failed", error: LOST_JSON },
-  },
-  ...(["client", "deadline", "disconnect", "shutdown", "operator"] as const).map((by) => ({
-    what: `a call that was cancelled, ${by}`,
-    event: { kind: "callCancelled", by, ...CALL, duration: 12 } as const,
-    text: `debug files: call 7 of read cancelled after 12 ms: ${by}`,
-    json: { ...CALLED, ms: 12, by },
-  })),
-  {
-    what: "a catalog",
-    event: {
-      kind: "catalog",
-      added: ["a", "b", "c", "d", "e", "f", "g"],
-      removed: ["x"],
-      altered: [],
-    },
-    text: "info the list of tools changed: 7 added (a, b, c, d, e, 2 more), 1 removed (x)",
-    json: {
-      category: ["toolmux"],
-      added: ["a", "b", "c", "d", "e", "f", "g"],
-      removed: ["x"],
-      altered: [],
-    },
-  },
+/** These are in the JSON as they are in the event. */
+const KEPT = ["change", "from", "to", "attempt", "source", "call", "tool", "outcome", "by"];
+/**
+ * Every kind of event, and every way in which it is told: everything after `toolmux: ` (undefined:
+ * nothing is told), and what the JSON has beside the time, the level, the message and `KEPT`.
+ */
+const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[] = [
+  [{ kind: "server", server: "files", change: "added" }, "info files: added"],
+  [{ kind: "server", server: "files", change: "changed" }, "info files: its settings changed"],
+  [{ kind: "server", server: "files", change: "removed" }, "info files: removed"],
+  [move("idle", "connecting", { attempt: 1 }), "info files: connecting"],
+  [
+    move("reconnecting", "connecting", { attempt: 3, client: "c1" }),
+    "info files: connecting (attempt 3)",
+    { client: "c1" },
+  ],
+  [move("connecting", "connected", { attempt: 1 }), "info files: connected"],
+  [move("connecting", "authenticating", { attempt: 1 }), "debug files: authorization is needed"],
+  [
+    move("connected", "stopping", RETRYING),
+    `warn files: ${LOST_TEXT.replace(" Its", " Next attempt in 2.5 s. Its")}`,
+    { ...WAITING, ...ERROR },
+  ],
+  // After this only a call starts it.
+  [move("connected", "stopping", { cause: LOST }), `warn files: ${LOST_TEXT}`, ERROR],
+  // On the way to a failure for good, and to a stop.
+  [move("connecting", "stopping", FAILING), "debug files: stopping"],
+  [move("connected", "stopping"), "debug files: stopping"],
+  [move("stopping", "reconnecting", RETRYING), "debug files: next attempt in 2.5 s", WAITING],
+  [move("stopping", "failed", FAILING), `error files: ${LOST_TEXT}`, ERROR],
+  [move("stopping", "idle"), "info files: stopped while idle; the next call starts it"],
+  [move("stopping", "disconnected"), "info files: stopped"],
+  ...LEVELS.map(
+    (level) =>
+      [{ kind: "log", level, source: "hub", text: "so {it} is" }, `${level} so {it} is`] as const,
+  ),
+  ...(["stderr", "stdout", "server"] as const).map(
+    (source) =>
+      [
+        { kind: "log", level: "info", source, server: "files", text: "a\tb" },
+        "info files: a b",
+      ] as const,
+  ),
+  [
+    { kind: "callStarted", ...CALL },
+    "debug files: call 7 of read started",
+    { name: "files__read" },
+  ],
+  [
+    { kind: "callFinished", outcome: "answered", failed: false, ...CALL },
+    "debug files: call 7 of read answered after 1.2 s",
+    { ms: 1235 },
+  ],
+  [
+    { kind: "callFinished", outcome: "failed", failed: true, ...CALL, cause: LOST },
+    `debug files: call 7 of read failed after 1.2 s: ${LOST_TEXT}`,
+    { ms: 1235, ...ERROR },
+  ],
+  ...(["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
+    (by) =>
+      [
+        { kind: "callCancelled", by, ...CALL, duration: 12 },
+        `debug files: call 7 of read cancelled after 12 ms: ${by}`,
+        { ms: 12 },
+      ] as const,
+  ),
+  [
+    { kind: "catalog", ...TOOLS },
+    "info the list of tools changed: 7 added (a, b, c, d, e, 2 more), 1 removed (x)",
+    TOOLS,
+  ],
+  // A state has told these already.
   ...(["connectionFailed", "disconnected"] as const).flatMap((kind) =>
-    [true, false].map((raised) => ({
-      what: `an alert that a state has told already: ${kind}, ${raised ? "raised" : "cleared"}`,
-      event: {
-        kind: "alert",
-        raised,
-        alert: { id: "1", at: NOW, kind, server: "files", text: "Gone." },
-      } as const,
-      text: undefined,
-    })),
+    [true, false].map((raised) => [alertOf(kind, raised)] as const),
   ),
-  ...(["authRequired", "authExpired", "toolsChanged", "nameMoved"] as const).flatMap((alert) =>
-    [true, false].map((raised) => ({
-      what: `an alert: ${alert}, ${raised ? "raised" : "cleared"}`,
-      event: {
-        kind: "alert",
-        raised,
-        alert: { id: "1", at: NOW, kind: alert, server: "files", text: "Look here." },
-      } as const,
-      text: raised ? "warn files: Look here." : "info files: resolved: Look here.",
-      json: { category: FILES, alert, raised },
-    })),
-  ),
-  {
-    what: "a client that has said its name",
-    event: { kind: "client", client: "client-1", change: "changed", name: "editor", version: "2" },
-    text: "debug client client-1 (editor 2) is initialized",
-    json: {
-      category: ["toolmux"],
-      client: "client-1",
-      change: "changed",
-      name: "editor",
-      version: "2",
-    },
-  },
-  {
-    what: "a manifest that was taken",
-    event: { kind: "manifest", outcome: "reloaded", servers: 1 },
-    text: "info config reloaded: 1 server",
-    json: { category: ["toolmux"], outcome: "reloaded", servers: 1 },
-  },
-  {
-    what: "a manifest that was refused",
-    event: { kind: "manifest", outcome: "refused", problems: "/a.toml:1:2: x\n/b.toml: y" },
-    text: "error the changed config has errors: the hub keeps the old one\n/a.toml:1:2: x\n/b.toml: y",
-    json: {
-      category: ["toolmux"],
-      outcome: "refused",
-      problems: ["/a.toml:1:2: x", "/b.toml: y"],
-    },
-  },
+  ...(["authRequired", "authExpired", "toolsChanged", "nameMoved"] as const).flatMap((alert) => [
+    [alertOf(alert, true), "warn files: Look here.", { alert, raised: true }] as const,
+    [alertOf(alert, false), "info files: resolved: Look here.", { alert, raised: false }] as const,
+  ]),
+  [
+    { kind: "client", change: "changed", ...SAID },
+    "debug client client-1 (editor 2) is initialized",
+    SAID,
+  ],
+  [
+    { kind: "manifest", outcome: "reloaded", servers: 1 },
+    "info config reloaded: 1 server",
+    { servers: 1 },
+  ],
+  [
+    { kind: "manifest", outcome: "refused", problems: PROBLEMS.join("\n") },
+    `error the changed config has errors: the hub keeps the old one\n${PROBLEMS.join("\n")}`,
+    { problems: PROBLEMS },
+  ],
 ];
+
+function alertOf(kind: AlertKind, raised: boolean, text = "Look here."): HubEvent {
+  return { kind: "alert", raised, alert: { id: "1", at: NOW, kind, server: "files", text } };
+}
 
 interface Line {
   readonly time: string;
@@ -292,17 +170,16 @@ function tellAll(events: readonly HubEvent[], least: LogLevel): string[] {
 }
 
 describe("what is told of an event", () => {
-  for (const { what, event, text, json } of ROWS) {
-    it(`is right as text and as JSON: ${what}`, () => {
+  for (const [event, text, json] of ROWS) {
+    it(`is right as text and as JSON: ${text ?? "nothing"}, of ${JSON.stringify(event)}`, () => {
       const record = recordOfEvent(event, NOW);
-      if (text === undefined) {
-        assert.equal(record, undefined);
-        return;
-      }
+      if (text === undefined) return assert.equal(record, undefined);
       assert.ok(record !== undefined);
       assert.equal(formatLogRecord(record, "text"), `toolmux: ${text}`);
       const { time, level, message, ...rest } = toJson(record);
-      assert.deepEqual(rest, json);
+      const kept = Object.entries(event).filter(([key]) => KEPT.includes(key));
+      const category = / files: /.test(text) ? FILES : ["toolmux"];
+      assert.deepEqual(rest, { category, ...Object.fromEntries(kept), ...json });
       assert.deepEqual([time, level], [TIME, record.level]);
       assert.equal(message, record.message);
       assert.ok(text.startsWith(`${level} `));
@@ -310,7 +187,7 @@ describe("what is told of an event", () => {
   }
 
   it("has no word of what an error was caused by, which may hold arguments", () => {
-    const whole = ROWS.map(({ event }) => recordOfEvent(event, NOW))
+    const whole = ROWS.map(([event]) => recordOfEvent(event, NOW))
       .filter((record) => record !== undefined)
       .map((record) => formatLogRecord(record, "json") + formatLogRecord(record, "text"))
       .join("\n");
@@ -321,7 +198,7 @@ describe("what is told of an event", () => {
   for (const least of LEVELS) {
     it(`needs no other events than are listened for at ${least}, and none of these in vain`, () => {
       const needed = new Set<EventKind>();
-      for (const { event } of ROWS) {
+      for (const [event] of ROWS) {
         const record = recordOfEvent(event, NOW);
         if (record !== undefined && isLevelEnabled(record.level, least)) needed.add(event.kind);
       }
@@ -330,14 +207,7 @@ describe("what is told of an event", () => {
   }
 
   it("says once why a server was lost, however it goes on", () => {
-    const alert = {
-      id: "1",
-      at: NOW,
-      kind: "disconnected",
-      server: "files",
-      text: LOST.message,
-    } as const;
-    const raised: HubEvent = { kind: "alert", raised: true, alert };
+    const raised = alertOf("disconnected", true, LOST.message);
     const ways: readonly (readonly HubEvent[])[] = [
       [move("connected", "stopping", RETRYING), raised, move("stopping", "reconnecting", RETRYING)],
       // A call cuts the wait short before it has begun.
@@ -386,28 +256,19 @@ describe("a line of a log", () => {
 
 describe("an error that ends a command", () => {
   it("is a record with its server as category", () => {
-    const lines = recordsOfError(LOST).map(toJson);
-    assert.equal(lines.length, 1);
-    assert.deepEqual(lines[0]?.category, FILES);
-    assert.deepEqual(lines[0]["error"], LOST_JSON);
+    const [line, ...others] = recordsOfError(LOST).map(toJson);
+    assert.deepEqual(others, []);
+    assert.deepEqual([line?.category, line?.["error"]], [FILES, LOST_JSON]);
   });
 
   it("is a record for each problem of a manifest", () => {
     const lines = recordsOfError(new HubError("manifestInvalid", "/a:1:2: x\n/b: y")).map(toJson);
     assert.deepEqual(
-      lines.map(({ level, message }) => [level, message]),
-      [
-        ["error", "/a:1:2: x"],
-        ["error", "/b: y"],
-      ],
+      lines.map(({ level, message }) => `${level} ${message}`),
+      ["error /a:1:2: x", "error /b: y"],
     );
   });
 });
-
-/** Lets all promises that have settled be seen. */
-function settle(): Promise<void> {
-  return new Promise((resolve) => void setImmediate(resolve));
-}
 
 /** A reader that takes something only when the test says so. */
 class Reader {
@@ -423,26 +284,27 @@ class Reader {
 
   async read(): Promise<void> {
     this.#release?.();
-    await settle();
+    // Lets all promises that have settled be seen.
+    await new Promise((resolve) => void setImmediate(resolve));
   }
 }
 
 describe("notices", () => {
-  const open = (reader: Reader): StderrWriter =>
-    new StderrWriter((missing) => `${missing} missing`, reader.outlet);
+  const open = (isSlow = true) => {
+    const reader = new Reader();
+    reader.isSlow = isSlow;
+    const notices = new StderrWriter((missing) => `${missing} missing`, reader.outlet);
+    return { reader, notices };
+  };
 
   it("are written one by one to a reader that keeps up", () => {
-    const reader = new Reader();
-    reader.isSlow = false;
-    const notices = open(reader);
-    notices.print("one");
-    notices.print("two");
+    const { reader, notices } = open(false);
+    for (const line of ["one", "two"]) notices.print(line);
     assert.deepEqual(reader.taken, ["one\n", "two\n"]);
   });
 
   it("wait in order for a reader that is slow", async () => {
-    const reader = new Reader();
-    const notices = open(reader);
+    const { reader, notices } = open();
     for (const line of ["one", "two", "three"]) notices.print(line);
     assert.deepEqual(reader.taken, ["one\n"]);
     await reader.read();
@@ -450,8 +312,7 @@ describe("notices", () => {
   });
 
   it("are dropped beyond a limit, and it is told where and how many", async () => {
-    const reader = new Reader();
-    const notices = open(reader);
+    const { reader, notices } = open();
     notices.print("first");
     const line = "x".repeat(1000);
     for (let i = 0; i < 1000; i++) notices.print(line);
@@ -468,11 +329,9 @@ describe("notices", () => {
   });
 
   it("are drained when the reader has taken the last of them", async () => {
-    const reader = new Reader();
-    const notices = open(reader);
+    const { reader, notices } = open();
     let isDrained = false;
-    notices.print("one");
-    notices.print("two");
+    for (const line of ["one", "two"]) notices.print(line);
     void notices.drained().then(() => (isDrained = true));
     await reader.read();
     assert.equal(isDrained, false);
