@@ -925,7 +925,7 @@ describe("a hub that is told many things in any order", () => {
     fc.constantFrom("call", "call", "die", "come", "leave"),
     fc.nat(3000),
   );
-  const policy = fc.record({
+  const anyPolicy = fc.record({
     policy: fc.constantFrom(...(["none", "immediate", "exponential"] as const)),
     base: fc.constantFrom(1, 1000),
     max: fc.constantFrom(1, 60_000),
@@ -1022,13 +1022,13 @@ describe("a hub that is told many things in any order", () => {
   const word = fc.constantFrom("start", "stop", "reconnect");
 
   it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", () =>
-    fc.assert(fc.asyncProperty(policy, fc.array(outcome), fc.array(act), word, run), {
+    fc.assert(fc.asyncProperty(anyPolicy, fc.array(outcome), fc.array(act), word, run), {
       numRuns: 400,
     }));
 
   it("does so for twenty starts, stops and reconnects that come at a time", () => {
     const words = fc.array(word, { minLength: 20, maxLength: 20 });
-    const property = fc.asyncProperty(policy, fc.array(outcome), words, word, run);
+    const property = fc.asyncProperty(anyPolicy, fc.array(outcome), words, word, run);
     return fc.assert(property, { numRuns: 100 });
   });
 });

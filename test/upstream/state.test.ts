@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { array, assert as check, constantFrom, nat, oneof, property, record } from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
-import type { Reconnect } from "../../src/manifest/manifest.ts";
+import { LIMIT_DEFAULTS, type Reconnect } from "../../src/manifest/manifest.ts";
 import {
   type Effect,
   type Signal,
@@ -13,19 +12,12 @@ import {
 } from "../../src/upstream/state.ts";
 import type { AuthorizationProgress } from "../../src/transport/http/target.ts";
 import type { Goal } from "../../src/upstream/status.ts";
-import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const NOW = 10_000;
 const old = new HubError("connectionLost", "the old trouble");
 const retryable = new HubError("connectionLost", "gone");
 const fatal = new HubError("commandNotFound", "nothing there");
-const POLICY: Reconnect = {
-  policy: "exponential",
-  base: 1000,
-  max: 60_000,
-  jitter: 0.2,
-  maxAttempts: 5,
-};
+const POLICY: Reconnect = { ...LIMIT_DEFAULTS.reconnect, maxAttempts: 5 };
 const circumstances = (its: Partial<StepEnvironment> = {}): StepEnvironment => ({
   now: NOW,
   random: 0,
