@@ -16,7 +16,7 @@ import type { Transport } from "../../src/transport/transport.ts";
 import { newOwnerTag } from "../../src/process/orphans.ts";
 import { openStdioTransport, type StdioTarget } from "../../src/transport/stdio.ts";
 import { notification, TransportRecorder } from "../contract/transport.ts";
-import { poll } from "../harness/wait.ts";
+import { poll, waitFor } from "../harness/wait.ts";
 import {
   pidsWithEnv,
   commandLineOf,
@@ -320,11 +320,7 @@ describe("close", () => {
     withScript(`env -i ${FOREVER} & echo $! >&2; exec cat >/dev/null`, async ({ link, events }) => {
       await events.until("a pid", () => events.logs.length === 1);
       const pid = Number(events.logs[0]?.split(" ").at(-1));
-      await poll(
-        5000,
-        () => "its start",
-        () => commandLineOf(pid) === FOREVER || undefined,
-      );
+      await waitFor("its start", () => commandLineOf(pid) === FOREVER || undefined);
       await link.close();
       assert.ok(!isAlive(pid));
     }));

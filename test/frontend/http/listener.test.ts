@@ -9,7 +9,7 @@ import {
   type ListenOptions,
 } from "../../../src/frontend/http/listener.ts";
 import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
-import { poll } from "../../harness/wait.ts";
+import { poll, waitFor } from "../../harness/wait.ts";
 
 const HOST = "Host: localhost\r\n";
 
@@ -211,18 +211,10 @@ describe("the runtime's HTTP server", () => {
     };
     await withListener({ fetch }, async (openClient) => {
       const [reset, ended] = [openClient(post("")), openClient(post(""))];
-      await poll(
-        5000,
-        () => "the requests",
-        () => requests === 2 || undefined,
-      );
+      await waitFor("the requests", () => requests === 2 || undefined);
       reset.socket.destroy();
       ended.socket.end();
-      await poll(
-        5000,
-        () => "both aborts",
-        () => aborted === 2 || undefined,
-      );
+      await waitFor("both aborts", () => aborted === 2 || undefined);
     });
   });
 
@@ -236,11 +228,7 @@ describe("the runtime's HTTP server", () => {
     };
     await withListener({ fetch }, async (openClient) => {
       const client = openClient(post("") + post("") + post(""));
-      await poll(
-        5000,
-        () => "a request",
-        () => requests > 0 || undefined,
-      );
+      await waitFor("a request", () => requests > 0 || undefined);
       // Some runtimes begin all at once, some only the first.
       await new Promise((resolve) => setTimeout(resolve, 50));
       client.socket.destroy();
@@ -265,11 +253,7 @@ describe("the runtime's HTTP server", () => {
       const client = openClient(post(""));
       await client.until(/\r\n\r\n/);
       client.socket.destroy();
-      await poll(
-        5000,
-        () => "the cancel",
-        () => isCancelled || undefined,
-      );
+      await waitFor("the cancel", () => isCancelled || undefined);
     });
   });
 
@@ -289,11 +273,7 @@ describe("the runtime's HTTP server", () => {
       const client = openClient(post(""));
       await started.promise;
       client.socket.destroy();
-      await poll(
-        5000,
-        () => "the cancel",
-        () => isCancelled || undefined,
-      );
+      await waitFor("the cancel", () => isCancelled || undefined);
     });
   });
 

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "../../../src/base/clock.ts";
 import { type RunningHttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { poll } from "../../harness/wait.ts";
+import { poll, waitFor } from "../../harness/wait.ts";
 import { SDKS } from "../../harness/http-sdk-client.ts";
 import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
 
@@ -87,11 +87,7 @@ for (const sdk of SDKS)
         await assert.rejects(done);
         assert.deepEqual(seen, [1, 2]);
         const asked = (): readonly Json[] => script.messagesOf("notifications/cancelled");
-        await poll(
-          5000,
-          () => "the server to be told",
-          () => asked()[0],
-        );
+        await waitFor("the server to be told", () => asked()[0]);
         assert.equal(asked()[0]?.params?.["requestId"], first?.id);
         await client.close();
       });

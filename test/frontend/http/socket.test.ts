@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import { HttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
-import { poll } from "../../harness/wait.ts";
+import { poll, waitFor } from "../../harness/wait.ts";
 import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
 import {
   callRequest,
@@ -81,11 +81,7 @@ describe("an HTTP face that listens", () => {
       wire.post(callRequest(1, "s__t"), { ...session, Accept: "text/event-stream" });
       const [, id = ""] = await wire.until(/retry: 1000\nid: (\S+)\ndata: \n\n/);
       wire.socket.destroy();
-      const [asked] = await poll(
-        5000,
-        () => "the call",
-        () => (calls.length > 0 ? calls : undefined),
-      );
+      const [asked] = await waitFor("the call", () => (calls.length > 0 ? calls : undefined));
       script.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: { back: true } });
       const again = new RawHttpClient(port);
       const headers = { ...session, Accept: "text/event-stream", "Last-Event-ID": id };
@@ -142,11 +138,7 @@ describe("an HTTP face that listens", () => {
         const wire = new RawHttpClient(port);
         const session = { "Mcp-Session-Id": await begin(), Accept: "application/json" };
         wire.post(callRequest(1, "s__t"), session);
-        await poll(
-          5000,
-          () => "the call",
-          () => calls[0],
-        );
+        await waitFor("the call", () => calls[0]);
         // Longer than any runtime takes a connection for lost.
         await new Promise((resolve) => setTimeout(resolve, 75_000));
         assert.equal(wire.isEnded, false);
@@ -165,11 +157,7 @@ describe("an HTTP face that listens", () => {
       assert.match(wire.text, /x-accel-buffering: no/i);
       assert.equal(face.findSession(id)?.idleSince, undefined);
       wire.socket.destroy();
-      await poll(
-        5000,
-        () => "the session to be idle",
-        () => face.findSession(id)?.idleSince,
-      );
+      await waitFor("the session to be idle", () => face.findSession(id)?.idleSince);
     }));
 
   it("refuses who names no host, also where others may come", async () => {

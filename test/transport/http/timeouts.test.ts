@@ -16,7 +16,7 @@ import {
   responseTextFor,
   HttpTransportRecorder,
 } from "../../fixtures/http-transport-recorder.ts";
-import { poll } from "../../harness/wait.ts";
+import { poll, waitFor } from "../../harness/wait.ts";
 import { skipWithout } from "../../harness/requirements.ts";
 
 /** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
@@ -108,11 +108,7 @@ describe("what a server of the legacy era says unasked", () => {
         else respondJson(received);
       },
       async (witness, { requests: visits }) => {
-        await poll(
-          5000,
-          () => "a look at /docs",
-          () => visits.find(({ path }) => path === "/docs"),
-        );
+        await waitFor("a look at /docs", () => visits.find(({ path }) => path === "/docs"));
         assert.match(text(await witness.sendRequest("a").outcome), /"ok"/);
       },
     ));
@@ -187,11 +183,7 @@ describe("a session over HTTP", () => {
         await witness.sendRequest("a").outcome;
         for (let n = 0; n < 3; n++) witness.sendNotification("notifications/cancelled");
         assert.match(text(await witness.sendRequest("b").outcome), /"ok"/);
-        await poll(
-          5000,
-          () => "a word",
-          () => held.length === 1 || undefined,
-        );
+        await waitFor("a word", () => held.length === 1 || undefined);
         for (let n = 0; n < 3; n++) {
           const word = await poll(
             5000,
@@ -260,11 +252,7 @@ describe("a connection over HTTP", () => {
         else respondJson(received);
       },
       async (_, server) => {
-        await poll(
-          5000,
-          () => "a stream",
-          () => gets(server) || undefined,
-        );
+        await waitFor("a stream", () => gets(server) || undefined);
         const port = server.port.toString(16).toUpperCase().padStart(4, "0");
         const isKept = (): boolean =>
           readFileSync(TABLE, "utf8")
