@@ -205,6 +205,7 @@ describe("a server that is stopped", () => {
       const stopped = hub.stop("a").then(() => (isStopped = true));
       await turn();
       assert.equal(isStopped, false);
+      assert.equal(codeOf(await callTool(client, "a__x")), "serverStopped");
       latch.open();
       await stopped;
       assert.equal(a.openCount, 0);
@@ -844,7 +845,8 @@ describe("a hub that is closed", () => {
     const settled = hub.settled();
     await hub.close();
     await settled;
-    assert.deepEqual(clock.pendingDelays, []);
+    const warnings = hub.log("listing").filter(({ level }) => level === "warn");
+    assert.deepEqual([clock.pendingDelays, warnings], [[], []]);
     for (const { openCount } of Object.values(scripts)) assert.equal(openCount, 0);
   });
 
