@@ -96,8 +96,9 @@ describe("a list of any kind", () => {
   it("has tools with the description, annotations and _meta that the manifest sets for them", async () => {
     const a = new ScriptedServer();
     a.tools = ['{"name":"t","description":"old","inputSchema":{"type":"object"},"x":1.0}'];
+    const rules = { allow: undefined, deny: [], rename: {}, timeout: {} };
     const tools = {
-      ...{ allow: undefined, deny: [], rename: {}, timeout: {} },
+      ...rules,
       describe: { t: "new" },
       meta: { t: { "anthropic/searchHint": "find" } },
       annotations: { t: { readOnlyHint: true } },
