@@ -305,9 +305,9 @@ describe("instructions", () => {
     }
     const { client } = setUpHub(scripts, { snapshots });
     client.send(INITIALIZE_REQUEST);
-    const list = sendRequest(client, "tools/list");
+    const listed = sendRequest(client, "tools/list");
     const { result } = await client.find(isResponseTo("init"));
-    await list;
+    await listed;
     await turn();
     assert.equal(client.messages[0]?.id, "init", "it comes before the first list");
     return result?.["instructions"];
