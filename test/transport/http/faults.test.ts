@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import {
   respondJson,
@@ -11,7 +11,7 @@ import {
   HttpTransportRecorder,
 } from "../../fixtures/http-transport-recorder.ts";
 import { targetOf } from "../../fixtures/http-transport-pair.ts";
-import { linkTest, textOf, until } from "./link.ts";
+import { it, textOf, until } from "./link.ts";
 
 /** Begins a stream of events with this text. */
 const stream = (received: RawHttpRequest, text: string) => {
@@ -24,23 +24,20 @@ const countOf = (server: RawHttpServer, method: string): number =>
   server.requests.filter((received) => requestMethodOf(received) === method).length;
 
 describe("over HTTP", () => {
-  linkTest(
-    "a connection that is reset fails its own call at once, and no other",
-    async ({ meet }) => {
-      const held: RawHttpRequest[] = [];
-      const { witness, ask, assertOk } = await meet((received) => {
-        if (requestMethodOf(received) === "hold") held.push(received);
-        else if (requestMethodOf(received) === "reset") received.socket.resetAndDestroy();
-        else respondJson(received);
-      });
-      const other = ask("hold");
-      assert.match(await ask("reset"), /^answerLost/);
-      await assertOk("more");
-      held.forEach(respondJson);
-      assert.match(await other, /"ok"/);
-      assert.equal(witness.has(/closed/), false);
-    },
-  );
+  it("a connection that is reset fails its own call at once, and no other", async ({ meet }) => {
+    const held: RawHttpRequest[] = [];
+    const { witness, ask, assertOk } = await meet((received) => {
+      if (requestMethodOf(received) === "hold") held.push(received);
+      else if (requestMethodOf(received) === "reset") received.socket.resetAndDestroy();
+      else respondJson(received);
+    });
+    const other = ask("hold");
+    assert.match(await ask("reset"), /^answerLost/);
+    await assertOk("more");
+    held.forEach(respondJson);
+    assert.match(await other, /"ok"/);
+    assert.equal(witness.has(/closed/), false);
+  });
 
   const page = "<html><head><style>x{}</style></head><h1>Log in,\n s3cret-key!</h1></html>";
   const cases: Record<string, readonly [(received: RawHttpRequest) => void, RegExp?]> = {
@@ -76,7 +73,7 @@ describe("over HTTP", () => {
     ],
   };
   for (const [what, [handle, words = /^/]] of Object.entries(cases)) {
-    linkTest(`${what} is no answer, and fails its call at once`, async ({ meet }) => {
+    it(`${what} is no answer, and fails its call at once`, async ({ meet }) => {
       const { ask } = await meet(handle, { secrets: ["s3cret-key"] });
       const text = await ask();
       assert.match(text, /^answerLost/);
@@ -85,7 +82,7 @@ describe("over HTTP", () => {
   }
 
   for (const kind of ["application/json", "text/event-stream"]) {
-    linkTest(`an answer in ${kind} may come byte by byte`, async ({ meet }) => {
+    it(`an answer in ${kind} may come byte by byte`, async ({ meet }) => {
       const { ask } = await meet((received) => {
         const result = responseTextFor(received, "ü".repeat(20));
         const isJson = kind === "application/json";
@@ -103,7 +100,7 @@ describe("over HTTP", () => {
     });
   }
 
-  linkTest("chunks may be cut anywhere", async ({ meet }) => {
+  it("chunks may be cut anywhere", async ({ meet }) => {
     let cut = 1;
     const { witness, assertOk } = await meet((received) => {
       const events = received.beginResponse(200, EVENT_STREAM_HEADERS);
@@ -116,7 +113,7 @@ describe("over HTTP", () => {
     assert.equal(notes.length, 40);
   });
 
-  linkTest("a stream whose events have ids is gone on with where it was lost", async ({ meet }) => {
+  it("a stream whose events have ids is gone on with where it was lost", async ({ meet }) => {
     let asked = 0;
     const note = `{"jsonrpc":"2.0","method":"n"}`;
     const { witness, ask } = await meet((received) => {
@@ -139,29 +136,28 @@ describe("over HTTP", () => {
     assert.deepEqual(witness.events.slice(1), expected);
   });
 
-  linkTest(
-    "a session that is forgotten ends the link: what was refused did nothing, what ran may have",
-    async ({ meet }) => {
-      const error = `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`;
-      const { server, witness, ask } = await meet((received) => {
-        if (requestMethodOf(received) !== "hold") received.respond(404, JSON_HEADERS, error);
-      });
-      const running = ask("hold");
-      await until(() => countOf(server, "hold") > 0);
-      assert.match(await ask(), /^notDelivered/);
-      assert.match(await running, /^answerLost/);
-      assert.deepEqual(witness.events.slice(1), [
-        "unanswered notDelivered",
-        "unanswered answerLost",
-        "closed connectionLost",
-      ]);
-      assert.match(witness.causes[0]?.message ?? "", /forgotten the session/);
-      await witness.transport.close();
-      assert.equal(countOf(server, "DELETE"), 0, "there is none to end");
-    },
-  );
+  it("a session that is forgotten ends the link: what was refused did nothing, what ran may have", async ({
+    meet,
+  }) => {
+    const error = `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`;
+    const { server, witness, ask } = await meet((received) => {
+      if (requestMethodOf(received) !== "hold") received.respond(404, JSON_HEADERS, error);
+    });
+    const running = ask("hold");
+    await until(() => countOf(server, "hold") > 0);
+    assert.match(await ask(), /^notDelivered/);
+    assert.match(await running, /^answerLost/);
+    assert.deepEqual(witness.events.slice(1), [
+      "unanswered notDelivered",
+      "unanswered answerLost",
+      "closed connectionLost",
+    ]);
+    assert.match(witness.causes[0]?.message ?? "", /forgotten the session/);
+    await witness.transport.close();
+    assert.equal(countOf(server, "DELETE"), 0, "there is none to end");
+  });
 
-  linkTest("an event over the limit is told of, and its call with it", async ({ meet }) => {
+  it("an event over the limit is told of, and its call with it", async ({ meet }) => {
     const { witness } = await meet(
       (received) =>
         stream(received, `data: ${responseTextFor(received, "x".repeat(300_000))}\n\n`).end(),
@@ -173,7 +169,7 @@ describe("over HTTP", () => {
     assert.equal(witness.has(/unanswered/), false);
   });
 
-  linkTest("a body over the limit whose id cannot be found fails its call", async ({ meet }) => {
+  it("a body over the limit whose id cannot be found fails its call", async ({ meet }) => {
     const body = `{"x":"${"x".repeat(300_000)}"}`;
     const { ask } = await meet((received) => received.respond(200, JSON_HEADERS, body), {
       maxMessage: 100_000,
@@ -181,7 +177,7 @@ describe("over HTTP", () => {
     assert.match(await ask(), /^messageTooLarge/);
   });
 
-  linkTest("a server that never answers keeps nobody from closing", async ({ meet }) => {
+  it("a server that never answers keeps nobody from closing", async ({ meet }) => {
     const { server, witness } = await meet(() => {});
     void witness.sendRequest("a");
     await until(() => countOf(server, "a") === 1);
@@ -190,7 +186,7 @@ describe("over HTTP", () => {
     assert.ok(performance.now() - began < 1500);
   });
 
-  linkTest("what is given up closes its connection", async ({ meet }) => {
+  it("what is given up closes its connection", async ({ meet }) => {
     const { promise: closed, resolve: close } = Promise.withResolvers<void>();
     const { server, witness } = await meet((received) =>
       received.socket.on("close", () => close()),
@@ -202,7 +198,7 @@ describe("over HTTP", () => {
     assert.equal(witness.has(/unanswered/), false);
   });
 
-  linkTest("no request is ever sent twice because its connection was closed", async ({ meet }) => {
+  it("no request is ever sent twice because its connection was closed", async ({ meet }) => {
     let count = 0;
     const { server, ask } = await meet((received) => {
       if (received.isReused && ++count > 0) received.socket.destroy();
@@ -215,25 +211,24 @@ describe("over HTTP", () => {
     assert.equal(countOf(server, "a"), 10);
   });
 
-  linkTest(
-    "a call that is given up is not sent again, also not on a connection that was used before",
-    async ({ meet }) => {
-      const { server, witness, assertOk } = await meet((received) => {
-        if (requestMethodOf(received) !== "hold") respondJson(received);
-      });
-      for (let count = 1; count <= 10; count++) {
-        await assertOk();
-        const { sentRequest } = witness.sendRequest("hold");
-        await until(() => countOf(server, "hold") === count);
-        sentRequest.abandon();
-      }
+  it("a call that is given up is not sent again, also not on a connection that was used before", async ({
+    meet,
+  }) => {
+    const { server, witness, assertOk } = await meet((received) => {
+      if (requestMethodOf(received) !== "hold") respondJson(received);
+    });
+    for (let count = 1; count <= 10; count++) {
       await assertOk();
-      const given = server.requests.filter((received) => requestMethodOf(received) === "hold");
-      assert.deepEqual([given.length, given.every(({ isReused }) => isReused)], [10, true]);
-    },
-  );
+      const { sentRequest } = witness.sendRequest("hold");
+      await until(() => countOf(server, "hold") === count);
+      sentRequest.abandon();
+    }
+    await assertOk();
+    const given = server.requests.filter((received) => requestMethodOf(received) === "hold");
+    assert.deepEqual([given.length, given.every(({ isReused }) => isReused)], [10, true]);
+  });
 
-  linkTest("a connection that the server has closed meanwhile is not used", async ({ meet }) => {
+  it("a connection that the server has closed meanwhile is not used", async ({ meet }) => {
     const { server, assertOk } = await meet((received) => {
       respondJson(received);
       received.socket.end();
@@ -244,20 +239,19 @@ describe("over HTTP", () => {
     }
   });
 
-  linkTest(
-    "a server that is gone has done nothing for what it is sent, and ends the link",
-    async ({ meet }) => {
-      const { server, witness, ask, assertOk } = await meet(respondJson);
-      await assertOk();
-      server.destroy();
-      await until(() => server.sockets.size === 0);
-      // As long as it is not seen that a connection has ended, it is used.
-      const texts: string[] = [];
-      while (!texts.at(-1)?.startsWith("notDelivered")) texts.push(await ask());
-      assert.ok(texts.length <= 3, texts.join());
-      await witness.until(/^closed connectionLost/);
-    },
-  );
+  it("a server that is gone has done nothing for what it is sent, and ends the link", async ({
+    meet,
+  }) => {
+    const { server, witness, ask, assertOk } = await meet(respondJson);
+    await assertOk();
+    server.destroy();
+    await until(() => server.sockets.size === 0);
+    // As long as it is not seen that a connection has ended, it is used.
+    const texts: string[] = [];
+    while (!texts.at(-1)?.startsWith("notDelivered")) texts.push(await ask());
+    assert.ok(texts.length <= 3, texts.join());
+    await witness.until(/^closed connectionLost/);
+  });
 
   it("where nothing listens the first message says so", async () => {
     const server = await RawHttpServer.start(() => {});
@@ -270,7 +264,7 @@ describe("over HTTP", () => {
     assert.deepEqual(other.events, ["unanswered unreachable", "closed unreachable"]);
   });
 
-  linkTest("what does not speak HTTP is told from what does", async ({ open }) => {
+  it("what does not speak HTTP is told from what does", async ({ open }) => {
     for (const [bytes, words] of [
       ["SSH-2.0-OpenSSH_9.2\r\n", /not HTTP/],
       ["\x15\x03\x01\x00\x02\x02\x46", /speaks TLS/],

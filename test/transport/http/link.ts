@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { it } from "node:test";
+import { it as test } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpTarget } from "../../../src/transport/http/target.ts";
 import { HttpTransportRecorder, withHandshake } from "../../fixtures/http-transport-recorder.ts";
@@ -31,12 +31,12 @@ export interface Links {
 }
 
 /** A test with links over HTTP. Afterwards nothing may be left of them, and each must have told its end once. */
-export function linkTest(
+export function it(
   what: string,
   run: (links: Links) => Promise<void>,
   options: { readonly timeout?: number; readonly skip?: string | false } = {},
 ): void {
-  void it(what, options, async () => {
+  void test(what, options, async () => {
     const servers: RawHttpServer[] = [];
     const witnesses: HttpTransportRecorder[] = [];
     const serve = async (handle: Handler): Promise<RawHttpServer> => {

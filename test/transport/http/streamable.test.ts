@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { joinPieces, utf8 } from "../../../src/base/bytes.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import type {
@@ -22,7 +22,7 @@ import {
   requestMethodOf,
   responseTextFor,
 } from "../../fixtures/http-transport-recorder.ts";
-import { linkTest, until } from "./link.ts";
+import { it, until } from "./link.ts";
 
 const GREETED = { transport: "http" } as const;
 const BAD_TOKEN = `Bearer error="invalid_token"`;
@@ -80,7 +80,7 @@ describe("text that is not valid UTF-8 over HTTP", () => {
     ["characters of every length", utf8(VALID), VALID, false],
   ] as const) {
     for (const way of ["JSON", "events"]) {
-      linkTest(`comes with U+FFFD in its place as ${way}: ${name}`, async ({ open }) => {
+      it(`comes with U+FFFD in its place as ${way}: ${name}`, async ({ open }) => {
         const note = '{"jsonrpc":"2.0","method":"n","params":{"x":"';
         const { witness, ask } = await open((received) => {
           const head = `{"jsonrpc":"2.0","id":${requestIdOf(received)},"result":{"x":"`;
@@ -100,24 +100,23 @@ describe("text that is not valid UTF-8 over HTTP", () => {
     }
   }
 
-  linkTest(
-    "is no part of a message that begins with a byte order mark, as JSON or as an event",
-    async ({ open }) => {
-      const { ask } = await open((received) => {
-        const body = `\ufeff{"jsonrpc":"2.0","id":${requestIdOf(received)},"result":{}}`;
-        if (requestIdOf(received) === 1) received.respond(200, JSON_HEADERS, body);
-        else received.beginResponse(200, EVENT_STREAM_HEADERS).write(`data: ${body}\n\n`);
-      }, GREETED);
-      for (const id of [1, 2]) {
-        const answer = await ask("initialize");
-        assert.equal(answer, `{"jsonrpc":"2.0","id":${id},"result":{}}`);
-      }
-    },
-  );
+  it("is no part of a message that begins with a byte order mark, as JSON or as an event", async ({
+    open,
+  }) => {
+    const { ask } = await open((received) => {
+      const body = `\ufeff{"jsonrpc":"2.0","id":${requestIdOf(received)},"result":{}}`;
+      if (requestIdOf(received) === 1) received.respond(200, JSON_HEADERS, body);
+      else received.beginResponse(200, EVENT_STREAM_HEADERS).write(`data: ${body}\n\n`);
+    }, GREETED);
+    for (const id of [1, 2]) {
+      const answer = await ask("initialize");
+      assert.equal(answer, `{"jsonrpc":"2.0","id":${id},"result":{}}`);
+    }
+  });
 });
 
 describe("who is let in over HTTP", () => {
-  linkTest("a request that is not is sent again with what was renewed", async ({ open }) => {
+  it("a request that is not is sent again with what was renewed", async ({ open }) => {
     const credentials = tokens("old", "new");
     const { witness, assertOk } = await open(answerIf("new"), { credentials });
     await assertOk("initialize");
@@ -125,39 +124,37 @@ describe("who is let in over HTTP", () => {
     assert.deepEqual(witness.challenges, []);
   });
 
-  linkTest("many that are not have it renewed once", async ({ open }) => {
+  it("many that are not have it renewed once", async ({ open }) => {
     const credentials = tokens("old", "new", "newer");
     const { assertOk } = await open(answerIf("new"), { credentials });
     await Promise.all(Array.from({ length: 20 }, () => assertOk()));
     assert.equal(credentials.renewals.length, 1);
   });
 
-  linkTest(
-    "a server that never lets anybody in is not asked for ever, and tells once what it wants",
-    async ({ open }) => {
-      const credentials = tokens("a", "b");
-      const { server, witness, ask } = await open(answerIf("other"), { credentials });
-      for (let n = 0; n < 3; n++) assert.match(await ask("initialize"), /^unauthorized/);
-      assert.equal(witness.challenges.map(({ status }) => status).join(), "401");
-      assert.equal(server.requests.length, 4);
-    },
-  );
+  it("a server that never lets anybody in is not asked for ever, and tells once what it wants", async ({
+    open,
+  }) => {
+    const credentials = tokens("a", "b");
+    const { server, witness, ask } = await open(answerIf("other"), { credentials });
+    for (let n = 0; n < 3; n++) assert.match(await ask("initialize"), /^unauthorized/);
+    assert.equal(witness.challenges.map(({ status }) => status).join(), "401");
+    assert.equal(server.requests.length, 4);
+  });
 
-  linkTest(
-    "a scope that does not suffice is a challenge, any other prohibition is none",
-    async ({ open }) => {
-      const scope = `Bearer error="insufficient_scope", scope="files:write"`;
-      const { witness, ask } = await open((received) => {
-        if (requestMethodOf(received) === "a") received.respond(403, { "WWW-Authenticate": scope });
-        else received.respond(403, {}, "Not from here.");
-      });
-      assert.match(await ask("a"), /^unauthorized/);
-      assert.deepEqual(witness.challenges, [{ status: 403, header: scope }]);
-      assert.match(await ask("b"), /^serverRefused.*HTTP 403: Not from here\.$/);
-    },
-  );
+  it("a scope that does not suffice is a challenge, any other prohibition is none", async ({
+    open,
+  }) => {
+    const scope = `Bearer error="insufficient_scope", scope="files:write"`;
+    const { witness, ask } = await open((received) => {
+      if (requestMethodOf(received) === "a") received.respond(403, { "WWW-Authenticate": scope });
+      else received.respond(403, {}, "Not from here.");
+    });
+    assert.match(await ask("a"), /^unauthorized/);
+    assert.deepEqual(witness.challenges, [{ status: 403, header: scope }]);
+    assert.match(await ask("b"), /^serverRefused.*HTTP 403: Not from here\.$/);
+  });
 
-  linkTest("what the manifest says goes before what was got", async ({ open }) => {
+  it("what the manifest says goes before what was got", async ({ open }) => {
     const headers = { authorization: "Bearer mine", "X-Team": "t" };
     const credentials = tokens("got");
     const { server, assertOk } = await open(answerIf("mine"), { headers, credentials });
@@ -174,14 +171,13 @@ describe("credentials", () => {
     ["would begin a header of their own", tokens("a\r\nX-Evil: 1")],
     ["cannot be had", { getHeaders: none, renew: () => Promise.resolve(false) }],
   ] as const)
-    linkTest(
-      `that ${what} fail what needs them, and not whoever sends it, before anything is sent`,
-      async ({ open }) => {
-        const { server, ask } = await open(respondJson, { credentials });
-        assert.match(await ask(), /^unauthorized/);
-        assert.equal(server.requests.length, 0);
-      },
-    );
+    it(`that ${what} fail what needs them, and not whoever sends it, before anything is sent`, async ({
+      open,
+    }) => {
+      const { server, ask } = await open(respondJson, { credentials });
+      assert.match(await ask(), /^unauthorized/);
+      assert.equal(server.requests.length, 0);
+    });
 });
 
 describe("redirects", () => {
@@ -200,7 +196,7 @@ describe("redirects", () => {
     for (const request of requests) assert.equal(bearerOf(request), undefined);
   };
 
-  linkTest("within a server are followed, and remembered", async ({ open }) => {
+  it("within a server are followed, and remembered", async ({ open }) => {
     const headers = { Authorization: "Bearer x" };
     const { server, assertOk } = await open(moved(respondJson), { headers });
     await assertOk("a", 3);
@@ -212,7 +208,7 @@ describe("redirects", () => {
     ["a header of the manifest", { headers: { "X-Key": "k" } }],
     ["credentials", { credentials: tokens("t") }],
   ] as const) {
-    linkTest(`to another server are not followed with ${what}`, async ({ serve, open }) => {
+    it(`to another server are not followed with ${what}`, async ({ serve, open }) => {
       const other = await serve(respondJson);
       const { server, ask } = await open(to(other), more);
       const text = await ask();
@@ -222,7 +218,7 @@ describe("redirects", () => {
     });
   }
 
-  linkTest("to another server are followed where nothing is confided", async ({ serve, open }) => {
+  it("to another server are followed where nothing is confided", async ({ serve, open }) => {
     const { assertOk } = await open(to(await serve(respondJson)));
     await assertOk();
   });
@@ -233,77 +229,77 @@ describe("redirects", () => {
     [307, "after a token was renewed"],
     [308, "after a scope did not suffice"],
   ] as const) {
-    linkTest(
-      `to another server (HTTP ${status}) are gone back from when credentials come ${what}`,
-      async ({ serve, open }) => {
-        const isScope = what.includes("scope");
-        const error = isScope ? "insufficient_scope" : "invalid_token";
-        const challenge = `Bearer error="${error}", resource_metadata="http://127.0.0.1:1/"`;
-        const refuse = (received: RawHttpRequest): void =>
-          received.respond(isScope ? 403 : 401, { "WWW-Authenticate": challenge });
-        const other = await serve(withHandshake(refuse));
-        let isMoved = true;
-        const isRenewed = what.includes("renewed");
-        const { worn, renewals, credentials } = wearing((now) => {
-          if (isRenewed) now.token = SECRET;
-        });
-        const { server, witness, ask, assertOk, end } = await open(
-          (received) => (isMoved ? to(other, status) : withHandshake(respondJson))(received),
-          { ...GREETED, credentials },
-        );
-        await witness.initialize();
-        await until(() => other.requests.length === 3);
-        const first = await ask();
-        // Another server has no say in which tokens are got where.
-        assert.ok([...renewals, ...witness.challenges].every(({ header }) => header === undefined));
-        worn.token = SECRET;
-        const again = await ask();
-        for (const text of isRenewed ? [first, again] : [again]) {
-          assert.match(text, /^serverRefused/);
-          assert.ok(text.includes(server.url.href) && !text.includes(SECRET), text);
-        }
-        isMoved = false;
-        await assertOk();
-        const last = server.requests.findLast((received) => requestMethodOf(received) === "a");
-        assert.equal(last && bearerOf(last), `Bearer ${SECRET}`);
-        await end();
-        assert.ok(other.requests.length > 3);
-        assertNothingConfided(other);
-      },
-    );
-  }
-
-  linkTest(
-    "to another server with a stream of events (HTTP+SSE) take no credentials there",
-    async ({ serve, open }) => {
-      let stream: ChunkedResponse | undefined;
-      const other = await serve((received) => {
-        if (received.method === "GET") {
-          stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
-          stream.write("event: endpoint\ndata: /messages\n\n");
-        } else {
-          received.respond(202);
-          if (requestMethodOf(received) !== "initialize") return;
-          stream?.write(`event: message\ndata: ${responseTextFor(received)}\n\n`);
-        }
+    it(`to another server (HTTP ${status}) are gone back from when credentials come ${what}`, async ({
+      serve,
+      open,
+    }) => {
+      const isScope = what.includes("scope");
+      const error = isScope ? "insufficient_scope" : "invalid_token";
+      const challenge = `Bearer error="${error}", resource_metadata="http://127.0.0.1:1/"`;
+      const refuse = (received: RawHttpRequest): void =>
+        received.respond(isScope ? 403 : 401, { "WWW-Authenticate": challenge });
+      const other = await serve(withHandshake(refuse));
+      let isMoved = true;
+      const isRenewed = what.includes("renewed");
+      const { worn, renewals, credentials } = wearing((now) => {
+        if (isRenewed) now.token = SECRET;
       });
-      const { worn, credentials } = wearing();
-      const Location = new URL("/sse", other.url).href;
-      const { server, witness, ask, end } = await open(
-        (received) => received.respond(308, { Location }),
-        { transport: "sse", credentials },
+      const { server, witness, ask, assertOk, end } = await open(
+        (received) => (isMoved ? to(other, status) : withHandshake(respondJson))(received),
+        { ...GREETED, credentials },
       );
       await witness.initialize();
+      await until(() => other.requests.length === 3);
+      const first = await ask();
+      // Another server has no say in which tokens are got where.
+      assert.ok([...renewals, ...witness.challenges].every(({ header }) => header === undefined));
       worn.token = SECRET;
-      const text = await ask();
-      assert.match(text, /^serverRefused/);
-      assert.ok(text.includes(server.url.href), text);
+      const again = await ask();
+      for (const text of isRenewed ? [first, again] : [again]) {
+        assert.match(text, /^serverRefused/);
+        assert.ok(text.includes(server.url.href) && !text.includes(SECRET), text);
+      }
+      isMoved = false;
+      await assertOk();
+      const last = server.requests.findLast((received) => requestMethodOf(received) === "a");
+      assert.equal(last && bearerOf(last), `Bearer ${SECRET}`);
       await end();
+      assert.ok(other.requests.length > 3);
       assertNothingConfided(other);
-    },
-  );
+    });
+  }
 
-  linkTest("within a server are remembered also when credentials come later", async ({ open }) => {
+  it("to another server with a stream of events (HTTP+SSE) take no credentials there", async ({
+    serve,
+    open,
+  }) => {
+    let stream: ChunkedResponse | undefined;
+    const other = await serve((received) => {
+      if (received.method === "GET") {
+        stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
+        stream.write("event: endpoint\ndata: /messages\n\n");
+      } else {
+        received.respond(202);
+        if (requestMethodOf(received) !== "initialize") return;
+        stream?.write(`event: message\ndata: ${responseTextFor(received)}\n\n`);
+      }
+    });
+    const { worn, credentials } = wearing();
+    const Location = new URL("/sse", other.url).href;
+    const { server, witness, ask, end } = await open(
+      (received) => received.respond(308, { Location }),
+      { transport: "sse", credentials },
+    );
+    await witness.initialize();
+    worn.token = SECRET;
+    const text = await ask();
+    assert.match(text, /^serverRefused/);
+    assert.ok(text.includes(server.url.href), text);
+    await end();
+    assertNothingConfided(other);
+  });
+
+  it("within a server are remembered also when credentials come later", async ({ open }) => {
     const { credentials } = wearing((worn) => void (worn.token = "late"));
     const handle = moved(withHandshake(answerIf("late")));
     const { server, witness, assertOk } = await open(handle, { ...GREETED, credentials });
@@ -312,7 +308,7 @@ describe("redirects", () => {
     assert.equal(server.requests.filter(({ path }) => path === "/mcp").length, 1);
   });
 
-  linkTest("that go on and on, or may only be read, are not followed", async ({ open }) => {
+  it("that go on and on, or may only be read, are not followed", async ({ open }) => {
     const { server, ask } = await open((received) => {
       received.respond(requestMethodOf(received) === "a" ? 307 : 302, { Location: received.path });
     });
@@ -323,7 +319,7 @@ describe("redirects", () => {
 });
 
 describe("an answer that is compressed unasked", () => {
-  linkTest("is refused by its name", async ({ open }) => {
+  it("is refused by its name", async ({ open }) => {
     const headers = { ...JSON_HEADERS, "Content-Encoding": "gzip" };
     const { ask } = await open((received) => received.respond(200, headers, "x"));
     assert.match(await ask(), /compressed \(gzip\)/);
@@ -331,7 +327,7 @@ describe("an answer that is compressed unasked", () => {
 });
 
 describe("a server that has no time", () => {
-  linkTest("keeps nobody from closing the link", async ({ open }) => {
+  it("keeps nobody from closing the link", async ({ open }) => {
     const { server, ask, end } = await open((received) =>
       received.respond(429, { "Retry-After": "20" }),
     );
@@ -342,7 +338,7 @@ describe("a server that has no time", () => {
   });
 
   for (const status of [429, 503]) {
-    linkTest(`and says when it will (HTTP ${status}) is asked again then`, async ({ open }) => {
+    it(`and says when it will (HTTP ${status}) is asked again then`, async ({ open }) => {
       let count = 0;
       const { assertOk } = await open((received) => {
         if (++count < 3) received.respond(status, { "Retry-After": "0" });
@@ -352,7 +348,7 @@ describe("a server that has no time", () => {
     });
   }
 
-  linkTest("for long has done nothing, and says so", async ({ meet }) => {
+  it("for long has done nothing, and says so", async ({ meet }) => {
     const { ask } = await meet((received) =>
       received.respond(429, { "Retry-After": "3600" }, "Slow down."),
     );
@@ -360,7 +356,7 @@ describe("a server that has no time", () => {
     assert.match(await ask(), /^serverFailed.*429 \(Retry-After: 3600\): Slow down\.$/);
   });
 
-  linkTest("is not asked for ever", async ({ meet }) => {
+  it("is not asked for ever", async ({ meet }) => {
     const { server, ask } = await meet((received) => received.respond(503, { "Retry-After": "0" }));
     assert.match(await ask(), /^serverFailed/);
     assert.equal(server.requests.filter((received) => requestMethodOf(received) === "a").length, 4);
@@ -373,7 +369,7 @@ describe("a server that has no time", () => {
     [504, "answerLost"],
     [410, "serverRefused"],
   ] as const) {
-    linkTest(`is ${code} with HTTP ${status} of a call`, async ({ meet }) => {
+    it(`is ${code} with HTTP ${status} of a call`, async ({ meet }) => {
       const { ask } = await meet((received) => received.respond(status));
       assert.ok((await ask()).startsWith(`${code}:`));
     });
@@ -387,7 +383,7 @@ describe("an error in JSON-RPC", () => {
     [500, "own"],
     [400, "null"],
   ] as const) {
-    linkTest(`is the answer under HTTP ${status} with the id ${id}`, async ({ meet }) => {
+    it(`is the answer under HTTP ${status} with the id ${id}`, async ({ meet }) => {
       const error = '"error":{"code":-32601,"message":"x", "data":1.0}';
       const { ask } = await meet(
         (received) => {
@@ -401,7 +397,7 @@ describe("an error in JSON-RPC", () => {
     });
   }
 
-  linkTest("may come with others in one array", async ({ meet }) => {
+  it("may come with others in one array", async ({ meet }) => {
     const { witness, assertOk } = await meet((received) => {
       const body = `[{"jsonrpc":"2.0","method":"n"},${responseTextFor(received)}]`;
       received.respond(200, JSON_HEADERS, body);
@@ -412,7 +408,7 @@ describe("an error in JSON-RPC", () => {
 });
 
 describe("a session", () => {
-  linkTest("is named with everything after the greeting, and ended", async ({ meet }) => {
+  it("is named with everything after the greeting, and ended", async ({ meet }) => {
     const { server, assertOk, end } = await meet(respondJson);
     await assertOk();
     await end();
@@ -427,66 +423,61 @@ describe("a session", () => {
     }
   });
 
-  linkTest(
-    "is not asked for anything before it has heard what it was told first",
-    async ({ open }) => {
-      let release = (): void => {};
-      const { server, witness, assertOk } = await open((received) => {
-        if (requestMethodOf(received) === "notifications/initialized")
-          release = () => received.respond(202);
-        else withHandshake(respondJson)(received);
-      }, GREETED);
-      await witness.initialize();
-      const asked = assertOk();
-      await until(() => server.requests.length === 2);
-      assert.ok(!server.requests.some((received) => requestMethodOf(received) === "a"));
-      release();
-      await asked;
-    },
-  );
+  it("is not asked for anything before it has heard what it was told first", async ({ open }) => {
+    let release = (): void => {};
+    const { server, witness, assertOk } = await open((received) => {
+      if (requestMethodOf(received) === "notifications/initialized")
+        release = () => received.respond(202);
+      else withHandshake(respondJson)(received);
+    }, GREETED);
+    await witness.initialize();
+    const asked = assertOk();
+    await until(() => server.requests.length === 2);
+    assert.ok(!server.requests.some((received) => requestMethodOf(received) === "a"));
+    release();
+    await asked;
+  });
 
-  linkTest(
-    "has a stream for what the server says unasked, which is asked for again from where it ended",
-    async ({ open }) => {
-      const streams: { stream: ChunkedResponse; received: RawHttpRequest }[] = [];
-      const { witness } = await open((received) => {
-        if (received.method !== "GET") withHandshake(respondJson)(received);
-        else streams.push({ stream: received.beginResponse(200, EVENT_STREAM_HEADERS), received });
-      }, GREETED);
-      await witness.initialize();
-      await until(() => streams.length === 1);
-      streams[0]?.stream.write(`id: 7\nretry: 1\ndata: {"jsonrpc":"2.0","method":"n"}\n\n`);
-      await witness.until(/^notification shared/);
-      streams[0]?.stream.end();
-      await until(() => streams.length === 2);
-      assert.equal(streams[1]?.received.headers.get("last-event-id"), "7");
-      assert.deepEqual(witness.causes, []);
-    },
-  );
+  it("has a stream for what the server says unasked, which is asked for again from where it ended", async ({
+    open,
+  }) => {
+    const streams: { stream: ChunkedResponse; received: RawHttpRequest }[] = [];
+    const { witness } = await open((received) => {
+      if (received.method !== "GET") withHandshake(respondJson)(received);
+      else streams.push({ stream: received.beginResponse(200, EVENT_STREAM_HEADERS), received });
+    }, GREETED);
+    await witness.initialize();
+    await until(() => streams.length === 1);
+    streams[0]?.stream.write(`id: 7\nretry: 1\ndata: {"jsonrpc":"2.0","method":"n"}\n\n`);
+    await witness.until(/^notification shared/);
+    streams[0]?.stream.end();
+    await until(() => streams.length === 2);
+    assert.equal(streams[1]?.received.headers.get("last-event-id"), "7");
+    assert.deepEqual(witness.causes, []);
+  });
 
-  linkTest(
-    "that a server refuses like any bad request is asked after: forgotten, it ends the link",
-    async ({ open }) => {
-      let isForgotten = false;
-      const refusal = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}`;
-      const { witness, ask, assertOk } = await open((received) => {
-        const isKnown = received.headers.get("mcp-session-id") !== "session-1" || !isForgotten;
-        if (!isKnown || requestMethodOf(received) === "bad")
-          received.respond(400, JSON_HEADERS, refusal);
-        else withHandshake(respondJson)(received);
-      }, GREETED);
-      await witness.initialize();
-      assert.match(await ask("bad"), /Bad Request/);
-      await assertOk();
-      isForgotten = true;
-      assert.match(await ask(), /^notDelivered/);
-      await witness.until(/^closed connectionLost/);
-    },
-  );
+  it("that a server refuses like any bad request is asked after: forgotten, it ends the link", async ({
+    open,
+  }) => {
+    let isForgotten = false;
+    const refusal = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}`;
+    const { witness, ask, assertOk } = await open((received) => {
+      const isKnown = received.headers.get("mcp-session-id") !== "session-1" || !isForgotten;
+      if (!isKnown || requestMethodOf(received) === "bad")
+        received.respond(400, JSON_HEADERS, refusal);
+      else withHandshake(respondJson)(received);
+    }, GREETED);
+    await witness.initialize();
+    assert.match(await ask("bad"), /Bad Request/);
+    await assertOk();
+    isForgotten = true;
+    assert.match(await ask(), /^notDelivered/);
+    await witness.until(/^closed connectionLost/);
+  });
 });
 
 describe("the modern era over HTTP", () => {
-  linkTest("says in headers what a request is, and tells nothing unasked", async ({ open }) => {
+  it("says in headers what a request is, and tells nothing unasked", async ({ open }) => {
     const { server, witness, end } = await open(respondJson);
     const version = "2026-07-28";
     const headers = { "MCP-Protocol-Version": version };
@@ -516,21 +507,18 @@ describe("the modern era over HTTP", () => {
 });
 
 describe("connections", () => {
-  linkTest(
-    "are not used again after an answer in chunks that also says its length",
-    async ({ open }) => {
-      const { server, assertOk } = await open((received) => {
-        const body = responseTextFor(received);
-        const head = `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}`;
-        const chunks = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
-        received.write(`${head}\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}`);
-      });
-      await assertOk("a", 3);
-      assert.equal(server.connections, 3);
-    },
-  );
+  it("are not used again after an answer in chunks that also says its length", async ({ open }) => {
+    const { server, assertOk } = await open((received) => {
+      const body = responseTextFor(received);
+      const head = `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}`;
+      const chunks = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+      received.write(`${head}\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}`);
+    });
+    await assertOk("a", 3);
+    assert.equal(server.connections, 3);
+  });
 
-  linkTest("are as many as there are calls in flight, and are used again", async ({ open }) => {
+  it("are as many as there are calls in flight, and are used again", async ({ open }) => {
     const held: RawHttpRequest[] = [];
     const { server, assertOk } = await open((received) => {
       held.push(received);
@@ -540,7 +528,7 @@ describe("connections", () => {
     assert.equal(server.connections, 400);
   });
 
-  linkTest(
+  it(
     "that are not needed any more are closed after some seconds",
     async ({ open }) => {
       const headers = { ...JSON_HEADERS, "Keep-Alive": "timeout=1" };
@@ -627,7 +615,7 @@ describe("the way over HTTP", () => {
     return { found, knownTransport };
   }
 
-  linkTest("is found out by the greeting, and remembered", async ({ open }) => {
+  it("is found out by the greeting, and remembered", async ({ open }) => {
     const { found, knownTransport } = wayOf();
     for (const isFirst of [true, false]) {
       const { server, witness, ask, assertOk, end } = await open(old(), { knownTransport });
@@ -644,7 +632,7 @@ describe("the way over HTTP", () => {
     assert.deepEqual(found, ["sse"]);
   });
 
-  linkTest("that was remembered and is another now is found out again", async ({ open }) => {
+  it("that was remembered and is another now is found out again", async ({ open }) => {
     const { found, knownTransport } = wayOf("sse");
     const { witness, assertOk } = await open(withHandshake(respondJson), { knownTransport });
     await witness.initialize();
@@ -652,13 +640,13 @@ describe("the way over HTTP", () => {
     assert.equal(found.at(-1), "http");
   });
 
-  linkTest("that leads nowhere says what the server has said", async ({ open }) => {
+  it("that leads nowhere says what the server has said", async ({ open }) => {
     const { ask } = await open((received) => received.respond(404, {}, "No such page."));
     assert.match(await ask("server/discover"), /-32601/);
     assert.match(await ask("initialize"), /^serverRefused.*HTTP 404: No such page\.$/);
   });
 
-  linkTest("of old leads to no other server", async ({ serve, open }) => {
+  it("of old leads to no other server", async ({ serve, open }) => {
     const other = await serve(respondJson);
     const endpoint = `event: endpoint\ndata: ${other.url.href}\n\n`;
     const { witness } = await open(
@@ -670,7 +658,7 @@ describe("the way over HTTP", () => {
     assert.equal(other.connections, 0);
   });
 
-  linkTest("of old ends with its stream", async ({ open }) => {
+  it("of old ends with its stream", async ({ open }) => {
     let stream: ChunkedResponse | undefined;
     const { server, witness } = await open(
       (received) => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { existsSync, readFileSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { openSocket } from "../../../src/transport/http-client/open-socket.ts";
 import { RawHttpServer, type RawHttpRequest } from "../../fixtures/raw-http-server.ts";
 import {
@@ -14,7 +14,7 @@ import {
   responseTextFor,
 } from "../../fixtures/http-transport-recorder.ts";
 import { skipWithout } from "../../harness/requirements.ts";
-import { linkTest, until } from "./link.ts";
+import { it, until } from "./link.ts";
 
 const OPTIONS = { transport: "http" } as const;
 
@@ -39,27 +39,26 @@ describe("an answer over HTTP", () => {
       ),
   };
   for (const [what, write] of Object.entries(forms)) {
-    linkTest(
-      `counts although there is something behind it (${what}), and its connection does not`,
-      async ({ meet }) => {
-        const { server, assertOk } = await meet((received) =>
-          received.write(write(responseTextFor(received))),
-        );
-        await assertOk("a", 2);
-        const asked = server.requests.filter((received) => requestMethodOf(received) === "a");
-        assert.equal(asked[1]?.isReused, false);
-      },
-    );
+    it(`counts although there is something behind it (${what}), and its connection does not`, async ({
+      meet,
+    }) => {
+      const { server, assertOk } = await meet((received) =>
+        received.write(write(responseTextFor(received))),
+      );
+      await assertOk("a", 2);
+      const asked = server.requests.filter((received) => requestMethodOf(received) === "a");
+      assert.equal(asked[1]?.isReused, false);
+    });
   }
 
-  linkTest("may begin with a byte order mark", async ({ meet }) => {
+  it("may begin with a byte order mark", async ({ meet }) => {
     const { ask } = await meet((received) =>
       received.respond(200, JSON_HEADERS, `\ufeff${responseTextFor(received)}`),
     );
     assert.match(await ask(), /^\{.*"ok"/);
   });
 
-  linkTest("whose lines end as none of HTTP do fails its call at once", async ({ meet }) => {
+  it("whose lines end as none of HTTP do fails its call at once", async ({ meet }) => {
     const { ask } = await meet((received) =>
       received.write(head(`\n${responseTextFor(received)}`, "\n")),
     );
@@ -68,7 +67,7 @@ describe("an answer over HTTP", () => {
 });
 
 describe("what a server of the legacy era says unasked", () => {
-  linkTest("may be elsewhere, and calls go where they went", async ({ open }) => {
+  it("may be elsewhere, and calls go where they went", async ({ open }) => {
     const { server, witness, assertOk } = await open((received) => {
       if (received.path !== "/mcp") received.respond(404);
       else withGet((get) => get.respond(302, { Location: "/docs" }))(received);
@@ -78,27 +77,24 @@ describe("what a server of the legacy era says unasked", () => {
     await assertOk();
   });
 
-  linkTest(
-    "is asked for again where the server still has the stream that was lost",
-    async ({ open }) => {
-      let count = 0;
-      const note = `data: {"jsonrpc":"2.0","method":"n"}\n\n`;
-      const { server, witness } = await open(
-        withGet((received) => {
-          if (++count === 1) received.respond(409);
-          else received.beginResponse(200, EVENT_STREAM_HEADERS).write(note);
-        }),
-        OPTIONS,
-      );
-      await witness.initialize();
-      await witness.until(/^notification shared/);
-      assert.equal(countOf(server, "GET"), 2);
-    },
-  );
+  it("is asked for again where the server still has the stream that was lost", async ({ open }) => {
+    let count = 0;
+    const note = `data: {"jsonrpc":"2.0","method":"n"}\n\n`;
+    const { server, witness } = await open(
+      withGet((received) => {
+        if (++count === 1) received.respond(409);
+        else received.beginResponse(200, EVENT_STREAM_HEADERS).write(note);
+      }),
+      OPTIONS,
+    );
+    await witness.initialize();
+    await witness.until(/^notification shared/);
+    assert.equal(countOf(server, "GET"), 2);
+  });
 });
 
 describe("a session over HTTP", () => {
-  linkTest("is named as the server names it, whatever a header can hold", async ({ meet }) => {
+  it("is named as the server names it, whatever a header can hold", async ({ meet }) => {
     const name = "odd id=1; \u00fc~";
     const { server, assertOk } = await meet(respondJson, {}, name);
     await assertOk();
@@ -108,38 +104,36 @@ describe("a session over HTTP", () => {
     assert.equal(Buffer.from(said, "latin1").toString(), name);
   });
 
-  linkTest(
-    "keeps few connections open to a server that never ends what it says to words that want no answer",
-    async ({ meet }) => {
-      const { server, witness, assertOk } = await meet((received) => {
-        if (requestMethodOf(received) === "word") received.beginResponse(202, {});
-        else respondJson(received);
-      });
-      for (let n = 0; n < 40; n++) witness.sendNotification("word");
-      await until(() => countOf(server, "word") === 40);
-      await until(() => server.sockets.size < 20);
-      await assertOk();
-    },
-  );
+  it("keeps few connections open to a server that never ends what it says to words that want no answer", async ({
+    meet,
+  }) => {
+    const { server, witness, assertOk } = await meet((received) => {
+      if (requestMethodOf(received) === "word") received.beginResponse(202, {});
+      else respondJson(received);
+    });
+    for (let n = 0; n < 40; n++) witness.sendNotification("word");
+    await until(() => countOf(server, "word") === 40);
+    await until(() => server.sockets.size < 20);
+    await assertOk();
+  });
 
-  linkTest(
-    "is asked for the next thing although the server has not taken the last word yet",
-    async ({ meet }) => {
-      const held: RawHttpRequest[] = [];
-      const { witness, assertOk } = await meet((received) => {
-        if (requestMethodOf(received) === "notifications/cancelled") held.push(received);
-        else respondJson(received);
-      });
-      await assertOk();
-      for (let n = 0; n < 3; n++) witness.sendNotification("notifications/cancelled");
-      await assertOk("b");
-      for (const count of [1, 2, 3]) {
-        await until(() => held.length >= count);
-        assert.equal(held.length, count, "one after the other");
-        held.at(-1)?.respond(202);
-      }
-    },
-  );
+  it("is asked for the next thing although the server has not taken the last word yet", async ({
+    meet,
+  }) => {
+    const held: RawHttpRequest[] = [];
+    const { witness, assertOk } = await meet((received) => {
+      if (requestMethodOf(received) === "notifications/cancelled") held.push(received);
+      else respondJson(received);
+    });
+    await assertOk();
+    for (let n = 0; n < 3; n++) witness.sendNotification("notifications/cancelled");
+    await assertOk("b");
+    for (const count of [1, 2, 3]) {
+      await until(() => held.length >= count);
+      assert.equal(held.length, count, "one after the other");
+      held.at(-1)?.respond(202);
+    }
+  });
 
   const withError = (received: RawHttpRequest, code: number, message: string): void => {
     const error = JSON.stringify({ code, message });
@@ -147,22 +141,19 @@ describe("a session over HTTP", () => {
     received.respond(404, JSON_HEADERS, text);
   };
 
-  linkTest(
-    "is forgotten also where a server says so as an answer to the request",
-    async ({ meet }) => {
-      let isForgotten = false;
-      const { witness, ask, assertOk } = await meet((received) => {
-        if (isForgotten) withError(received, -32001, "Session not found");
-        else respondJson(received);
-      });
-      await assertOk();
-      isForgotten = true;
-      assert.match(await ask("b"), /^notDelivered/);
-      assert.equal(witness.causes.length, 1);
-    },
-  );
+  it("is forgotten also where a server says so as an answer to the request", async ({ meet }) => {
+    let isForgotten = false;
+    const { witness, ask, assertOk } = await meet((received) => {
+      if (isForgotten) withError(received, -32001, "Session not found");
+      else respondJson(received);
+    });
+    await assertOk();
+    isForgotten = true;
+    assert.match(await ask("b"), /^notDelivered/);
+    assert.equal(witness.causes.length, 1);
+  });
 
-  linkTest("goes on where only one request is answered so", async ({ meet }) => {
+  it("goes on where only one request is answered so", async ({ meet }) => {
     const { witness, ask, assertOk } = await meet((received) => {
       if (requestMethodOf(received) === "b") withError(received, -32601, "none");
       else respondJson(received);
@@ -182,7 +173,7 @@ describe("a connection over HTTP", () => {
     remedy: `there is no ${TABLE}: this needs Linux`,
   });
 
-  linkTest(
+  it(
     "is asked by the system whether it is still there",
     async ({ open }) => {
       const { server, witness } = await open(
@@ -200,7 +191,7 @@ describe("a connection over HTTP", () => {
 });
 
 describe("a stream that was gone on with", () => {
-  linkTest("is asked for no more once it has brought the answer", async ({ meet }) => {
+  it("is asked for no more once it has brought the answer", async ({ meet }) => {
     let asked: RawHttpRequest | undefined;
     const { server, assertOk } = await meet((received) => {
       const isFirst = requestMethodOf(received) === "a";
