@@ -136,11 +136,9 @@ describe("over HTTP", () => {
     assert.deepEqual(witness.events.slice(1), expected);
   });
 
-  it("a session that is forgotten ends the link: what was refused did nothing, what ran may have", async ({
-    meet,
-  }) => {
+  it("a session that is forgotten ends the link: what was refused did nothing, what ran may have", async (links) => {
     const error = `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`;
-    const { server, witness, ask } = await meet((received) => {
+    const { server, witness, ask } = await links.meet((received) => {
       if (requestMethodOf(received) !== "hold") received.respond(404, JSON_HEADERS, error);
     });
     const running = ask("hold");
@@ -211,10 +209,8 @@ describe("over HTTP", () => {
     assert.equal(countOf(server, "a"), 10);
   });
 
-  it("a call that is given up is not sent again, also not on a connection that was used before", async ({
-    meet,
-  }) => {
-    const { server, witness, assertOk } = await meet((received) => {
+  it("a call that is given up is not sent again, also not on a connection that was used before", async (links) => {
+    const { server, witness, assertOk } = await links.meet((received) => {
       if (requestMethodOf(received) !== "hold") respondJson(received);
     });
     for (let count = 1; count <= 10; count++) {
@@ -239,10 +235,8 @@ describe("over HTTP", () => {
     }
   });
 
-  it("a server that is gone has done nothing for what it is sent, and ends the link", async ({
-    meet,
-  }) => {
-    const { server, witness, ask, assertOk } = await meet(respondJson);
+  it("a server that is gone has done nothing for what it is sent, and ends the link", async (links) => {
+    const { server, witness, ask, assertOk } = await links.meet(respondJson);
     await assertOk();
     server.destroy();
     await until(() => server.sockets.size === 0);

@@ -88,9 +88,9 @@ export const textOf = (outcome: string | HubError): string =>
   outcome instanceof HubError ? `${outcome.code}: ${outcome.message}` : outcome;
 
 /** Waits until this holds. */
-export const until = (test: () => boolean): Promise<true> =>
+export const until = (holds: () => boolean): Promise<true> =>
   poll(
     5000,
-    () => String(test),
-    () => test() || undefined,
+    () => String(holds),
+    () => holds() || undefined,
   );

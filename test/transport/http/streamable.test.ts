@@ -100,10 +100,8 @@ describe("text that is not valid UTF-8 over HTTP", () => {
     }
   }
 
-  it("is no part of a message that begins with a byte order mark, as JSON or as an event", async ({
-    open,
-  }) => {
-    const { ask } = await open((received) => {
+  it("is no part of a message that begins with a byte order mark, as JSON or as an event", async (links) => {
+    const { ask } = await links.open((received) => {
       const body = `\ufeff{"jsonrpc":"2.0","id":${requestIdOf(received)},"result":{}}`;
       if (requestIdOf(received) === 1) received.respond(200, JSON_HEADERS, body);
       else received.beginResponse(200, EVENT_STREAM_HEADERS).write(`data: ${body}\n\n`);
@@ -131,21 +129,17 @@ describe("who is let in over HTTP", () => {
     assert.equal(credentials.renewals.length, 1);
   });
 
-  it("a server that never lets anybody in is not asked for ever, and tells once what it wants", async ({
-    open,
-  }) => {
+  it("a server that never lets anybody in is not asked for ever, and tells once what it wants", async (links) => {
     const credentials = tokens("a", "b");
-    const { server, witness, ask } = await open(answerIf("other"), { credentials });
+    const { server, witness, ask } = await links.open(answerIf("other"), { credentials });
     for (let n = 0; n < 3; n++) assert.match(await ask("initialize"), /^unauthorized/);
     assert.equal(witness.challenges.map(({ status }) => status).join(), "401");
     assert.equal(server.requests.length, 4);
   });
 
-  it("a scope that does not suffice is a challenge, any other prohibition is none", async ({
-    open,
-  }) => {
+  it("a scope that does not suffice is a challenge, any other prohibition is none", async (links) => {
     const scope = `Bearer error="insufficient_scope", scope="files:write"`;
-    const { witness, ask } = await open((received) => {
+    const { witness, ask } = await links.open((received) => {
       if (requestMethodOf(received) === "a") received.respond(403, { "WWW-Authenticate": scope });
       else received.respond(403, {}, "Not from here.");
     });
@@ -171,10 +165,8 @@ describe("credentials", () => {
     ["would begin a header of their own", tokens("a\r\nX-Evil: 1")],
     ["cannot be had", { getHeaders: none, renew: () => Promise.resolve(false) }],
   ] as const)
-    it(`that ${what} fail what needs them, and not whoever sends it, before anything is sent`, async ({
-      open,
-    }) => {
-      const { server, ask } = await open(respondJson, { credentials });
+    it(`that ${what} fail what needs them, and not whoever sends it, before anything is sent`, async (links) => {
+      const { server, ask } = await links.open(respondJson, { credentials });
       assert.match(await ask(), /^unauthorized/);
       assert.equal(server.requests.length, 0);
     });
@@ -229,22 +221,19 @@ describe("redirects", () => {
     [307, "after a token was renewed"],
     [308, "after a scope did not suffice"],
   ] as const) {
-    it(`to another server (HTTP ${status}) are gone back from when credentials come ${what}`, async ({
-      serve,
-      open,
-    }) => {
+    it(`to another server (HTTP ${status}) are gone back from when credentials come ${what}`, async (links) => {
       const isScope = what.includes("scope");
       const error = isScope ? "insufficient_scope" : "invalid_token";
       const challenge = `Bearer error="${error}", resource_metadata="http://127.0.0.1:1/"`;
       const refuse = (received: RawHttpRequest): void =>
         received.respond(isScope ? 403 : 401, { "WWW-Authenticate": challenge });
-      const other = await serve(withHandshake(refuse));
+      const other = await links.serve(withHandshake(refuse));
       let isMoved = true;
       const isRenewed = what.includes("renewed");
       const { worn, renewals, credentials } = wearing((now) => {
         if (isRenewed) now.token = SECRET;
       });
-      const { server, witness, ask, assertOk, end } = await open(
+      const { server, witness, ask, assertOk, end } = await links.open(
         (received) => (isMoved ? to(other, status) : withHandshake(respondJson))(received),
         { ...GREETED, credentials },
       );
@@ -269,12 +258,9 @@ describe("redirects", () => {
     });
   }
 
-  it("to another server with a stream of events (HTTP+SSE) take no credentials there", async ({
-    serve,
-    open,
-  }) => {
+  it("to another server with a stream of events (HTTP+SSE) take no credentials there", async (links) => {
     let stream: ChunkedResponse | undefined;
-    const other = await serve((received) => {
+    const other = await links.serve((received) => {
       if (received.method === "GET") {
         stream = received.beginResponse(200, EVENT_STREAM_HEADERS);
         stream.write("event: endpoint\ndata: /messages\n\n");
@@ -286,7 +272,7 @@ describe("redirects", () => {
     });
     const { worn, credentials } = wearing();
     const Location = new URL("/sse", other.url).href;
-    const { server, witness, ask, end } = await open(
+    const { server, witness, ask, end } = await links.open(
       (received) => received.respond(308, { Location }),
       { transport: "sse", credentials },
     );
@@ -438,11 +424,9 @@ describe("a session", () => {
     await asked;
   });
 
-  it("has a stream for what the server says unasked, which is asked for again from where it ended", async ({
-    open,
-  }) => {
+  it("has a stream for what the server says unasked, which is asked for again from where it ended", async (links) => {
     const streams: { stream: ChunkedResponse; received: RawHttpRequest }[] = [];
-    const { witness } = await open((received) => {
+    const { witness } = await links.open((received) => {
       if (received.method !== "GET") withHandshake(respondJson)(received);
       else streams.push({ stream: received.beginResponse(200, EVENT_STREAM_HEADERS), received });
     }, GREETED);
@@ -456,12 +440,10 @@ describe("a session", () => {
     assert.deepEqual(witness.causes, []);
   });
 
-  it("that a server refuses like any bad request is asked after: forgotten, it ends the link", async ({
-    open,
-  }) => {
+  it("that a server refuses like any bad request is asked after: forgotten, it ends the link", async (links) => {
     let isForgotten = false;
     const refusal = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}`;
-    const { witness, ask, assertOk } = await open((received) => {
+    const { witness, ask, assertOk } = await links.open((received) => {
       const isKnown = received.headers.get("mcp-session-id") !== "session-1" || !isForgotten;
       if (!isKnown || requestMethodOf(received) === "bad")
         received.respond(400, JSON_HEADERS, refusal);

@@ -39,10 +39,8 @@ describe("an answer over HTTP", () => {
       ),
   };
   for (const [what, write] of Object.entries(forms)) {
-    it(`counts although there is something behind it (${what}), and its connection does not`, async ({
-      meet,
-    }) => {
-      const { server, assertOk } = await meet((received) =>
+    it(`counts although there is something behind it (${what}), and its connection does not`, async (links) => {
+      const { server, assertOk } = await links.meet((received) =>
         received.write(write(responseTextFor(received))),
       );
       await assertOk("a", 2);
@@ -104,10 +102,8 @@ describe("a session over HTTP", () => {
     assert.equal(Buffer.from(said, "latin1").toString(), name);
   });
 
-  it("keeps few connections open to a server that never ends what it says to words that want no answer", async ({
-    meet,
-  }) => {
-    const { server, witness, assertOk } = await meet((received) => {
+  it("keeps few connections open to a server that never ends what it says to words that want no answer", async (links) => {
+    const { server, witness, assertOk } = await links.meet((received) => {
       if (requestMethodOf(received) === "word") received.beginResponse(202, {});
       else respondJson(received);
     });
@@ -117,11 +113,9 @@ describe("a session over HTTP", () => {
     await assertOk();
   });
 
-  it("is asked for the next thing although the server has not taken the last word yet", async ({
-    meet,
-  }) => {
+  it("is asked for the next thing although the server has not taken the last word yet", async (links) => {
     const held: RawHttpRequest[] = [];
-    const { witness, assertOk } = await meet((received) => {
+    const { witness, assertOk } = await links.meet((received) => {
       if (requestMethodOf(received) === "notifications/cancelled") held.push(received);
       else respondJson(received);
     });
