@@ -47,3 +47,12 @@ export function poll<Found>(
     return () => clearInterval(timer);
   });
 }
+
+/** The same with a text, and at most 5 s by default. */
+export function waitFor<Found>(
+  what: string,
+  find: () => Found | undefined,
+  ms = 5000,
+): Promise<Found> {
+  return poll(ms, () => what, find);
+}

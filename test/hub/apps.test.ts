@@ -4,12 +4,16 @@ import {
   sendRequest,
   callTool,
   initialize,
+  type Json,
   listToolNames,
   ScriptedServer,
+  type Servers,
   setUpHub,
 } from "../fixtures/memory-hub.ts";
 
 const APP = "ui://clock/view.html";
+const OWN = "ui://toolmux/b/clock/view.html";
+const RULES = { allow: undefined, deny: [], rename: {}, timeout: {} };
 
 /** A server with a user interface and the tool that this calls by its bare name. */
 function appServer(...names: string[]): ScriptedServer {
@@ -22,143 +26,117 @@ function appServer(...names: string[]): ScriptedServer {
   return script;
 }
 
-const called = (script: ScriptedServer): unknown[] =>
+const callsOf = (script: ScriptedServer): unknown[] =>
   script.messagesOf("tools/call").map(({ params }) => params?.["name"]);
+
+/** Two servers that have the same user interface, and a client that has listed their tools. */
+async function begin(a: ScriptedServer, b: ScriptedServer, servers: Servers = {}) {
+  const { client, connect } = setUpHub({ a, b }, { servers });
+  await initialize(client);
+  const names = await listToolNames(client);
+  const read = (uri: string): Promise<Json> => sendRequest(client, "resources/read", { uri });
+  return { a, b, client, connect, names, read, called: () => [a, b].map(callsOf) };
+}
+
+const beginTwo = () => begin(appServer("get-time"), appServer("get-time"));
 
 describe("a tool called by the name that its server gives it", () => {
   it("is that of the only server that has one", async () => {
-    const [a, b] = [appServer("get-time"), new ScriptedServer("other")];
-    const { client } = setUpHub({ a, b });
-    await initialize(client);
-    assert.deepEqual(await listToolNames(client), ["a__get-time", "b__other"]);
+    const other = new ScriptedServer("other");
+    const { client, names, called } = await begin(appServer("get-time"), other);
+    assert.deepEqual(names, ["a__get-time", "b__other"]);
     const { result } = await callTool(client, "get-time", { zone: "UTC" });
     assert.deepEqual(result?.["echo"], { name: "get-time", arguments: { zone: "UTC" } });
-    assert.deepEqual(called(a), ["get-time"]);
+    assert.deepEqual(called(), [["get-time"], []]);
   });
 
   it("is found under its own name also where the manifest renames it", async () => {
-    const a = appServer("get-time");
-    const tools = { allow: undefined, deny: [], rename: { "get-time": "now" }, timeout: {} };
-    const { client } = setUpHub({ a }, { servers: { a: { tools } } });
-    await initialize(client);
-    assert.deepEqual(await listToolNames(client), ["a__now"]);
+    const tools = { ...RULES, rename: { "get-time": "now" } };
+    const [a, b] = [appServer("get-time"), new ScriptedServer()];
+    const { client, names, called } = await begin(a, b, { a: { tools } });
+    assert.deepEqual(names, ["a__now"]);
     assert.equal((await callTool(client, "get-time")).error, undefined);
-    assert.deepEqual(called(a), ["get-time"]);
+    assert.deepEqual(called(), [["get-time"], []]);
   });
 
   it("is refused with the exposed names if several servers have one and nothing tells which is meant", async () => {
-    const [a, b] = [appServer("get-time"), appServer("get-time")];
-    const { client } = setUpHub({ a, b });
-    await initialize(client);
-    await listToolNames(client);
+    const { client, called } = await beginTwo();
     const { error } = await callTool(client, "get-time");
     assert.equal(error?.code, -32602);
     for (const name of ["a__get-time", "b__get-time"]) assert.ok(error.message.includes(name));
-    assert.deepEqual([...called(a), ...called(b)], []);
+    assert.deepEqual(called(), [[], []]);
   });
 
-  it("is that of the server whose user interface the client was given, if several have one", async () => {
-    const [a, b] = [appServer("get-time"), appServer("get-time")];
-    const { client } = setUpHub({ a, b });
-    await initialize(client);
-    await listToolNames(client);
-    await sendRequest(client, "resources/read", { uri: "ui://toolmux/b/clock/view.html" });
+  it("is that of the server whose user interface the client was given, if several have one, unless it was given both", async () => {
+    const { client, called, read } = await beginTwo();
+    await read(OWN);
     assert.equal((await callTool(client, "get-time")).error, undefined);
-    assert.deepEqual([called(a), called(b)], [[], ["get-time"]]);
-  });
-
-  it("is refused again once the client was given user interfaces of both servers", async () => {
-    const [a, b] = [appServer("get-time"), appServer("get-time")];
-    const { client } = setUpHub({ a, b });
-    await initialize(client);
-    await listToolNames(client);
-    for (const uri of [APP, "ui://toolmux/b/clock/view.html"]) {
-      await sendRequest(client, "resources/read", { uri });
-    }
+    assert.deepEqual(called(), [[], ["get-time"]]);
+    await read(APP);
     assert.equal((await callTool(client, "get-time")).error?.code, -32602);
   });
 
   it("is not settled by a user interface that another client was given, nor by one whose read failed", async () => {
-    const [a, b] = [appServer("get-time"), appServer("get-time")];
-    const { client, connect } = setUpHub({ a, b });
+    const { a, client, connect, read } = await beginTwo();
     const other = connect();
-    for (const peer of [client, other]) {
-      await initialize(peer);
-      await listToolNames(peer);
-    }
+    await initialize(other);
+    await listToolNames(other);
     await sendRequest(other, "resources/read", { uri: APP });
     a.handlers = { "resources/read": () => '"error":{"code":-32603,"message":"no"}' };
-    await sendRequest(client, "resources/read", { uri: APP });
+    await read(APP);
     assert.equal((await callTool(client, "get-time")).error?.code, -32602);
   });
 
   it("is never one that the rules of the manifest hide", async () => {
+    const tools = { ...RULES, deny: ["rm"] };
     const [a, b] = [appServer("get-time", "rm"), appServer("rm")];
-    const tools = { allow: undefined, deny: ["rm"], rename: {}, timeout: {} };
-    const { client } = setUpHub({ a, b }, { servers: { a: { tools }, b: { tools } } });
-    await initialize(client);
-    await listToolNames(client);
-    await sendRequest(client, "resources/read", { uri: APP });
+    const { client, called, read } = await begin(a, b, { a: { tools }, b: { tools } });
+    await read(APP);
     assert.equal((await callTool(client, "rm")).error?.code, -32602);
-    assert.deepEqual([...called(a), ...called(b)], []);
+    assert.deepEqual(called(), [[], []]);
   });
 
   it("gives way to a tool that is exposed under that very name", async () => {
     const [a, b] = [appServer("get-time"), new ScriptedServer("get-time")];
-    const { client } = setUpHub({ a, b }, { servers: { b: { prefix: "" } } });
-    await initialize(client);
-    await listToolNames(client);
-    await sendRequest(client, "resources/read", { uri: APP });
+    const { client, called, read } = await begin(a, b, { b: { prefix: "" } });
+    await read(APP);
     assert.equal((await callTool(client, "get-time")).error, undefined);
-    assert.deepEqual([called(a), called(b)], [[], ["get-time"]]);
+    assert.deepEqual(called(), [[], ["get-time"]]);
   });
 });
 
 describe("a URI in a result", () => {
-  const OWN = "ui://toolmux/b/clock/view.html";
-  const RESULT = `{"content":[{"type":"resource_link","name":"n","uri":"${APP}"},{"type":"resource","resource":{"uri":"ui:\\/\\/clock\\/view.html","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${APP}","n":1.0}}}`;
-  const NAMED = `{"content":[{"type":"resource_link","name":"n","uri":"${OWN}"},{"type":"resource","resource":{"uri":"${OWN}","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${OWN}","n":1.0}}}`;
+  const format = (uri: string, escaped = uri): string =>
+    `{"content":[{"type":"resource_link","name":"n","uri":"${uri}"},{"type":"resource","resource":{"uri":"${escaped}","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${uri}","n":1.0}}}`;
 
   it("is the one under which the client can read what it names, and all else is as the server wrote it", async () => {
     const [a, b] = [appServer("x"), appServer("x")];
-    a.onCall = b.onCall = () => `"result":${RESULT}`;
-    const { client } = setUpHub({ a, b });
-    await initialize(client);
-    await listToolNames(client);
+    const written = format(APP, "ui:\\/\\/clock\\/view.html");
+    a.onCall = b.onCall = () => `"result":${written}`;
+    const { client } = await begin(a, b);
     await callTool(client, "a__x");
-    assert.ok(client.received.at(-1)?.includes(RESULT));
+    assert.ok(client.received.at(-1)?.includes(written));
     await callTool(client, "b__x");
-    assert.ok(client.received.at(-1)?.includes(NAMED), client.received.at(-1) ?? "");
+    assert.ok(client.received.at(-1)?.includes(format(OWN)), client.received.at(-1) ?? "");
   });
 
   it("is renamed in prompts and in what is read, too", async () => {
     const [a, b] = [appServer("x"), appServer("x")];
     const content = { type: "resource", resource: { uri: APP, text: "t" } };
+    const messages = [content, [content]].map((one) => ({ role: "user", content: one }));
     for (const script of [a, b]) {
       script.listings = { ...script.listings, prompts: [{ name: "p" }] };
-      script.handlers = {
-        ...script.handlers,
-        "prompts/get": () =>
-          `"result":${JSON.stringify({
-            messages: [
-              { role: "user", content },
-              { role: "user", content: [content] },
-            ],
-          })}`,
-      };
+      const get = (): string => `"result":${JSON.stringify({ messages })}`;
+      script.handlers = { ...script.handlers, "prompts/get": get };
     }
-    const { client } = setUpHub({ a, b });
-    await initialize(client);
-    await listToolNames(client);
-    const uris = async (prefix: string): Promise<string[]> => {
-      await sendRequest(client, "prompts/get", { name: `${prefix}__p` });
-      return [...(client.received.at(-1) ?? "").matchAll(/"uri":"([^"]*)"/g)].map(
-        ([, uri]) => uri ?? "",
-      );
+    const { client, read } = await begin(a, b);
+    const uris = async (name: string): Promise<(string | undefined)[]> => {
+      await sendRequest(client, "prompts/get", { name });
+      const found = client.received.at(-1)?.matchAll(/"uri":"([^"]*)"/g) ?? [];
+      return [...found].map(([, uri]) => uri);
     };
-    assert.deepEqual(await uris("a"), [APP, APP]);
-    assert.deepEqual(await uris("b"), [OWN, OWN]);
-    const { result } = await sendRequest(client, "resources/read", { uri: OWN });
-    assert.deepEqual(result?.["contents"], [{ uri: OWN, text: "<p>" }]);
+    assert.deepEqual(await uris("a__p"), [APP, APP]);
+    assert.deepEqual(await uris("b__p"), [OWN, OWN]);
+    assert.deepEqual((await read(OWN)).result?.["contents"], [{ uri: OWN, text: "<p>" }]);
   });
 });

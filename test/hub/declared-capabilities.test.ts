@@ -8,8 +8,6 @@ import {
   callTool,
   INITIALIZE_REQUEST,
   initialize,
-  isResponseTo,
-  type Json,
   ScriptedServer,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
@@ -21,15 +19,12 @@ const TASKS = "io.modelcontextprotocol/tasks";
 const LEGACY_TASKS = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /** A server of the legacy era that declares this. */
-function declaring(capabilities: object): ScriptedServer {
-  const script = new ScriptedServer("x");
-  script.onInitialize = () =>
-    `"result":${JSON.stringify({
-      protocolVersion: "2025-11-25",
-      capabilities: { tools: {}, ...capabilities },
-      serverInfo: { name: "s", version: "1" },
-    })}`;
-  return script;
+function declaring(more: object): ScriptedServer {
+  const capabilities = { tools: {}, ...more };
+  const serverInfo = { name: "s", version: "1" };
+  const result = { protocolVersion: "2025-11-25", capabilities, serverInfo };
+  const onInitialize = (): string => `"result":${JSON.stringify(result)}`;
+  return Object.assign(new ScriptedServer("x"), { onInitialize });
 }
 
 /** One of the modern era. */
@@ -49,34 +44,35 @@ function setUp(scripts: Scripts, snapshots: Snapshots): ReturnType<typeof setUpH
   return setUpHubWithClock(scripts, { servers, snapshots });
 }
 
+type Capabilities = Readonly<Record<string, unknown>>;
+
 /** What a client of each era is told at a start: the first one, or one after servers have been listed. */
 async function tell(
   make: () => Scripts,
-  start: "first" | "later",
-): Promise<Readonly<Record<"legacy" | "modern", Readonly<Record<string, unknown>>>>> {
-  const reported = async (era: "legacy" | "modern", snapshots: Snapshots): Promise<Json> => {
-    const { client, hub } = setUp(make(), snapshots);
-    const answer =
-      era === "modern"
-        ? await sendModernRequest(client, "server/discover")
-        : (client.send(INITIALIZE_REQUEST), await client.find(isResponseTo(INITIALIZE_REQUEST.id)));
-    await (era === "modern"
-      ? sendModernRequest(client, "tools/list")
-      : sendRequest(client, "tools/list"));
-    await turn();
-    await hub.close();
-    return answer;
-  };
-  const of = async (era: "legacy" | "modern"): Promise<Readonly<Record<string, unknown>>> => {
+  start: "first" | "later" = "later",
+): Promise<Readonly<Record<"legacy" | "modern", Capabilities>>> {
+  const of = async (era: "legacy" | "modern"): Promise<Capabilities> => {
     const snapshots = memorySnapshots();
-    if (start === "later") await reported(era, snapshots);
-    const { result } = await reported(era, snapshots);
-    return result?.["capabilities"] as Readonly<Record<string, unknown>>;
+    const send = era === "modern" ? sendModernRequest : sendRequest;
+    const [method, params] =
+      era === "modern"
+        ? (["server/discover", {}] as const)
+        : (["initialize", INITIALIZE_REQUEST.params] as const);
+    const report = async (): Promise<Capabilities> => {
+      const { client, hub } = setUp(make(), snapshots);
+      const { result } = await send(client, method, params);
+      await send(client, "tools/list", {});
+      await turn();
+      await hub.close();
+      return result?.["capabilities"] as Capabilities;
+    };
+    if (start === "later") await report();
+    return report();
   };
   return { legacy: await of("legacy"), modern: await of("modern") };
 }
 
-const subscribes = ({ resources }: Readonly<Record<string, unknown>>): unknown =>
+const subscribes = ({ resources }: Capabilities): unknown =>
   (resources as { subscribe?: unknown }).subscribe;
 
 describe("what the hub tells clients that its servers can do", () => {
@@ -88,44 +84,40 @@ describe("what the hub tells clients that its servers can do", () => {
   });
 
   it("has neither subscriptions nor tasks if no server is known to have them", async () => {
-    const { legacy, modern } = await tell(
-      () => ({ a: declaring({ resources: {} }), b: modernDeclaring({}) }),
-      "later",
-    );
+    const servers = () => ({ a: declaring({ resources: {} }), b: modernDeclaring({}) });
+    const { legacy, modern } = await tell(servers);
     assert.deepEqual(legacy["resources"], { listChanged: true });
     assert.deepEqual(modern["resources"], { listChanged: true });
     assert.deepEqual(["tasks" in legacy, "extensions" in modern], [false, false]);
   });
 
   it("has subscriptions if one server is known to have them", async () => {
-    const { legacy, modern } = await tell(
-      () => ({ a: declaring({}), b: declaring({ resources: { subscribe: true } }) }),
-      "later",
-    );
+    const resources = { subscribe: true };
+    const { legacy, modern } = await tell(() => ({
+      a: declaring({}),
+      b: declaring({ resources }),
+    }));
     assert.deepEqual([subscribes(legacy), subscribes(modern)], [true, true]);
   });
 
   it("has the tasks of an era for clients of that era alone", async () => {
-    const old = await tell(() => ({ a: declaring({ tasks: LEGACY_TASKS }) }), "later");
+    const old = await tell(() => ({ a: declaring({ tasks: LEGACY_TASKS }) }));
     assert.deepEqual(old.legacy["tasks"], LEGACY_TASKS);
     assert.equal("extensions" in old.modern, false);
     const extensions = { [TASKS]: {} };
-    const now = await tell(() => ({ a: modernDeclaring({ extensions }) }), "later");
+    const now = await tell(() => ({ a: modernDeclaring({ extensions }) }));
     assert.equal("tasks" in now.legacy || "extensions" in now.legacy, false);
     assert.deepEqual(now.modern["extensions"], extensions);
   });
 
   it("has every server's extensions and experiments, and of one name the first server's", async () => {
-    const { legacy, modern } = await tell(
-      () => ({
-        a: declaring({ extensions: { [UI]: { a: 1.5 } }, experimental: { x: {} } }),
-        b: modernDeclaring({
-          extensions: { [UI]: { b: 2 }, "y.test/z": {}, "no/object": 1 },
-          experimental: { y: { deep: { er: [] } } },
-        }),
-      }),
-      "later",
-    );
+    const a = { extensions: { [UI]: { a: 1.5 } }, experimental: { x: {} } };
+    const b = {
+      extensions: { [UI]: { b: 2 }, "y.test/z": {}, "no/object": 1 },
+      experimental: { y: { deep: { er: [] } } },
+    };
+    const servers = () => ({ a: declaring(a), b: modernDeclaring(b) });
+    const { legacy, modern } = await tell(servers);
     const extensions = { [UI]: { a: 1.5 }, "y.test/z": {} };
     const experimental = { x: {}, y: { deep: { er: [] } } };
     for (const reported of [legacy, modern]) {
@@ -183,46 +175,31 @@ const reportedOf = (script: ScriptedServer): unknown[] =>
   script.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
 
 describe("the extensions and experiments of a client", () => {
-  for (const [isolation, experimental] of [
-    ["shared", undefined],
-    ["perClient", DECLARED.experimental],
-  ] as const) {
-    it(`of the legacy era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
-      const a = new ScriptedServer("x");
-      const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
-      await initialize(client, DECLARED);
-      const own = { ...(experimental && { experimental }) };
-      assert.deepEqual(reportedOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
-    });
-
-    it(`of the modern era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
-      const a = new ScriptedServer("x");
-      const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
-      await sendModernRequest(client, "tools/list", {}, DECLARED);
-      const own = { ...(experimental && { experimental }) };
-      assert.deepEqual(reportedOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
-    });
+  for (const isolation of ["shared", "perClient"] as const) {
+    for (const era of ["legacy", "modern"]) {
+      it(`of the ${era} era reach a legacy server that is ${isolation}${isolation === "shared" ? ", experiments apart" : ""}`, async () => {
+        const a = new ScriptedServer("x");
+        const { client } = setUpHubWithClock({ a }, { servers: { a: { isolation } } });
+        if (era === "legacy") await initialize(client, DECLARED);
+        else await sendModernRequest(client, "tools/list", {}, DECLARED);
+        const { sampling, experimental } = DECLARED;
+        const own = isolation === "shared" ? {} : { experimental };
+        assert.deepEqual(reportedOf(a), [{ sampling, extensions: CARRIED, ...own }]);
+      });
+    }
   }
 
-  it("of the legacy era reach a modern server with each request, but for tasks", async () => {
-    const a = new ModernScriptedServer("x");
-    const { client } = setUpHubWithClock({ a }, { servers: { a: AUTO } });
-    await initialize(client, DECLARED);
-    await callTool(client, "a__x");
-    const [sent] = a.messagesOf("tools/call");
-    const meta = sent?.params?.["_meta"] as Record<string, unknown>;
-    const { sampling, experimental } = DECLARED;
-    const expected = { sampling, extensions: CARRIED, experimental };
-    assert.deepEqual(meta[MetaKey.capabilities], expected);
-  });
-
-  it("of the modern era reach a modern server as they are", async () => {
-    const a = new ModernScriptedServer("x");
-    const { client } = setUpHubWithClock({ a }, { servers: { a: AUTO } });
-    await sendModernRequest(client, "tools/call", { name: "a__x" }, DECLARED);
-    const [sent] = a.messagesOf("tools/call");
-    const meta = sent?.params?.["_meta"] as Record<string, unknown>;
-    assert.deepEqual(meta[MetaKey.capabilities], DECLARED);
+  it("reach a modern server with each request, those of the legacy era but for tasks", async () => {
+    for (const era of ["legacy", "modern"]) {
+      const a = new ModernScriptedServer("x");
+      const { client } = setUpHubWithClock({ a }, { servers: { a: AUTO } });
+      if (era === "legacy") await initialize(client, DECLARED);
+      if (era === "legacy") await callTool(client, "a__x");
+      else await sendModernRequest(client, "tools/call", { name: "a__x" }, DECLARED);
+      const meta = a.messagesOf("tools/call")[0]?.params?.["_meta"] as Record<string, unknown>;
+      const expected = era === "legacy" ? { ...DECLARED, extensions: CARRIED } : DECLARED;
+      assert.deepEqual(meta[MetaKey.capabilities], expected);
+    }
   });
 
   it("are no reason for another process if no server has declared them", async () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { array, assert as check, asyncProperty, constantFrom, nat, tuple } from "fast-check";
+import * as fc from "fast-check";
+import { cancel, notify, post, respond } from "../fixtures/peer-messages.ts";
 import {
   ALL_CAPABILITIES,
   messagesOfMethod,
@@ -21,6 +22,7 @@ import {
   type Json,
   type Peer,
   ScriptedServer,
+  type Servers,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
 
@@ -35,98 +37,88 @@ function idsOf(script: ScriptedServer): unknown[] {
   return script.messagesOf("tools/call").map(({ id }) => id);
 }
 
-function notify(peer: Peer, method: string, params: object): void {
-  peer.send({ jsonrpc: "2.0", method, params });
+/** Calls of a client under these ids, which their server does not answer; `ids`: the hub's ids of them. */
+async function beginCalls(...names: unknown[]) {
+  const { client, git } = await setUpServerRequests();
+  git.onCall = SILENCE;
+  const call = async (name: unknown): Promise<void> => {
+    client.send(callRequest(name, "git__x", {}, { _meta: { progressToken: "p" } }));
+    await turn();
+  };
+  for (const name of names) await call(name);
+  const assertOpen = async (name: unknown): Promise<void> => {
+    await turn();
+    assert.deepEqual(client.messages.filter(isResponseTo(name)), []);
+  };
+  const assertAnswered = async (name: unknown, result: object): Promise<void> =>
+    assert.deepEqual((await client.find(isResponseTo(name))).result, result);
+  const server = newestPeerOf(git);
+  return { client, git, server, ids: idsOf(git), call, assertOpen, assertAnswered };
 }
 
-function reply(peer: Peer, id: unknown, result: object): void {
-  peer.send({ jsonrpc: "2.0", id, result });
+/** Two servers that answer no calls, and clients that can be asked. */
+async function beginTwo(clientCount = 1, servers: Servers = {}) {
+  const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
+  a.onCall = b.onCall = SILENCE;
+  const setup = setUpHubWithClock({ a, b }, { servers });
+  const clients = [setup.client];
+  while (clients.length < clientCount) clients.push(setup.connect());
+  for (const peer of clients) {
+    await initialize(peer, ALL_CAPABILITIES);
+    peer.send(INITIALIZED);
+    await turn();
+  }
+  return { ...setup, a, b, clients };
 }
 
 describe("a server that answers", () => {
   it("out of order answers each call with what is its own", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    for (const id of ["a", "b", "c"]) client.send(callRequest(id, "git__x"));
-    await turn();
-    const ids = idsOf(git);
-    for (const i of [2, 0, 1]) reply(newestPeerOf(git), ids[i], { n: i });
-    for (const [i, id] of ["a", "b", "c"].entries()) {
-      assert.deepEqual((await client.find(isResponseTo(id))).result, { n: i });
-    }
+    const { server, ids, assertAnswered } = await beginCalls("a", "b", "c");
+    for (const i of [2, 0, 1]) respond(server, ids[i], { n: i });
+    for (const [n, id] of ["a", "b", "c"].entries()) await assertAnswered(id, { n });
   });
 
   it("twice is heard once, and does not answer who uses the id next", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    client.send(callRequest("a", "git__x"));
-    await turn();
-    const [id] = idsOf(git);
-    reply(newestPeerOf(git), id, { n: 1 });
-    reply(newestPeerOf(git), id, { n: 2 });
+    const { client, server, ids, call } = await beginCalls("a");
+    for (const n of [1, 2]) respond(server, ids[0], { n });
     await client.find(isResponseTo("a"));
-    client.send(callRequest("a", "git__x"));
+    await call("a");
+    respond(server, ids[0], { n: 3 });
     await turn();
-    reply(newestPeerOf(git), id, { n: 3 });
-    await turn();
-    const answers = client.messages.filter(isResponseTo("a"));
-    assert.deepEqual(
-      answers.map(({ result }) => result),
-      [{ n: 1 }],
-    );
+    const answers = client.messages.filter(isResponseTo("a")).map(({ result }) => result);
+    assert.deepEqual(answers, [{ n: 1 }]);
   });
 
-  for (const foreign of ["99", '"a"', '"x"', "1.5", "-1", "null", "[1]", '""', "1e400"]) {
-    it(`under the foreign id ${foreign} answers nobody`, async () => {
-      const { client, git } = await setUpServerRequests();
-      git.onCall = SILENCE;
-      client.send(callRequest("a", "git__x"));
-      await turn();
-      newestPeerOf(git).send(`{"jsonrpc":"2.0","id":${foreign},"result":{"n":1}}`);
-      newestPeerOf(git).send(`{"jsonrpc":"2.0","id":${foreign},"error":{"code":1,"message":"m"}}`);
-      await turn();
-      assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
-      reply(newestPeerOf(git), idsOf(git)[0], { n: 2 });
-      assert.deepEqual((await client.find(isResponseTo("a"))).result, { n: 2 });
+  const error = '"error":{"code":1,"message":"m"}';
+  const foreign = ["99", '"a"', '"x"', "1.5", "-1", "null", "[1]", '""', "1e400"];
+  for (const end of [
+    ...foreign.flatMap((id) => [`"id":${id},"result":{}`, `"id":${id},${error}`]),
+    error,
+  ]) {
+    it(`with what is no answer to a call answers nobody: ${end}`, async () => {
+      const { server, ids, assertOpen, assertAnswered } = await beginCalls("a");
+      server.send(`{"jsonrpc":"2.0",${end}}`);
+      await assertOpen("a");
+      respond(server, ids[0], { n: 2 });
+      await assertAnswered("a", { n: 2 });
     });
   }
 
-  it("with an error without an id fails nothing", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    client.send(callRequest("a", "git__x"));
-    await turn();
-    newestPeerOf(git).send('{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}');
-    newestPeerOf(git).send('{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}');
-    await turn();
-    assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
-    reply(newestPeerOf(git), idsOf(git)[0], { n: 1 });
-    assert.deepEqual((await client.find(isResponseTo("a"))).result, { n: 1 });
-  });
-
   it("after a cancel answers nobody, nor reports progress to anybody", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    client.send(callRequest("a", "git__x", {}, { _meta: { progressToken: "p" } }));
+    const { client, server, ids, assertOpen } = await beginCalls("a");
+    cancel(client, "a");
     await turn();
-    notify(client, CANCELLED, { requestId: "a" });
-    await turn();
-    const [id] = idsOf(git);
-    notify(newestPeerOf(git), PROGRESS, { progressToken: id, progress: 1 });
-    reply(newestPeerOf(git), id, {});
-    await turn();
-    assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
+    notify(server, PROGRESS, { progressToken: ids[0], progress: 1 });
+    respond(server, ids[0], {});
+    await assertOpen("a");
     assert.deepEqual(messagesOfMethod(client, PROGRESS), []);
   });
 
   it("a call of another server answers nobody", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
-    for (const script of [a, b]) script.onCall = SILENCE;
-    const { client } = setUpHubWithClock({ a, b });
-    await initialize(client);
+    const { client, a, b } = await beginTwo();
     client.send(callRequest("a", "a__x"));
     await turn();
-    reply(newestPeerOf(b), idsOf(a)[0], { from: "b" });
+    respond(newestPeerOf(b), idsOf(a)[0], { from: "b" });
     await turn();
     assert.deepEqual(client.messages.filter(isResponseTo("a")), []);
   });
@@ -136,15 +128,15 @@ describe("what comes before it is time", () => {
   it("from a client that has not introduced itself changes nothing", async () => {
     const git = new ScriptedServer("x");
     const { client } = setUpHubWithClock({ git });
-    notify(client, CANCELLED, { requestId: 1 });
+    cancel(client, 1);
     notify(client, PROGRESS, { progressToken: "toolmux-1", progress: 1 });
     notify(client, "notifications/roots/list_changed", {});
     client.send(INITIALIZED);
-    reply(client, "toolmux-1", {});
+    respond(client, "toolmux-1", {});
     await turn();
     await initialize(client, ALL_CAPABILITIES);
     assert.ok((await callTool(client, "git__x")).result);
-    assert.equal(client.messages.filter(({ error }) => error !== undefined).length, 0);
+    assert.ok(client.messages.every(({ error }) => error === undefined));
   });
 
   it("from a server that has not shaken hands confuses nobody", async () => {
@@ -155,17 +147,17 @@ describe("what comes before it is time", () => {
       notify(end, "notifications/message", { level: "error", data: "early" });
       notify(end, "notifications/tools/list_changed", {});
       notify(end, PROGRESS, { progressToken: message.id, progress: 1 });
-      notify(end, CANCELLED, { requestId: message.id });
+      cancel(end, message.id);
       notify(end, "notifications/elicitation/complete", { elicitationId: "e" });
-      reply(end, 99, {});
-      end.send({ jsonrpc: "2.0", id: message.id, method: "roots/list" });
+      respond(end, 99, {});
+      post(end, message.id, "roots/list");
       return shake(message, text);
     };
     const { client } = setUpHubWithClock({ git });
     await initialize(client, ALL_CAPABILITIES);
     client.send(INITIALIZED);
     const { id } = await waitForRequest(client, "roots/list");
-    reply(client, id, { roots: [] });
+    respond(client, id, { roots: [] });
     assert.ok((await callTool(client, "git__x")).result);
     const [handshake] = git.messagesOf("initialize");
     const answer = await newestPeerOf(git).find(isResponseTo(handshake?.id));
@@ -188,145 +180,104 @@ describe("what comes before it is time", () => {
 
 describe("progress", () => {
   it("of two clients' calls under one token reaches each client for its own call", async () => {
-    const git = new ScriptedServer("x");
-    git.onCall = SILENCE;
-    const { client, connect } = setUpHubWithClock({ git });
-    const other = connect();
-    for (const peer of [client, other]) await initialize(peer);
-    for (const peer of [client, other]) {
-      peer.send(callRequest(1, "git__x", {}, { _meta: { progressToken: 1 } }));
+    const { a, clients } = await beginTwo(2, { a: { isolation: "shared" } });
+    for (const peer of clients) {
+      peer.send(callRequest(1, "a__x", {}, { _meta: { progressToken: 1 } }));
       await turn();
     }
-    const [mine, theirs] = idsOf(git);
+    const [mine, theirs] = idsOf(a);
     assert.notEqual(mine, theirs);
-    notify(newestPeerOf(git), PROGRESS, { progressToken: theirs, progress: 2 });
-    notify(newestPeerOf(git), PROGRESS, { progressToken: mine, progress: 1 });
+    notify(newestPeerOf(a), PROGRESS, { progressToken: theirs, progress: 2 });
+    notify(newestPeerOf(a), PROGRESS, { progressToken: mine, progress: 1 });
     await turn();
-    const seen = [client, other].map((peer) =>
+    const seen = clients.map((peer) =>
       messagesOfMethod(peer, PROGRESS).map(({ params }) => params),
     );
-    assert.deepEqual(seen, [
-      [{ progressToken: 1, progress: 1 }],
-      [{ progressToken: 1, progress: 2 }],
-    ]);
+    const progress = (n: number): object[] => [{ progressToken: 1, progress: n }];
+    assert.deepEqual(seen, [progress(1), progress(2)]);
   });
 
   it("of an answer reaches only the server that asked, although another's question has its token", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
-    const { client } = setUpHubWithClock({ a, b });
-    await initialize(client, ALL_CAPABILITIES);
-    client.send(INITIALIZED);
-    await turn();
+    const { client, a, b } = await beginTwo();
     const params = { ...SAMPLING_PARAMS, _meta: { progressToken: "t" } };
     void sendServerRequest(a, 1, SAMPLING, params);
-    const [first] = [await waitForRequest(client, SAMPLING)];
+    const first = await waitForRequest(client, SAMPLING);
     void sendServerRequest(b, 1, SAMPLING, params);
-    const progressToken = (first.params?.["_meta"] as Record<string, unknown>)["progressToken"];
+    const { progressToken } = first.params?.["_meta"] as { progressToken: unknown };
     notify(client, PROGRESS, { progressToken, progress: 1 });
     await turn();
-    assert.deepEqual(messagesOfMethod(newestPeerOf(a), PROGRESS)[0]?.params, {
-      progressToken: "t",
-      progress: 1,
-    });
-    assert.deepEqual(messagesOfMethod(newestPeerOf(b), PROGRESS), []);
+    const [ofA, ofB] = [a, b].map((server) => messagesOfMethod(newestPeerOf(server), PROGRESS));
+    assert.deepEqual(ofA?.[0]?.params, { progressToken: "t", progress: 1 });
+    assert.deepEqual(ofB, []);
   });
 });
 
 describe("ids", () => {
   it("of a server's question may be the client's, or the hub's own, for what runs the other way", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    client.send(callRequest(7, "git__x"));
-    await turn();
-    const [id] = idsOf(git);
-    const questions = [
-      sendServerRequest(git, 7, SAMPLING, { n: 7 }),
-      sendServerRequest(git, id, SAMPLING, { n: id }),
-    ];
+    const { client, git, server, ids, assertOpen, assertAnswered } = await beginCalls(7);
+    const questions = [7, ids[0]].map((n) => sendServerRequest(git, n, SAMPLING, { n }));
     await client.until(() => messagesOfMethod(client, SAMPLING).length === 2);
-    for (const question of messagesOfMethod(client, SAMPLING))
-      reply(client, question.id, question.params ?? {});
-    const answers = await Promise.all(questions);
-    assert.deepEqual(
-      answers.map(({ result }) => result),
-      [{ n: 7 }, { n: id }],
-    );
-    assert.deepEqual(client.messages.filter(isResponseTo(7)), []);
-    reply(newestPeerOf(git), id, { done: true });
-    assert.deepEqual((await client.find(isResponseTo(7))).result, { done: true });
+    for (const { id, params } of messagesOfMethod(client, SAMPLING))
+      respond(client, id, params ?? {});
+    const answers = (await Promise.all(questions)).map(({ result }) => result);
+    assert.deepEqual(answers, [{ n: 7 }, { n: ids[0] }]);
+    await assertOpen(7);
+    respond(server, ids[0], { done: true });
+    await assertAnswered(7, { done: true });
   });
 
   it("that a server takes back are those of its questions, never of calls", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    client.send(callRequest("a", "git__x"));
-    await turn();
-    const [id] = idsOf(git);
-    notify(newestPeerOf(git), CANCELLED, { requestId: id });
-    notify(newestPeerOf(git), CANCELLED, { requestId: "a" });
-    reply(newestPeerOf(git), id, { n: 1 });
-    assert.deepEqual((await client.find(isResponseTo("a"))).result, { n: 1 });
+    const { client, server, ids, assertAnswered } = await beginCalls("a");
+    for (const id of [ids[0], "a"]) cancel(server, id);
+    respond(server, ids[0], { n: 1 });
+    await assertAnswered("a", { n: 1 });
     assert.deepEqual(messagesOfMethod(client, CANCELLED), []);
   });
 
   it("that a client takes back are those of its calls, never of questions", async () => {
-    const { client, git } = await setUpServerRequests();
+    const { client, git, server } = await beginCalls();
     const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
     const { id } = await waitForRequest(client, SAMPLING);
-    notify(client, CANCELLED, { requestId: id });
-    notify(client, CANCELLED, { requestId: 1 });
-    reply(client, id, { n: 1 });
+    for (const requestId of [id, 1]) cancel(client, requestId);
+    respond(client, id, { n: 1 });
     assert.deepEqual((await answer).result, { n: 1 });
-    assert.deepEqual(messagesOfMethod(newestPeerOf(git), CANCELLED), []);
+    assert.deepEqual(messagesOfMethod(server, CANCELLED), []);
   });
 
   it("of the hub's questions may be a client's own for its calls", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
+    const { client, git, server, call, assertAnswered } = await beginCalls();
     const answer = sendServerRequest(git, 1, SAMPLING, SAMPLING_PARAMS);
     const { id } = await waitForRequest(client, SAMPLING);
-    client.send(callRequest(id, "git__x"));
-    await turn();
-    reply(client, id, { n: 1 });
+    await call(id);
+    respond(client, id, { n: 1 });
     assert.deepEqual((await answer).result, { n: 1 });
-    reply(newestPeerOf(git), idsOf(git)[0], { n: 2 });
-    assert.deepEqual((await client.find(isResponseTo(id))).result, { n: 2 });
+    respond(server, idsOf(git)[0], { n: 2 });
+    await assertAnswered(id, { n: 2 });
   });
 
   it("of two servers' questions may be the same", async () => {
-    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
-    const { client } = setUpHubWithClock({ a, b });
-    await initialize(client, ALL_CAPABILITIES);
-    client.send(INITIALIZED);
-    await turn();
+    const { client, a, b } = await beginTwo();
     const answers = [
       sendServerRequest(a, 1, SAMPLING, { of: "a" }),
       sendServerRequest(b, 1, SAMPLING, { of: "b" }),
     ];
     await client.until(() => messagesOfMethod(client, SAMPLING).length === 2);
     for (const { id, params } of messagesOfMethod(client, SAMPLING))
-      reply(client, id, params ?? {});
+      respond(client, id, params ?? {});
     const results = (await Promise.all(answers)).map(({ result }) => result);
     assert.deepEqual(results, [{ of: "a" }, { of: "b" }]);
   });
 
   it("that one client was asked under are nothing when another answers", async () => {
-    const git = new ScriptedServer("x");
-    const { client, connect } = setUpHubWithClock({ git }, { servers: { git: OWN } });
-    const other = connect();
-    for (const peer of [client, other]) {
-      await initialize(peer, ALL_CAPABILITIES);
-      peer.send(INITIALIZED);
-    }
-    await turn();
-    const mine = git.peers[0];
+    const { a, client, clients } = await beginTwo(2, { a: OWN });
+    const mine = a.peers[0];
     assert.ok(mine);
-    mine.send({ jsonrpc: "2.0", id: 1, method: SAMPLING, params: SAMPLING_PARAMS });
+    post(mine, 1, SAMPLING, SAMPLING_PARAMS);
     const { id } = await waitForRequest(client, SAMPLING);
-    reply(other, id, { from: "other" });
+    respond(clients[1], id, { from: "other" });
     await turn();
     assert.deepEqual(mine.messages.filter(isResponseTo(1)), []);
-    reply(client, id, { from: "client" });
+    respond(client, id, { from: "client" });
     assert.deepEqual((await mine.find(isResponseTo(1))).result, { from: "client" });
   });
 });
@@ -344,22 +295,18 @@ describe("clients and servers that all use the same ids and tokens", () => {
   }
 
   it("get only what is theirs, whatever comes when", async () => {
-    const acts = constantFrom("call", "ask", "answerCall", "answerAsk", "drop", "recall", "noise");
+    const acts = fc.constantFrom(
+      "call",
+      "ask",
+      "answerCall",
+      "answerAsk",
+      "drop",
+      "recall",
+      "noise",
+    );
     const run = async (steps: readonly (readonly [string, number])[]): Promise<void> => {
-      const scripts = [new ScriptedServer("x"), new ScriptedServer("x")] as const;
-      for (const script of scripts) script.onCall = SILENCE;
-      const [a, b] = scripts;
-      const { hub, client, connect, clock } = setUpHubWithClock(
-        { a, b },
-        { servers: { a: OWN, b: OWN } },
-      );
-      const clients = [client, connect()];
-      for (const peer of clients) {
-        await initialize(peer, ALL_CAPABILITIES);
-        peer.send(INITIALIZED);
-        await turn();
-      }
-      const ends = scripts.flatMap(({ peers }) => peers);
+      const { a, b, hub, clock, clients } = await beginTwo(2, { a: OWN, b: OWN });
+      const ends = [a, b].flatMap(({ peers }) => peers);
       const open = (peer: Peer, method: string): Json[] =>
         messagesOfMethod(peer, method).filter(
           ({ id }) => !done.has(`${everyone.indexOf(peer)} ${String(id)}`),
@@ -374,7 +321,7 @@ describe("clients and servers that all use the same ids and tokens", () => {
         const to =
           request.params?.["to"] ??
           (request.params?.["arguments"] as { to?: unknown } | undefined)?.to;
-        reply(peer, request.id, { to });
+        respond(peer, request.id, { to });
       };
       let count = 0;
       for (const [act, n] of steps) {
@@ -389,17 +336,17 @@ describe("clients and servers that all use the same ids and tokens", () => {
           peer.send(callRequest(id, n % 3 ? "a__x" : "b__x", { to: to(`c${who}`) }, meta));
         if (act === "ask") {
           const params = { to: to(`s${n % ends.length}`), ...meta };
-          end.send({ jsonrpc: "2.0", id, method: SAMPLING, params });
+          post(end, id, SAMPLING, params);
         }
         if (act === "answerCall") answer(end, "tools/call", n);
         if (act === "answerAsk") answer(peer, SAMPLING, n);
-        if (act === "drop") notify(peer, CANCELLED, { requestId: id });
-        if (act === "recall") notify(end, CANCELLED, { requestId: id });
+        if (act === "drop") cancel(peer, id);
+        if (act === "recall") cancel(end, id);
         if (act === "noise") {
           notify(end, PROGRESS, { progressToken: id, progress: 1 });
           notify(peer, PROGRESS, { progressToken: `toolmux-${id}`, progress: 1 });
-          reply(end, id + 1000, { to: "nobody" });
-          reply(peer, `toolmux-${id + 1000}`, { to: "nobody" });
+          respond(end, id + 1000, { to: "nobody" });
+          respond(peer, `toolmux-${id + 1000}`, { to: "nobody" });
         }
         if (n % 3 === 0) await turn();
       }
@@ -409,8 +356,7 @@ describe("clients and servers that all use the same ids and tokens", () => {
       await hub.close();
       assert.deepEqual(clock.pendingDelays, []);
     };
-    await check(asyncProperty(array(tuple(acts, nat(50)), { maxLength: 60 }), run), {
-      numRuns: 150,
-    });
+    const steps = fc.array(fc.tuple(acts, fc.nat(50)), { maxLength: 60 });
+    await fc.assert(fc.asyncProperty(steps, run), { numRuns: 150 });
   });
 });

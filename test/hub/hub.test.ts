@@ -2,17 +2,32 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
   callRequest,
+  callTool,
   INITIALIZE_REQUEST,
+  isResponseTo,
   type Json,
+  Latch,
+  type Peer,
   ScriptedServer,
+  sendRequest,
+  type Servers,
   setUpHub,
 } from "../fixtures/memory-hub.ts";
+import { cancel, codeOf, isOf, notify, post, respond } from "../fixtures/peer-messages.ts";
 
-const byId =
-  (id: unknown) =>
-  (message: Json): boolean =>
-    message.id === id && message.method === undefined;
+const CALL = "tools/call";
+const CANCELLED = "notifications/cancelled";
+const PROGRESS = "notifications/progress";
 const LIST = { jsonrpc: "2.0", id: "list", method: "tools/list" };
+const SILENCE = (): undefined => undefined;
+
+/** A server that never answers `initialize`. */
+const mute = (): ScriptedServer => Object.assign(new ScriptedServer(), { onInitialize: SILENCE });
+
+const initializeRequest = (protocolVersion: string): object => ({
+  ...INITIALIZE_REQUEST,
+  params: { ...INITIALIZE_REQUEST.params, protocolVersion },
+});
 
 async function ready(
   scripts: Record<string, ScriptedServer>,
@@ -21,12 +36,33 @@ async function ready(
   const made = setUpHub(scripts, settings);
   made.client.send(INITIALIZE_REQUEST);
   made.client.send(LIST);
-  await made.client.find(byId("list"));
+  await made.client.find(isResponseTo("list"));
   return made;
 }
 
-const namesOf = (message: Json): string[] =>
-  (message.result?.["tools"] as { name: string }[]).map((tool) => tool.name);
+/** The same with one server, `a`, with these parts; `call` calls its tool. */
+async function readyOne(script: Partial<ScriptedServer> = {}, entry: Servers[string] = {}) {
+  const a = Object.assign(new ScriptedServer("x"), script);
+  const setup = await ready({ a }, { servers: { a: entry } });
+  return {
+    ...setup,
+    a,
+    call: (args?: object): Promise<Json> => callTool(setup.client, "a__x", args),
+    /** Waits until the server has got so many calls. */
+    called: async (count = 1): Promise<Json[]> => {
+      await a.newestPeer?.until(() => a.messagesOf(CALL).length === count);
+      return a.messagesOf(CALL);
+    },
+  };
+}
+
+/** Waits until the hub has handled what the client has sent. */
+const handled = (client: Peer): Promise<Json> => sendRequest(client, "ping");
+
+async function listOf(client: Peer): Promise<string[]> {
+  const { result } = await client.find(isResponseTo("list"));
+  return (result?.["tools"] as { name: string }[]).map(({ name }) => name);
+}
 
 describe("initialize", () => {
   for (const [asked, given] of [
@@ -37,45 +73,30 @@ describe("initialize", () => {
     ["2025-11-25", "2025-11-25"],
     ["2099-01-01", "2025-11-25"],
     ["2026-07-28", "2025-11-25"],
-  ]) {
+  ] as const) {
     it(`answers ${given} to ${asked}`, async () => {
       const { client } = setUpHub({});
-      client.send({
-        ...INITIALIZE_REQUEST,
-        params: { ...INITIALIZE_REQUEST.params, protocolVersion: asked },
-      });
-      const { result } = await client.find(byId("init"));
-      assert.equal(result?.["protocolVersion"], given);
-      assert.deepEqual(result?.["capabilities"], {
-        tools: { listChanged: true },
-        prompts: { listChanged: true },
-        resources: { listChanged: true },
-        completions: {},
-        logging: {},
-      });
-      assert.equal((result?.["serverInfo"] as { name: string }).name, "toolmux");
+      client.send(initializeRequest(asked));
+      const { result } = await client.find(isResponseTo("init"));
+      const { protocolVersion, capabilities, serverInfo } = result ?? {};
+      assert.equal(protocolVersion, given);
+      const listChanged = { listChanged: true };
+      const lists = { tools: listChanged, prompts: listChanged, resources: listChanged };
+      assert.deepEqual(capabilities, { ...lists, completions: {}, logging: {} });
+      assert.equal((serverInfo as { name: string }).name, "toolmux");
     });
   }
-
-  it("is answered although no server ever answers", async () => {
-    const mute = new ScriptedServer();
-    mute.onInitialize = () => undefined;
-    const { client } = setUpHub({ mute });
-    client.send(INITIALIZE_REQUEST);
-    await client.find(byId("init"));
-  });
 
   it("without a version is refused as invalid params", async () => {
     const { client } = setUpHub({});
     client.send({ ...INITIALIZE_REQUEST, params: {} });
-    assert.equal((await client.find(byId("init"))).error?.code, -32602);
+    assert.equal((await client.find(isResponseTo("init"))).error?.code, -32602);
   });
 
   it("starts every server once, however often it comes", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = await ready({ a });
+    const { a, client } = await readyOne();
     client.send({ ...INITIALIZE_REQUEST, id: "again" });
-    await client.find(byId("again"));
+    await client.find(isResponseTo("again"));
     assert.equal(a.transportCount, 1);
   });
 });
@@ -84,132 +105,34 @@ describe("tools/list", () => {
   it("has the tools of every server that is up, and not those of one that is broken", async () => {
     const broken = new ScriptedServer("never");
     broken.onInitialize = () => '"error":{"code":-32603,"message":"no"}';
-    const { client } = await ready({
-      a: new ScriptedServer("x"),
-      broken,
-      c: new ScriptedServer("y"),
-    });
-    assert.deepEqual(namesOf(await client.find(byId("list"))), ["a__x", "c__y"]);
+    const [a, c] = [new ScriptedServer("x"), new ScriptedServer("y")];
+    const { client } = await ready({ a, broken, c });
+    assert.deepEqual(await listOf(client), ["a__x", "c__y"]);
   });
 
-  it("waits listWait at most; a server that comes later announces itself once", async () => {
-    const late = new ScriptedServer("z");
-    let release: () => void = () => {};
-    late.onInitialize = (message) => {
-      const answer = `{"jsonrpc":"2.0","id":${String(message.id)},"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}`;
-      release = () => late.newestPeer?.send(answer);
-      return undefined;
+  it("collects every page, and ends for a server that gives the same cursor for ever", async () => {
+    const pages = ['"a"}],"nextCursor":""', '"b"}],"nextCursor":"2"', '"c"}]'];
+    const [paged, endless] = [new ScriptedServer(), new ScriptedServer()];
+    paged.onList = ({ params }) => {
+      const at = ["", "2"].indexOf(String(params?.["cursor"]));
+      return `"result":{"tools":[{"name":${pages[at + 1]}}`;
     };
-    const { client } = await ready({ a: new ScriptedServer("x"), late }, { hub: { listWait: 20 } });
-    assert.deepEqual(namesOf(await client.find(byId("list"))), ["a__x"]);
-    release();
-    await client.find((message) => message.method === "notifications/tools/list_changed");
-    client.send({ ...LIST, id: "second" });
-    assert.deepEqual(namesOf(await client.find(byId("second"))), ["a__x", "late__z"]);
-    const reported = client.messages.filter((message) => message.method !== undefined);
-    assert.equal(reported.length, 1);
-  });
-
-  it("collects every page", async () => {
-    const paged = new ScriptedServer();
-    paged.onList = (message) => {
-      const cursor = message.params?.["cursor"];
-      if (cursor === undefined) return '"result":{"tools":[{"name":"a"}],"nextCursor":""}';
-      return cursor === ""
-        ? '"result":{"tools":[{"name":"b"}],"nextCursor":"2"}'
-        : '"result":{"tools":[{"name":"c"}]}';
-    };
-    const { client } = await ready({ p: paged });
-    assert.deepEqual(namesOf(await client.find(byId("list"))), ["p__a", "p__b", "p__c"]);
-  });
-
-  it("ends for a server that gives the same cursor for ever", async () => {
-    const endless = new ScriptedServer();
     endless.onList = () => '"result":{"tools":[{"name":"a"}],"nextCursor":"again"}';
-    const { client } = await ready({ e: endless });
-    assert.deepEqual(namesOf(await client.find(byId("list"))), ["e__a"]);
+    const { client } = await ready({ e: endless, p: paged });
+    assert.deepEqual(await listOf(client), ["e__a", "p__a", "p__b", "p__c"]);
   });
 
   it("refuses a cursor, because the hub gives none", async () => {
     const { client } = await ready({});
-    client.send({ ...LIST, id: 2, params: { cursor: "x" } });
-    assert.equal((await client.find(byId(2))).error?.code, -32602);
-  });
-});
-
-describe("list_changed of a server", () => {
-  it("leads to one notification when the list is another, and to none when it is not", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = await ready({ a });
-    const changed = JSON.stringify({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-    a.newestPeer?.send(changed);
-    await a.newestPeer?.until(
-      () => a.newestPeer?.messages.filter((m) => m.method === "tools/list").length === 2,
-    );
-    a.tools.push('{"name":"y"}');
-    a.newestPeer?.send(changed);
-    await client.find((message) => message.method === "notifications/tools/list_changed");
-    client.send({ ...LIST, id: 2 });
-    assert.deepEqual(namesOf(await client.find(byId(2))), ["a__x", "a__y"]);
-    assert.equal(client.messages.filter((message) => message.method !== undefined).length, 1);
-  });
-});
-
-describe("a server that is stopped while it is listed again", () => {
-  it("is not complained about", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, events } = await ready({ a });
-    a.onList = () => undefined;
-    a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
-    await a.newestPeer?.until(
-      () => a.newestPeer?.messages.filter((m) => m.method === "tools/list").length === 2,
-    );
-    await hub.close();
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(
-      events.filter((event) => event.kind === "log"),
-      [],
-    );
-  });
-});
-
-describe("a server that is being stopped", () => {
-  it("is not started again by a call that comes meanwhile, which is told so", async () => {
-    const a = new ScriptedServer("x");
-    const connect = a.connect.bind(a);
-    let release: () => void = () => {};
-    const gate = new Promise<void>((resolve) => (release = resolve));
-    a.connect = () => {
-      const link = connect();
-      const close = link.close.bind(link);
-      link.close = () => gate.then(close);
-      return link;
-    };
-    const { hub, client } = await ready({ a });
-    const stopped = hub.stop("a");
-    client.send(callRequest(1, "a__x"));
-    assert.equal((await client.find(byId(1))).error?.data?.["code"], "serverStopped");
-    release();
-    await stopped;
-    assert.equal(hub.status()[0]?.connections[0]?.state, "disconnected");
-    assert.equal(a.transportCount, 1);
+    assert.equal((await sendRequest(client, "tools/list", { cursor: "x" })).error?.code, -32602);
   });
 });
 
 describe("a call", () => {
   it("comes back with the client's id exactly as it was spelled, whatever its kind", async () => {
-    const { client } = await ready({ a: new ScriptedServer("x") });
-    const ids = [
-      "0",
-      "-1",
-      "1",
-      '"1"',
-      "12345678901234567890",
-      '""',
-      '"\\u00e9 \\"q\\""',
-      "1.0",
-      "1e2",
-    ];
+    const { client } = await readyOne();
+    const texts = ['"1"', '""', '"\\u00e9 \\"q\\""'];
+    const ids = [...texts, "0", "-1", "1", "12345678901234567890", "1.0", "1e2"];
     for (const id of ids) {
       client.send(`{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"a__x"}}`);
     }
@@ -221,43 +144,31 @@ describe("a call", () => {
   });
 
   it("reaches the server byte for byte but for id and name", async () => {
-    const a = new ScriptedServer("x");
     let seen = "";
-    a.onCall = (_, text) => {
+    const onCall = (_: Json, text: string): string => {
       seen = text;
       return '"result":{}';
     };
-    const { client } = await ready({ a });
-    client.send(
-      '{ "params" : {"arguments":{"n":1.0,"big":1234567890123456789,"z":1,"a":"\\u00e9"}, "x":null ,"name":"a__x"},"extra":[1e5],"method":"tools/call","jsonrpc":"2.0","id":"me"}',
-    );
-    await client.find(byId("me"));
-    const expected =
-      /^\{ "params" : \{"arguments":\{"n":1\.0,"big":1234567890123456789,"z":1,"a":"\\u00e9"\}, "x":null ,"name":"x"\},"extra":\[1e5\],"method":"tools\/call","jsonrpc":"2\.0","id":\d+\}$/;
-    assert.match(seen, expected);
+    const { client } = await readyOne({ onCall });
+    const params =
+      '"params" : {"arguments":{"n":1.0,"big":1234567890123456789,"z":1,"a":"\\u00e9"}, "x":null ,"name":"NAME"}';
+    const message = `{ ${params},"extra":[1e5],"method":"tools/call","jsonrpc":"2.0","id":`;
+    client.send(`${message.replace("NAME", "a__x")}"me"}`);
+    await client.find(isResponseTo("me"));
+    assert.equal(seen.replace(/\d+\}$/, ""), message.replace("NAME", "x"));
   });
 
-  it("brings the server's result back byte for byte", async () => {
-    const a = new ScriptedServer("x");
-    const result = '{ "z":1.0,"a":1234567890123456789, "u":"\\u00e9\\ud83d","deep":{"id":3} }';
-    a.onCall = () => `"result":${result}`;
-    const { client } = await ready({ a });
-    client.send(callRequest(5, "a__x"));
-    await client.find(byId(5));
-    assert.equal(client.received.at(-1), `{"jsonrpc":"2.0","result":${result},"id":5}`);
-  });
-
-  it("brings the server's error back with its code and data", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = () => '"error":{"code":-32099,"message":"odd","data":{"k":1.0}}';
-    const { client } = await ready({ a });
-    client.send(callRequest(5, "a__x"));
-    await client.find(byId(5));
-    assert.match(
-      client.received.at(-1) ?? "",
-      /"error":\{"code":-32099,"message":"odd","data":\{"k":1\.0\}\}/,
-    );
-  });
+  for (const outcome of [
+    '"result":{ "z":1.0,"a":1234567890123456789, "u":"\\u00e9\\ud83d","deep":{"id":3} }',
+    '"error":{"code":-32099,"message":"odd","data":{"k":1.0}}',
+  ]) {
+    it(`brings back byte for byte ${outcome}`, async () => {
+      const { client } = await readyOne({ onCall: () => outcome });
+      client.send(callRequest(5, "a__x"));
+      await client.find(isResponseTo(5));
+      assert.equal(client.received.at(-1), `{"jsonrpc":"2.0",${outcome},"id":5}`);
+    });
+  }
 
   for (const [what, params] of [
     ["no params", undefined],
@@ -268,333 +179,192 @@ describe("a call", () => {
     ["a string for arguments", { name: "a__x", arguments: "s" }],
   ] as const) {
     it(`with ${what} is refused as invalid params`, async () => {
-      const { client } = await ready({ a: new ScriptedServer("x") });
-      client.send({ jsonrpc: "2.0", id: 9, method: "tools/call", params });
-      assert.equal((await client.find(byId(9))).error?.code, -32602);
+      const { client } = await readyOne();
+      assert.equal((await sendRequest(client, CALL, params)).error?.code, -32602);
     });
   }
 
-  it("of a server that is down starts it once for all that come, and each is answered", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = await ready({ a });
-    await a.newestPeer?.transport.close();
-    for (let i = 0; i < 20; i++) client.send(callRequest(i, "a__x", { i }));
-    for (let i = 0; i < 20; i++) assert.ok((await client.find(byId(i))).result);
-    assert.equal(a.transportCount, 2);
-  });
-
-  it("of a server that cannot be started again fails with the cause", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = await ready({ a });
-    a.onInitialize = () => '"error":{"code":1,"message":"out of order"}';
-    await a.newestPeer?.transport.close();
-    client.send(callRequest(1, "a__x"));
-    const { error } = await client.find(byId(1));
-    assert.match(error?.message ?? "", /server "a".*out of order/i);
-    assert.equal(error?.data?.["step"], "handshake");
-  });
-
   it("in flight when its server dies fails with a clear error, and calls of others do not", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = () => undefined;
-    const { client } = await ready({ a, b: new ScriptedServer("y") });
+    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
+    a.onCall = SILENCE;
+    const { client } = await ready({ a, b });
     client.send(callRequest(1, "a__x"));
-    await a.newestPeer?.find((message) => message.method === "tools/call");
+    await a.newestPeer?.find(isOf(CALL));
     await a.newestPeer?.transport.close();
-    const { result: lost } = await client.find(byId(1));
+    const { result: lost } = await client.find(isResponseTo(1));
     assert.equal(lost?.["isError"], true);
     assert.deepEqual(lost["_meta"], { "toolmux/error": "connectionLost" });
-    client.send(callRequest(2, "b__y"));
-    assert.ok((await client.find(byId(2))).result);
-  });
-
-  it("answered twice reaches the client once", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = (message) => {
-      a.newestPeer?.send({ jsonrpc: "2.0", id: message.id, result: { first: true } });
-      return '"result":{"first":false}';
-    };
-    const { client } = await ready({ a });
-    client.send(callRequest(1, "a__x"));
-    client.send(callRequest(2, "a__x"));
-    await client.find(byId(2));
-    assert.deepEqual(
-      client.messages.filter(byId(1)).map((m) => m.result),
-      [{ first: true }],
-    );
+    assert.ok((await callTool(client, "b__y")).result);
   });
 
   it("with an id that is still running is refused, and the first goes on", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = () => undefined;
-    const { client } = await ready({ a });
-    client.send(callRequest(1, "a__x"));
-    client.send(callRequest(1, "a__x"));
-    assert.equal((await client.find(byId(1))).error?.code, -32600);
-    const first = await a.newestPeer?.find((message) => message.method === "tools/call");
-    a.newestPeer?.send({ jsonrpc: "2.0", id: first?.id, result: { late: true } });
-    await client.find((message) => message.result?.["late"] === true);
+    const { a, client, called } = await readyOne({ onCall: SILENCE });
+    for (let i = 0; i < 2; i++) client.send(callRequest(1, "a__x"));
+    assert.equal((await client.find(isResponseTo(1))).error?.code, -32600);
+    const [first] = await called();
+    respond(a.newestPeer, first?.id, { late: true });
+    await client.find(({ result }) => result?.["late"] === true);
   });
 });
 
 describe("a call of a tool that no server has listed yet", () => {
   it("waits for the server whose prefix it has, although no list was asked for", async () => {
     const { client } = setUpHub({ a: new ScriptedServer("x"), b: new ScriptedServer("y") });
-    client.send(callRequest(1, "a__x", { n: 1 }));
-    assert.ok((await client.find(byId(1))).result);
+    assert.ok((await callTool(client, "a__x", { n: 1 })).result);
   });
 
   it("does not wait for servers that cannot have it", async () => {
-    const mute = new ScriptedServer();
-    mute.onInitialize = () => undefined;
-    const { client } = setUpHub({ mute, b: new ScriptedServer("y") });
+    const { client } = setUpHub({ mute: mute(), b: new ScriptedServer("y") });
     client.send(INITIALIZE_REQUEST);
-    client.send(callRequest(1, "b__y"));
-    assert.ok((await client.find(byId(1))).result);
-    client.send(callRequest(2, "nobody__y"));
-    assert.equal((await client.find(byId(2))).error?.code, -32602);
+    assert.ok((await callTool(client, "b__y")).result);
+    assert.equal((await callTool(client, "nobody__y")).error?.code, -32602);
   });
 
   it("ends with the cause if its server does not come up", async () => {
     const broken = new ScriptedServer("x");
     broken.onInitialize = () => '"error":{"code":1,"message":"out of order"}';
     const { client } = await ready({ broken });
-    client.send(callRequest(1, "broken__x"));
-    const { error } = await client.find(byId(1));
+    const { error } = await callTool(client, "broken__x");
     assert.match(error?.message ?? "", /out of order/);
     assert.equal(error?.data?.["server"], "broken");
   });
 
   it("ends as an unknown tool if its server comes up without it", async () => {
     const { client } = setUpHub({ a: new ScriptedServer("x") });
-    client.send(callRequest(1, "a__z"));
-    assert.equal((await client.find(byId(1))).error?.data?.["code"], "unknownTool");
+    assert.equal(codeOf(await callTool(client, "a__z")), "unknownTool");
   });
 
   it("is looked for in every server without a prefix, and ends with the first that has it", async () => {
-    const mute = new ScriptedServer();
-    mute.onInitialize = () => undefined;
     const servers = { mute: { prefix: "" }, b: { prefix: "" } };
-    const { client } = setUpHub({ mute, b: new ScriptedServer("y") }, { servers });
-    client.send(callRequest(1, "y"));
-    assert.ok((await client.find(byId(1))).result);
+    const { client } = setUpHub({ mute: mute(), b: new ScriptedServer("y") }, { servers });
+    assert.ok((await callTool(client, "y")).result);
   });
 
   it("can be cancelled, and is not called when its server comes up", async () => {
     const a = new ScriptedServer("x");
     const { client } = setUpHub({ a });
     client.send(callRequest(1, "a__x"));
-    client.send({
-      jsonrpc: "2.0",
-      method: "notifications/cancelled",
-      params: { requestId: 1 },
-    });
-    client.send({ ...LIST, id: 2 });
-    await client.find(byId(2));
-    assert.equal(client.messages.filter(byId(1)).length, 0);
-    assert.equal(a.newestPeer?.messages.filter((m) => m.method === "tools/call").length, 0);
+    cancel(client, 1);
+    await sendRequest(client, "tools/list");
+    assert.ok(!client.messages.some(isResponseTo(1)));
+    assert.deepEqual(a.messagesOf(CALL), []);
   });
 
   it("ends at the deadline with an answer that says so", async () => {
-    const mute = new ScriptedServer();
-    mute.onInitialize = () => undefined;
-    const { client } = setUpHub({ mute }, { servers: { mute: { callTimeout: 30 } } });
-    client.send(callRequest(1, "mute__x"));
-    const { result } = await client.find(byId(1));
+    const { client } = setUpHub({ mute: mute() }, { servers: { mute: { callTimeout: 30 } } });
+    const { result } = await callTool(client, "mute__x");
     assert.equal(result?.["isError"], true);
     assert.match(JSON.stringify(result), /was not called/);
   });
 });
 
 describe("progress", () => {
-  const progress = (token: unknown, value: number): object => ({
-    jsonrpc: "2.0",
-    method: "notifications/progress",
-    params: { progressToken: token, progress: value },
-  });
-
   it("comes back under the client's token, before the result, and only what was asked for", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = (message) => {
-      const meta = message.params?.["_meta"] as { progressToken: unknown } | undefined;
-      a.newestPeer?.send(progress(message.id, 1));
-      a.newestPeer?.send(progress("nobody's", 2));
-      if (meta !== undefined) a.newestPeer?.send(progress(meta.progressToken, 3));
+    const { a, client } = await readyOne();
+    a.onCall = ({ id, params }) => {
+      const meta = params?.["_meta"] as { progressToken: unknown } | undefined;
+      for (const [n, progressToken] of [id, "nobody's", meta?.progressToken].entries())
+        notify(a.newestPeer, PROGRESS, { progressToken, progress: n + 1 });
       return '"result":{}';
     };
-    const { client } = await ready({ a });
     client.send(callRequest(1, "a__x", {}, { _meta: { progressToken: "mine \u00e9" } }));
-    await client.find(byId(1));
+    await client.find(isResponseTo(1));
     client.send(callRequest(2, "a__x"));
-    await client.find(byId(2));
-    const [, , ...rest] = client.messages;
-    const kinds = rest.map((message) => message.params?.["progressToken"] ?? message.id);
+    await client.find(isResponseTo(2));
+    const kinds = client.messages.slice(2).map(({ id, params }) => params?.["progressToken"] ?? id);
     assert.deepEqual(kinds, ["mine \u00e9", "mine \u00e9", 1, 2]);
-  });
-
-  it("never carries one client's token to another, although both chose the same", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = () => undefined;
-    const { client, connect } = await ready({ a });
-    const second = connect();
-    client.send(callRequest(1, "a__x", { of: 1 }, { _meta: { progressToken: 7 } }));
-    second.send(callRequest(1, "a__x", { of: 2 }, { _meta: { progressToken: 7 } }));
-    await a.newestPeer?.until(
-      () => a.newestPeer?.messages.filter((m) => m.method === "tools/call").length === 2,
-    );
-    const calls = [1, 2].map((of) =>
-      a.newestPeer?.messages.find((m) => (m.params?.["arguments"] as { of?: number })?.of === of),
-    );
-    const tokens = calls.map(
-      (m) => (m?.params?.["_meta"] as { progressToken: number }).progressToken,
-    );
-    assert.notEqual(tokens[0], tokens[1]);
-    a.newestPeer?.send(progress(tokens[1], 5));
-    a.newestPeer?.send({ jsonrpc: "2.0", id: calls[0]?.id, result: {} });
-    await client.find(byId(1));
-    await second.find((message) => message.params?.["progress"] === 5);
-    assert.equal(client.messages.filter((m) => m.method === "notifications/progress").length, 0);
   });
 });
 
 describe("cancelling", () => {
-  const cancelled = (requestId: unknown): object => ({
-    jsonrpc: "2.0",
-    method: "notifications/cancelled",
-    params: { requestId, reason: "changed my mind" },
-  });
-
   it("reaches the right server with that server's id, and the request is not answered any more", async () => {
-    const a = new ScriptedServer("x");
-    const b = new ScriptedServer("y");
-    a.onCall = () => undefined;
-    b.onCall = () => undefined;
+    const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
+    a.onCall = b.onCall = SILENCE;
     const { client } = await ready({ a, b });
     client.send(callRequest(1, "a__x"));
     client.send(callRequest("1", "b__y"));
-    const theirs = await b.newestPeer?.find((message) => message.method === "tools/call");
-    client.send(cancelled("1"));
-    const reported = await b.newestPeer?.find(
-      (message) => message.method === "notifications/cancelled",
-    );
-    assert.equal(reported?.params?.["requestId"], theirs?.id);
-    assert.equal(reported?.params?.["reason"], "changed my mind");
-    b.newestPeer?.send({ jsonrpc: "2.0", id: theirs?.id, result: {} });
-    client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
-    await client.find(byId("after"));
-    assert.equal(client.messages.filter(byId("1")).length, 0);
-    assert.equal(
-      a.newestPeer?.messages.filter((m) => m.method === "notifications/cancelled").length,
-      0,
-    );
+    const theirs = await b.newestPeer?.find(isOf(CALL));
+    cancel(client, "1", "changed my mind");
+    const reported = await b.newestPeer?.find(isOf(CANCELLED));
+    assert.deepEqual(reported?.params, { requestId: theirs?.id, reason: "changed my mind" });
+    respond(b.newestPeer, theirs?.id, {});
+    await handled(client);
+    assert.ok(!client.messages.some(isResponseTo("1")));
+    assert.deepEqual(a.messagesOf(CANCELLED), []);
   });
 
   it("a call that still waits for its server removes it: the server never hears of it", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = await ready({ a });
-    let release: () => void = () => {};
-    const shake = a.onInitialize;
-    a.onInitialize = (message, text) => {
-      release = () =>
-        a.newestPeer?.send(`{"jsonrpc":"2.0","id":${String(message.id)},${shake(message, text)}}`);
-      return undefined;
-    };
+    const { a, client } = await readyOne();
+    const latch = new Latch();
+    a.onOpen = latch.wait;
     await a.newestPeer?.transport.close();
-    client.send(callRequest(1, "a__x"));
-    client.send(callRequest(2, "a__x"));
-    client.send(cancelled(1));
-    client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
-    await client.find(byId("after"));
-    await a.newestPeer?.find((message) => message.method === "initialize");
-    release();
-    await client.find(byId(2));
-    assert.equal(a.newestPeer?.messages.filter((m) => m.method === "tools/call").length, 1);
-    assert.equal(client.messages.filter(byId(1)).length, 0);
+    for (const id of [1, 2]) client.send(callRequest(id, "a__x"));
+    cancel(client, 1);
+    await handled(client);
+    latch.open();
+    await client.find(isResponseTo(2));
+    assert.equal(a.messagesOf(CALL).length, 1);
+    assert.ok(!client.messages.some(isResponseTo(1)));
   });
 
-  it("a list that waits leaves it without an answer", async () => {
-    const mute = new ScriptedServer();
-    mute.onInitialize = () => undefined;
-    const { client } = setUpHub({ mute });
+  it("a list that waits leaves it without an answer, whereas initialize waits for no server", async () => {
+    const { client } = setUpHub({ mute: mute() });
     client.send(INITIALIZE_REQUEST);
+    await client.find(isResponseTo("init"));
     client.send(LIST);
-    client.send(cancelled("list"));
-    client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
-    await client.find(byId("after"));
-    assert.equal(client.messages.filter(byId("list")).length, 0);
+    cancel(client, "list");
+    await handled(client);
+    assert.ok(!client.messages.some(isResponseTo("list")));
   });
 
   it("happens to every call of a client that leaves, and to no call of another", async () => {
-    const a = new ScriptedServer("x");
-    a.onCall = () => undefined;
-    const { client, connect } = await ready({ a });
+    const { a, client, connect, called } = await readyOne({ onCall: SILENCE });
     const second = connect();
     client.send(callRequest(1, "a__x"));
     second.send(callRequest(1, "a__x", { keep: true }));
-    await a.newestPeer?.until(
-      () => a.newestPeer?.messages.filter((m) => m.method === "tools/call").length === 2,
-    );
+    const calls = await called(2);
     await client.transport.close();
-    const reported = await a.newestPeer?.find(
-      (message) => message.method === "notifications/cancelled",
-    );
-    const kept = a.newestPeer?.messages.find((m) => JSON.stringify(m).includes("keep"));
+    const reported = await a.newestPeer?.find(isOf(CANCELLED));
+    const kept = calls.find((message) => JSON.stringify(message).includes("keep"));
     assert.notEqual(reported?.params?.["requestId"], kept?.id);
-    a.newestPeer?.send({ jsonrpc: "2.0", id: kept?.id, result: { ok: 1 } });
-    assert.deepEqual((await second.find(byId(1))).result, { ok: 1 });
+    respond(a.newestPeer, kept?.id, { ok: 1 });
+    assert.deepEqual((await second.find(isResponseTo(1))).result, { ok: 1 });
   });
 });
 
 describe("a deadline", () => {
   it("gives the model an answer to act on and tells the server", async () => {
-    const a = new ScriptedServer("x");
-    a.tools = ['{"name":"x","annotations":{"readOnlyHint":true}}'];
-    a.onCall = () => undefined;
-    const { client } = await ready({ a }, { servers: { a: { callTimeout: 30 } } });
-    client.send(callRequest(1, "a__x"));
-    const { result } = await client.find(byId(1));
+    const tools = ['{"name":"x","annotations":{"readOnlyHint":true}}'];
+    const { a, call } = await readyOne({ tools, onCall: SILENCE }, { callTimeout: 30 });
+    const { result } = await call();
     assert.equal(result?.["isError"], true);
     const [{ text }] = result?.["content"] as [{ text: string }];
     assert.match(text, /Tool "x" of server "a" did not finish within 0\.03 seconds/);
     assert.match(text, /only reads/);
-    const sent = await a.newestPeer?.find((message) => message.method === "tools/call");
-    const reported = await a.newestPeer?.find(
-      (message) => message.method === "notifications/cancelled",
-    );
-    assert.equal(reported?.params?.["requestId"], sent?.id);
+    const reported = await a.newestPeer?.find(isOf(CANCELLED));
+    assert.equal(reported?.params?.["requestId"], a.messagesOf(CALL)[0]?.id);
   });
 
   it("of one tool comes from tools.timeout, by its remote name", async () => {
-    const a = new ScriptedServer("x", "y");
-    a.onCall = () => undefined;
+    const parts = { tools: new ScriptedServer("x", "y").tools, onCall: SILENCE };
     const tools = { allow: undefined, deny: [], rename: {}, timeout: { x: 30 } };
-    const { client } = await ready({ a }, { servers: { a: { tools } } });
+    const { client, call } = await readyOne(parts, { tools });
     client.send(callRequest("y", "a__y"));
-    client.send(callRequest("x", "a__x"));
-    assert.equal((await client.find(byId("x"))).result?.["isError"], true);
-    assert.equal(client.messages.filter(byId("y")).length, 0);
+    assert.equal((await call()).result?.["isError"], true);
+    assert.ok(!client.messages.some(isResponseTo("y")));
   });
 
   it("is pushed back by progress, up to the total", async () => {
-    const a = new ScriptedServer("x");
-    let beats = 0;
-    a.onCall = (message) => {
-      const beat = setInterval(() => {
-        beats++;
-        a.newestPeer?.send({
-          jsonrpc: "2.0",
-          method: "notifications/progress",
-          params: { progressToken: message.id, progress: beats },
-        });
-      }, 20);
-      beat.unref();
+    const { a, call } = await readyOne({}, { callTimeout: 100, maxCallTimeout: 400 });
+    let progress = 0;
+    a.onCall = ({ id }) => {
+      const beat = (): void =>
+        notify(a.newestPeer, PROGRESS, { progressToken: id, progress: progress++ });
+      setInterval(beat, 20).unref();
       return undefined;
     };
-    const limits = { callTimeout: 100, maxCallTimeout: 400 };
-    const { client } = await ready({ a }, { servers: { a: limits } });
-    client.send(callRequest(1, "a__x"));
-    const { result } = await client.find(byId(1));
-    assert.ok(beats > 100 / 20, `${beats} beats`);
+    const { result } = await call();
+    assert.ok(progress > 100 / 20, `${progress} beats`);
     assert.match(JSON.stringify(result), /within 0\.4 seconds in all/);
   });
 });
@@ -614,9 +384,8 @@ describe("malformed input", () => {
     it(`such as ${what} is answered with ${code}, and the hub lives on`, async () => {
       const { client } = await ready({});
       client.send(text);
-      assert.equal((await client.find((message) => message.error !== undefined)).error?.code, code);
-      client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
-      await client.find(byId("after"));
+      assert.equal((await client.find(({ error }) => error !== undefined)).error?.code, code);
+      await handled(client);
     });
   }
 
@@ -630,63 +399,43 @@ describe("malformed input", () => {
     it(`such as ${text} is passed over in silence`, async () => {
       const { client } = await ready({});
       client.send(text);
-      client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
-      await client.find(byId("after"));
+      await handled(client);
       assert.equal(client.received.length, 3);
     });
   }
 });
 
 describe("a batch", () => {
-  const OLD = {
-    ...INITIALIZE_REQUEST,
-    params: { ...INITIALIZE_REQUEST.params, protocolVersion: "2025-03-26" },
-  };
+  const NOTE = { jsonrpc: "2.0", method: "notifications/initialized" };
 
   it("is answered with one array where 2025-03-26 was negotiated", async () => {
     const { client } = setUpHub({ a: new ScriptedServer("x") });
-    client.send(OLD);
+    client.send(initializeRequest("2025-03-26"));
     client.send(LIST);
-    await client.find(byId("list"));
-    const items = [
-      callRequest(1, "a__x"),
-      { jsonrpc: "2.0", id: 2, method: "ping" },
-      callRequest(3, "none"),
-      7,
-    ];
-    const note = { jsonrpc: "2.0", method: "notifications/initialized" };
-    client.send([...items, note]);
+    await client.find(isResponseTo("list"));
+    const ping = { jsonrpc: "2.0", id: 2, method: "ping" };
+    client.send([callRequest(1, "a__x"), ping, callRequest(3, "none"), 7, NOTE]);
     await client.until(() => client.received.length === 3);
     const answers = JSON.parse(client.received[2] ?? "") as Json[];
-    const summary = answers.map((answer) => [answer.id ?? null, answer.error?.code ?? "ok"]);
-    assert.deepEqual(
-      summary.sort((a, b) => String(a[0]).localeCompare(String(b[0]))),
-      [
-        [1, "ok"],
-        [2, "ok"],
-        [3, -32602],
-        [null, -32600],
-      ],
-    );
+    const summary = answers.map(({ id, error }) => `${String(id ?? null)} ${error?.code ?? "ok"}`);
+    assert.deepEqual(summary.toSorted(), ["1 ok", "2 ok", "3 -32602", "null -32600"]);
   });
 
   it("of notifications is not answered", async () => {
     const { client } = setUpHub({});
-    client.send(OLD);
-    client.send([{ jsonrpc: "2.0", method: "notifications/initialized" }]);
-    client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
-    await client.find(byId("after"));
+    client.send(initializeRequest("2025-03-26"));
+    client.send([NOTE]);
+    await handled(client);
     assert.equal(client.received.length, 2);
   });
 });
 
 describe("a server that asks", () => {
   it("for ping gets an answer, and for what the hub cannot do yet a refusal", async () => {
-    const a = new ScriptedServer("x");
-    await ready({ a });
-    a.newestPeer?.send({ jsonrpc: "2.0", id: "p", method: "ping" });
-    a.newestPeer?.send({ jsonrpc: "2.0", id: 1, method: "sampling/createMessage", params: {} });
-    assert.deepEqual((await a.newestPeer?.find(byId("p")))?.result, {});
-    assert.equal((await a.newestPeer?.find((m) => m.error !== undefined))?.error?.code, -32601);
+    const { a } = await readyOne();
+    post(a.newestPeer, "p", "ping");
+    post(a.newestPeer, 1, "sampling/createMessage", {});
+    assert.deepEqual((await a.newestPeer?.find(isResponseTo("p")))?.result, {});
+    assert.equal((await a.newestPeer?.find(isResponseTo(1)))?.error?.code, -32601);
   });
 });

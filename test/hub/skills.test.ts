@@ -8,12 +8,18 @@ import {
   type Json,
   type Peer,
   ScriptedServer,
+  type Servers,
   setUpHub,
 } from "../fixtures/memory-hub.ts";
 import { modernRequest, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { DISCOVER_RESULT, ModernScriptedServer } from "../fixtures/modern-server.ts";
+import { isOf } from "../fixtures/peer-messages.ts";
 
 const SKILLS = "io.modelcontextprotocol/skills";
+const GET = "skills/get";
+const READ = "resources/read";
+const READ_DIRECTORY = "resources/directory/read";
+const LISTEN = "subscriptions/listen";
 
 interface Entry {
   readonly uri: string;
@@ -47,12 +53,8 @@ interface Settings {
 }
 
 /** A server of the modern era with these skills, which reads and gets under its own URIs alone. */
-function skillServer({
-  listed = [],
-  unlisted = [],
-  settings = {},
-  resources,
-}: Settings): ScriptedServer {
+function skillServer(parts: Settings): ModernScriptedServer {
+  const { listed = [], unlisted = [], settings = {}, resources } = parts;
   const script = new ModernScriptedServer("t");
   if (resources !== undefined) script.listings = { ...script.listings, resources } as never;
   const capabilities = { ...DISCOVER_RESULT.capabilities, extensions: { [SKILLS]: settings } };
@@ -64,41 +66,57 @@ function skillServer({
   return script;
 }
 
+const complete = (more: object): string =>
+  `"result":${JSON.stringify({ resultType: "complete", ...more })}`;
+
 function answersOf(
   served: readonly Entry[],
   listed: readonly object[],
-): ScriptedServer["handlers"] {
+): ModernScriptedServer["handlers"] {
   const invalid = '"error":{"code":-32602,"message":"no"}';
   const own = (message: Json): string => String(message.params?.["uri"]);
+  const cacheScope = "public";
   return {
-    "skills/list": () =>
-      `"result":${JSON.stringify({ resultType: "complete", skills: listed, ttlMs: 5000, cacheScope: "public" })}`,
-    "skills/get": (message) => {
+    "skills/list": () => complete({ skills: listed, ttlMs: 5000, cacheScope }),
+    [GET]: (message) => {
       const skill = served.find(({ uri }) => uri === own(message));
-      return skill === undefined
-        ? invalid
-        : `"result":${JSON.stringify({ resultType: "complete", skill, ttlMs: 7000, cacheScope: "public" })}`;
+      return skill === undefined ? invalid : complete({ skill, ttlMs: 7000, cacheScope });
     },
-    "resources/read": (message) => {
+    [READ]: (message) => {
       const uri = own(message);
       if (!uri.startsWith("skill://")) return invalid;
-      return `"result":${JSON.stringify({ resultType: "complete", contents: [{ uri, text: textOf(uri) }], ttlMs: 1, cacheScope: "private" })}`;
+      return complete({ contents: [{ uri, text: textOf(uri) }], ttlMs: 1, cacheScope: "private" });
     },
-    "resources/directory/read": (message) => {
-      const uri = own(message);
-      const children = [{ uri: `${uri}/SKILL.md`, name: "SKILL.md" }];
-      return `"result":${JSON.stringify({ resultType: "complete", resources: children })}`;
-    },
+    [READ_DIRECTORY]: (message) =>
+      complete({ resources: [{ uri: `${own(message)}/SKILL.md`, name: "SKILL.md" }] }),
   };
 }
 
-async function list(client: Peer): Promise<readonly Entry[]> {
-  const { result } = await sendModernRequest(client, "skills/list");
-  return (result?.["skills"] ?? []) as Entry[];
+/** A hub over these servers, with these settings; `list` and `listUris`: its skills, `ask`: about a URI. */
+function setUp(scripts: Record<string, ScriptedServer>, settings: Servers[string] = {}) {
+  const servers = Object.entries(scripts).map(([name, script]) => {
+    const era = script instanceof ModernScriptedServer ? "modern" : "legacy";
+    return [name, { era, ...settings }] as const;
+  });
+  const setup = setUpHub(scripts, { servers: Object.fromEntries(servers) });
+  const { client } = setup;
+  const list = async (): Promise<readonly Entry[]> => {
+    const { result } = await sendModernRequest(client, "skills/list");
+    return (result?.["skills"] ?? []) as Entry[];
+  };
+  return {
+    ...setup,
+    list,
+    listUris: async () => (await list()).map(({ uri }) => uri),
+    ask: (method: string, uri: string) => sendModernRequest(client, method, { uri }),
+  };
 }
 
-async function listUris(client: Peer): Promise<readonly string[]> {
-  return (await list(client)).map(({ uri }) => uri);
+/** The same, and a client that has listed the skills. */
+async function begin(...made: Parameters<typeof setUp>) {
+  const setup = setUp(...made);
+  await setup.list();
+  return setup;
 }
 
 async function declared(client: Peer): Promise<unknown> {
@@ -114,57 +132,40 @@ const OTHER = "toolmux://b/skill://refunds";
 
 describe("the capability of skills", () => {
   it("is not declared if no server declares it, and its methods reach no server", async () => {
-    const { client } = setUpHub(
-      { a: new ModernScriptedServer("t") },
-      { servers: { a: { era: "modern" } } },
-    );
-    assert.deepEqual(await list(client), []);
+    const { client, list, ask } = setUp({ a: new ModernScriptedServer("t") });
+    assert.deepEqual(await list(), []);
     assert.equal(await declared(client), undefined);
-    const { error } = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
-    assert.equal(error?.code, -32602);
+    assert.equal((await ask(GET, REFUNDS.uri)).error?.code, -32602);
   });
 
   it("is declared if one server declares it, and directoryRead if one of them does", async () => {
-    for (const [settings, expected] of [
-      [{}, {}],
-      [{ directoryRead: true }, { directoryRead: true }],
-    ] as const) {
-      const { client } = setUpHub(
-        { a: new ModernScriptedServer("t"), b: skillServer({ settings }), c: skillServer({}) },
-        { servers: { a: { era: "modern" }, b: { era: "modern" }, c: { era: "modern" } } },
-      );
-      await list(client);
-      assert.deepEqual(await declared(client), expected);
+    for (const settings of [{}, { directoryRead: true }]) {
+      const [b, c] = [skillServer({ settings }), skillServer({})];
+      const { client } = await begin({ a: new ModernScriptedServer("t"), b, c });
+      assert.deepEqual(await declared(client), settings);
     }
   });
 
   it("is not declared to clients of the legacy era, which read the files as resources", async () => {
     const resources = [{ uri: REFUNDS.uri, name: "refunds" }];
-    const { client } = setUpHub(
-      { a: skillServer({ listed: [REFUNDS], resources }) },
-      { servers: { a: { era: "modern" } } },
-    );
+    const { client } = setUp({ a: skillServer({ listed: [REFUNDS], resources }) });
     await initialize(client);
     const { result: listed } = await sendRequest(client, "resources/list");
     assert.deepEqual(listed?.["resources"], resources);
     const init = await client.find(isResponseTo("init"));
     assert.ok(!JSON.stringify(init).includes(SKILLS));
     assert.equal((await sendRequest(client, "skills/list")).error?.code, -32601);
-    const { result } = await sendRequest(client, "resources/read", { uri: REFUNDS.uri });
+    const { result } = await sendRequest(client, READ, { uri: REFUNDS.uri });
     assert.deepEqual(result?.["contents"], [{ uri: REFUNDS.uri, text: textOf(REFUNDS.uri) }]);
   });
 });
 
 describe("the list of skills", () => {
   it("is that of all servers in one order, each entry as its server wrote it, with hints and a result type", async () => {
-    const servers = { a: { era: "modern" }, b: { era: "modern" } } as const;
     const z = entryOf("skill://z");
     const dynamic = { ...entryOf("skill://acme/daily"), resources: "dynamic" as const };
-    const { client } = setUpHub(
-      { a: skillServer({ listed: [z] }), b: skillServer({ listed: [REFUNDS, dynamic] }) },
-      { servers },
-    );
-    const { result } = await sendModernRequest(client, "skills/list");
+    const [a, b] = [skillServer({ listed: [z] }), skillServer({ listed: [REFUNDS, dynamic] })];
+    const { result } = await sendModernRequest(setUp({ a, b }).client, "skills/list");
     assert.deepEqual(result?.["skills"], [dynamic, REFUNDS, z]);
     assert.equal(result?.["resultType"], "complete");
     assert.equal(typeof result?.["ttlMs"], "number");
@@ -175,22 +176,14 @@ describe("the list of skills", () => {
     const listed = Array.from({ length: 2500 }, (_, i) =>
       entryOf(`skill://s${String(i).padStart(5, "0")}`, "a.md"),
     );
-    const { client } = setUpHub(
-      {
-        a: skillServer({ listed: listed.slice(0, 1200) }),
-        b: skillServer({ listed: listed.slice(1200) }),
-      },
-      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
-    );
+    const a = skillServer({ listed: listed.slice(0, 1200) });
+    const { client } = setUp({ a, b: skillServer({ listed: listed.slice(1200) }) });
     const found: unknown[] = [];
     let cursor: string | undefined;
     let pages = 0;
     do {
-      const { result } = await sendModernRequest(
-        client,
-        "skills/list",
-        cursor === undefined ? {} : { cursor },
-      );
+      const params = cursor === undefined ? {} : { cursor };
+      const { result } = await sendModernRequest(client, "skills/list", params);
       found.push(...(result?.["skills"] as unknown[]));
       cursor = result?.["nextCursor"] as string | undefined;
       pages++;
@@ -201,113 +194,69 @@ describe("the list of skills", () => {
 
   it("is without the skills of a server that fails to list them, which costs it nothing else", async () => {
     const broken = skillServer({});
-    broken.handlers = {
-      ...broken.handlers,
-      "skills/list": () => '"error":{"code":-32603,"message":"no"}',
-    };
-    const { client } = setUpHub(
-      { a: broken, b: skillServer({ listed: [REFUNDS] }) },
-      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
-    );
-    assert.deepEqual(await listUris(client), [REFUNDS.uri]);
+    broken.handlers["skills/list"] = () => '"error":{"code":-32603,"message":"no"}';
+    const { client, listUris } = setUp({ a: broken, b: skillServer({ listed: [REFUNDS] }) });
+    assert.deepEqual(await listUris(), [REFUNDS.uri]);
     const { result } = await sendModernRequest(client, "tools/list");
     assert.equal((result?.["tools"] as unknown[]).length, 2);
   });
 
   it("is without entries that are none of a skill, which strict clients would refuse the whole list for", async () => {
     const { resources: _, ...none } = REFUNDS;
-    const { client } = setUpHub(
-      {
-        a: skillServer({
-          listed: [
-            none,
-            { ...REFUNDS, uri: "skill://odd/SKILL.md", resources: "x" },
-            entryOf("skill://ok"),
-          ],
-        }),
-      },
-      { servers: { a: { era: "modern" } } },
-    );
-    assert.deepEqual(await listUris(client), ["skill://ok/SKILL.md"]);
+    const odd = { ...REFUNDS, uri: "skill://odd/SKILL.md", resources: "x" };
+    const { listUris } = setUp({ a: skillServer({ listed: [none, odd, entryOf("skill://ok")] }) });
+    assert.deepEqual(await listUris(), ["skill://ok/SKILL.md"]);
   });
 
   it("is that of a server of the legacy era, too, which may be asked for its entries", async () => {
     const script = new ScriptedServer("t");
     script.listings = { resources: [] };
     script.handlers = answersOf([REFUNDS], [REFUNDS]);
+    const capabilities = { tools: {}, resources: {}, extensions: { [SKILLS]: {} } };
+    const serverInfo = { name: "s", version: "1" };
     script.onInitialize = () =>
-      `"result":${JSON.stringify({
-        protocolVersion: "2025-11-25",
-        capabilities: { tools: {}, resources: {}, extensions: { [SKILLS]: {} } },
-        serverInfo: { name: "s", version: "1" },
-      })}`;
-    const { client } = setUpHub({ a: script });
-    assert.deepEqual(await list(client), [REFUNDS]);
-    const { result } = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
-    assert.deepEqual(result?.["skill"], REFUNDS);
+      `"result":${JSON.stringify({ protocolVersion: "2025-11-25", capabilities, serverInfo })}`;
+    const { client, list, ask } = setUp({ a: script });
+    assert.deepEqual(await list(), [REFUNDS]);
+    assert.deepEqual((await ask(GET, REFUNDS.uri)).result?.["skill"], REFUNDS);
     assert.deepEqual(await declared(client), {});
   });
 });
 
 describe("skills/get", () => {
-  it("gives the entry as the server wrote it, with the hints of the server", async () => {
-    const { client } = setUpHub(
-      { a: skillServer({ listed: [REFUNDS] }) },
-      { servers: { a: { era: "modern" } } },
-    );
-    await list(client);
-    const { result } = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
-    assert.deepEqual(result?.["skill"], REFUNDS);
-    assert.deepEqual(
-      [result?.["resultType"], result?.["ttlMs"], result?.["cacheScope"]],
-      ["complete", 7000, "public"],
-    );
-  });
-
-  it("is told for how long its answer holds also where a server of the modern era leaves that out", async () => {
+  it("gives the entry as the server wrote it, with the hints of the server, or such as forbid to keep it", async () => {
     const a = skillServer({ listed: [REFUNDS] });
-    const result = JSON.stringify({ resultType: "complete", skill: REFUNDS });
-    a.handlers = { ...a.handlers, "skills/get": () => `"result":${result}` };
-    const { client } = setUpHub({ a }, { servers: { a: { era: "modern" } } });
-    await list(client);
-    const answer = await sendModernRequest(client, "skills/get", { uri: REFUNDS.uri });
-    assert.deepEqual(answer.result?.["skill"], REFUNDS);
-    assert.equal(answer.result?.["ttlMs"], 0);
-    assert.equal(answer.result?.["cacheScope"], "private");
+    const { ask } = await begin({ a });
+    const get = async (): Promise<unknown[]> => {
+      const { result } = await ask(GET, REFUNDS.uri);
+      return [result?.["resultType"], result?.["skill"], result?.["ttlMs"], result?.["cacheScope"]];
+    };
+    assert.deepEqual(await get(), ["complete", REFUNDS, 7000, "public"]);
+    a.handlers[GET] = () => complete({ skill: REFUNDS });
+    assert.deepEqual(await get(), ["complete", REFUNDS, 0, "private"]);
   });
 
   it("gets a skill that no list has, and answers -32602 for what nobody serves", async () => {
     const secret = entryOf("skill://secret");
-    const { client } = setUpHub(
-      { a: skillServer({ listed: [REFUNDS], unlisted: [secret] }) },
-      { servers: { a: { era: "modern" } } },
-    );
-    await list(client);
-    const { result } = await sendModernRequest(client, "skills/get", { uri: secret.uri });
-    assert.deepEqual(result?.["skill"], secret);
-    const none = await sendModernRequest(client, "skills/get", { uri: "skill://none/SKILL.md" });
-    assert.equal(none.error?.code, -32602);
+    const { ask } = await begin({ a: skillServer({ listed: [REFUNDS], unlisted: [secret] }) });
+    assert.deepEqual((await ask(GET, secret.uri)).result?.["skill"], secret);
+    assert.equal((await ask(GET, "skill://none/SKILL.md")).error?.code, -32602);
   });
 
   it("of a skill that no list has names its server where several have skills, and all of the entry is under that URI", async () => {
     const secret = entryOf("skill://secret", "x.md");
     const [a, b] = [skillServer({ listed: [REFUNDS] }), skillServer({ unlisted: [secret] })];
-    const { client } = setUpHub(
-      { a, b },
-      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
-    );
-    await list(client);
-    const { error } = await sendModernRequest(client, "skills/get", { uri: secret.uri });
+    const { ask } = await begin({ a, b });
+    const { error } = await ask(GET, secret.uri);
     assert.equal(error?.code, -32602);
-    assert.ok(error.message.includes("toolmux://b/skill://secret/SKILL.md"));
     const uri = `toolmux://b/${secret.uri}`;
-    const { result } = await sendModernRequest(client, "skills/get", { uri });
-    const skill = result?.["skill"] as Entry;
+    assert.ok(error.message.includes(uri));
+    const skill = (await ask(GET, uri)).result?.["skill"] as Entry;
     assert.equal(skill.uri, uri);
     assert.ok(Array.isArray(skill.resources));
     for (const file of skill.resources) {
-      const read = await sendModernRequest(client, "resources/read", { uri: file.uri });
-      const [content] = read.result?.["contents"] as { uri: string; text: string }[];
+      const { result } = await ask(READ, file.uri);
+      const [content] = result?.["contents"] as { uri: string; text: string }[];
       assert.equal(content?.uri, file.uri);
       const digest = createHash("sha256").update(content.text).digest("hex");
       assert.equal(`sha256:${digest}`, file.digest);
@@ -315,116 +264,78 @@ describe("skills/get", () => {
   });
 });
 
-function setTwo(settings: object = { directoryRead: true }) {
+/** A hub over two servers that have the same skill, whose skills its client has listed. */
+async function beginTwo() {
+  const settings = { directoryRead: true };
   const a = skillServer({ listed: [REFUNDS], settings });
-  const b = skillServer({
-    listed: [REFUNDS, entryOf("skill://refunds/inner"), entryOf("skill://own")],
-    settings,
-  });
-  const servers = { a: { era: "modern" }, b: { era: "modern" } } as const;
-  return { a, b, ...setUpHub({ a, b }, { servers }) };
+  const others = [entryOf("skill://refunds/inner"), entryOf("skill://own")];
+  const b = skillServer({ listed: [REFUNDS, ...others], settings });
+  return { a, b, ...(await begin({ a, b })) };
 }
 
 describe("skills of the same root at two servers", () => {
   it("are both listed, the later server's whole root under URIs that name it and end as the skill is named", async () => {
-    const { client } = setTwo();
-    const all = await list(client);
+    const { list } = await beginTwo();
+    const all = await list();
+    const roots = ["skill://own", "skill://refunds", OTHER, `${OTHER}/inner`];
     assert.deepEqual(
       all.map(({ uri }) => uri),
-      [
-        "skill://own/SKILL.md",
-        "skill://refunds/SKILL.md",
-        `${OTHER}/SKILL.md`,
-        `${OTHER}/inner/SKILL.md`,
-      ],
+      roots.map((root) => `${root}/SKILL.md`),
     );
-    assert.deepEqual(all[2], {
-      ...REFUNDS,
-      uri: `${OTHER}/SKILL.md`,
-      resources: (REFUNDS.resources as { uri: string }[]).map((file) => ({
-        ...file,
-        uri: `toolmux://b/${file.uri}`,
-      })),
-    });
+    const files = REFUNDS.resources as { uri: string }[];
+    const resources = files.map((file) => ({ ...file, uri: `toolmux://b/${file.uri}` }));
+    assert.deepEqual(all[2], { ...REFUNDS, uri: `${OTHER}/SKILL.md`, resources });
   });
 
   it("are got, read and looked into at their own servers only, whose answers speak of the same URIs", async () => {
-    const { client, a, b } = setTwo();
-    await list(client);
-    for (const method of ["skills/get", "resources/read", "resources/directory/read"]) {
-      const end = method.endsWith("directory/read") ? "" : "/SKILL.md";
-      const [first, second] = await Promise.all([
-        sendModernRequest(client, method, { uri: `skill://refunds${end}` }),
-        sendModernRequest(client, method, { uri: `${OTHER}${end}` }),
-      ]);
-      assert.deepEqual(uriOf(a.messagesOf(method)), [`skill://refunds${end}`]);
-      assert.deepEqual(uriOf(b.messagesOf(method)), [`skill://refunds${end}`]);
-      assert.ok(JSON.stringify(first.result).includes('"skill://refunds/SKILL.md"'));
-      assert.ok(!JSON.stringify(first.result).includes("toolmux://"));
-      assert.ok(JSON.stringify(second.result).includes(`"${OTHER}/SKILL.md"`));
-      assert.ok(!JSON.stringify(second.result).includes('"skill://refunds/SKILL.md"'));
+    const { ask, a, b } = await beginTwo();
+    for (const method of [GET, READ, READ_DIRECTORY]) {
+      const end = method === READ_DIRECTORY ? "" : "/SKILL.md";
+      const uris = [`skill://refunds${end}`, `${OTHER}${end}`];
+      const [first, second] = await Promise.all(uris.map((uri) => ask(method, uri)));
+      for (const server of [a, b])
+        assert.deepEqual(uriOf(server.messagesOf(method)), [`skill://refunds${end}`]);
+      const [own, other] = [JSON.stringify(first?.result), JSON.stringify(second?.result)];
+      assert.ok(own.includes('"skill://refunds/SKILL.md"') && !own.includes("toolmux://"));
+      assert.ok(other.includes(`"${OTHER}/SKILL.md"`));
+      assert.ok(!other.includes('"skill://refunds/SKILL.md"'));
     }
   });
 
   it("are separate for files that no list names, too", async () => {
-    const { client, a, b } = setTwo();
-    await list(client);
-    const { result } = await sendModernRequest(client, "resources/read", {
-      uri: `${OTHER}/deep/x.md`,
-    });
-    assert.deepEqual(result?.["contents"], [
-      { uri: `${OTHER}/deep/x.md`, text: textOf("skill://refunds/deep/x.md") },
-    ]);
-    await sendModernRequest(client, "resources/read", { uri: "skill://refunds/deep/x.md" });
-    assert.deepEqual(uriOf(a.messagesOf("resources/read")), ["skill://refunds/deep/x.md"]);
-    assert.deepEqual(uriOf(b.messagesOf("resources/read")), ["skill://refunds/deep/x.md"]);
+    const { ask, a, b } = await beginTwo();
+    const [own, uri] = ["skill://refunds/deep/x.md", `${OTHER}/deep/x.md`];
+    assert.deepEqual((await ask(READ, uri)).result?.["contents"], [{ uri, text: textOf(own) }]);
+    await ask(READ, own);
+    for (const server of [a, b]) assert.deepEqual(uriOf(server.messagesOf(READ)), [own]);
   });
 
   it("are what links in results lead to, under the URIs that clients know", async () => {
-    const { client, b } = setTwo();
-    b.onCall = () =>
-      `"result":{"resultType":"complete","content":[{"type":"resource_link","name":"n","uri":"skill://refunds/ref/a.md"}]}`;
-    await list(client);
-    const { result } = await sendModernRequest(client, "tools/call", {
-      name: "b__t",
-      arguments: {},
-    });
-    assert.deepEqual(result?.["content"], [
-      { type: "resource_link", name: "n", uri: `${OTHER}/ref/a.md` },
-    ]);
+    const { client, b } = await beginTwo();
+    const link = { type: "resource_link", name: "n", uri: "skill://refunds/ref/a.md" };
+    b.onCall = () => complete({ content: [link] });
+    const { result } = await sendModernRequest(client, "tools/call", { name: "b__t" });
+    assert.deepEqual(result?.["content"], [{ ...link, uri: `${OTHER}/ref/a.md` }]);
   });
 
   it("are subscribed to at their own servers, whose updates come under the URIs that clients know", async () => {
-    const { client, a, b } = setTwo();
-    await list(client);
+    const { client, a, b } = await beginTwo();
     const uri = `${OTHER}/SKILL.md`;
-    client.send(
-      modernRequest("sub", "subscriptions/listen", {
-        notifications: { resourceSubscriptions: [uri] },
-      }),
-    );
-    const isWatch = ({ method, params }: Json): boolean =>
-      method === "subscriptions/listen" &&
-      JSON.stringify(params?.["notifications"]).includes("skill://refunds/SKILL.md");
+    const notifications = { resourceSubscriptions: [uri] };
+    client.send(modernRequest("sub", LISTEN, { notifications }));
+    const isWatch = (message: Json): boolean =>
+      isOf(LISTEN)(message) && JSON.stringify(message.params).includes("skill://refunds/SKILL.md");
     const watch = await b.newestPeer?.find(isWatch);
-    (b as ModernScriptedServer).notifySubscription(watch?.id, "notifications/resources/updated", {
-      uri: "skill://refunds/SKILL.md",
-    });
-    const { params } = await client.find(
-      ({ method }) => method === "notifications/resources/updated",
-    );
-    assert.equal(params?.["uri"], uri);
-    assert.ok(!(a as ModernScriptedServer).listenRequests.some(isWatch));
+    const UPDATED = "notifications/resources/updated";
+    b.notifySubscription(watch?.id, UPDATED, { uri: "skill://refunds/SKILL.md" });
+    assert.equal((await client.find(isOf(UPDATED))).params?.["uri"], uri);
+    assert.ok(!a.listenRequests.some(isWatch));
   });
 
   it("are renamed also where only a nested one is the same", async () => {
     const a = skillServer({ listed: [entryOf("skill://acme/refunds")] });
     const b = skillServer({ listed: [entryOf("skill://acme"), entryOf("skill://acme/refunds")] });
-    const { client } = setUpHub(
-      { a, b },
-      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
-    );
-    assert.deepEqual(await listUris(client), [
+    assert.deepEqual(await setUp({ a, b }).listUris(), [
       "skill://acme/refunds/SKILL.md",
       "toolmux://b/skill://acme/SKILL.md",
       "toolmux://b/skill://acme/refunds/SKILL.md",
@@ -436,19 +347,10 @@ describe("resources/directory/read", () => {
   it("is never sent to a server that has not declared it, and is answered with -32602", async () => {
     const a = skillServer({ listed: [REFUNDS] });
     const b = skillServer({ listed: [entryOf("skill://own")], settings: { directoryRead: true } });
-    const { client } = setUpHub(
-      { a, b },
-      { servers: { a: { era: "modern" }, b: { era: "modern" } } },
-    );
-    await list(client);
-    const { error } = await sendModernRequest(client, "resources/directory/read", {
-      uri: "skill://refunds",
-    });
-    assert.equal(error?.code, -32602);
-    assert.deepEqual(a.messagesOf("resources/directory/read"), []);
-    const { result } = await sendModernRequest(client, "resources/directory/read", {
-      uri: "skill://own",
-    });
+    const { ask } = await begin({ a, b });
+    assert.equal((await ask(READ_DIRECTORY, "skill://refunds")).error?.code, -32602);
+    assert.deepEqual(a.messagesOf(READ_DIRECTORY), []);
+    const { result } = await ask(READ_DIRECTORY, "skill://own");
     assert.equal(result?.["resultType"], "complete");
   });
 });
@@ -456,71 +358,50 @@ describe("resources/directory/read", () => {
 describe("a change of resources", () => {
   it("makes skills be listed again, and is told to clients that listen for resources", async () => {
     const a = skillServer({ listed: [REFUNDS] });
-    const { client } = setUpHub({ a }, { servers: { a: { era: "modern" } } });
-    await list(client);
-    client.send(
-      modernRequest("l", "subscriptions/listen", { notifications: { resourcesListChanged: true } }),
-    );
-    await client.find(({ method }) => method === "notifications/subscriptions/acknowledged");
-    a.handlers = { ...a.handlers, ...answersOf([], [entryOf("skill://new")]) };
-    const script = a as ModernScriptedServer;
-    script.notifySubscription(script.listenRequests[0]?.id, "notifications/resources/list_changed");
-    await client.find(({ method }) => method === "notifications/resources/list_changed");
-    assert.deepEqual(await listUris(client), ["skill://new/SKILL.md"]);
+    const { client, listUris } = await begin({ a });
+    client.send(modernRequest("l", LISTEN, { notifications: { resourcesListChanged: true } }));
+    await client.find(isOf("notifications/subscriptions/acknowledged"));
+    Object.assign(a.handlers, answersOf([], [entryOf("skill://new")]));
+    const CHANGED = "notifications/resources/list_changed";
+    a.notifySubscription(a.listenRequests[0]?.id, CHANGED);
+    await client.find(isOf(CHANGED));
+    assert.deepEqual(await listUris(), ["skill://new/SKILL.md"]);
   });
 });
 
 describe("a skill that rules of the manifest hide", () => {
   const SECRET = entryOf("skill://acme/secret", "x.md");
-  const resources = [
-    { uri: SECRET.uri, name: "secret" },
-    { uri: REFUNDS.uri, name: "refunds" },
-  ];
+  const resources = [SECRET, REFUNDS].map(({ uri, frontmatter: { name } }) => ({ uri, name }));
   for (const skills of [{ deny: ["secret"] }, { allow: ["ref*"] }, { deny: ["skill://acme/*"] }]) {
     it(`by ${JSON.stringify(skills)} is in no list, and neither it nor its files are got or read`, async () => {
       const a = skillServer({ listed: [SECRET, REFUNDS], resources });
-      const { client } = setUpHub({ a }, { servers: { a: { era: "modern", skills } } });
-      assert.deepEqual(await listUris(client), [REFUNDS.uri]);
+      const { client, listUris, ask } = setUp({ a }, { skills });
+      assert.deepEqual(await listUris(), [REFUNDS.uri]);
       const { result } = await sendModernRequest(client, "resources/list");
       assert.deepEqual(result?.["resources"], [resources[1]]);
-      for (const uri of [SECRET.uri, `toolmux://a/${SECRET.uri}`]) {
-        assert.equal((await sendModernRequest(client, "skills/get", { uri })).error?.code, -32602);
-        assert.equal(
-          (await sendModernRequest(client, "resources/read", { uri })).error?.code,
-          -32602,
-        );
-      }
-      const file = "skill://acme/secret/x.md";
-      assert.equal(
-        (await sendModernRequest(client, "resources/read", { uri: file })).error?.code,
-        -32602,
-      );
-      assert.deepEqual([...a.messagesOf("skills/get"), ...a.messagesOf("resources/read")], []);
+      for (const [method, uri] of [
+        [GET, SECRET.uri],
+        [GET, `toolmux://a/${SECRET.uri}`],
+        [READ, SECRET.uri],
+        [READ, `toolmux://a/${SECRET.uri}`],
+        [READ, "skill://acme/secret/x.md"],
+      ] as const)
+        assert.equal((await ask(method, uri)).error?.code, -32602);
+      assert.deepEqual([...a.messagesOf(GET), ...a.messagesOf(READ)], []);
     });
   }
 
   it("is not got where the server does not list it, either", async () => {
     const a = skillServer({ listed: [REFUNDS], unlisted: [SECRET] });
-    const { client } = setUpHub(
-      { a },
-      { servers: { a: { era: "modern", skills: { deny: ["secret"] } } } },
-    );
-    await list(client);
-    const { error } = await sendModernRequest(client, "skills/get", { uri: SECRET.uri });
-    assert.equal(error?.code, -32602);
-    assert.deepEqual(a.messagesOf("skills/get"), []);
+    const { ask } = await begin({ a }, { skills: { deny: ["secret"] } });
+    assert.equal((await ask(GET, SECRET.uri)).error?.code, -32602);
+    assert.deepEqual(a.messagesOf(GET), []);
   });
 
   it("stays readable as part of an enclosing skill that is shown", async () => {
     const a = skillServer({ listed: [REFUNDS, entryOf("skill://refunds/inner")] });
-    const { client } = setUpHub(
-      { a },
-      { servers: { a: { era: "modern", skills: { deny: ["inner"] } } } },
-    );
-    assert.deepEqual(await listUris(client), [REFUNDS.uri]);
-    const { result } = await sendModernRequest(client, "resources/read", {
-      uri: "skill://refunds/inner/SKILL.md",
-    });
-    assert.ok(result);
+    const { listUris, ask } = setUp({ a }, { skills: { deny: ["inner"] } });
+    assert.deepEqual(await listUris(), [REFUNDS.uri]);
+    assert.ok((await ask(READ, "skill://refunds/inner/SKILL.md")).result);
   });
 });

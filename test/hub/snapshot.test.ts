@@ -1,16 +1,17 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Alerts } from "../../src/base/alerts.ts";
-import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import {
   initialize,
   listToolNames,
   manifestOf,
+  recordEvents,
   ScriptedServer,
   serverStatusOf,
   setUpHubWithClock,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
+import { notify, post } from "../fixtures/peer-messages.ts";
 
 const SILENCE = (): undefined => undefined;
 
@@ -27,80 +28,55 @@ async function setUp() {
 describe("the snapshot of a hub", () => {
   it("has the clients, with what they are, what they may be asked and what they call", async () => {
     const { hub, client, connect, clock, events } = await setUp();
-    client.send({ jsonrpc: "2.0", id: 7, method: "tools/call", params: { name: "a__x" } });
+    post(client, 7, "tools/call", { name: "a__x" });
     connect();
     await clock.advanceAsync(10);
     const [first, second, ...more] = hub.snapshot().clients;
-    const { since, ...fields } = first ?? {};
+    assert.ok(first);
+    const { since, id, name, version, era, transport, canBeAsked, ...counts } = first;
     assert.ok(Math.abs((since ?? 0) - Date.now()) < 60_000);
-    assert.deepEqual(fields, {
-      id: "client-1",
-      name: "t",
-      version: "1",
-      era: "legacy",
-      transport: "memory",
-      calls: 1,
-      inFlight: 1,
-      canBeAsked: ["elicitation", "sampling"],
-    });
+    assert.deepEqual(
+      [id, name, version, era, transport],
+      ["client-1", "t", "1", "legacy", "memory"],
+    );
+    assert.deepEqual(canBeAsked, ["elicitation", "sampling"]);
+    assert.deepEqual(counts, { calls: 1, inFlight: 1 });
     assert.deepEqual([second?.era, second?.name, more], [undefined, undefined, []]);
     await client.transport.close();
-    assert.deepEqual(
-      hub.snapshot().clients.map(({ id }) => id),
-      ["client-2"],
-    );
+    const ids = hub.snapshot().clients.map((one) => one.id);
+    assert.deepEqual(ids, ["client-2"]);
     const changes = events.flatMap((event) =>
-      event.kind === "client" ? [`${event.client} ${event.change}`] : [],
+      event.kind === "client" ? `${event.client} ${event.change}` : [],
     );
-    assert.deepEqual(changes, [
-      "client-1 joined",
-      "client-1 changed",
-      "client-2 joined",
-      "client-1 left",
-    ]);
+    const expected = ["1 joined", "1 changed", "2 joined", "1 left"];
+    assert.deepEqual(
+      changes,
+      expected.map((change) => `client-${change}`),
+    );
   });
 
   it("has the running calls, with their client, their progress and what they wait for", async () => {
     const { hub, client, a, clock } = await setUp();
     const params = { name: "a__x", _meta: { progressToken: "t" } };
-    client.send({ jsonrpc: "2.0", id: 7, method: "tools/call", params });
+    post(client, 7, "tools/call", params);
     await clock.advanceAsync(250);
     const [call, ...more] = hub.snapshot().calls;
     const { startedAt, ...fields } = call ?? {};
     assert.ok(Math.abs((startedAt ?? 0) - Date.now()) < 60_000);
-    assert.deepEqual(
-      [fields, more],
-      [
-        {
-          call: call?.call,
-          client: "client-1",
-          clientName: "t",
-          clientVersion: "1",
-          kind: "tools",
-          server: "a",
-          tool: "x",
-          name: "a__x",
-          duration: 250,
-          waitingFor: "server",
-          progress: undefined,
-        },
-        [],
-      ],
-    );
-    const sent = a.messagesOf("tools/call").at(-1)?.params as {
-      _meta: { progressToken: string };
+    const who = { client: "client-1", clientName: "t", clientVersion: "1" };
+    const what = { kind: "tools", server: "a", tool: "x", name: "a__x", call: call?.call };
+    const how = { duration: 250, waitingFor: "server", progress: undefined };
+    assert.deepEqual([fields, more], [{ ...who, ...what, ...how }, []]);
+    const progress = { progress: 3, total: 9, message: "reading" };
+    const { progressToken } = a.messagesOf("tools/call").at(-1)?.params?.["_meta"] as {
+      progressToken: string;
     };
-    const progress = { ...sent._meta, progress: 3, total: 9, message: "reading" };
-    a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
-    a.newestPeer?.send({
-      jsonrpc: "2.0",
-      id: 1,
-      method: "elicitation/create",
-      params: { message: "Sure?", requestedSchema: { type: "object", properties: {} } },
-    });
+    notify(a.newestPeer, "notifications/progress", { progressToken, ...progress });
+    const requestedSchema = { type: "object", properties: {} };
+    post(a.newestPeer, 1, "elicitation/create", { message: "Sure?", requestedSchema });
     await clock.advanceAsync(1);
     const [asking] = hub.snapshot().calls;
-    assert.deepEqual(asking?.progress, { progress: 3, total: 9, message: "reading" });
+    assert.deepEqual(asking?.progress, progress);
     assert.equal(asking?.waitingFor, "client");
   });
 });
@@ -111,35 +87,23 @@ describe("a server that was added while the hub runs", () => {
     hub.add(stdioSpecOf("b", { args: ["own"] }));
     await clock.advanceAsync(100);
     for (let i = 0; i < 3; i++) hub.reload(manifestOf({ a: {} }));
-    assert.deepEqual(
-      hub.status().map(({ server, origin }) => [server, origin]),
-      [
-        ["a", "manifest"],
-        ["b", "runtime"],
-      ],
-    );
+    const servers = (): string[] => hub.status().map(({ server, origin }) => `${server} ${origin}`);
+    assert.deepEqual(servers(), ["a manifest", "b runtime"]);
     hub.reload(manifestOf({ b: { args: ["of the manifest"] } }));
     assert.equal(serverStatusOf(hub, "b").origin, "manifest");
-    assert.deepEqual(
-      hub.specs.map((spec) => (spec.kind === "stdio" ? spec.args : [])),
-      [["of the manifest"]],
-    );
+    const args = hub.specs.flatMap((spec) => (spec.kind === "stdio" ? spec.args : []));
+    assert.deepEqual(args, ["of the manifest"]);
     assert.ok(events.some((event) => event.kind === "log" && event.server === "b"));
     hub.reload(manifestOf({ a: {} }));
-    assert.deepEqual(
-      hub.status().map(({ server }) => server),
-      ["a"],
-    );
+    assert.deepEqual(servers(), ["a manifest"]);
     await clock.advanceAsync(20_000);
   });
 });
 
 describe("an alert that was dismissed", () => {
   it("stays dismissed until its text changes, or it is cleared and raised again", () => {
-    const bus = new EventBus();
+    const { bus, events } = recordEvents();
     const alerts = new Alerts(bus);
-    const events: HubEvent[] = [];
-    bus.subscribe((event) => events.push(event));
     alerts.addServer("a");
     const raise = (text: string): void => alerts.raise({ kind: "nameMoved", server: "a", text });
     raise("one");
@@ -148,10 +112,7 @@ describe("an alert that was dismissed", () => {
     assert.equal(alerts.dismiss(id), true);
     assert.equal(alerts.dismiss(id), true);
     raise("one");
-    assert.deepEqual(
-      alerts.all.map(({ id: other, dismissed }) => [other, dismissed]),
-      [[id, true]],
-    );
+    assert.deepEqual([alerts.all[0]?.id, alerts.all[0]?.dismissed], [id, true]);
     assert.equal(events.length, 2);
     raise("two");
     assert.deepEqual([alerts.all[0]?.id, alerts.all[0]?.dismissed], [id, undefined]);

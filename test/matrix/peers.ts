@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { poll } from "../harness/wait.ts";
+import { waitFor } from "../harness/wait.ts";
 import type { MatrixClient, ClientTransportName } from "./client.ts";
 import type { Params } from "./server-behaviour.ts";
 import type { ServerSdk, MatrixServer } from "./servers.ts";
@@ -19,11 +19,7 @@ export interface MatrixPeers {
 
 /** Waits until `holds` is true, for notifications. */
 export function until(what: string, holds: () => boolean): Promise<true> {
-  return poll(
-    3000,
-    () => what,
-    () => holds() || undefined,
-  );
+  return waitFor(what, () => holds() || undefined, 3000);
 }
 
 export function callParamsOf(name: string): object {

@@ -78,20 +78,13 @@ describe("a prompt", () => {
     assert.ok(answer.endsWith('"id":1}'), answer);
   });
 
-  for (const params of [
-    undefined,
-    {},
-    { name: 1 },
-    { name: "a__p", arguments: [] },
-    { name: "a__q" },
-    { name: "a__t" },
-  ]) {
-    it(`is not got with ${JSON.stringify(params)}`, async () => {
-      const { client } = await begin({ a: makeServer({ prompts: [{ name: "p" }] }, "t") });
+  it("is not got with other params, nor called as a tool", async () => {
+    const { client } = await begin({ a: makeServer({ prompts: [{ name: "p" }] }, "t") });
+    const names = [1, "a__q", "a__t"].map((name) => ({ name }));
+    for (const params of [undefined, {}, { name: "a__p", arguments: [] }, ...names])
       assert.equal(codeOf(await sendRequest(client, "prompts/get", params)), -32602);
-      assert.equal(codeOf(await call(client, "a__p")), -32602, "it is not a tool");
-    });
-  }
+    assert.equal(codeOf(await call(client, "a__p")), -32602);
+  });
 
   it("has its server's error answer as it is", async () => {
     const a = withPrompt();
@@ -131,10 +124,7 @@ describe("a prompt", () => {
     await clock.advanceAsync(5000);
     const { error } = await answer;
     assert.equal(error?.code, -31003);
-    assert.equal(
-      error.message,
-      'Prompt "p" of server "a" did not finish within 5 seconds and was cancelled. Try again later, or have the limit raised (callTimeout, in the settings of server "a").',
-    );
+    assert.match(error.message, /^Prompt "p" of server "a" did not finish within 5 seconds/);
     assert.equal(a.messagesOf("notifications/cancelled").length, 1);
   });
 
@@ -171,88 +161,58 @@ describe("a resource", () => {
     const view = JSON.stringify({ name: "t", inputSchema: { type: "object" }, _meta });
     return Object.assign(withResources(...resources), { tools: [view] });
   };
-  for (const [what, a, b, uris, expected] of [
+  const hasX1 = (): ScriptedServer => withResources("x://1");
+  const hasX1And2 = (): ScriptedServer => withResources("x://1", "x://2");
+  const hasY1 = (): ScriptedServer => withResources("y://1");
+  const hasItems = (): ScriptedServer => withTemplates("x://items/{id}");
+  const hasAnyX = (): ScriptedServer => withTemplates("x://{id}");
+  const hasAnyUi = (): ScriptedServer => withTemplates("ui://{+any}");
+  const of1 = "toolmux://b/x%3A%2F%2F1";
+  const odd = "toolmux://b/y%3A%2F%2F%2520";
+  const none = withResources;
+
+  for (const [what, a, b, uri, expected] of [
+    ["of two servers is that of the first", hasX1, hasX1, "x://1", "a x://1"],
     [
-      "of two servers is that of the first, and the other's under the name that it is listed with",
-      () => withResources("x://1"),
-      () => withResources("x://1"),
-      ["x://1", "toolmux://b/x%3A%2F%2F1"],
-      ["a x://1", "b x://1"],
+      "of two servers is also there under the name that it is listed with",
+      hasX1,
+      hasX1,
+      of1,
+      "b x://1",
     ],
+    ["that names its server goes there, whether or not it is listed", none, none, odd, "b y://%20"],
+    ["that names its server plainly goes there", none, none, "toolmux://b/y://%20", "b y://%20"],
+    ["of a template goes where that is", hasX1And2, hasItems, "x://items/5", "b x://items/5"],
     [
-      "that names its server goes there, whether or not it is listed",
-      withResources,
-      withResources,
-      ["toolmux://b/y%3A%2F%2F%2520", "toolmux://b/y://%20"],
-      ["b y://%20", "b y://%20"],
-    ],
-    [
-      "of a template goes to the server that has it, also if another lists more of its scheme",
-      () => withResources("x://1", "x://2"),
-      () => withTemplates("x://items/{id}"),
-      ["x://items/5"],
-      ["b x://items/5"],
-    ],
-    [
-      "that a tool has for its user interface is read from the tool's server",
-      withResources,
+      "that a tool has for its user interface is that server's",
+      none,
       withView,
-      ["ui://view"],
-      ["b ui://view"],
+      "ui://view",
+      "b ui://view",
     ],
-    [
-      "of a scheme that one server alone has is read there",
-      () => withResources("x://1"),
-      () => withResources("y://1"),
-      ["Y://2"],
-      ["b Y://2"],
-    ],
+    ["of a scheme that one server alone has is read there", hasX1, hasY1, "Y://2", "b Y://2"],
   ] as const) {
     it(what, async () => {
       const scripts = { a: a(), b: b() };
       const { client } = await begin(scripts);
-      for (const uri of uris) assert.equal((await read(client, uri)).error, undefined);
-      assert.deepEqual(asked(scripts), expected);
+      assert.equal((await read(client, uri)).error, undefined);
+      assert.deepEqual(asked(scripts), [expected]);
     });
   }
 
   for (const [what, a, b, uri, code] of [
-    ["that nobody has", withResources, withResources, "y://2", -32002],
+    ["that nobody has", none, none, "y://2", -32002],
+    ["that names a server that there is not", none, none, "toolmux://c/y:", -32002],
+    ["of a scheme that several have", hasX1, hasX1, "x://2", -32602],
+    ["of a template that another server copies", hasAnyX, hasAnyX, "x://5", -32602],
     [
-      "that names a server that there is not",
-      withResources,
-      withResources,
-      "toolmux://c/y:",
-      -32002,
-    ],
-    [
-      "of a scheme that several have",
-      () => withResources("x://1"),
-      () => withResources("x://1"),
-      "x://2",
-      -32602,
-    ],
-    [
-      "of a template that another server copies",
-      () => withTemplates("x://{id}"),
-      () => withTemplates("x://{id}"),
-      "x://5",
-      -32602,
-    ],
-    [
-      "that a tool has for its user interface, if another server's template has it too,",
+      "of a tool's view that another server's template has",
       withView,
-      () => withTemplates("ui://{+any}"),
+      hasAnyUi,
       "ui://view",
       -32602,
     ],
-    [
-      "that a tool has for its user interface, if the template of a server before has it too,",
-      () => withTemplates("ui://{+any}"),
-      withView,
-      "ui://view",
-      -32602,
-    ],
+    ["of a tool's view that a template before it has", hasAnyUi, withView, "ui://view", -32602],
   ] as const) {
     it(`${what} is asked of nobody`, async () => {
       const scripts = { a: a(), b: b() };
@@ -358,9 +318,8 @@ describe("a resource", () => {
   });
 
   it("that a result has linked to is known as well if plugins have seen that", async () => {
-    const a = linkingTo(withResources(), "x://9");
     const seeing = callPlugin("seeing", (given, next) => next(given).then((answer) => answer));
-    const { client } = await openWithClock([seeing], { a });
+    const { client } = await openWithClock([seeing], { a: linkingTo(withResources(), "x://9") });
     await call(client, "a__t");
     assert.deepEqual((await read(client, "x://9")).result, { got: { uri: "x://9" } });
   });
@@ -429,10 +388,9 @@ describe("a completion", () => {
     assert.equal(a.messagesOf("completion/complete").length, 0);
   });
 
-  for (const ref of [{}, { type: "ref/other" }, { type: "ref/prompt" }]) {
-    it(`is refused for ${JSON.stringify(ref)}`, async () => {
-      const { client } = await begin({ a: new ScriptedServer() });
+  it("is refused for what is no reference", async () => {
+    const { client } = await begin({ a: new ScriptedServer() });
+    for (const ref of [{}, { type: "ref/other" }, { type: "ref/prompt" }])
       assert.equal(codeOf(await complete(client, ref)), -32602);
-    });
-  }
+  });
 });

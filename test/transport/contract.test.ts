@@ -5,7 +5,7 @@ import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
 import { transportContract, type TransportPair, type Peer } from "../contract/transport.ts";
 import { MessageQueue, makeMemoryTransportPair } from "../fixtures/message-queue.ts";
-import { poll } from "../harness/wait.ts";
+import { waitFor } from "../harness/wait.ts";
 import { pidsWithEnv } from "../harness/processes.ts";
 
 async function stdio(): Promise<TransportPair> {
@@ -49,11 +49,7 @@ async function stdio(): Promise<TransportPair> {
     end: () => order({ do: "end" }),
     async allClosed() {
       server.close();
-      await poll(
-        5000,
-        () => "the end of the child",
-        () => pidsWithEnv(mark).length === 0 || undefined,
-      );
+      await waitFor("the end of the child", () => pidsWithEnv(mark).length === 0 || undefined);
     },
   };
   const link = openStdioTransport({

@@ -5,11 +5,7 @@ import { ServerLog } from "../../src/transport/server-log.ts";
 import { Redactor } from "../../src/transport/redact.ts";
 
 /** A noise whose clock the test moves, and what it logged. */
-function make(secrets: readonly string[] = []): {
-  noise: ServerLog;
-  logs: string[];
-  clock: { ms: number };
-} {
+function make(secrets: readonly string[] = []) {
   const logs: string[] = [];
   const clock = { ms: 0 };
   const noise = new ServerLog(
@@ -92,9 +88,7 @@ describe("the end of stderr", () => {
   it("shows no secret that it has cut", () => {
     const { noise } = make(["0123456789abcdef"]);
     say(noise, "0123456789abcdef".repeat(20_000));
-    assert.deepEqual(
-      noise.tail(10).map((line) => line.replaceAll("[redacted]", "").slice(0, 500)),
-      [""],
-    );
+    const lines = noise.tail(10).map((line) => line.replaceAll("[redacted]", ""));
+    assert.deepEqual(lines, [""]);
   });
 });

@@ -16,7 +16,7 @@ import type { Transport } from "../../src/transport/transport.ts";
 import { newOwnerTag } from "../../src/process/orphans.ts";
 import { openStdioTransport, type StdioTarget } from "../../src/transport/stdio.ts";
 import { notification, TransportRecorder } from "../contract/transport.ts";
-import { poll } from "../harness/wait.ts";
+import { waitFor } from "../harness/wait.ts";
 import {
   pidsWithEnv,
   commandLineOf,
@@ -67,35 +67,25 @@ async function withScript(
 ): Promise<void> {
   const mark = randomUUID();
   const events = new TransportRecorder();
-  const link = openStdioTransport({
-    ...target(script),
-    ...changes,
-    env: { ...changes.env, MARK: mark },
-  });
+  const env = { ...changes.env, MARK: mark };
+  const link = openStdioTransport({ ...target(script), ...changes, env });
   await link.open(events, NEVER);
+  const pidOf = (text: string) =>
+    pidsWithEnv(mark).find((pid) => commandLineOf(pid).includes(text));
   try {
     await run({
       link,
       events,
       pids: () => pidsWithEnv(mark),
-      running: (text) =>
-        poll(
-          5000,
-          () => `a process "${text}"`,
-          () => pidsWithEnv(mark).find((pid) => commandLineOf(pid).includes(text)),
-        ),
+      running: (text) => waitFor(`a process "${text}"`, () => pidOf(text)),
       closed: () => events.until("the end", () => events.has("closed")),
     });
   } finally {
     await link.close();
   }
-  assert.deepEqual(
-    pidsWithEnv(mark).map(commandLineOf),
-    [],
-    "nothing is left once close has settled",
-  );
-  assert.equal(events.causes.length, 1);
-  assert.equal(events.events.at(-1), "closed");
+  const left = pidsWithEnv(mark).map(commandLineOf);
+  assert.deepEqual(left, [], "nothing is left once close has settled");
+  assert.deepEqual([events.causes.length, events.events.at(-1)], [1, "closed"]);
 }
 
 function target(script: string): StdioTarget {
@@ -115,21 +105,15 @@ function target(script: string): StdioTarget {
 async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: string }> {
   const mark = randomUUID();
   const events = new TransportRecorder();
-  const link = openStdioTransport({
-    ...target("true"),
-    ...changes,
-    env: { ...changes.env, MARK: mark },
-  });
+  const env = { ...changes.env, MARK: mark };
+  const link = openStdioTransport({ ...target("true"), ...changes, env });
   const error = await link.open(events, NEVER).then(
     () => assert.fail("it opened"),
     (thrown: unknown) => thrown,
   );
   await link.close();
   assert.deepEqual(pidsWithEnv(mark), []);
-  assert.deepEqual(
-    events.events.filter((event) => event !== "log"),
-    [],
-  );
+  assert.ok(events.events.every((event) => event === "log"));
   assert.ok(error instanceof Error);
   return error;
 }
@@ -177,21 +161,22 @@ async function milliseconds(run: () => Promise<void>): Promise<number> {
 }
 
 describe("a server that ends", () => {
-  it("is reported with its exit code and the last lines that it wrote to stderr", () =>
-    withScript(
-      "seq 1 30 >&2; echo >&2; echo 'cannot open the database' >&2; exit 3",
-      async ({ events, closed }) => {
-        await closed();
-        const [cause] = events.causes;
-        assert.equal(cause?.message, 'Server "x" exited with code 3.');
-        assert.equal(cause.code, "connectionLost");
-        assert.equal(cause.server, "x");
-        const tail = ["22", "23", "24", "25", "26", "27", "28", "29", "30"];
-        assert.deepEqual(cause.stderr, [...tail, "cannot open the database"]);
-        assert.equal(events.logs[0], "info stderr 1");
-        assert.equal(events.logs.at(-1), "info stderr cannot open the database");
-      },
-    ));
+  const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+  const pending = file("pending", texts.map((text) => `${text}\n`).join(""));
+
+  it("is reported with its exit code and the last lines that it wrote to stderr", () => {
+    const script = "seq 1 30 >&2; echo >&2; echo 'cannot open the database' >&2; exit 3";
+    return withScript(script, async ({ events, closed }) => {
+      await closed();
+      const [cause] = events.causes;
+      assert.equal(cause?.message, 'Server "x" exited with code 3.');
+      assert.deepEqual([cause.code, cause.server], ["connectionLost", "x"]);
+      const tail = ["22", "23", "24", "25", "26", "27", "28", "29", "30"];
+      assert.deepEqual(cause.stderr, [...tail, "cannot open the database"]);
+      assert.equal(events.logs[0], "info stderr 1");
+      assert.equal(events.logs.at(-1), "info stderr cannot open the database");
+    });
+  });
 
   it("is reported with the signal that killed it", () =>
     withScript("kill -9 $$", async ({ events, closed }) => {
@@ -199,38 +184,26 @@ describe("a server that ends", () => {
       assert.equal(events.causes[0]?.message, 'Server "x" was killed by signal SIGKILL.');
     }));
 
-  it("with output in the pipe is reported after all of it", async () => {
-    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
-    const path = file("pending", texts.map((text) => `${text}\n`).join(""));
-    await withScript(`cat ${path}; exit 5`, async ({ events, closed }) => {
-      await closed();
-      assert.deepEqual(events.messages, texts);
-      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 5.');
-    });
-  });
+  for (const [what, before] of [
+    ["", ""],
+    [" and a stranger who holds the pipe open", "env -i setsid sleep 2 & "],
+  ] as const)
+    it(`with output in the pipe${what} is reported after all of it`, () =>
+      withScript(`${before}cat ${pending}; exit 5`, async ({ events, closed }) => {
+        const took = await milliseconds(closed);
+        assert.deepEqual(events.messages, texts);
+        assert.equal(events.causes[0]?.message, 'Server "x" exited with code 5.');
+        assert.ok(took < 1500, `seen by exit, not by the end of output: ${took} ms`);
+      }));
 
-  it("while reading is paused is reported after all of its output too", async () => {
-    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
-    const path = file("paused", texts.map((text) => `${text}\n`).join(""));
-    await withScript(`read line; cat ${path}; exit 5`, async ({ link, events, pids, closed }) => {
+  it("while reading is paused is reported after all of its output too", () =>
+    withScript(`read line; cat ${pending}; exit 5`, async ({ link, events, pids, closed }) => {
       link.pause();
       link.send(utf8(notification(0)));
       await waitUntilExited(pids(), 5000);
       await closed();
       assert.deepEqual(events.messages, texts);
-    });
-  });
-
-  it("with output in the pipe and a stranger who holds the pipe open is reported after all of it", async () => {
-    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
-    const path = file("held", texts.map((text) => `${text}\n`).join(""));
-    const script = `env -i setsid sleep 2 & cat ${path}; exit 5`;
-    await withScript(script, async ({ events, closed }) => {
-      const took = await milliseconds(closed);
-      assert.deepEqual(events.messages, texts);
-      assert.ok(took < 1500, `seen by exit, not by the end of output: ${took} ms`);
-    });
-  });
+    }));
 
   it("takes a grandchild of its group that holds its stdout with it", () =>
     withScript(`${FOREVER} & echo $! >&2; exit 4`, async ({ link, events, closed, pids }) => {
@@ -264,95 +237,83 @@ describe("a server that ends", () => {
 });
 
 describe("close", () => {
+  /** Closes the link, which must not take so long. */
+  async function closeWithin({ link }: Setup, ms: number): Promise<void> {
+    const took = await milliseconds(() => link.close());
+    assert.ok(took < ms, `${took} ms`);
+  }
+  const isReady = ({ events }: Setup): Promise<void> =>
+    events.until("ready", () => events.logs.length === 1);
+
   it("lets a server end by itself when its input ends", () =>
-    withScript("cat >/dev/null; echo goodbye >&2", async ({ link, events }) => {
-      const took = await milliseconds(() => link.close());
-      assert.ok(took < 900, `${took} ms`);
-      assert.deepEqual(events.logs, ["info stderr goodbye"]);
+    withScript("cat >/dev/null; echo goodbye >&2", async (setup) => {
+      await closeWithin(setup, 900);
+      assert.deepEqual(setup.events.logs, ["info stderr goodbye"]);
     }));
 
-  it("ends a server that ignores the end of its input with SIGTERM", () =>
-    withScript(
-      `trap 'echo got TERM >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done`,
-      async ({ link, events }) => {
-        await events.until("ready", () => events.logs.length === 1);
-        await link.close();
-        assert.equal(events.logs.at(-1), "info stderr got TERM");
-      },
-    ));
+  it("ends a server that ignores the end of its input with SIGTERM", () => {
+    const script = `trap 'echo got TERM >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done`;
+    return withScript(script, async (setup) => {
+      await isReady(setup);
+      await setup.link.close();
+      assert.equal(setup.events.logs.at(-1), "info stderr got TERM");
+    });
+  });
 
-  it("ends whatever ignores SIGTERM too, wherever it is, within two seconds", () =>
-    withScript(
-      `trap '' TERM; (setsid ${FOREVER}) & ${FOREVER} & echo ready >&2; while :; do sleep 0.05; done`,
-      async (setup) => {
-        const { link, events } = setup;
-        await events.until("ready", () => events.logs.length === 1);
-        await become(FOREVER, setup, 2);
-        const took = await milliseconds(() => link.close());
-        assert.ok(took < 2000, `${took} ms`);
-        assert.equal(events.causes[0]?.message, 'Server "x" was stopped.');
-      },
-    ));
+  it("ends whatever ignores SIGTERM too, wherever it is, within two seconds", () => {
+    const script = `trap '' TERM; (setsid ${FOREVER}) & ${FOREVER} & echo ready >&2; while :; do sleep 0.05; done`;
+    return withScript(script, async (setup) => {
+      await isReady(setup);
+      await become(FOREVER, setup, 2);
+      await closeWithin(setup, 2000);
+      assert.equal(setup.events.causes[0]?.message, 'Server "x" was stopped.');
+    });
+  });
 
-  it("lets a server that is stuck in a write, because reading is paused, see the end of its input", () =>
-    withScript(
-      "yes 'no message' | head -c 3000000; cat >/dev/null; echo goodbye >&2",
-      async ({ link, events }) => {
-        link.pause();
-        const took = await milliseconds(() => link.close());
-        assert.ok(took < 900, `${took} ms`);
-        assert.equal(events.causes[0]?.stderr.at(-1), "goodbye");
-      },
-    ));
+  it("lets a server that is stuck in a write, because reading is paused, see the end of its input", () => {
+    const script = "yes 'no message' | head -c 3000000; cat >/dev/null; echo goodbye >&2";
+    return withScript(script, async (setup) => {
+      setup.link.pause();
+      await closeWithin(setup, 900);
+      assert.equal(setup.events.causes[0]?.stderr.at(-1), "goodbye");
+    });
+  });
 
   it("sweeps what a server that ended at once left in its group and outside of it", () =>
-    withScript(
-      `${FOREVER} & setsid ${FOREVER} & exec cat >/dev/null`,
-      async ({ link, running, pids }) => {
-        await running(FOREVER);
-        const took = await milliseconds(() => link.close());
-        assert.ok(took < 1500, `${took} ms`);
-        assert.deepEqual(pids(), []);
-      },
-    ));
+    withScript(`${FOREVER} & setsid ${FOREVER} & exec cat >/dev/null`, async (setup) => {
+      await setup.running(FOREVER);
+      await closeWithin(setup, 1500);
+      assert.deepEqual(setup.pids(), []);
+    }));
 
   it("sweeps a member of the group also if it has another environment", () =>
-    withScript(`env -i ${FOREVER} & echo $! >&2; exec cat >/dev/null`, async ({ link, events }) => {
-      await events.until("a pid", () => events.logs.length === 1);
-      const pid = Number(events.logs[0]?.split(" ").at(-1));
-      await poll(
-        5000,
-        () => "its start",
-        () => commandLineOf(pid) === FOREVER || undefined,
-      );
-      await link.close();
+    withScript(`env -i ${FOREVER} & echo $! >&2; exec cat >/dev/null`, async (setup) => {
+      await isReady(setup);
+      const pid = Number(setup.events.logs[0]?.split(" ").at(-1));
+      await waitFor("its start", () => commandLineOf(pid) === FOREVER || undefined);
+      await setup.link.close();
       assert.ok(!isAlive(pid));
     }));
 
   it("is not held up by a server that does not read what was sent", () =>
-    withScript(FOREVER, async ({ link }) => {
-      for (let n = 0; n < 4; n++) link.send(utf8(notification(n, MEGABYTE)));
-      assert.ok((await milliseconds(() => link.close())) < 2000);
+    withScript(FOREVER, async (setup) => {
+      for (let n = 0; n < 4; n++) setup.link.send(utf8(notification(n, MEGABYTE)));
+      await closeWithin(setup, 2000);
     }));
 
   it("is not held up by a server that floods its output", () =>
-    withScript("yes x", async ({ link, events }) => {
-      await events.until("noise", () => events.has("log"));
-      const took = await milliseconds(() => link.close());
-      assert.ok(took < 2000, `${took} ms`);
+    withScript("yes x", async (setup) => {
+      await setup.events.until("noise", () => setup.events.has("log"));
+      await closeWithin(setup, 2000);
     }));
 });
 
 /** Waits until so many processes of a stage have become this very command; returns their pids. */
 function become(line: string, { pids }: Setup, size = 1): Promise<number[]> {
-  return poll(
-    5000,
-    () => `${size} of "${line}"`,
-    () => {
-      const found = pids().filter((pid) => commandLineOf(pid) === line);
-      return found.length === size ? found : undefined;
-    },
-  );
+  return waitFor(`${size} of "${line}"`, () => {
+    const found = pids().filter((pid) => commandLineOf(pid) === line);
+    return found.length === size ? found : undefined;
+  });
 }
 
 describe("vitals", () => {
@@ -411,30 +372,26 @@ describe("a process that ends by itself", () => {
 });
 
 describe("what a server says beside the protocol", () => {
-  it("goes to the log if it is a stray line on stdout, and messages around it arrive", () =>
-    withScript(
-      `echo 'Server ready!'; echo '${notification(1)}'; echo '{"hello": 1}'; cat >/dev/null`,
-      async ({ events }) => {
-        await events.until("three events", () => events.events.length === 3);
-        assert.deepEqual(events.messages, [notification(1)]);
-        assert.deepEqual(events.logs, [
-          "debug stdout Server ready!",
-          'debug stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
-        ]);
-      },
-    ));
+  it("goes to the log if it is a stray line on stdout, and messages around it arrive", () => {
+    const script = `echo 'Server ready!'; echo '${notification(1)}'; echo '{"hello": 1}'; cat >/dev/null`;
+    return withScript(script, async ({ events }) => {
+      await events.until("three events", () => events.events.length === 3);
+      assert.deepEqual(events.messages, [notification(1)]);
+      assert.deepEqual(events.logs, [
+        "debug stdout Server ready!",
+        'debug stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
+      ]);
+    });
+  });
 
-  it("reaches the log cut to 2,000 characters", () =>
-    withScript(
-      `head -c 9000 /dev/zero | tr '\\0' x; echo; head -c 5000 /dev/zero | tr '\\0' y >&2; echo >&2; exit 1`,
-      async ({ events, closed }) => {
-        await closed();
-        assert.deepEqual(events.logs.toSorted(), [
-          `debug stdout ${"x".repeat(2000)}`,
-          `info stderr ${"y".repeat(2000)}`,
-        ]);
-      },
-    ));
+  it("reaches the log cut to 2,000 characters", () => {
+    const script = `head -c 9000 /dev/zero | tr '\\0' x; echo; head -c 5000 /dev/zero | tr '\\0' y >&2; echo >&2; exit 1`;
+    return withScript(script, async ({ events, closed }) => {
+      await closed();
+      const expected = [`debug stdout ${"x".repeat(2000)}`, `info stderr ${"y".repeat(2000)}`];
+      assert.deepEqual(events.logs.toSorted(), expected);
+    });
+  });
 
   it("may be 200 MB of stderr without a line end: it does not pile up, and the server lives on", () =>
     withScript(
@@ -463,37 +420,32 @@ describe("what a server says beside the protocol", () => {
       },
     ));
 
-  it("shows no secret, in no log line and no error", () => {
+  /** What a server that has these secrets has said when it ends. */
+  async function heard(script: string, secrets: readonly string[]) {
+    const setup = { logs: [] as string[], stderr: [] as readonly string[] };
+    const run = async ({ events, closed }: Setup): Promise<void> => {
+      await closed();
+      Object.assign(setup, { logs: events.logs, stderr: events.causes[0]?.stderr ?? [] });
+    };
+    const [A = "", B = ""] = secrets;
+    await withScript(script, run, { secrets, env: { A, B } });
+    return { ...setup, all: [...setup.logs, ...setup.stderr].join("\n") };
+  }
+
+  it("shows no secret, in no log line and no error", async () => {
     const secrets = ["s3cret value", "line one\nline two", 'with"quote'];
     const script = `echo "plain $A." >&2; echo "$B" >&2; echo '{"key": "with\\"quote"}'; echo "url?key=s3cret%20value"; exit 1`;
-    return withScript(
-      script,
-      async ({ events, closed }) => {
-        await closed();
-        const all = [...events.logs, ...(events.causes[0]?.stderr ?? [])].join("\n");
-        for (const part of ["s3cret", "line one", "line two", "quote"]) {
-          assert.ok(!all.includes(part), all);
-        }
-        assert.deepEqual(events.causes[0]?.stderr, ["plain [redacted].", "[redacted]"]);
-        assert.ok(events.logs.includes("debug stdout url?key=[redacted]"));
-      },
-      { secrets, env: { A: secrets[0], B: secrets[1] } },
-    );
+    const { logs, stderr, all } = await heard(script, secrets);
+    assert.doesNotMatch(all, /s3cret|line one|line two|quote/);
+    assert.deepEqual(stderr, ["plain [redacted].", "[redacted]"]);
+    assert.ok(logs.includes("debug stdout url?key=[redacted]"));
   });
 
-  it("shows no part of a secret where a line is cut", () => {
-    const secret = "0123456789".repeat(30);
+  it("shows no part of a secret where a line is cut", async () => {
     const script = `for n in 1990 1999 4090 8100; do head -c $n /dev/zero | tr '\\0' x >&2; echo $A >&2; done; head -c 20000 /dev/zero | tr '\\0' x >&2; exit 1`;
-    return withScript(
-      script,
-      async ({ events, closed }) => {
-        await closed();
-        const all = [...events.logs, ...(events.causes[0]?.stderr ?? [])].join("\n");
-        assert.ok(!/\d{6}/.test(all), "six digits in a row");
-        assert.equal(events.logs.length, 5);
-      },
-      { secrets: [secret], env: { A: secret } },
-    );
+    const { logs, all } = await heard(script, ["0123456789".repeat(30)]);
+    assert.doesNotMatch(all, /\d{6}/, "six digits in a row");
+    assert.equal(logs.length, 5);
   });
 });
 
@@ -530,41 +482,30 @@ describe("a server's environment", () => {
     TOOLMUX_OWNER: "no",
   };
 
-  it("is the safe part of the hub's and the manifest's, and nothing else", () =>
-    withScript(
-      "exec cat",
-      async ({ running }) => {
-        const variables = environmentOf(await running("cat"));
-        const tag = variables.find((line) => line.startsWith("TOOLMUX_OWNER="));
-        assert.match(tag ?? "", new RegExp(`^TOOLMUX_OWNER=${process.pid}/`));
-        // The shell in between adds PWD and the like.
-        const own = variables.filter(
-          (line) => !/^(TOOLMUX_OWNER|MARK|PWD|OLDPWD|SHLVL|_)=/.test(line),
-        );
-        assert.deepEqual(own.toSorted(), [
-          "HOME=/other",
-          "LC_ALL=C.UTF-8",
-          "PATH=/usr/bin:/bin",
-          "TOKEN=t",
-          "XDG_DATA_HOME=/d",
-          "https_proxy=p",
-        ]);
-      },
-      { hubEnv: hub, env: { HOME: "/other", TOKEN: "t", BUN_BE_BUN: "1" } },
-    ));
+  it("is the safe part of the hub's and the manifest's, and nothing else", () => {
+    const run = async ({ running }: Setup): Promise<void> => {
+      const variables = environmentOf(await running("cat"));
+      const tag = variables.find((line) => line.startsWith("TOOLMUX_OWNER="));
+      assert.match(tag ?? "", new RegExp(`^TOOLMUX_OWNER=${process.pid}/`));
+      // The shell in between adds PWD and the like.
+      const added = /^(TOOLMUX_OWNER|MARK|PWD|OLDPWD|SHLVL|_)=/;
+      const own = variables.filter((line) => !added.test(line)).toSorted();
+      const path = ["HOME=/other", "LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"];
+      assert.deepEqual(own, [...path, "TOKEN=t", "XDG_DATA_HOME=/d", "https_proxy=p"]);
+    };
+    const env = { HOME: "/other", TOKEN: "t", BUN_BE_BUN: "1" };
+    return withScript("exec cat", run, { hubEnv: hub, env });
+  });
 
   it("names its owner, and the owners of a hub that is another one's server", () => {
     const outer = "1/a/b/c/d,2/a/b/c/d";
-    return withScript(
-      "exec cat",
-      async (setup) => {
-        const [pid = 0] = await become("cat", setup);
-        const [own, ...others] = ownersOf(pid);
-        assert.match(own ?? "", new RegExp(`^${process.pid}/`));
-        assert.deepEqual(others, outer.split(","));
-      },
-      { hubEnv: { PATH: hub.PATH, TOOLMUX_OWNER: outer } },
-    );
+    const run = async (setup: Setup): Promise<void> => {
+      const [pid = 0] = await become("cat", setup);
+      const [own, ...others] = ownersOf(pid);
+      assert.match(own ?? "", new RegExp(`^${process.pid}/`));
+      assert.deepEqual(others, outer.split(","));
+    };
+    return withScript("exec cat", run, { hubEnv: { PATH: hub.PATH, TOOLMUX_OWNER: outer } });
   });
 
   it("never has BUN_*, whoever gives it", () => {
@@ -589,18 +530,15 @@ describe("a server that cannot be started", () => {
     assert.ok(!error.message.includes(PATH));
   });
 
-  it("because its file does not exist is told so, with the file", async () => {
+  it("because its file does not exist, or is not executable, is told so, with the file", async () => {
     const error = await failure({ command: "./no/server", cwd: folder });
     assert.equal(error.code, "commandNotFound");
     assert.match(error.message, /server "x".*: \/.*\/no\/server\.$/);
-  });
-
-  it("because its file is not executable is told so, found by path or by name", async () => {
     const path = file("text", "no program");
     for (const name of [path, "text"]) {
-      const error = await failure({ command: name, hubEnv: { PATH } });
-      assert.equal(error.code, "notExecutable");
-      assert.match(error.message, /: \/.*\/text\.$/);
+      const { code, message } = await failure({ command: name, hubEnv: { PATH } });
+      assert.equal(code, "notExecutable");
+      assert.match(message, /: \/.*\/text\.$/);
     }
   });
 
@@ -655,9 +593,8 @@ describe("findCommand", () => {
   it("does not look into the working directory for a bare name", async () => {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
     for (const path of ["", ":", relative(process.cwd(), bin), "/usr/bin:."]) {
-      await assert.rejects(resolveCommand({ ...search, path, extraPath: morePath }), {
-        code: "commandNotFound",
-      });
+      const found = resolveCommand({ ...search, path, extraPath: morePath });
+      await assert.rejects(found, { code: "commandNotFound" });
     }
   });
 
@@ -695,11 +632,9 @@ describe("askShell", () => {
   });
 
   it("gives up on a shell that fails, says nothing or does not exist", async () => {
-    assert.equal(
-      await readShellPath(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}, "a/tag"),
-      undefined,
-    );
-    assert.equal(await readShellPath(join(folder, "missing"), {}, "a/tag"), undefined);
+    const bad = file("bad", "#!/bin/sh\nexit 1\n", 0o755);
+    for (const shell of [bad, join(folder, "missing")])
+      assert.equal(await readShellPath(shell, {}, "a/tag"), undefined);
   });
 
   it("gives up on a shell that hangs, and ends it with all that its start files have started", async () => {
@@ -708,12 +643,8 @@ describe("askShell", () => {
     const env = { PATH: "/usr/bin:/bin", MARK: mark, TOOLMUX_OWNER: tag };
     const shell = file("slow", `#!/bin/sh\nsetsid ${FOREVER} &\n${FOREVER}\n`, 0o755);
     const asked = readShellPath(shell, env, tag, 300);
-    await poll(
-      5000,
-      () => "both",
-      () =>
-        pidsWithEnv(mark).filter((pid) => commandLineOf(pid) === FOREVER).length === 2 || undefined,
-    );
+    const running = () => pidsWithEnv(mark).filter((pid) => commandLineOf(pid) === FOREVER);
+    await waitFor("both", () => running().length === 2 || undefined);
     assert.equal(await asked, undefined);
     await waitUntilExited(pidsWithEnv(mark), 2000);
   });

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { StdioServer } from "../../src/manifest/manifest.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
-import { HealthMonitor } from "../../src/upstream/health.ts";
-import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   type HubSetupOptions,
@@ -17,153 +16,12 @@ import {
   stdioSpecOf,
   connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { respond } from "../fixtures/peer-messages.ts";
+import { notify, post, respond } from "../fixtures/peer-messages.ts";
 
 const HOUR = 3_600_000;
 const SILENCE = (): undefined => undefined;
-
-/** A session as its vigil sees it, which is asked for signs of life and gives none by itself. */
-class Watched {
-  readonly server = "a";
-  messageCount = 0;
-  callCount = 0;
-  inFlight = 0;
-  readonly isSubscribed = false;
-
-  get isBusy(): boolean {
-    return this.inFlight > 0;
-  }
-
-  pings = 0;
-  onPing: (() => void) | undefined;
-
-  ping(): void {
-    this.pings++;
-    this.onPing?.();
-  }
-}
-
-/** A monitored session, and what was told of it, with the time. */
-function watch(settings: { healthInterval?: number; idleStop?: number }) {
-  const clock = new VirtualClock();
-  const session = new Watched();
-  const reported: string[] = [];
-  const tell = (what: string): number => reported.push(`${what} at ${clock.now()}`);
-  const monitor = new HealthMonitor({
-    session,
-    clock,
-    healthInterval: 0,
-    idleStop: 0,
-    ...settings,
-    onLost: (cause) => {
-      tell(cause.code);
-      monitor.end();
-    },
-    setResponsive: (responsive) => tell(responsive ? "responsive" : "unresponsive"),
-    onIdle: () => tell("idle"),
-  });
-  /** After so many ms this has been told in all, the last of it only then. */
-  const assertReportedIn = async (ms: number, ...expected: string[]): Promise<void> => {
-    await clock.advanceAsync(ms - 1);
-    assert.deepEqual(reported, expected.slice(0, -1));
-    await clock.advanceAsync(1);
-    assert.deepEqual(reported, expected);
-  };
-  return { clock, session, monitor, reported, assertReportedIn };
-}
-
-describe("a server that is watched", () => {
-  it("is asked for nothing as long as it is heard within each interval", async () => {
-    const { clock, session } = watch({ healthInterval: 1000 });
-    for (let i = 0; i < 10; i++) {
-      await clock.advanceAsync(900);
-      session.messageCount++;
-    }
-    assert.equal(session.pings, 0);
-  });
-
-  it("is asked once an interval while it is silent, and is lost after two misses in a row", async () => {
-    const { clock, session, assertReportedIn } = watch({ healthInterval: 1000 });
-    await assertReportedIn(3000, "notResponding at 3000");
-    assert.deepEqual([session.pings, clock.pendingDelays], [2, []]);
-  });
-
-  it("that answers every second ping only is not lost", async () => {
-    const { clock, session, reported } = watch({ healthInterval: 1000 });
-    session.onPing = () => {
-      if (session.pings % 2 === 0) session.messageCount++;
-    };
-    await clock.advanceAsync(100_000);
-    assert.ok(session.pings > 50);
-    assert.ok(reported.every((what) => what.startsWith("responsive")));
-  });
-
-  it("with calls in flight is never lost, but unresponsive until it is heard", async () => {
-    const { clock, session, reported } = watch({ healthInterval: 1000 });
-    session.inFlight = 1;
-    await clock.advanceAsync(100_000);
-    assert.equal(reported[0], "unresponsive at 3000");
-    assert.ok(reported.every((what) => what.startsWith("unresponsive")));
-    session.messageCount++;
-    await clock.advanceAsync(1000);
-    assert.equal(reported.at(-1), "responsive at 101000");
-  });
-
-  it("that was busy and silent is lost when its last call has ended without an answer", async () => {
-    const { clock, session, reported } = watch({ healthInterval: 1000 });
-    session.inFlight = 1;
-    await clock.advanceAsync(5000);
-    session.inFlight = 0;
-    await clock.advanceAsync(1000);
-    assert.equal(reported.at(-1), "notResponding at 6000");
-  });
-
-  it("on a machine that slept is asked anew, and gets its two intervals", async () => {
-    const { clock, session, reported, assertReportedIn } = watch({ healthInterval: 1000 });
-    await clock.advanceAsync(2500);
-    await clock.wakeAfterSleep(HOUR);
-    assert.deepEqual([session.pings, reported], [3, []]);
-    await assertReportedIn(2000, `notResponding at ${2500 + HOUR + 2000}`);
-  });
-
-  it("is not lost for what it could not say while nothing was read from it", async () => {
-    const { clock, session, monitor, reported, assertReportedIn } = watch({ healthInterval: 1000 });
-    await clock.advanceAsync(2000);
-    monitor.setPaused(true);
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([session.pings, reported], [2, []]);
-    monitor.setPaused(false);
-    await assertReportedIn(3000, `notResponding at ${2000 + HOUR + 3000}`);
-  });
-
-  it("is watched no more after the end", async () => {
-    const { clock, monitor, reported } = watch({ healthInterval: 1000, idleStop: 1000 });
-    monitor.end();
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([reported, clock.pendingDelays], [[], []]);
-  });
-});
-
-describe("a server that nobody uses", () => {
-  it("counts its time from its last call, however short that was", async () => {
-    const { clock, session, reported } = watch({ idleStop: 1000 });
-    await clock.advanceAsync(700);
-    session.callCount++;
-    await clock.advanceAsync(999);
-    assert.deepEqual(reported, []);
-    await clock.advanceAsync(251);
-    assert.equal(reported.length, 1);
-  });
-
-  it("is not idle while a call is in flight", async () => {
-    const { clock, session, reported, assertReportedIn } = watch({ idleStop: 1000 });
-    session.inFlight = 1;
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual(reported, []);
-    session.inFlight = 0;
-    await assertReportedIn(1000, `idle at ${HOUR + 1000}`);
-  });
-});
+const SECOND = { healthInterval: 1000 };
+const ANSWERS = '"result":{}';
 
 /** A hub with one server, `a`, with these parts of its script and of its entry in the manifest. */
 async function begin(
@@ -182,66 +40,104 @@ async function begin(
     status,
     /** How often it was started, how many run, and its state. */
     life: () => [a.transportCount, a.openCount, status().state],
+    pings: () => a.messagesOf("ping").length,
     call: () => callTool(client, "a__x"),
     list: () => listToolNames(client),
     answerCall: () => respond(a.newestPeer, a.messagesOf("tools/call")[0]?.id, {}),
   };
 }
 
-describe("health in the hub", () => {
+describe("the health of a server", () => {
   const SILENT = { onPing: SILENCE, onCall: SILENCE };
 
-  it("lets a server live that answers pings, even with an error", async () => {
-    const { a, clock, status } = await begin({
-      onPing: () => '"error":{"code":-32601,"message":"no ping here"}',
-    });
-    await clock.advanceAsync(HOUR);
-    assert.equal(a.transportCount, 1);
-    assert.ok(a.messagesOf("ping").length > 50);
-    assert.equal(status().responsive, true);
+  it("is not asked for as long as it is heard within each interval", async () => {
+    const { a, clock, pings } = await begin({}, SECOND);
+    for (let i = 0; i < 10; i++) {
+      await clock.advanceAsync(900);
+      notify(a.newestPeer, "notifications/message", { level: "info", data: i });
+      await turn();
+    }
+    assert.equal(pings(), 0);
   });
 
-  it("ends a server that answers nothing, says why, and starts it again", async () => {
-    const { clock, status, life } = await begin({ onPing: SILENCE }, { healthInterval: 1000 });
-    await clock.advanceAsync(3000);
-    assert.deepEqual(life(), [1, 0, "reconnecting"]);
+  for (const [what, onPing, limits] of [
+    ["every ping with an error", () => '"error":{"code":-32601,"message":"no ping here"}', {}],
+    ["every second ping only", (n: number) => (n % 2 === 0 ? ANSWERS : undefined), SECOND],
+  ] as const) {
+    it(`is good if it answers ${what}`, async () => {
+      let count = 0;
+      const { clock, status, life, pings } = await begin({ onPing: () => onPing(++count) }, limits);
+      await clock.advanceAsync(HOUR);
+      assert.deepEqual([...life(), status().responsive], [1, 1, "connected", true]);
+      assert.ok(pings() > 50);
+    });
+  }
+
+  it("is lost after two misses in a row: the server is ended, the status says why, and it is started again", async () => {
+    const { clock, status, life, pings } = await begin({ onPing: SILENCE }, SECOND);
+    await clock.advanceAsync(2999);
+    assert.deepEqual([...life(), pings()], [1, 1, "connected", 2]);
+    await clock.advanceAsync(1);
+    assert.deepEqual([...life(), pings()], [1, 0, "reconnecting", 2]);
     assert.equal(status().cause?.code, "notResponding");
     await clock.advanceAsync(1000);
     assert.deepEqual(life(), [2, 1, "connected"]);
   });
 
-  it("leaves a server alone that is busy with a call, marks it, and the call's own deadline decides", async () => {
-    const limits = { healthInterval: 1000, callTimeout: 10_000 };
-    const { clock, status, life, call } = await begin(SILENT, limits);
+  it("of one that is busy with a call is marked, and the call's own deadline decides, after which it is lost", async () => {
+    const { clock, status, life, call } = await begin(SILENT, { ...SECOND, callTimeout: 10_500 });
     const answer = call();
-    await clock.advanceAsync(9000);
-    assert.deepEqual(life(), [1, 1, "connected"]);
-    assert.equal(status().responsive, false);
-    await clock.advanceAsync(1000);
+    await clock.advanceAsync(2999);
+    assert.equal(status().responsive, true);
+    await clock.advanceAsync(7500);
+    assert.deepEqual([...life(), status().responsive], [1, 1, "connected", false]);
+    await clock.advanceAsync(1);
     assert.equal((await answer).result?.["isError"], true);
+    assert.deepEqual(life(), [1, 1, "connected"]);
+    await clock.advanceAsync(500);
+    assert.deepEqual(life(), [1, 0, "reconnecting"]);
   });
 
-  it("forgets that a server was busy when it answers", async () => {
-    const { a, clock, status, call, answerCall } = await begin(SILENT, { healthInterval: 1000 });
+  it("of one that was busy is good again when it is heard", async () => {
+    const { a, clock, status, call, answerCall } = await begin(SILENT, SECOND);
     const answer = call();
     await clock.advanceAsync(5000);
     assert.equal(status().responsive, false);
     answerCall();
     await answer;
-    a.onPing = () => '"result":{}';
+    a.onPing = () => ANSWERS;
     await clock.advanceAsync(1000);
     assert.equal(status().responsive, true);
   });
 
-  it("does not take a server for dead because the machine slept", async () => {
-    const { clock, life } = await begin();
-    await clock.advanceAsync(45_000);
+  it("is asked for anew on a machine that slept, with two intervals to answer", async () => {
+    const { clock, life, pings } = await begin({ onPing: SILENCE }, SECOND);
+    await clock.advanceAsync(2500);
     await clock.wakeAfterSleep(8 * HOUR);
-    await clock.advanceAsync(120_000);
+    assert.deepEqual([...life(), pings()], [1, 1, "connected", 3]);
+    await clock.advanceAsync(1999);
     assert.deepEqual(life(), [1, 1, "connected"]);
+    await clock.advanceAsync(1);
+    assert.deepEqual(life(), [1, 0, "reconnecting"]);
   });
 
-  it("keeps to a new interval without another process", async () => {
+  it("is nothing that could be told while nothing was read from it", async () => {
+    const long = JSON.stringify({ name: "long", description: "x".repeat(1024 * 1024) });
+    const { client, clock, life, pings } = await begin({ onPing: SILENCE, tools: [long] }, SECOND);
+    await clock.advanceAsync(2000);
+    client.transport.pause();
+    for (let id = 0; id < 20; id++) post(client, id, "tools/list");
+    await clock.advanceAsync(HOUR);
+    assert.deepEqual([...life(), pings()], [1, 1, "connected", 2]);
+    client.transport.resume();
+    await turn();
+    await clock.advanceAsync(2999);
+    assert.deepEqual(life(), [1, 1, "connected"]);
+    await clock.advanceAsync(1);
+    assert.deepEqual(life(), [1, 0, "reconnecting"]);
+  });
+
+  it("is watched at a new interval without another process", async () => {
     const { a, hub, clock, status } = await begin({ onPing: SILENCE }, { healthInterval: 0 });
     await clock.advanceAsync(HOUR);
     hub.add(stdioSpecOf("a", { healthInterval: 500 }));
@@ -270,16 +166,21 @@ describe("an idle server in the hub", () => {
     assert.ok(client.messages.every(({ method }) => method === undefined));
   });
 
-  it("is not stopped during a call, and has its whole time after it", async () => {
+  it("is not stopped during a call, and has its whole time after it, however short it was", async () => {
     const { a, clock, call, answerCall } = await begin({ onCall: SILENCE }, IDLE);
     const answer = call();
     await clock.advanceAsync(50_000);
     assert.equal(a.openCount, 1);
     answerCall();
     await answer;
-    await clock.advanceAsync(9000);
+    a.onCall = () => ANSWERS;
+    for (const rest of [9000, 7000]) {
+      await clock.advanceAsync(rest);
+      await call();
+    }
+    await clock.advanceAsync(9999);
     assert.equal(a.openCount, 1);
-    await clock.advanceAsync(4000);
+    await clock.advanceAsync(2501);
     assert.equal(a.openCount, 0);
   });
 

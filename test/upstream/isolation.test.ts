@@ -1,14 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { array, assert as check, asyncProperty, constantFrom, nat, oneof } from "fast-check";
-import { Alerts } from "../../src/base/alerts.ts";
-import { HubError } from "../../src/base/errors.ts";
-import { EventBus } from "../../src/base/events.ts";
+import * as fc from "fast-check";
 import type { StdioServer } from "../../src/manifest/manifest.ts";
-import { type ClientChannel, profileOf, SHARED_PROFILE } from "../../src/upstream/profile.ts";
-import { StartLimiter } from "../../src/upstream/start-limiter.ts";
-import { ServerPool } from "../../src/upstream/pool.ts";
-import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   callRequest,
@@ -23,14 +17,9 @@ import {
   setUpHubWithClock,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { isOf } from "../fixtures/peer-messages.ts";
 
-const ALONE: ClientChannel = {
-  era: "legacy",
-  level: undefined,
-  sendServerRequest: () => () => {},
-  notify() {},
-  sendLogMessage() {},
-};
 const SILENCE = (): undefined => undefined;
 const HANG = (): Promise<void> => new Promise(() => {});
 const OWN = { isolation: "perClient" } as const;
@@ -71,8 +60,18 @@ describe("a server that clients share", () => {
     for (const peer of [client, second]) await leave(peer);
     assert.deepEqual(counts(), [1, 1]);
   });
-});
 
+  it("is another process for clients that can do something else", async () => {
+    const { a, client, connect, hub, second } = await begin({}, {});
+    const other = connect();
+    await initialize(other, { sampling: {} });
+    await assertCallable(client, second, other);
+    const callCounts = a.peers.map(({ messages }) => messages.filter(isOf("tools/call")).length);
+    assert.deepEqual(callCounts, [2, 1]);
+    await hub.close();
+    assert.equal(a.openCount, 0);
+  });
+});
 describe("a server that each client has for itself", () => {
   it("is one process for each, each call goes to its client's own, and its status says whose it is", async () => {
     const { a, client, second, counts, connections } = await begin();
@@ -88,30 +87,37 @@ describe("a server that each client has for itself", () => {
     assert.ok(clients.every((each) => typeof each === "string"));
   });
 
-  it("shows each client what its own process lists", async () => {
+  it("shows each client what its own process lists, and one of them to who is nobody in particular", async () => {
     let lists = 0;
     const onList = (): string => `"result":{"tools":[{"name":"t${++lists}"}]}`;
-    const { client, second } = await begin({ onList });
+    const { client, hub, second } = await begin({ onList });
     assert.deepEqual(await listToolNames(client), ["a__t1"]);
     assert.deepEqual(await listToolNames(second), ["a__t2"]);
+    assert.equal(hub.snapshot().tools, 1);
   });
 
-  it("ends when its client leaves, and the others' go on", async () => {
-    const { a, second, counts, connections, leave } = await begin();
-    await leave();
-    assert.deepEqual(counts(), [2, 1]);
-    assert.equal(a.peers[0]?.isClosed, true);
-    assert.equal(connections().length, 1);
-    await assertCallable(second);
+  it("is another one for the same client if it can do something else now", async () => {
+    const a = new ScriptedServer("x");
+    const { client } = setUpHubWithClock({ a }, { servers: { a: OWN } });
+    for (const capabilities of [{}, { roots: {} }, {}]) {
+      await sendModernRequest(client, "tools/list", {}, capabilities);
+    }
+    assert.equal(a.transportCount, 2);
   });
 
-  it("ends although its client leaves with a call in flight, which is cancelled", async () => {
-    const { a, client, leave } = await begin({ onCall: SILENCE });
+  it("ends when its client leaves, with the call in flight, which is cancelled, and the others' go on", async () => {
+    const { a, client, second, counts, connections, leave } = await begin();
+    const { onCall } = a;
+    a.onCall = SILENCE;
     client.send(callRequest(1, "a__x"));
     await turn();
     await leave();
-    assert.equal(a.openCount, 1);
+    assert.deepEqual(counts(), [2, 1]);
+    assert.equal(a.peers[0]?.isClosed, true);
     assert.equal(a.messagesOf("notifications/cancelled").length, 1);
+    assert.equal(connections().length, 1);
+    a.onCall = onCall;
+    await assertCallable(second);
   });
 
   for (const [step, script] of [
@@ -198,10 +204,10 @@ describe("a server that is to be shared otherwise than before", () => {
 
 describe("clients that come and go while it changes who shares a server", () => {
   it("each have what is theirs in the end, and nothing of those that left is left", async () => {
-    const act = oneof(
-      constantFrom("own", "share", "come", "come", "leave", "call"),
-      constantFrom("die", "stop", "start", "reconnect", "remove"),
-      nat(400),
+    const act = fc.oneof(
+      fc.constantFrom("own", "share", "come", "come", "leave", "call"),
+      fc.constantFrom("die", "stop", "start", "reconnect", "remove"),
+      fc.nat(400),
     );
     const run = async (acts: readonly (string | number)[], isOwn: boolean): Promise<void> => {
       const a = new ScriptedServer("x");
@@ -238,91 +244,7 @@ describe("clients that come and go while it changes who shares a server", () => 
       await hub.close();
       assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
     };
-    const words = constantFrom(true, false);
-    await check(asyncProperty(array(act, { maxLength: 25 }), words, run), { numRuns: 200 });
-  });
-});
-
-/** A pool over scripted servers, without any hub around it. */
-function makePool(
-  scripts: Readonly<Record<string, ScriptedServer>>,
-  specs: readonly StdioServer[],
-): ServerPool {
-  const clock = new VirtualClock();
-  const bus = new EventBus();
-  const pool = new ServerPool({
-    environment: {
-      clientInfo: () => ({ name: "toolmux", version: "1" }),
-      clock,
-      startLimiter: new StartLimiter(16, clock),
-      openTransport({ name }) {
-        const script = scripts[name];
-        if (script === undefined) throw new HubError("spawnFailed", "no such script");
-        return Promise.resolve(script.connect());
-      },
-    },
-    bus,
-    alerts: new Alerts(bus),
-    memory: { load: () => Promise.resolve(undefined), save: () => {} },
-    random: () => 0,
-    changed: () => {},
-    settled: () => {},
-  });
-  pool.reconcile(specs);
-  return pool;
-}
-
-describe("the pool", () => {
-  it("has another connection for clients that can do something else, and one for those that can do the same", async () => {
-    const a = new ScriptedServer("x");
-    const pool = makePool({ a }, [stdioSpecOf("a")]);
-    const [first, same, other] = [
-      profileOf("", "client-1", ALONE),
-      profileOf("", "client-2", ALONE),
-      profileOf('{"sampling":{}}', "client-3", ALONE),
-    ];
-    for (const profile of [first, same, other]) pool.addProfile(profile);
-    await turn();
-    assert.equal(a.transportCount, 2);
-    assert.equal(pool.connectionFor("a", first), pool.connectionFor("a", same));
-    assert.notEqual(pool.connectionFor("a", first), pool.connectionFor("a", other));
-    assert.equal(pool.connections(first).length, 1);
-    await pool.shutDown();
-    assert.equal(a.openCount, 0);
-  });
-
-  it("has another connection for the same client if it can do something else now", async () => {
-    const a = new ScriptedServer("x");
-    const pool = makePool({ a }, [stdioSpecOf("a", OWN)]);
-    const [before, after] = [profileOf("", "client-1"), profileOf('{"roots":{}}', "client-1")];
-    assert.notEqual(pool.connectionFor("a", before), pool.connectionFor("a", after));
-    await turn();
-    assert.equal(a.transportCount, 2);
-  });
-
-  it("refuses a server that each client has for itself to a client that nobody knows, and says why", () => {
-    const a = new ScriptedServer("x");
-    const pool = makePool({ a }, [stdioSpecOf("a", OWN)]);
-    assert.throws(() => pool.connectionFor("a", SHARED_PROFILE), {
-      code: "notSupported",
-      message: /"a".*isolation = "perClient".*which client/,
-    });
-    assert.equal(a.transportCount, 0);
-  });
-
-  it("shows a client nothing of another's own server, but all to who is nobody in particular", async () => {
-    const pool = makePool({ a: new ScriptedServer("x") }, [stdioSpecOf("a", OWN)]);
-    const [one, other] = [profileOf("", "client-1"), profileOf("", "client-2")];
-    pool.addProfile(one);
-    await turn();
-    assert.equal(pool.connections(one).length, 1);
-    assert.deepEqual(pool.connections(other), []);
-    assert.deepEqual(pool.connections(SHARED_PROFILE), pool.connections(one));
-  });
-
-  it("has nothing for a server that there is not, or that is down", () => {
-    const pool = makePool({}, [stdioSpecOf("off", { enabled: false })]);
-    assert.equal(pool.connectionFor("none", SHARED_PROFILE), undefined);
-    assert.equal(pool.connectionFor("off", SHARED_PROFILE), undefined);
+    const property = fc.asyncProperty(fc.array(act, { maxLength: 25 }), fc.boolean(), run);
+    await fc.assert(property, { numRuns: 200 });
   });
 });

@@ -1,17 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  array,
-  assert as check,
-  asyncProperty,
-  constantFrom,
-  nat,
-  oneof,
-  record,
-} from "fast-check";
+import * as fc from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
 import type { HubEvent } from "../../src/base/events.ts";
-import type { Reconnect, StdioServer } from "../../src/manifest/manifest.ts";
+import type { Hub } from "../../src/hub/hub.ts";
+import { LIMIT_DEFAULTS, type Reconnect, type StdioServer } from "../../src/manifest/manifest.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { turn, type VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
@@ -32,7 +25,7 @@ import {
   stdioSpecOf,
   connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { codeOf, isOf, notify } from "../fixtures/peer-messages.ts";
+import { codeOf, isOf, notify, respondError } from "../fixtures/peer-messages.ts";
 
 const HOUR = 3_600_000;
 const REFUSAL = '"error":{"code":1,"message":"out of order"}';
@@ -44,14 +37,7 @@ const TWO_TOOLS = { tools: new ScriptedServer("x", "y").tools };
 const OTHER = stdioSpecOf("a", { args: ["other"] });
 
 const reconnect = (policy: Partial<Reconnect>): { reconnect: Reconnect } => ({
-  reconnect: {
-    policy: "exponential",
-    base: 1000,
-    max: 60_000,
-    jitter: 0.2,
-    maxAttempts: 0,
-    ...policy,
-  },
+  reconnect: { ...LIMIT_DEFAULTS.reconnect, ...policy },
 });
 const ONCE = reconnect({ policy: "none" });
 
@@ -75,9 +61,12 @@ async function beginOne(script: Partial<ScriptedServer> = {}, entry: Partial<Std
   const a = Object.assign(new ScriptedServer("x"), script);
   const setup = await begin({ a }, { servers: { a: entry } });
   const status = () => connectionStatusOf(setup.hub, "a");
-  return { ...setup, a, status, state: () => status().state };
+  const die = async (): Promise<void> => {
+    a.disconnect();
+    await turn();
+  };
+  return { ...setup, a, status, die, state: () => status().state };
 }
-
 /** Servers with a tool each. */
 const scriptsOf = <Name extends string>(...names: Name[]) =>
   Object.fromEntries(names.map((name) => [name, new ScriptedServer("x")])) as Record<
@@ -110,21 +99,13 @@ describe("one server", () => {
     assert.equal(a.transportCount, 1);
   });
 
-  for (const [what, act] of [
-    ["it is reconnected", (hub) => hub.reconnect("a")],
-    [
-      "it is stopped and started",
-      (hub) => {
-        void hub.stop("a");
-        hub.start("a");
-      },
-    ],
-    ["it is added as another", (hub) => hub.add(OTHER)],
-    ["it is removed and added again", (hub) => hub.remove("a") ?? hub.add(stdioSpecOf("a"))],
-  ] as const satisfies readonly (readonly [
-    string,
-    (hub: ReturnType<typeof setUpHub>["hub"]) => void,
-  ])[]) {
+  const restarts: Record<string, (hub: Hub) => unknown> = {
+    "it is reconnected": (hub) => hub.reconnect("a"),
+    "it is stopped and started": (hub) => [hub.stop("a"), hub.start("a")],
+    "it is added as another": (hub) => hub.add(OTHER),
+    "it is removed and added again": (hub) => [hub.remove("a"), hub.add(stdioSpecOf("a"))],
+  };
+  for (const [what, act] of Object.entries(restarts)) {
     it(`is gone before the next one starts when ${what}`, async () => {
       const latch = new Latch();
       const { a, hub, status, events } = await beginOne({ onClose: latch.wait });
@@ -135,10 +116,8 @@ describe("one server", () => {
       await turn();
       const { state, attempt } = status();
       assert.deepEqual([a.transportCount, a.maxOpenCount, state, attempt], [2, 1, "connected", 1]);
-      const path = pathOf(events, "a");
-      if (what === "it is reconnected") {
-        assert.equal(path, "connecting connected stopping connecting connected");
-      }
+      const path = "connecting connected stopping connecting connected";
+      if (what === "it is reconnected") assert.equal(pathOf(events, "a"), path);
     });
   }
 
@@ -199,22 +178,11 @@ describe("one server", () => {
 });
 
 describe("a server that is stopped", () => {
-  it("has been stopped only when nothing of it is left", async () => {
-    const latch = new Latch();
-    const { a, hub } = await beginOne({ onClose: latch.wait });
-    let isStopped = false;
-    const stopped = hub.stop("a").then(() => (isStopped = true));
-    await turn();
-    assert.equal(isStopped, false);
-    latch.open();
-    await stopped;
-    assert.equal(a.openCount, 0);
-  });
-
   for (const [step, script] of HANGS) {
-    it(`at the step ${step} of an attempt is down at once, and nothing of it is left`, async () => {
-      const { a, hub, clock, events, state } = await beginOne(script);
+    it(`at the step ${step} of an attempt is down at once, nothing of it is left, and pings are answered`, async () => {
+      const { a, hub, client, clock, events, state } = await beginOne(script);
       assert.equal(state(), "connecting");
+      assert.deepEqual((await sendRequest(client, "ping")).result, {});
       await hub.stop("a");
       assert.equal(a.openCount, 0);
       await clock.advanceAsync(HOUR);
@@ -224,10 +192,24 @@ describe("a server that is stopped", () => {
   }
 
   for (const verb of ["start", "reconnect"] as const) {
-    it(`shows no tools, refuses calls, and stays so for later clients, until it is told to ${verb}`, async () => {
+    it(`is down only when nothing of it is left, fails its calls, shows no tools, and stays so for later clients, until it is told to ${verb}`, async () => {
       const { a, hub, client, clock, connect, state } = await beginOne();
+      const { onCall } = a;
       assert.deepEqual(await listToolNames(client), ["a__x"]);
-      await hub.stop("a");
+      a.onCall = SILENCE;
+      const waiting = callTool(client, "a__x");
+      const latch = new Latch();
+      a.onClose = latch.wait;
+      await turn();
+      let isStopped = false;
+      const stopped = hub.stop("a").then(() => (isStopped = true));
+      await turn();
+      assert.equal(isStopped, false);
+      assert.equal(codeOf(await callTool(client, "a__x")), "serverStopped");
+      latch.open();
+      await stopped;
+      assert.equal(a.openCount, 0);
+      assert.equal(codeOf(await waiting), "serverStopped");
       assert.deepEqual(await listToolNames(client), []);
       const answer = await callTool(client, "a__x");
       assert.equal(codeOf(answer), "serverStopped");
@@ -236,6 +218,7 @@ describe("a server that is stopped", () => {
       await hub.refresh("a");
       await clock.advanceAsync(HOUR);
       assert.deepEqual([a.transportCount, state()], [1, "disconnected"]);
+      a.onCall = onCall;
       hub[verb]("a");
       await turn();
       assert.deepEqual([serverStatusOf(hub, "a").goal, state()], ["up", "connected"]);
@@ -243,14 +226,6 @@ describe("a server that is stopped", () => {
       assert.ok((await callTool(client, "a__x")).result);
     });
   }
-
-  it("fails the calls that it was to answer", async () => {
-    const { hub, client } = await beginOne({ onCall: SILENCE });
-    const answer = callTool(client, "a__x");
-    await turn();
-    await hub.stop("a");
-    assert.equal(codeOf(await answer), "serverStopped");
-  });
 
   it("counts as settled although it was never tried", async () => {
     const { hub, clock, state } = await beginOne({}, { lazy: true });
@@ -267,15 +242,12 @@ describe("an attempt that is given up", () => {
     ["cancelAttempt", "idle"],
     ["remove", undefined],
   ] as const) {
-    for (const [tools, isKnown] of [
-      ["that is known", true],
-      ["of which nothing is known", false],
-    ] as const) {
+    for (const isKnown of [true, false]) {
+      const tools = isKnown ? "that is known" : "of which nothing is known";
       it(`fails the calls of a server ${tools} that wait for it, and nothing of it is left: ${verb}`, async () => {
-        const { a, hub, client, clock } = await beginOne(
-          isKnown ? {} : { onInitialize: SILENCE },
-          isKnown ? { lazy: true } : {},
-        );
+        const { a, hub, client, clock } = await beginOne(isKnown ? {} : { onInitialize: SILENCE }, {
+          lazy: isKnown,
+        });
         a.onInitialize = SILENCE;
         const answer = callTool(client, "a__x");
         await turn();
@@ -297,37 +269,28 @@ describe("an attempt that is given up", () => {
     });
   }
 
-  it("is made again for a call if it was cancelled", async () => {
+  it("is made again for a call if it was cancelled, which is nothing for a server that is connected or down", async () => {
     const { a, hub, client, state } = await beginOne({ onInitialize: SILENCE });
-    hub.cancelAttempt("a");
-    await turn();
-    assert.equal(state(), "idle");
-    a.onInitialize = GREET;
-    assert.ok((await callTool(client, "a__x")).result);
+    for (const [act, expected] of [
+      [() => {}, "idle"],
+      [async () => assert.ok((await callTool(client, "a__x")).result), "connected"],
+      [() => hub.stop("a"), "disconnected"],
+    ] as const) {
+      await act();
+      hub.cancelAttempt("a");
+      await turn();
+      assert.equal(state(), expected);
+      a.onInitialize = GREET;
+    }
   });
 
-  it("is nothing that a server which is connected, or down, can be told", async () => {
-    const { hub } = await begin(scriptsOf("a", "b"));
-    await hub.stop("b");
-    hub.cancelAttempt("a");
-    hub.cancelAttempt("b");
-    await turn();
-    const states = ["a", "b"].map((name) => connectionStatusOf(hub, name).state);
-    assert.deepEqual(states, ["connected", "disconnected"]);
-  });
-
-  const respondLate = ({ peers: [first] }: ScriptedServer): void => {
-    const id = first?.messages.find(isOf("initialize"))?.id;
-    first?.send({ jsonrpc: "2.0", id, error: { code: 1, message: "no" } });
-  };
+  const respondLate = ({ peers: [first] }: ScriptedServer): void =>
+    respondError(first, first?.messages.find(isOf("initialize"))?.id);
+  const endLate = ({ peers: [first] }: ScriptedServer): unknown => first?.transport.close();
   for (const [what, hang, report] of [
     ["that its link is made", (latch: Latch) => ({ onMake: latch.wait }), () => {}],
     ["that its handshake is done", () => ({ onInitialize: SILENCE }), respondLate],
-    [
-      "that it has ended",
-      () => ({ onInitialize: SILENCE }),
-      ({ peers: [first] }: ScriptedServer) => void first?.transport.close(),
-    ],
+    ["that it has ended", () => ({ onInitialize: SILENCE }), endLate],
   ] as const) {
     it(`changes nothing by a late report ${what}`, async () => {
       const latch = new Latch();
@@ -462,10 +425,8 @@ describe("a server that the manifest gives no connectTimeout", () => {
     assert.deepEqual([state, cause?.code, late], ["reconnecting", "connectTimeout", undefined]);
     assert.match(cause?.message ?? "", /5 min/);
     await clock.advanceAsync(2000);
-    assert.deepEqual(
-      [slow.transportCount, slow.maxOpenCount, status().state],
-      [2, 0, "connecting"],
-    );
+    const { transportCount, maxOpenCount } = slow;
+    assert.deepEqual([transportCount, maxOpenCount, status().state], [2, 0, "connecting"]);
   });
 
   it("has settled when it is late, for those who do not want to wait for it until it is there", async () => {
@@ -496,7 +457,7 @@ describe("a server that the manifest gives no connectTimeout", () => {
     assert.deepEqual(states, ["connecting", "connecting", "connected"]);
     await hub.stop("a");
     assert.deepEqual(
-      [scripts.a.openCount, connectionStatusOf(hub, "a").state],
+      [scripts.a.openCount, hub.status()[0]?.connections[0]?.state],
       [0, "disconnected"],
     );
     await hub.close();
@@ -505,34 +466,21 @@ describe("a server that the manifest gives no connectTimeout", () => {
 });
 
 describe("a server that cannot be started", () => {
-  for (const [what, policy, code, times] of [
+  const tries: [string, Partial<Reconnect>, HubError["code"], number[]][] = [
     [
-      "ever later up to max under the policy exponential",
+      "ever later up to max, maxAttempts times",
       { base: 500, max: 3000, maxAttempts: 6 },
       "connectionLost",
       [0, 500, 1500, 3500, 6500, 9500],
     ],
-    [
-      "at once under the policy immediate, maxAttempts times in all",
-      { policy: "immediate", maxAttempts: 4 },
-      "connectionLost",
-      [0, 0, 0, 0],
-    ],
-    ["maxAttempts times by default", { maxAttempts: 3 }, "connectionLost", [0, 1000, 3000]],
     ["once under the policy none", { policy: "none" }, "connectionLost", [0]],
     ["once if nothing can cure it", {}, "commandNotFound", [0]],
-  ] as const satisfies readonly (readonly [
-    string,
-    Partial<Reconnect>,
-    HubError["code"],
-    readonly number[],
-  ])[]) {
+  ];
+  for (const [what, policy, code, times] of tries) {
     it(`is tried ${what}`, async () => {
       const a = new ScriptedServer("x");
-      const { hub, client, clock } = setUpHubWithClock(
-        { a },
-        { servers: { a: reconnect(policy) } },
-      );
+      const settings = { servers: { a: reconnect(policy) } };
+      const { hub, client, clock } = setUpHubWithClock({ a }, settings);
       const tried: number[] = [];
       a.onOpen = () => {
         tried.push(clock.now());
@@ -556,10 +504,9 @@ describe("a server that cannot be started", () => {
   });
 
   it("for good shows no tools until it is connected again, but a call of one still tries it", async () => {
-    const { a, client, state } = await beginOne({}, ONCE);
+    const { a, client, die, state } = await beginOne({}, ONCE);
     a.onInitialize = REFUSE;
-    a.disconnect();
-    await turn();
+    await die();
     assert.equal(state(), "failed");
     assert.deepEqual(await listToolNames(client), []);
     assert.match((await callTool(client, "a__x")).error?.message ?? "", /out of order/);
@@ -577,10 +524,9 @@ describe("a server that cannot be started", () => {
 
 describe("a server that dies", () => {
   it("is started again, its tools stay listed meanwhile, and nobody is told of a change", async () => {
-    const { a, client, clock, state } = await beginOne();
+    const { a, client, clock, die, state } = await beginOne();
     await listToolNames(client);
-    a.disconnect();
-    await turn();
+    await die();
     assert.equal(state(), "reconnecting");
     assert.deepEqual(await listToolNames(client), ["a__x"]);
     await clock.advanceAsync(1000);
@@ -589,33 +535,15 @@ describe("a server that dies", () => {
     assert.equal(client.messages.filter(({ method }) => method !== undefined).length, 0);
   });
 
-  it("right after each handshake is started ever more rarely", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client, clock } = setUpHubWithClock({ a });
-    const times: number[] = [];
-    hub.subscribe(
-      (event) => {
-        if (event.kind !== "state" || event.to !== "connected") return;
-        times.push(clock.now());
-        a.disconnect();
-      },
-      ["state"],
-    );
-    await initialize(client);
-    await clock.advanceAsync(16_000);
-    assert.deepEqual(times, [0, 1000, 3000, 7000, 15_000]);
-  });
-
   it("after it was connected for 30 s begins a new series of attempts", async () => {
-    const { a, clock, state } = await beginOne();
+    const { clock, die, state } = await beginOne();
     for (const delay of [1000, 2000]) {
-      a.disconnect();
-      await turn();
+      await die();
       await clock.advanceAsync(delay);
       assert.equal(state(), "connected");
     }
     await clock.advanceAsync(30_000);
-    a.disconnect();
+    await die();
     await clock.advanceAsync(999);
     assert.equal(state(), "reconnecting");
     await clock.advanceAsync(1);
@@ -625,53 +553,37 @@ describe("a server that dies", () => {
 
 describe("a call", () => {
   it("cuts the wait for the next attempt short, and all that come share that attempt", async () => {
-    const { a, client, clock } = await beginOne();
-    a.disconnect();
-    await turn();
+    const { a, client, clock, die } = await beginOne();
+    await die();
     const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
     for (const answer of answers) assert.ok((await answer).result);
     assert.deepEqual([a.transportCount, clock.now()], [2, 0]);
   });
 
   it("gets the cause if the one attempt that it leads to fails", async () => {
-    const { a, client } = await beginOne();
+    const { a, client, die } = await beginOne();
     a.onInitialize = REFUSE;
-    a.disconnect();
-    await turn();
+    await die();
     const { error } = await callTool(client, "a__x");
     assert.match(error?.message ?? "", /out of order/);
     assert.equal(error?.data?.["step"], "handshake");
     assert.equal(a.transportCount, 2);
   });
 
-  it("of a server that hangs ends at its own deadline, and the attempt goes on", async () => {
-    const { a, client, clock, state } = await beginOne(
-      {},
-      { callTimeout: 500, connectTimeout: 5000 },
-    );
-    a.onInitialize = SILENCE;
-    a.disconnect();
-    await turn();
+  it("of a server that hangs ends at its own deadline, the attempt goes on, and it is not sent later", async () => {
+    const { a, client, clock, die, state } = await beginOne({}, { callTimeout: 500 });
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    await die();
     const answer = callTool(client, "a__x");
     await clock.advanceAsync(500);
     const { result } = await answer;
     assert.equal(result?.["isError"], true);
     assert.match(JSON.stringify(result), /0\.5 seconds/);
     assert.equal(state(), "connecting");
-  });
-
-  it("that was given up while it waited is not sent when its server comes", async () => {
-    const { a, client, clock } = await beginOne({}, { callTimeout: 500 });
-    const latch = new Latch();
-    a.onOpen = latch.wait;
-    a.disconnect();
-    await turn();
-    const answer = callTool(client, "a__x");
-    await clock.advanceAsync(500);
-    await answer;
     latch.open();
     await clock.advanceAsync(5000);
-    assert.equal(a.messagesOf("tools/call").length, 0);
+    assert.deepEqual([a.messagesOf("tools/call").length, state()], [0, "connected"]);
   });
 
   it("that is cancelled by its number is answered, told to its server, and no other is", async () => {
@@ -685,28 +597,34 @@ describe("a call", () => {
     assert.equal(hub.cancelCall(running[0]?.call ?? 0), true);
     assert.equal(codeOf(await answer), "cancelled");
     await turn();
-    const [reported, ...more] = a.messagesOf("notifications/cancelled");
-    assert.equal(reported?.params?.["requestId"], a.messagesOf("tools/call")[0]?.id);
-    assert.equal(more.length, 0);
-    assert.equal(client.messages.filter(isResponseTo("other")).length, 0);
+    const cancelled = a.messagesOf("notifications/cancelled");
+    const ids = cancelled.map(({ params }) => params?.["requestId"]);
+    assert.deepEqual(ids, [a.messagesOf("tools/call")[0]?.id]);
+    assert.ok(!client.messages.some(isResponseTo("other")));
     assert.equal(hub.snapshot().calls.length, 1);
     assert.equal(hub.cancelCall(7777), false);
   });
 });
 
-describe("adding a server", () => {
-  it("starts it, and its tools are announced and listed", async () => {
-    const { hub, client, clock } = await begin(scriptsOf("a", "b"));
+describe("adding and removing a server", () => {
+  it("ends it, takes its tools away and forgets it, and starts, announces and lists it again", async () => {
+    const scripts = scriptsOf("a", "b");
+    const { hub, client, clock } = await begin(scripts);
     hub.remove("b");
     await clock.advanceAsync(100);
+    assert.equal(scripts.b.openCount, 0);
     assert.deepEqual(await listToolNames(client), ["a__x"]);
+    assert.equal(hub.status().length, 1);
+    assert.equal(codeOf(await callTool(client, "b__x")), "unknownTool");
+    const isAnnouncement = isOf("notifications/tools/list_changed");
+    const before = client.messages.filter(isAnnouncement).length;
     hub.add(stdioSpecOf("b"));
     await clock.advanceAsync(100);
-    assert.ok(client.messages.some(({ method }) => method?.endsWith("list_changed")));
+    assert.equal(client.messages.filter(isAnnouncement).length, before + 1);
     assert.deepEqual(await listToolNames(client), ["a__x", "b__x"]);
   });
 
-  it("that is there already, as it is, changes nothing", async () => {
+  it("changes nothing if it is there already, as it is", async () => {
     const { a, hub, events } = await beginOne();
     const before = events.length;
     hub.add(stdioSpecOf("a"));
@@ -714,31 +632,16 @@ describe("adding a server", () => {
     assert.deepEqual([a.transportCount, events.length], [1, before]);
   });
 
-  it("that is from now on one for each client goes on with the calls that wait for it", async () => {
-    const { a, hub, client } = await beginOne();
+  it("goes on with the calls that wait for it if it is from now on one for each client", async () => {
+    const { a, hub, client, die } = await beginOne();
     a.onInitialize = SILENCE;
-    a.disconnect();
-    await turn();
+    await die();
     const answer = callTool(client, "a__x");
     await turn();
     a.onInitialize = GREET;
     hub.add(stdioSpecOf("a", { isolation: "perClient" }));
     assert.ok((await answer).result);
     assert.equal(a.maxOpenCount, 1);
-  });
-});
-
-describe("removing a server", () => {
-  it("ends it, takes its tools away, and forgets it", async () => {
-    const scripts = scriptsOf("a", "b");
-    const { hub, client } = await begin(scripts);
-    hub.remove("a");
-    await turn();
-    assert.equal(scripts.a.openCount, 0);
-    assert.deepEqual(await listToolNames(client), ["b__x"]);
-    const servers = hub.status().map(({ server }) => server);
-    assert.deepEqual(servers, ["b"]);
-    assert.equal(codeOf(await callTool(client, "a__x")), "unknownTool");
   });
 });
 
@@ -754,21 +657,16 @@ describe("starting all", () => {
     assert.deepEqual(startsOf(scripts), [1, 1, 0, 0]);
   });
 
-  it("and settling tells who is connected, and who failed and why", async () => {
+  it("and settling tells who is connected, and who failed and why, also after another attempt", async () => {
     const scripts = scriptsOf("a", "broken", "lazy", "off");
     scripts.broken.onInitialize = REFUSE;
-    const { hub } = setUpHubWithClock(scripts, { servers });
+    const { hub } = setUpHubWithClock(scripts, { servers: { ...servers, broken: ONCE } });
     const { connected, failed } = await hub.startAllAndSettle();
     assert.deepEqual(connected, ["a", "lazy"]);
     assert.equal(failed.map(({ server }) => server).join(), "broken");
     assert.match(failed[0]?.cause.message ?? "", /out of order/);
-  });
-
-  it("and settling waits for the attempt of a server that has failed before", async () => {
-    const { a, hub } = await beginOne({ onInitialize: REFUSE }, ONCE);
-    assert.deepEqual((await hub.startAllAndSettle()).connected, []);
-    a.onInitialize = GREET;
-    assert.deepEqual((await hub.startAllAndSettle()).connected, ["a"]);
+    scripts.broken.onInitialize = GREET;
+    assert.deepEqual((await hub.startAllAndSettle()).connected, ["a", "broken", "lazy"]);
   });
 
   it("and settling ends although two servers never come up and are tried again at once", async () => {
@@ -944,42 +842,40 @@ describe("a hub that is closed", () => {
     notify(scripts.listing.newestPeer, "notifications/tools/list_changed");
     await turn();
     assert.ok(clock.pendingDelays.length > 0);
+    const settled = hub.settled();
     await hub.close();
-    assert.deepEqual(clock.pendingDelays, []);
+    await settled;
+    const warnings = hub.log("listing").filter(({ level }) => level === "warn");
+    assert.deepEqual([clock.pendingDelays, warnings], [[], []]);
     for (const { openCount } of Object.values(scripts)) assert.equal(openCount, 0);
   });
 
-  it("starts nothing any more, whatever it is told", async () => {
+  it("starts nothing that it is told to while it closes and afterwards", async () => {
+    const latch = new Latch();
     const scripts = scriptsOf("a", "b");
     const { hub, clock } = await begin(scripts);
     hub.remove("b");
     hub.startAll();
     await turn();
-    await hub.close();
-    hub.start("a");
-    hub.startAll();
-    hub.reconnect("a");
-    hub.reconnectFailed();
-    hub.add(OTHER);
-    hub.add(stdioSpecOf("b"));
-    hub.reload(manifestOf({ b: {} }));
-    assert.deepEqual(clock.pendingDelays, []);
-    await clock.advanceAsync(HOUR);
-    assert.deepEqual([startsOf(scripts), clock.pendingDelays], [[1, 1], []]);
-  });
-
-  it("starts nothing that it is told to while it closes", async () => {
-    const latch = new Latch();
-    const { a, hub, clock } = await beginOne({ onClose: latch.wait });
+    scripts.a.onClose = latch.wait;
+    const tellAll = (): void => {
+      hub.start("a");
+      hub.startAll();
+      hub.reconnect("a");
+      hub.reconnectFailed();
+      hub.add(OTHER);
+      hub.add(stdioSpecOf("b"));
+      hub.reload(manifestOf({ b: {} }));
+    };
     const closed = hub.close();
-    hub.reconnect("a");
-    hub.add(OTHER);
+    tellAll();
     await clock.advanceAsync(100);
     latch.open();
     await closed;
-    hub.reload(manifestOf({}));
-    await turn();
-    assert.deepEqual([a.transportCount, a.openCount, clock.pendingDelays], [1, 0, []]);
+    tellAll();
+    assert.deepEqual(clock.pendingDelays, []);
+    await clock.advanceAsync(HOUR);
+    assert.deepEqual([startsOf(scripts), scripts.a.openCount], [[1, 1], 0]);
   });
 
   it("answers what ran with an error, leaves its clients, and has none that comes later", async () => {
@@ -995,18 +891,6 @@ describe("a hub that is closed", () => {
     await late.until(() => late.isClosed);
     await turn();
     assert.deepEqual([late.received, clock.pendingDelays], [[], []]);
-  });
-
-  it("settles those who wait until every server has settled", async () => {
-    const { hub } = await beginOne({ onInitialize: SILENCE });
-    const settled = hub.settled();
-    await hub.close();
-    await settled;
-  });
-
-  it("answered pings although every server hung", async () => {
-    const { client } = await beginOne({ onMake: HANG });
-    assert.deepEqual((await sendRequest(client, "ping")).result, {});
   });
 });
 
@@ -1036,46 +920,52 @@ function foreordain(a: ScriptedServer, outcomes: Outcome[], clock: VirtualClock)
 }
 
 describe("a hub that is told many things in any order", () => {
-  const act = oneof(
-    constantFrom("start", "stop", "reconnect", "cancelAttempt", "refresh", "startAll"),
-    constantFrom("reconnectFailed", "remove", "replace", "stopAll"),
-    constantFrom("configure", "relax", "disable"),
-    constantFrom("call", "call", "die", "come", "leave"),
-    nat(3000),
+  const act = fc.oneof(
+    fc.constantFrom("start", "stop", "reconnect", "cancelAttempt", "refresh", "startAll"),
+    fc.constantFrom("reconnectFailed", "remove", "replace", "stopAll"),
+    fc.constantFrom("configure", "relax", "disable"),
+    fc.constantFrom("call", "call", "die", "come", "leave"),
+    fc.nat(3000),
   );
-  const outcome = record({
-    outcome: constantFrom(...(["opens", "fails", "hangs", "dies"] as const)),
-    opening: nat(500),
-    closing: nat(500),
+  const anyPolicy = fc.record({
+    policy: fc.constantFrom(...(["none", "immediate", "exponential"] as const)),
+    base: fc.constantFrom(1, 1000),
+    max: fc.constantFrom(1, 60_000),
+    jitter: fc.constantFrom(0, 0.2, 1),
+    maxAttempts: fc.nat(4),
+  });
+  const outcome = fc.record({
+    outcome: fc.constantFrom(...(["opens", "fails", "hangs", "dies"] as const)),
+    opening: fc.nat(500),
+    closing: fc.nat(500),
   });
 
   /** Does all that, and says the last word; everything that was promised has to be kept. */
   async function run(
+    policy: Reconnect,
     outcomes: Outcome[],
     acts: readonly (string | number)[],
     word: string,
   ): Promise<void> {
     const a = new ScriptedServer("x");
+    const limits = { callTimeout: 5000, connectTimeout: 4000, reconnect: policy };
     const spec = (args: number, more: Partial<StdioServer> = {}): StdioServer =>
-      stdioSpecOf("a", { args: [String(args)], callTimeout: 5000, connectTimeout: 4000, ...more });
-    const memory = memorySnapshots();
-    const made = setUpHubWithClock(
-      { a },
-      {
-        servers: { a: spec(0, { idleStop: 10_000 }) },
-        snapshots: {
-          ...memory,
-          save: (subject, items) => memory.save(subject, items),
-          flush: () => memory.flush(),
-          // Found some time after the start of whom it is about.
-          load: async (subject) => {
-            await new Promise<void>((resolve) => void made.clock.after(200, resolve));
-            return memory.load(subject);
-          },
-        },
-      },
-    );
+      stdioSpecOf("a", { args: [String(args)], ...limits, ...more });
+    const snapshots = memorySnapshots();
+    const load = snapshots.load.bind(snapshots);
+    // Found some time after the start of whom it is about.
+    snapshots.load = async (subject) => {
+      await new Promise<void>((resolve) => void made.clock.after(200, resolve));
+      return load(subject);
+    };
+    const servers = { a: spec(0, { idleStop: 10_000 }) };
+    const made = setUpHubWithClock({ a }, { servers, snapshots });
     const { hub, client, connect, clock } = made;
+    let maxAttempt = policy.policy === "none" ? 1 : policy.maxAttempts || Infinity;
+    const assertAttempt = (event: HubEvent): void => {
+      if (event.kind === "state") assert.ok((event.attempt ?? 0) <= maxAttempt, "one attempt more");
+    };
+    hub.subscribe(assertAttempt, ["state"]);
     foreordain(a, outcomes, clock);
     client.send(INITIALIZE_REQUEST);
     // It is answered when that is found, or takes too long.
@@ -1110,22 +1000,19 @@ describe("a hub that is told many things in any order", () => {
       else does[each]?.();
     }
     outcomes.length = 0;
-    hub.add(spec(args));
+    maxAttempt = Infinity;
+    hub.add(spec(args, reconnect({})));
     hub.start("a");
     does[word]?.();
     await clock.advanceAsync(100_000);
-    assert.equal(
-      connectionStatusOf(hub, "a").state,
-      word === "stop" ? "disconnected" : "connected",
-    );
+    const { state } = connectionStatusOf(hub, "a");
+    assert.equal(state, word === "stop" ? "disconnected" : "connected");
     assert.ok(a.maxOpenCount <= 1, "two copies at a time");
     assert.equal(a.openCount, word === "stop" ? 0 : 1);
     // A server that is connected is looked after by one timer.
     assert.equal(clock.pendingDelays.length, word === "stop" ? 0 : 1);
     await Promise.all([...promises, hub.settled()]);
-    const answered = client.messages
-      .map(({ id }) => id)
-      .filter((id) => id !== INITIALIZE_REQUEST.id);
+    const answered = client.messages.map(({ id }) => id).filter((id) => id !== "init");
     assert.equal(new Set(answered).size, answered.length, "answered twice");
     const asked = acts.filter((each) => each === "call").length;
     assert.equal(answered.length, asked, "not answered");
@@ -1134,17 +1021,16 @@ describe("a hub that is told many things in any order", () => {
     assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
   }
 
-  it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", async () => {
-    const word = constantFrom("start", "stop", "reconnect");
-    await check(asyncProperty(array(outcome), array(act), word, run), { numRuns: 300 });
-  });
+  const word = fc.constantFrom("start", "stop", "reconnect");
 
-  it("does so for twenty starts, stops and reconnects that come at a time", async () => {
-    const verbs = array(constantFrom("start", "stop", "reconnect"), {
-      minLength: 20,
-      maxLength: 20,
-    });
-    const word = constantFrom("start", "stop", "reconnect");
-    await check(asyncProperty(array(outcome), verbs, word, run), { numRuns: 100 });
+  it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", () =>
+    fc.assert(fc.asyncProperty(anyPolicy, fc.array(outcome), fc.array(act), word, run), {
+      numRuns: 400,
+    }));
+
+  it("does so for twenty starts, stops and reconnects that come at a time", () => {
+    const words = fc.array(word, { minLength: 20, maxLength: 20 });
+    const property = fc.asyncProperty(anyPolicy, fc.array(outcome), words, word, run);
+    return fc.assert(property, { numRuns: 100 });
   });
 });

@@ -7,7 +7,7 @@ import { piecesOfMessage } from "../../src/jsonrpc/message.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Responder, TransportEvents } from "../../src/transport/transport.ts";
 import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
-import { cancel, isOf, notify, post, respond } from "../fixtures/peer-messages.ts";
+import { cancel, notify, post, respond } from "../fixtures/peer-messages.ts";
 import {
   messagesOfMethod,
   ALL_CAPABILITIES,
@@ -73,6 +73,15 @@ async function beginAsked(...made: Parameters<typeof setUpServerRequests>) {
   return { ...setup, answer, id, server: newestPeerOf(setup.git) };
 }
 
+/** A server that has got calls of its client under these ids, and answers none. */
+async function beginCalled(...ids: string[]) {
+  const setup = await setUpServerRequests();
+  setup.git.onCall = SILENCE;
+  for (const id of ids) setup.client.send(callRequest(id, "git__x"));
+  await turn();
+  return setup;
+}
+
 const paramsOf = async (client: Peer, method: string): Promise<Json["params"]> =>
   (await waitForRequest(client, method)).params;
 
@@ -92,15 +101,6 @@ describe("what a server asks", () => {
     assert.ok(server.received.some((text) => text.includes(`"result":${result}`)));
   });
 
-  it("is asked without params if the server gives none", async () => {
-    const { client, git } = await setUpServerRequests();
-    const answer = sendServerRequest(git, 1, ROOTS);
-    const request = await waitForRequest(client, ROOTS);
-    assert.equal("params" in request, false);
-    respond(client, request.id, { roots: [{ uri: "file:///a" }] });
-    assert.deepEqual((await answer).result, { roots: [{ uri: "file:///a" }] });
-  });
-
   it("is answered with the client's error as it is", async () => {
     const { client, answer, id } = await beginAsked();
     const error = { code: -1, message: "no", data: { a: [1] } };
@@ -108,16 +108,19 @@ describe("what a server asks", () => {
     assert.deepEqual((await answer).error, error);
   });
 
+  const inner = { requestedSchema: { message: "inner" }, mode: "form" };
+  const page = { mode: "url", url: "https://x", elicitationId: "e" };
+  const twice = '{"message":"a","\\u006dessage":"b",';
   for (const [where, params, expected] of [
     [
       "where people read it, and only there",
-      '{"message":"Which?","requestedSchema":{"message":"inner"},"mode":"form"}',
-      { message: "[git] Which?", requestedSchema: { message: "inner" }, mode: "form" },
+      JSON.stringify({ message: "Which?", ...inner }),
+      { message: "[git] Which?", ...inner },
     ],
     [
       "in every message that a parser may take",
-      '{"message":"a","\\u006dessage":"b","mode":"url","url":"https://x","elicitationId":"e"}',
-      { message: "[git] b", mode: "url", url: "https://x", elicitationId: "e" },
+      JSON.stringify(page).replace("{", twice),
+      { message: "[git] b", ...page },
     ],
     ["in no message that is no text", '{"message":7}', { message: 7 }],
   ] as const) {
@@ -131,10 +134,11 @@ describe("what a server asks", () => {
     });
   }
 
-  for (const [what, idOf] of [
-    ["no JSON", (id) => `"${id}"`],
-    ["malformed, under a number", (id) => id.replace(/\D/g, "")],
-  ] as const satisfies readonly (readonly [string, (id: string) => string])[]) {
+  const spellings: Record<string, (id: string) => string> = {
+    "no JSON": (id) => `"${id}"`,
+    "malformed, under a number": (id) => id.replace(/\D/g, ""),
+  };
+  for (const [what, idOf] of Object.entries(spellings)) {
     it(`is answered with an error if what the client answers is ${what}, which no server sees`, async () => {
       const { client, answer, id, server } = await beginAsked();
       client.send(`{"jsonrpc":"2.0","id":${idOf(String(id))},"result":{"a":tru}}`);
@@ -187,29 +191,22 @@ describe("what a server asks", () => {
     assert.deepEqual([(await first).result, (await second).result], [{ n: 1 }, { n: 2 }]);
   });
 
-  it("waits for a client that has not said that it is ready, until it does", async () => {
+  it("waits for a client that has not said that it is ready, until it does or the server takes it back", async () => {
     const git = new ScriptedServer("x");
     const { client } = setUpHubWithClock({ git });
     await initialize(client, ALL_CAPABILITIES);
+    void sendServerRequest(git, "taken back", ROOTS);
+    cancel(newestPeerOf(git), "taken back");
     const answer = sendServerRequest(git, 1, ROOTS);
     await turn();
     assert.deepEqual(messagesOfMethod(client, ROOTS), []);
     client.send(INITIALIZED);
-    const { id } = await waitForRequest(client, ROOTS);
-    respond(client, id, { roots: [] });
-    assert.deepEqual((await answer).result, { roots: [] });
-  });
-
-  it("is never sent, nor its cancel, if the server takes it back before the client is ready", async () => {
-    const git = new ScriptedServer("x");
-    const { client } = setUpHubWithClock({ git });
-    await initialize(client, ALL_CAPABILITIES);
-    void sendServerRequest(git, 1, ROOTS);
-    cancel(newestPeerOf(git), 1);
-    await turn();
-    client.send(INITIALIZED);
-    await turn();
-    assert.ok(client.messages.every(({ method }) => method !== ROOTS && method !== CANCELLED));
+    const request = await waitForRequest(client, ROOTS);
+    assert.equal("params" in request, false);
+    respond(client, request.id, { roots: [{ uri: "file:///a" }] });
+    assert.deepEqual((await answer).result, { roots: [{ uri: "file:///a" }] });
+    assert.equal(messagesOfMethod(client, ROOTS).length, 1);
+    assert.deepEqual(messagesOfMethod(client, CANCELLED), []);
   });
 
   it("is refused beyond a number, until some are answered", async () => {
@@ -322,10 +319,7 @@ describe("a question that is taken back", () => {
   });
 
   it("because its only call was cancelled ends at both sides", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    client.send(callRequest("c", "git__x"));
-    await turn();
+    const { client, git } = await beginCalled("c");
     const answer = sample(git);
     const { id } = await waitForRequest(client, SAMPLING);
     cancel(client, "c");
@@ -344,10 +338,7 @@ describe("a question that is taken back", () => {
   });
 
   it("is not because one of several calls was cancelled, nor because another request was", async () => {
-    const { client, git } = await setUpServerRequests();
-    git.onCall = SILENCE;
-    for (const id of ["c", "d"]) client.send(callRequest(id, "git__x"));
-    await turn();
+    const { client, git } = await beginCalled("c", "d");
     const answer = sample(git);
     const { id } = await waitForRequest(client, SAMPLING);
     cancel(client, "c");
@@ -397,10 +388,8 @@ describe("the time of a call", () => {
       await turn();
     };
     const progress = (): void => {
-      const { progressToken } = git.messagesOf("tools/call")[0]?.params?.["_meta"] as Record<
-        string,
-        unknown
-      >;
+      const meta = git.messagesOf("tools/call")[0]?.params?.["_meta"];
+      const { progressToken } = meta as Record<string, unknown>;
       notify(newestPeerOf(git), PROGRESS, { progressToken, progress: 1 });
     };
     /** @returns the answer to the server's question by the client */
@@ -412,7 +401,17 @@ describe("the time of a call", () => {
         return turn();
       };
     };
-    return { client, clock, call, progress, ask };
+    /** Progress comes while the call's time, of which 8 s are over, stands still. */
+    const progressDuringWait = async (): Promise<void> => {
+      await call();
+      await clock.advanceAsync(8000);
+      const answer = await ask(1);
+      await clock.advanceAsync(100_000);
+      progress();
+      await clock.advanceAsync(100_000);
+      await answer();
+    };
+    return { client, clock, call, progress, ask, progressDuringWait };
   }
 
   const isOver = (client: Peer): boolean => client.messages.some(isResponseTo("c"));
@@ -448,14 +447,8 @@ describe("the time of a call", () => {
   });
 
   it("is moved back by progress while it stands still, up to its total without the wait", async () => {
-    const { client, clock, call, ask, progress } = await beginCall();
-    await call();
-    await clock.advanceAsync(8000);
-    const answer = await ask(1);
-    await clock.advanceAsync(100_000);
-    progress();
-    await clock.advanceAsync(100_000);
-    await answer();
+    const { client, clock, progress, progressDuringWait } = await beginCall();
+    await progressDuringWait();
     await clock.advanceAsync(9000);
     assert.equal(isOver(client), false);
     progress();
@@ -465,14 +458,8 @@ describe("the time of a call", () => {
   });
 
   it("is moved back from the last sign of progress, although it stood still then", async () => {
-    const { client, clock, call, ask, progress } = await beginCall();
-    await call();
-    await clock.advanceAsync(8000);
-    const answer = await ask(1);
-    await clock.advanceAsync(100_000);
-    progress();
-    await clock.advanceAsync(100_000);
-    await answer();
+    const { client, clock, progressDuringWait } = await beginCall();
+    await progressDuringWait();
     await assertOverAfter(client, clock, 10_000);
   });
 
@@ -536,18 +523,14 @@ describe("the roots", () => {
   const CHANGED = { jsonrpc: "2.0", method: "notifications/roots/list_changed" };
 
   it("that are others are told to the servers that can ask for them, also while they are still listing", async () => {
-    const git = Object.assign(new ScriptedServer("x"), { onList: SILENCE });
-    const { client } = setUpHubWithClock({ git });
+    const [git, slow] = [new ScriptedServer("x"), new ScriptedServer("x")];
+    slow.onList = SILENCE;
+    const { client } = setUpHubWithClock({ git, slow });
     await introduce(client);
     client.send(CHANGED);
     await turn();
-    assert.deepEqual(git.messagesOf(CHANGED.method), [CHANGED]);
-  });
-
-  it("that are others are told to the servers that can ask for them", async () => {
-    const { client, git } = await setUpServerRequests();
-    client.send(CHANGED);
-    assert.deepEqual(await newestPeerOf(git).find(isOf(CHANGED.method)), CHANGED);
+    for (const server of [git, slow])
+      assert.deepEqual(server.messagesOf(CHANGED.method), [CHANGED]);
   });
 
   it("of who has not introduced itself are told to nobody", async () => {
@@ -563,7 +546,6 @@ describe("the roots", () => {
     const { client, connect, git } = await setUpServerRequests({ sampling: {} });
     client.send(CHANGED);
     await turn();
-    assert.deepEqual(git.messagesOf(CHANGED.method), []);
     const [one, two] = [connect(), connect()];
     for (const peer of [one, two]) await initialize(peer, ALL_CAPABILITIES);
     one.send(CHANGED);

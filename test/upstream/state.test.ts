@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { array, assert as check, constantFrom, nat, oneof, property, record } from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
-import type { Reconnect } from "../../src/manifest/manifest.ts";
+import { LIMIT_DEFAULTS, type Reconnect } from "../../src/manifest/manifest.ts";
 import {
   type Effect,
   type Signal,
@@ -13,19 +12,12 @@ import {
 } from "../../src/upstream/state.ts";
 import type { AuthorizationProgress } from "../../src/transport/http/target.ts";
 import type { Goal } from "../../src/upstream/status.ts";
-import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const NOW = 10_000;
 const old = new HubError("connectionLost", "the old trouble");
 const retryable = new HubError("connectionLost", "gone");
 const fatal = new HubError("commandNotFound", "nothing there");
-const POLICY: Reconnect = {
-  policy: "exponential",
-  base: 1000,
-  max: 60_000,
-  jitter: 0.2,
-  maxAttempts: 5,
-};
+const POLICY: Reconnect = { ...LIMIT_DEFAULTS.reconnect, maxAttempts: 5 };
 const circumstances = (its: Partial<StepEnvironment> = {}): StepEnvironment => ({
   now: NOW,
   random: 0,
@@ -335,216 +327,5 @@ describe("a server that runs by itself", () => {
     assert.equal(lose(0, { policy: { ...POLICY, maxAttempts: 2 } }), "failed");
     assert.equal(lose(0, { goal: "onDemand" }), "idle");
     assert.equal(lose(0, { goal: "down" }), "disconnected");
-  });
-});
-
-/** How an attempt that the machine asks for turns out, and how long opening and closing take, in ms. */
-interface Outcome {
-  readonly outcome: "opens" | "fails" | "fails for good" | "is challenged" | "hangs";
-  readonly opening: number;
-  readonly closing: number;
-}
-
-type Act =
-  | { readonly signal: Signal<number> }
-  /** What the server itself does. */
-  | { readonly happens: Signal<number> }
-  | { readonly goal: Goal }
-  /** ms */
-  | { readonly wait: number };
-
-const WILLING: Outcome = { outcome: "opens", opening: 10, closing: 10 };
-
-/**
- * All that is around the machine, made simple: carries out its effects under a virtual clock, and complains as soon as
- * they ask for what must not be.
- */
-class World {
-  readonly clock = new VirtualClock();
-  readonly policy: Reconnect;
-  state: State<number> = { at: "idle" };
-  #goal: Goal = "up";
-  /** What the next attempts turn out to be; after them all go well. */
-  readonly outcomes: Outcome[];
-  /** The server that there is: it opens, is open, or is being closed. */
-  #server: { readonly epoch: number; readonly outcome: Outcome; closing: boolean } | undefined;
-  #epoch = 0;
-  #timer: { readonly kind: "due" | "stable"; readonly undo: () => void } | undefined;
-  /** Somebody stopped it, and nobody has wanted it since. */
-  #forbidden = false;
-
-  constructor(policy: Reconnect, outcomes: readonly Outcome[]) {
-    this.policy = policy;
-    this.outcomes = [...outcomes];
-  }
-
-  signal(signal: Signal<number>): void {
-    if (signal.kind === "start" || signal.kind === "reconnect") this.#forbidden = false;
-    if (signal.kind === "stop") this.#forbidden = true;
-    const before = this.state;
-    const its = {
-      now: this.clock.now(),
-      isRemote: false,
-      random: 0.5,
-      policy: this.policy,
-      goal: this.#forbidden ? "down" : this.#goal,
-    } as const;
-    const { state, effects } = step(before, signal, its);
-    this.state = state;
-    if (state.at !== before.at) {
-      this.#timer?.undo();
-      this.#timer = undefined;
-    }
-    this.#check();
-    for (const effect of effects) this.#perform(effect);
-  }
-
-  live(act: Act): void {
-    if ("signal" in act) this.signal(act.signal);
-    else if ("goal" in act) this.#goal = act.goal;
-    else if ("wait" in act) this.clock.advanceTo(this.clock.now() + act.wait);
-    // Only a server that is open can do anything.
-    else if ("session" in this.state && this.state.session !== undefined) this.signal(act.happens);
-  }
-
-  #perform(effect: Effect): void {
-    switch (effect.kind) {
-      case "open":
-        this.#open();
-        return;
-      case "close":
-        this.#close();
-        return;
-      case "authorize": {
-        const epoch = this.#epoch;
-        this.clock.after(5, () => {
-          if (epoch === this.#epoch) this.signal({ kind: "authorized" });
-        });
-        return;
-      }
-      case "arm": {
-        assert.equal(this.#timer, undefined, "two timers are armed");
-        const owner = effect.signal === "due" ? "reconnecting" : "connected";
-        assert.equal(this.state.at, owner, `"${effect.signal}" is armed in ${this.state.at}`);
-        const undo = this.clock.after(effect.at - this.clock.now(), () => {
-          this.#timer = undefined;
-          assert.equal(this.state.at, owner, `"${effect.signal}" comes in ${this.state.at}`);
-          this.signal({ kind: effect.signal });
-        });
-        this.#timer = { kind: effect.signal, undo };
-      }
-    }
-  }
-
-  #open(): void {
-    // One that wanted an authorization has ended by itself.
-    if (this.#server?.outcome.outcome === "is challenged") this.#server = undefined;
-    assert.equal(this.#server, undefined, "a server is opened while there is another");
-    assert.equal(this.#forbidden, false, "a stopped server is opened");
-    const outcome = this.outcomes.shift() ?? WILLING;
-    const epoch = ++this.#epoch;
-    this.#server = { epoch, outcome, closing: false };
-    if (outcome.outcome === "hangs") return;
-    this.clock.after(outcome.opening, () => {
-      if (this.#server?.epoch !== epoch || this.#server.closing) return;
-      if (outcome.outcome === "opens") this.signal({ kind: "opened", session: epoch });
-      else if (outcome.outcome === "is challenged") this.signal({ kind: "challenged" });
-      else this.signal({ kind: "lost", cause: outcome.outcome === "fails" ? retryable : fatal });
-    });
-  }
-
-  #close(): void {
-    const server = this.#server;
-    assert.ok(server !== undefined && !server.closing, "what is not there is closed");
-    server.closing = true;
-    this.#epoch++;
-    this.clock.after(server.outcome.closing, () => {
-      assert.equal(this.state.at, "stopping", "what was closed was not waited for");
-      this.#server = undefined;
-      this.signal({ kind: "drained" });
-      assert.notEqual(this.state.at, "stopping", "it stops for ever");
-    });
-  }
-
-  #check(): void {
-    const { state } = this;
-    const ahead = state.at === "stopping" ? state.next : state;
-    const limit = this.policy.policy === "none" ? 1 : this.policy.maxAttempts || Infinity;
-    if ("attempt" in ahead) assert.ok(ahead.attempt <= limit, `attempt ${ahead.attempt}`);
-    if (state.at === "connected") assert.equal(state.session, this.#server?.epoch);
-    const rests = ["idle", "failed", "disconnected", "reconnecting"].includes(state.at);
-    if (rests) assert.equal(this.#server, undefined, `a server runs on in ${state.at}`);
-  }
-}
-
-describe("the machine in any world", () => {
-  const policy = record({
-    policy: constantFrom(...(["none", "immediate", "exponential"] as const)),
-    base: constantFrom(1, 1000),
-    max: constantFrom(1, 60_000),
-    jitter: constantFrom(0, 0.2, 1),
-    maxAttempts: nat(4),
-  });
-  const outcome = record({
-    outcome: constantFrom(
-      ...(["opens", "fails", "fails for good", "is challenged", "hangs"] as const),
-    ),
-    opening: nat(2000),
-    closing: nat(2000),
-  });
-  const signal = constantFrom(
-    ...(["start", "stop", "reconnect", "cancel", "idleTimeout"] as const),
-  );
-  const event = constantFrom<Signal<number>[]>(
-    { kind: "lost", cause: retryable },
-    { kind: "lost", cause: fatal },
-    { kind: "challenged" },
-    { kind: "unresponsive" },
-    { kind: "responsive" },
-  );
-  const act = oneof(
-    signal.map((kind) => ({ signal: { kind } })),
-    event.map((happens) => ({ happens })),
-    constantFrom("up" as const, "onDemand" as const).map((goal) => ({ goal })),
-    oneof(nat(20), nat(40_000)).map((wait) => ({ wait })),
-  );
-
-  /** Lives in any world for so many acts, and then does this. */
-  function inAnyWorld(maxLength: number, finish: (world: World) => void): void {
-    const acts = array(act, { maxLength });
-    const run = property(policy, array(outcome), acts, (reconnect, outcomes, all) => {
-      const world = new World(reconnect, outcomes);
-      for (const each of all) world.live(each);
-      finish(world);
-    });
-    check(run, { numRuns: 2000 });
-  }
-
-  it("has one server at most, closes what it leaves, and keeps to its timers, attempts and stops", () => {
-    inAnyWorld(60, (world) => {
-      world.live({ wait: 100_000 });
-      assert.notEqual(world.state.at, "stopping");
-    });
-  });
-
-  it("is connected after a start, whatever it was before, if the server is willing", () => {
-    inAnyWorld(30, (world) => {
-      // An attempt that hangs is not what a start ends: it is given up first.
-      world.signal({ kind: "cancel" });
-      world.outcomes.length = 0;
-      world.live({ goal: "up" });
-      world.signal({ kind: "start" });
-      world.live({ wait: 100_000 });
-      assert.equal(world.state.at, "connected");
-    });
-  });
-
-  it("is at rest after a stop, and opens nothing until it is started", () => {
-    inAnyWorld(30, (world) => {
-      world.signal({ kind: "stop" });
-      world.live({ wait: 1_000_000 });
-      assert.equal(world.state.at, "disconnected");
-      assert.deepEqual(world.clock.pendingDelays, []);
-    });
   });
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Alert } from "../../src/base/events.ts";
+import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
@@ -29,17 +30,20 @@ const TOOL_Y = ['{"name":"y"}'];
 
 async function begin(...made: Parameters<typeof setUpHubWithClock>) {
   const setup = setUpHubWithClock(...made);
-  const { client, hub } = setup;
+  const { client, clock, hub } = setup;
   await initialize(client);
   return {
     ...setup,
     /** The notifications that the client was sent. */
     reported: (): readonly Json[] => client.messages.filter(({ method }) => method !== undefined),
     list: () => listToolNames(client),
-    /** Asks for a list, without waiting for it. @returns the answers so far */
-    askForList: (): (() => readonly Json[]) => {
+    /** Asks for a list, which is not there after so many ms. @returns the answers so far */
+    askForList: async (ms: number): Promise<() => readonly Json[]> => {
       post(client, "list", "tools/list");
-      return () => client.messages.filter(isResponseTo("list"));
+      const answers = (): readonly Json[] => client.messages.filter(isResponseTo("list"));
+      await clock.advanceAsync(ms);
+      assert.deepEqual(answers(), []);
+      return answers;
     },
     statusOf: (name = "a") => connectionStatusOf(hub, name),
   };
@@ -67,18 +71,20 @@ async function beginRemembered(now: Partial<ScriptedServer> = {}, servers: Serve
   return { ...setup, a, newStarts: () => a.transportCount - starts };
 }
 
-const scriptsOf = () => ({ a: new ScriptedServer("x"), b: new ScriptedServer("y") });
+/** Two servers, which open when the latch does. */
+function makeTwo() {
+  const latch = new Latch();
+  const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
+  a.onOpen = b.onOpen = latch.wait;
+  return { a, b, latch };
+}
 
 describe("the first list", () => {
   it("waits until every server has connected or failed, and not longer", async () => {
-    const { a, b } = scriptsOf();
-    const latch = new Latch();
-    a.onOpen = latch.wait;
-    b.onInitialize = REFUSE;
-    const { clock, list, askForList } = await begin({ a, b });
-    const answers = askForList();
-    await clock.advanceAsync(4000);
-    assert.equal(answers().length, 0);
+    const { a, b, latch } = makeTwo();
+    Object.assign(b, { onOpen: undefined, onInitialize: REFUSE });
+    const { list, askForList } = await begin({ a, b });
+    const answers = await askForList(4000);
     latch.open();
     await turn();
     assert.equal(answers().length, 1);
@@ -86,15 +92,11 @@ describe("the first list", () => {
   });
 
   it("waits listWait at most, from when the client came, and one word follows when a server comes late", async () => {
-    const { a, b } = scriptsOf();
-    const latch = new Latch();
-    a.onOpen = latch.wait;
-    const settings = { hub: { listWait: 700 } };
-    const { clock, list, askForList, reported } = await begin({ a, b }, settings);
+    const { a, b, latch } = makeTwo();
+    b.onOpen = undefined;
+    const { clock, list, askForList, reported } = await begin({ a, b }, { hub: { listWait: 700 } });
     await clock.advanceAsync(300);
-    const answers = askForList();
-    await clock.advanceAsync(399);
-    assert.equal(answers().length, 0);
+    const answers = await askForList(399);
     await clock.advanceAsync(1);
     assert.deepEqual(JSON.stringify(answers()[0]?.result).match(/\w__\w/g), ["b__y"]);
     assert.deepEqual(await list(), ["b__y"]);
@@ -106,12 +108,10 @@ describe("the first list", () => {
 
   for (const verb of ["remove", "stop", "cancelAttempt"] as const) {
     it(`does not wait for a server that is given up meanwhile: ${verb}`, async () => {
-      const { a, b } = scriptsOf();
-      a.onInitialize = SILENCE;
+      const { a, b } = makeTwo();
+      b.onOpen = undefined;
       const { hub, askForList } = await begin({ a, b });
-      const answers = askForList();
-      await turn();
-      assert.equal(answers().length, 0);
+      const answers = await askForList(0);
       void hub[verb]("a");
       await turn();
       assert.equal(answers().length, 1);
@@ -119,10 +119,8 @@ describe("the first list", () => {
   }
 
   it("waits for a server that a reload brings before it is answered", async () => {
-    const { a, b } = scriptsOf();
-    const latch = new Latch();
-    a.onOpen = b.onOpen = latch.wait;
-    const { hub, list } = await begin({ a, b });
+    const { latch, ...scripts } = makeTwo();
+    const { hub, list } = await begin(scripts);
     hub.reload(manifestOf({ a: {} }));
     hub.reload(manifestOf({ a: {}, b: {} }));
     latch.open();
@@ -136,10 +134,8 @@ describe("the first list", () => {
   });
 
   it("leads to one word for all servers that come late within a moment", async () => {
-    const { a, b } = scriptsOf();
-    const latch = new Latch();
-    a.onOpen = b.onOpen = latch.wait;
-    const { clock, list, reported } = await begin({ a, b }, { hub: { listWait: 0 } });
+    const { latch, ...scripts } = makeTwo();
+    const { clock, list, reported } = await begin(scripts, { hub: { listWait: 0 } });
     await clock.advanceAsync(0);
     assert.deepEqual(await list(), []);
     latch.open();
@@ -194,16 +190,11 @@ describe("a server that announces a change", () => {
     assert.equal(a.messagesOf("tools/list").length, 2);
   });
 
+  const rarely = "whenever it is listed is asked ever more rarely";
+  const often = "with a new list each time is heard every 2 s, and costs clients a word at most";
   for (const [what, tools, duration, min, max, words] of [
-    ["whenever it is listed is asked ever more rarely", () => "x", HOUR, 100, 140, 0],
-    [
-      "with a new list each time is heard every 2 s, and costs clients a word each time at most",
-      (count: number) => `t${count}`,
-      60_000,
-      25,
-      40,
-      40,
-    ],
+    [rarely, () => "x", HOUR, 100, 140, 0],
+    [often, (count: number) => `t${count}`, 60_000, 25, 40, 40],
   ] as const) {
     it(what, async () => {
       const a = new ScriptedServer();
@@ -256,7 +247,8 @@ describe("a server that announces a change", () => {
 
 describe("a list from what is remembered", () => {
   it("is complete at once, although no server has answered yet", async () => {
-    const scripts = scriptsOf();
+    const { latch, ...scripts } = makeTwo();
+    latch.open();
     const snapshots = await remember(scripts);
     scripts.a.onOpen = scripts.b.onOpen = HANG;
     const { clock, list, statusOf } = await begin(scripts, { snapshots });
@@ -266,15 +258,12 @@ describe("a list from what is remembered", () => {
   });
 
   it("waits only for servers of which nothing is remembered", async () => {
-    const { a, b } = scriptsOf();
+    const { a, b, latch } = makeTwo();
+    a.onOpen = undefined;
     const snapshots = await remember({ a });
-    const latch = new Latch();
     a.onOpen = HANG;
-    b.onOpen = latch.wait;
-    const { clock, list, askForList } = await begin({ a, b }, { snapshots });
-    const answers = askForList();
-    await clock.advanceAsync(1000);
-    assert.equal(answers().length, 0);
+    const { list, askForList } = await begin({ a, b }, { snapshots });
+    await askForList(1000);
     latch.open();
     assert.deepEqual(await list(), ["a__x", "b__y"]);
   });
@@ -303,9 +292,7 @@ describe("a list from what is remembered", () => {
     const servers = { a: { args: ["other"] } };
     const settings = { snapshots, servers, hub: { listWait: 100 } };
     const { clock, askForList } = await begin({ a }, settings);
-    const answers = askForList();
-    await clock.advanceAsync(99);
-    assert.equal(answers().length, 0);
+    const answers = await askForList(99);
     await clock.advanceAsync(1);
     assert.deepEqual(answers()[0]?.result, { tools: [] });
   });
@@ -315,16 +302,13 @@ describe("a list from what is remembered", () => {
     const snapshots = await remember({ a });
     a.tools = TOOL_Y;
     const latch = new Latch();
-    const slow: Snapshots = {
-      load: async (subject) => {
-        const found = await snapshots.load(subject);
-        await latch.wait();
-        return found;
-      },
-      save: (subject, items) => snapshots.save(subject, items),
-      flush: () => snapshots.flush(),
+    const load = snapshots.load.bind(snapshots);
+    snapshots.load = async (subject) => {
+      const found = await load(subject);
+      await latch.wait();
+      return found;
     };
-    const { client, clock, hub } = setUpHubWithClock({ a }, { snapshots: slow });
+    const { client, clock, hub } = setUpHubWithClock({ a }, { snapshots });
     client.send(INITIALIZE_REQUEST);
     await turn();
     // What was kept is looked for before anything is started, but not for long.
@@ -357,12 +341,9 @@ describe("a list from what is remembered", () => {
   });
 
   it("stays while its server is tried again, and goes when that fails for good", async () => {
-    const backoff = { base: 1000, max: 1000, jitter: 0, maxAttempts: 5 };
-    const reconnect = { policy: "exponential", ...backoff } as const;
-    const { clock, list, statusOf } = await beginRemembered(
-      { onInitialize: REFUSE },
-      { a: { reconnect } },
-    );
+    const reconnect = { ...LIMIT_DEFAULTS.reconnect, max: 1000, maxAttempts: 5 };
+    const now = { onInitialize: REFUSE };
+    const { clock, list, statusOf } = await beginRemembered(now, { a: { reconnect } });
     await clock.advanceAsync(3000);
     assert.equal(statusOf().state, "reconnecting");
     assert.deepEqual(await list(), ["a__x"]);
@@ -427,14 +408,11 @@ describe("what is remembered", () => {
   it("is what a server listed last, also if the hub is closed at once", async () => {
     const kept: string[] = [];
     const latch = new Latch();
-    const snapshots: Snapshots = {
-      load: () => Promise.resolve(undefined),
-      save: async (_, { tools }) => {
-        await latch.wait();
-        kept.push(...tools.map(({ key }) => key));
-        return [];
-      },
-      flush: () => Promise.resolve(),
+    const snapshots = memorySnapshots();
+    snapshots.save = async (_, { tools }) => {
+      await latch.wait();
+      kept.push(...tools.map(({ key }) => key));
+      return [];
     };
     const { hub } = await begin({ a: new ScriptedServer("x") }, { snapshots });
     let isClosed = false;
@@ -451,8 +429,7 @@ describe("a client that leaves before its list is there", () => {
   it("leaves no timer, and no request that waits", async () => {
     const a = Object.assign(new ScriptedServer("x"), { onMake: HANG });
     const { client, clock, hub, askForList } = await begin({ a });
-    const answers = askForList();
-    await clock.advanceAsync(500);
+    const answers = await askForList(500);
     // The server's turn, its attempt, and the list have one each.
     assert.equal(clock.pendingDelays.length, 3);
     await client.transport.close();
@@ -467,7 +444,7 @@ describe("a client that leaves before its list is there", () => {
     const { client, connect, askForList } = await begin({ a });
     const second = connect();
     await initialize(second);
-    askForList();
+    await askForList(0);
     const list = sendRequest(second, "tools/list");
     await turn();
     await client.transport.close();

@@ -6,7 +6,6 @@ import {
   withManifestToken,
 } from "../../../src/cli/http-address.ts";
 import { parseCommand } from "../../fixtures/command-line.ts";
-import { HubError } from "../../../src/base/errors.ts";
 import { ACCEPT_BOTH, setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
 import { INITIALIZE_REQUEST, type Json, ScriptedServer } from "../../fixtures/memory-hub.ts";
 
@@ -72,16 +71,10 @@ describe("an HTTP face on this machine alone", () => {
     });
 
   it("answers no page that asks whether it may ask", async () => {
-    const headers = {
-      Origin: "http://localhost:1",
-      "Access-Control-Request-Method": "POST",
-    };
+    const headers = { Origin: "http://localhost:1", "Access-Control-Request-Method": "POST" };
     const response = await setUpHttp({}).newClient().request("OPTIONS", undefined, headers);
     assert.equal(response.status, 405);
-    assert.deepEqual(
-      [...response.headers.keys()].filter((name) => name.startsWith("access-control")),
-      [],
-    );
+    assert.doesNotMatch([...response.headers.keys()].join(), /access-control/);
   });
 });
 
@@ -91,14 +84,10 @@ describe("an HTTP face for other machines", () => {
 
   it("serves who has the token, by whatever name it is called", async () => {
     const httpClient = setUpHttp({}, { server: face }).newClient();
-    for (const scheme of ["Bearer", "bearer"])
-      assert.equal(
-        await postInitialize(httpClient, {
-          Authorization: `${scheme} s3cret-token`,
-          Host: "hub.example:8700",
-        }),
-        200,
-      );
+    for (const scheme of ["Bearer", "bearer"]) {
+      const headers = { Authorization: `${scheme} s3cret-token`, Host: "hub.example:8700" };
+      assert.equal(await postInitialize(httpClient, headers), 200);
+    }
   });
 
   for (const [what, headers] of [
@@ -142,29 +131,24 @@ describe("an HTTP face for other machines", () => {
   ] as const)
     it(`refuses who ${what}, though it has the token`, async () => {
       const { newClient } = setUpHttp({}, { server: face });
+      const given = { ...bearer("s3cret-token"), ...headers };
       for (const hostname of ["0.0.0.0", "hub.example", "127.0.0.1"]) {
         const httpClient = setUpHttp({}, { server: { ...face, hostname } }).newClient();
-        assert.equal(
-          await postInitialize(httpClient, { ...bearer("s3cret-token"), ...headers }),
-          403,
-        );
+        assert.equal(await postInitialize(httpClient, given), 403);
       }
-      const given = { ...bearer("s3cret-token"), ...headers };
       for (const path of ["/healthz", "/readyz", "/mcp", "/"])
         assert.equal((await newClient().fetch(path, { headers: given })).status, 403, path);
     });
 
   it("serves pages of its own origin only", async () => {
     const httpClient = setUpHttp({}, { server: face }).newClient();
-    const from = (origin: string): Promise<number> =>
-      postInitialize(httpClient, {
-        ...bearer("s3cret-token"),
-        Host: "hub.example:8700",
-        Origin: origin,
-      });
-    assert.equal(await from("https://hub.example"), 200);
-    assert.equal(await from("https://evil.example"), 403);
-    assert.equal(await from("http://localhost"), 403);
+    const given = { ...bearer("s3cret-token"), Host: "hub.example:8700" };
+    for (const [origin, status] of [
+      ["https://hub.example", 200],
+      ["https://evil.example", 403],
+      ["http://localhost", 403],
+    ] as const)
+      assert.equal(await postInitialize(httpClient, { ...given, Origin: origin }), status);
   });
 });
 
@@ -184,9 +168,10 @@ describe("a request over HTTP", () => {
     await httpClient.initialize();
     for (const version of ["2027-01-01", "1.0", ""]) {
       const headers = { "MCP-Protocol-Version": version };
-      await refused(await httpClient.request("POST", PING, headers), 400);
-      await refused(await httpClient.request("GET", undefined, headers), 400);
-      await refused(await httpClient.request("DELETE", undefined, headers), 400);
+      for (const method of ["POST", "GET", "DELETE"]) {
+        const body = method === "POST" ? PING : undefined;
+        await refused(await httpClient.request(method, body, headers), 400);
+      }
     }
     const silent = await httpClient.request("POST", PING, { "MCP-Protocol-Version": null });
     assert.equal(silent.status, 200, "older clients do not say it");
@@ -200,21 +185,14 @@ describe("a request over HTTP", () => {
       await refused(await httpClient.post(body), 400, -32700);
     for (const body of ["1", "[]", '{"jsonrpc":"2.0"}'])
       await refused(await httpClient.post(body), 400);
-    const { id } = await refused(
-      await httpClient.post('{"jsonrpc":"1.0","id":3,"method":"a"}'),
-      400,
-    );
-    assert.equal(id, 3);
+    const old = await httpClient.post('{"jsonrpc":"1.0","id":3,"method":"a"}');
+    assert.equal((await refused(old, 400)).id, 3);
   });
 
   it("that is not said to be JSON is 415", async () => {
     const httpClient = setUpHttp({}).newClient();
-    for (const type of [
-      "text/plain",
-      "application/jsonx",
-      "application/x-www-form-urlencoded",
-      null,
-    ])
+    const form = "application/x-www-form-urlencoded";
+    for (const type of ["text/plain", "application/jsonx", form, null])
       assert.equal(await postInitialize(httpClient, { "Content-Type": type }), 415, String(type));
     for (const type of ["application/json; charset=utf-8", "Application/JSON"])
       assert.equal(await postInitialize(httpClient, { "Content-Type": type }), 200, type);
@@ -246,8 +224,6 @@ describe("a request over HTTP", () => {
   it("is a message at /mcp alone, with a query or without", async () => {
     const httpClient = setUpHttp({}).newClient();
     await httpClient.initialize();
-    const { sessionId: session } = httpClient;
-    assert.ok(session);
     for (const [path, status] of [
       ["/mcp", 200],
       ["/mcp?x=/mcp", 200],
@@ -255,21 +231,18 @@ describe("a request over HTTP", () => {
       ["/?/mcp", 404],
       ["//mcp", 404],
     ] as const) {
-      const headers: Readonly<Record<string, string>> = {
-        "Content-Type": "application/json",
-        Host: "localhost",
-        "Mcp-Session-Id": session,
-      };
-      const init: RequestInit = { method: "POST", headers, body: JSON.stringify(PING) };
-      assert.equal((await httpClient.fetch(path, init)).status, status, path);
+      httpClient.path = path;
+      assert.equal((await httpClient.post(PING)).status, status, path);
     }
   });
 
-  it("over the limit is 413, whether it says so or not", async () => {
+  it("over the limit is 413, whatever it says and however it comes", async () => {
     const httpClient = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
     await httpClient.initialize();
     const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
-    await refused(await httpClient.post(big), 413, -31004);
+    const short = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
+    for (const headers of [{}, short])
+      await refused(await httpClient.post(big, headers), 413, -31004);
     await refused(await httpClient.post(PING, { "Content-Length": "5000" }), 413, -31004);
     const fits = JSON.stringify({ ...PING, params: { x: "x".repeat(900) } });
     assert.equal((await httpClient.post(fits)).status, 200);
@@ -283,14 +256,6 @@ describe("a request over HTTP", () => {
     await known.initialize();
     assert.equal((await known.post(big)).status, 200);
   });
-
-  it("over the limit is 413 also if it comes in chunks and says that it is short", async () => {
-    const httpClient = setUpHttp({}, { server: { maxMessage: 1000 } }).newClient();
-    await httpClient.initialize();
-    const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
-    const headers = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
-    await refused(await httpClient.post(big, headers), 413, -31004);
-  });
 });
 
 describe("the address of an HTTP face", () => {
@@ -302,14 +267,11 @@ describe("the address of an HTTP face", () => {
     return readHttpAddress(invocation.options, { env });
   };
 
-  it("may be named without a command", () => {
+  it("is none unless it is named, which needs no command", () => {
+    assert.equal(read([]), undefined);
     const argv = ["--http", "8700", "--config", "x.toml"];
     const { command, invocation } = parseCommand<HttpOptions>(argv);
     assert.deepEqual([command.name, invocation.options.http], ["serve", "8700"]);
-  });
-
-  it("is none unless it is named", () => {
-    assert.equal(read([]), undefined);
   });
 
   for (const [text, hostname, port] of [
@@ -324,19 +286,11 @@ describe("the address of an HTTP face", () => {
       assert.deepEqual(read(["--http", text]), { hostname, port, token: undefined });
     });
 
-  for (const text of [
-    "x",
-    "127.0.0.1",
-    ":1",
-    "127.0.0.1:65536",
-    "a/b:1",
-    "http://a:1",
-    "::1:80",
-    "u@h:1",
-  ])
-    it(`may not be ${text}`, () => {
-      assert.throws(() => read(["--http", text]), /HOST:PORT/);
-    });
+  it("may be nothing else", () => {
+    const others = ["x", "127.0.0.1", ":1", "127.0.0.1:65536", "a/b:1", "http://a:1", "::1:80"];
+    for (const text of [...others, "u@h:1"])
+      assert.throws(() => read(["--http", text]), /HOST:PORT/, text);
+  });
 
   for (const text of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "hub.example:1", "localhost.example:1"])
     it(`may be ${text} only with a token`, async () => {
@@ -346,11 +300,7 @@ describe("the address of an HTTP face", () => {
         assert.ok(address);
         return (await withManifestToken(address, undefined, { env, platform: "linux" })).token;
       };
-      await assert.rejects(
-        close(["--http", text]),
-        (error) =>
-          error instanceof HubError && error.code === "usage" && /token/.test(error.message),
-      );
+      await assert.rejects(close(["--http", text]), { code: "usage", message: /token/ });
       assert.equal(await close(["--http", text, "--http-token-env", "T"]), "secret");
     });
 

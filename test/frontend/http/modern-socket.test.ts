@@ -4,7 +4,7 @@ import { HttpServer } from "../../../src/frontend/http/server.ts";
 import { EventStreamReader } from "../../fixtures/http-client.ts";
 import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
 import { MODERN_VERSION, modernRequest } from "../../fixtures/modern-requests.ts";
-import { poll } from "../../harness/wait.ts";
+import { waitFor } from "../../harness/wait.ts";
 
 interface Place {
   readonly git: ScriptedServer;
@@ -52,11 +52,7 @@ describe("a modern client of an HTTP face that listens", () => {
   }
 
   function reported(script: ScriptedServer, method: string): Promise<Json> {
-    return poll(
-      5000,
-      () => method,
-      () => script.messagesOf(method)[0],
-    );
+    return waitFor(method, () => script.messagesOf(method)[0]);
   }
 
   it("is answered, and goes on to use its connection", () =>

@@ -4,8 +4,15 @@ import { HttpServer, type ServedHub } from "../../../src/frontend/http/server.ts
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import { turn, VirtualClock } from "../../fixtures/virtual-clock.ts";
 import { EventStreamReader, setUpHttp, HttpTestClient } from "../../fixtures/http-client.ts";
-import { type Json, Latch, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
+import {
+  isResponseTo,
+  type Json,
+  Latch,
+  ScriptedServer,
+  setUpHub,
+} from "../../fixtures/memory-hub.ts";
 import { ModernScriptedServer } from "../../fixtures/modern-server.ts";
+import { codeOf, notify, respond } from "../../fixtures/peer-messages.ts";
 import {
   ALL_MODERN_CAPABILITIES,
   makeProgressServer,
@@ -134,15 +141,10 @@ describe("a modern client over HTTP", () => {
   for (const [what, headers] of wrong) {
     it(`is refused if its headers say ${what} than its message`, async () => {
       const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
-      const response = await post(
-        newClient(),
-        "tools/call",
-        { name: "git__x" },
-        { headers, id: 7 },
-      );
+      const extra = { headers, id: 7 };
+      const response = await post(newClient(), "tools/call", { name: "git__x" }, extra);
       const { error, id } = await tell(response, 400);
-      assert.equal(error?.code, -32020);
-      assert.equal(id, 7);
+      assert.deepEqual([error?.code, id], [-32020, 7]);
     });
   }
 
@@ -154,10 +156,8 @@ describe("a modern client over HTTP", () => {
       good.onCall = () => `"result":${JSON.stringify({ content: [link] })}`;
       const copy = new ScriptedServer();
       copy.listings = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
+      good.handlers = copy.handlers = { "resources/read": () => '"result":{"contents":[]}' };
       const scripts = { good, copy };
-      for (const script of Object.values(scripts)) {
-        script.handlers = { "resources/read": () => '"result":{"contents":[]}' };
-      }
       const { newClient } = setUpHttp(
         Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
       );
@@ -176,14 +176,14 @@ describe("a modern client over HTTP", () => {
     git.listings = { resources: [{ uri: "u:ü", name: "r" }] };
     git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
     const { newClient } = setUpHttp({ git });
-    const httpClient = newClient();
-    await post(httpClient, "tools/list");
-    const headers = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}?=` };
-    const read = await post(httpClient, "resources/read", { uri: "u:ü" }, { headers });
-    assert.deepEqual((await tell(read)).result?.["contents"], []);
-    const broken = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}!?=` };
-    const refused = await post(httpClient, "resources/read", { uri: "u:ü" }, { headers: broken });
-    assert.equal((await tell(refused, 400)).error?.code, -32020);
+    await post(newClient(), "tools/list");
+    const readAs = (name: string): Promise<Response> => {
+      const headers = { "Mcp-Name": `=?base64?${name}?=` };
+      return post(newClient(), "resources/read", { uri: "u:ü" }, { headers });
+    };
+    const name = Buffer.from("u:ü").toString("base64");
+    assert.deepEqual((await tell(await readAs(name))).result?.["contents"], []);
+    assert.equal((await tell(await readAs(`${name}!`), 400)).error?.code, -32020);
   });
 
   it("repeats in headers what a tool's schema says", async () => {
@@ -220,8 +220,7 @@ describe("a modern client over HTTP", () => {
     const httpClient = newClient();
     for (const method of ["initialize", "ping", "resources/subscribe", "what/ever"]) {
       const { error, id } = await tell(await post(httpClient, method, {}, { id: "m" }), 404);
-      assert.equal(error?.code, -32601);
-      assert.equal(id, "m");
+      assert.deepEqual([error?.code, id], [-32601, "m"]);
     }
     const bare = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
     const response = await httpClient.request("POST", bare, headersOf("tools/list"));
@@ -236,10 +235,8 @@ describe("a modern client over HTTP", () => {
     const batch = await httpClient.request("POST", [bare], headersOf("tools/list"));
     assert.equal(batch.status, 400);
     const note = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
-    const noted = await httpClient.request("POST", note, {
-      "MCP-Protocol-Version": MODERN_VERSION,
-    });
-    assert.equal(noted.status, 202);
+    const version = { "MCP-Protocol-Version": MODERN_VERSION };
+    assert.equal((await httpClient.request("POST", note, version)).status, 202);
   });
 
   it("is refused what its headers say otherwise of a tool that is not listed yet", async () => {
@@ -261,11 +258,14 @@ describe("a modern client over HTTP", () => {
     assert.equal(git.messagesOf("tools/call").length, 1);
   });
 
-  it("gets a stream without ids if something comes before the answer", async () => {
+  it("gets a stream without ids if something comes before the answer, unless it takes no events", async () => {
     const git = makeProgressServer();
     const { newClient } = setUpHttp({ git });
-    const _meta = { progressToken: 5 };
-    const response = await post(newClient(), "tools/call", { name: "git__x", _meta });
+    const params = { name: "git__x", _meta: { progressToken: 5 } };
+    const headers = { Accept: "application/json" };
+    const { result } = await tell(await post(newClient(), "tools/call", params, { headers }));
+    assert.equal(result?.["resultType"], "complete");
+    const response = await post(newClient(), "tools/call", params);
     assert.equal(response.headers.get("X-Accel-Buffering"), "no");
     const events = new EventStreamReader(response);
     const first = await events.next();
@@ -274,44 +274,6 @@ describe("a modern client over HTTP", () => {
     const [answer, ...others] = await events.remainingMessages();
     assert.equal(answer?.result?.["resultType"], "complete");
     assert.deepEqual(others, []);
-  });
-
-  it("cancels a call by closing its stream", async () => {
-    const git = new ScriptedServer("x");
-    git.onCall = () => undefined;
-    const clock = new VirtualClock();
-    const { newClient } = setUpHttp({ git }, { clock });
-    const httpClient = newClient();
-    await post(httpClient, "tools/list");
-    const pending = post(httpClient, "tools/call", { name: "git__x" });
-    await git.newestPeer?.find(({ method }) => method === "tools/call");
-    await clock.advanceAsync(1000);
-    const events = new EventStreamReader(await pending);
-    await clock.advanceAsync(16_000);
-    await events.cancel();
-    await git.newestPeer?.find(({ method }) => method === "notifications/cancelled");
-  });
-
-  it("cancels a call by going before there is a stream", async () => {
-    const git = new ScriptedServer("x");
-    git.onCall = () => undefined;
-    const { newClient } = setUpHttp({ git });
-    const httpClient = newClient();
-    await post(httpClient, "tools/list");
-    const abort = new AbortController();
-    const params = { name: "git__x" };
-    const body = JSON.stringify(modernRequest(2, "tools/call", params));
-    const headers = {
-      Host: "127.0.0.1:8700",
-      "Content-Type": "application/json",
-      ...headersOf("tools/call", params),
-    };
-    const init = { method: "POST", body, headers, signal: abort.signal };
-    const second = httpClient.fetch("/mcp", init);
-    await git.newestPeer?.until(() => git.messagesOf("tools/call").length === 1);
-    abort.abort();
-    await git.newestPeer?.until(() => git.messagesOf("notifications/cancelled").length === 1);
-    await second.catch(() => undefined);
   });
 
   it("is one of many that may use the same ids", async () => {
@@ -338,32 +300,19 @@ describe("a modern client over HTTP", () => {
       await post(httpClient, "subscriptions/listen", { notifications }, { id: "L" }),
     );
     const first = await events.message();
+    const _meta = { [MetaKey.subscription]: "L" };
     assert.equal(first.method, "notifications/subscriptions/acknowledged");
-    assert.deepEqual(first.params, {
-      notifications,
-      _meta: { [MetaKey.subscription]: "L" },
-    });
+    assert.deepEqual(first.params, { notifications, _meta });
     git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
     git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
     await clock.advanceAsync(100);
     const second = await events.message();
     assert.equal(second.method, "notifications/tools/list_changed");
-    assert.deepEqual(second.params, { _meta: { [MetaKey.subscription]: "L" } });
+    assert.deepEqual(second.params, { _meta });
     await face.close();
     const [last] = await events.remainingMessages();
-    assert.equal(last?.id, "L");
-    assert.equal(last?.result?.["resultType"], "complete");
-    const meta = last?.result?.["_meta"] as Params;
-    assert.equal(meta[MetaKey.subscription], "L");
-  });
-
-  it("that takes no events hears of nothing but the answer", async () => {
-    const git = makeProgressServer();
-    const { newClient } = setUpHttp({ git });
-    const params = { name: "git__x", _meta: { progressToken: 5 } };
-    const headers = { Accept: "application/json" };
-    const { result } = await tell(await post(newClient(), "tools/call", params, { headers }));
-    assert.equal(result?.["resultType"], "complete");
+    assert.deepEqual([last?.id, last?.result?.["resultType"]], ["L", "complete"]);
+    assert.equal((last?.result?.["_meta"] as Params)[MetaKey.subscription], "L");
   });
 
   it("is told by the status too what it would have to be able to do", async () => {
@@ -408,24 +357,19 @@ describe("a modern client over HTTP", () => {
     const inputResponses = { [key]: { action: "accept", content: { name: "A" } } };
     const back = { ...params, inputResponses, requestState: state };
     const again = post(newClient(), "tools/call", back, { capabilities, id: 2 });
-    const answer = await git.newestPeer?.find(
-      ({ id, method }) => id === "q" && method === undefined,
-    );
+    const answer = await git.newestPeer?.find(isResponseTo("q"));
     assert.deepEqual(answer?.result, { action: "accept", content: { name: "A" } });
     git.newestPeer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
-    const done = await tell(await again);
-    assert.equal(done.id, 2);
-    assert.equal(done.result?.["resultType"], "complete");
+    const { id, result } = await tell(await again);
+    assert.deepEqual([id, result?.["resultType"]], [2, "complete"]);
   });
 
   it("has a part of the servers to do with, if its address says so", async () => {
     const [git, web] = [new ScriptedServer("x"), new ScriptedServer("y")];
     const { newClient } = setUpHttp({ git, web });
     const { result } = await tell(await post(newClient("/mcp/web"), "tools/list"));
-    assert.deepEqual(
-      (result?.["tools"] as { name: string }[]).map(({ name }) => name),
-      ["y"],
-    );
+    const names = (result?.["tools"] as { name: string }[]).map(({ name }) => name);
+    assert.deepEqual(names, ["y"]);
     assert.equal(git.transportCount, 0);
     assert.equal((await post(newClient("/mcp/none"), "tools/list")).status, 404);
   });
@@ -435,6 +379,7 @@ describe("a modern client over HTTP", () => {
     const open = setUpHttp({ git: new ScriptedServer("x") }, { servers });
     const params = { name: "git__x" };
     const refused = await tell(await post(open.newClient(), "tools/call", params));
+    assert.equal(codeOf(refused), "notSupported");
     assert.match(refused.error?.message ?? "", /perClient/);
     const face = { token: "secret" };
     const closed = setUpHttp({ git: new ScriptedServer("x") }, { servers, server: face });
@@ -444,59 +389,40 @@ describe("a modern client over HTTP", () => {
     assert.equal((await post(closed.newClient(), "tools/call", params)).status, 401);
   });
 
-  const lines: readonly (readonly [string, string | undefined, readonly number[]])[] = [
-    ["hears of a log if only its request runs there", undefined, [1]],
-    ["hears of no log that may be another's, as nobody can tell who is who", undefined, [0, 0]],
-    ["hears of a log on each of its requests if it is known by a token", "secret", [1, 1]],
-  ];
-  for (const [what, token, received] of lines) {
+  for (const [what, era, token, received] of [
+    ["hears of a log if only its request runs there", "legacy", undefined, [1]],
+    ["hears of no log that may be another's", "legacy", undefined, [0, 0]],
+    [
+      "hears of a log on each of its requests if it is known by a token",
+      "legacy",
+      "secret",
+      [1, 1],
+    ],
+    ["hears of no log of a modern server that may be another's", "modern", undefined, [0, 0]],
+    [
+      "hears of a log of a modern server once if it is known by a token",
+      "modern",
+      "secret",
+      [0, 1],
+    ],
+  ] as const) {
     it(what, async () => {
-      const git = new ScriptedServer("x");
+      const git = era === "modern" ? new ModernScriptedServer("x") : new ScriptedServer("x");
       git.onCall = () => undefined;
-      const { newClient } = setUpHttp({ git }, { server: { token } });
+      const { newClient } = setUpHttp({ git }, { server: { token }, servers: { git: { era } } });
       const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
       await post(newClient(), "tools/list", {}, { headers });
       const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
       const pending = received.map(() => post(newClient(), "tools/call", params, { headers }));
       await git.newestPeer?.until(() => git.messagesOf("tools/call").length === received.length);
-      const line = { level: "info", data: "d" };
-      git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
-      for (const { id } of git.messagesOf("tools/call")) {
-        git.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
-      }
-      const reported = (await Promise.all(pending)).map(countEvents);
-      assert.deepEqual(
-        await Promise.all(reported),
-        received.map((count) => (count === 0 ? 0 : count + 1)),
-      );
-    });
-  }
-
-  it("hears of no log of a modern server that may be another's either", async () => {
-    for (const [token, received] of [
-      [undefined, [0, 0]],
-      ["secret", [0, 1]],
-    ] as const) {
-      const git = new ModernScriptedServer("x");
-      git.onCall = () => undefined;
-      const servers = { git: { era: "modern" } } as const;
-      const { newClient } = setUpHttp({ git }, { server: { token }, servers });
-      const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
-      await post(newClient(), "tools/list", {}, { headers });
-      const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
-      const pending = received.map(() => post(newClient(), "tools/call", params, { headers }));
-      await git.newestPeer?.until(() => git.messagesOf("tools/call").length === received.length);
-      const line = { level: "info", data: "d" };
-      git.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
-      for (const { id } of git.messagesOf("tools/call")) {
-        const result = { content: [], resultType: "complete" };
-        git.newestPeer?.send({ jsonrpc: "2.0", id, result });
-      }
+      notify(git.newestPeer, "notifications/message", { level: "info", data: "d" });
+      const result = { content: [], ...(era === "modern" && { resultType: "complete" }) };
+      for (const { id } of git.messagesOf("tools/call")) respond(git.newestPeer, id, result);
       const reported = await Promise.all((await Promise.all(pending)).map(countEvents));
       const expected = received.map((count) => (count === 0 ? 0 : count + 1));
       assert.deepEqual(reported, expected);
-    }
-  });
+    });
+  }
 
   it("does not hold anything for who does not read", async () => {
     const git = new ScriptedServer("x");

@@ -5,32 +5,8 @@ import type { StateName } from "../../../src/base/events.ts";
 import { summaryOf } from "../../../src/frontend/http/server.ts";
 import type { ConnectionStatus, Goal, ServerStatus } from "../../../src/upstream/status.ts";
 
-function connection(state: StateName, cause?: HubError): ConnectionStatus {
-  return {
-    id: "",
-    client: undefined,
-    clients: [],
-    canAsk: [],
-    state,
-    since: 0,
-    attempt: undefined,
-    retryAt: undefined,
-    responsive: undefined,
-    way: undefined,
-    progress: undefined,
-    cause,
-    lastError: undefined,
-    peer: undefined,
-    listing: undefined,
-    tools: undefined,
-    prompts: undefined,
-    resources: undefined,
-    startDuration: undefined,
-    calls: 0,
-    inFlight: 0,
-    lastTool: undefined,
-  };
-}
+const connection = (state: StateName, cause?: HubError): ConnectionStatus =>
+  ({ id: "", state, since: 0, cause, calls: 0, inFlight: 0 }) as ConnectionStatus;
 
 function server(goal: Goal, ...connections: ConnectionStatus[]): ServerStatus {
   return { server: "s", origin: "manifest", transport: "stdio", goal, connections };
@@ -38,13 +14,10 @@ function server(goal: Goal, ...connections: ConnectionStatus[]): ServerStatus {
 
 describe("how the servers stand", () => {
   const failure = new HubError("commandNotFound", "no");
-  const rows: readonly [string, ServerStatus, "connected" | "waiting" | "failed" | "resting"][] = [
+  const two = server("up", connection("failed"), connection("connected"));
+  for (const [what, status, list] of [
     ["connected", server("up", connection("connected")), "connected"],
-    [
-      "connected for one of two",
-      server("up", connection("failed"), connection("connected")),
-      "connected",
-    ],
+    ["connected for one of two", two, "connected"],
     ["starting", server("up", connection("connecting")), "waiting"],
     ["being started again", server("onDemand", connection("reconnecting", failure)), "waiting"],
     ["about to start", server("up", connection("idle")), "waiting"],
@@ -54,8 +27,7 @@ describe("how the servers stand", () => {
     ["stopping for good", server("down", connection("stopping")), "resting"],
     ["wanted by nobody yet", server("up"), "resting"],
     ["failed for good", server("up", connection("failed", failure)), "failed"],
-  ];
-  for (const [what, status, list] of rows)
+  ] as const)
     it(`tells of one that is ${what} as ${list}`, () => {
       const { connected, waiting, failed, resting } = summaryOf([status]);
       const lists = { connected, waiting, failed: failed.map((one) => one.server), resting };

@@ -41,9 +41,15 @@ class SlowRequest {
   }
 }
 
-function setUp(maxReceiving = 64 * MIB): { clock: VirtualClock; bodies: RequestBodies } {
+function setUp(maxReceiving = 64 * MIB) {
   const clock = new VirtualClock();
-  return { clock, bodies: new RequestBodies(clock, maxReceiving) };
+  const bodies = new RequestBodies(clock, maxReceiving);
+  /** Starts to read a body of this size at most. */
+  const read = (max: number, headers?: Record<string, string>) => {
+    const slow = new SlowRequest(headers);
+    return { slow, body: bodies.read(slow.request, max) };
+  };
+  return { clock, bodies, read };
 }
 
 function whole(text: string, headers: Record<string, string> = {}): Request {
@@ -63,42 +69,34 @@ describe("the body of a request", () => {
   });
 
   it("is joined from more pieces than are joined at once", async () => {
-    const { bodies } = setUp();
-    const slow = new SlowRequest();
-    const body = bodies.read(slow.request, MIB);
-    const piece = Buffer.alloc(100, "x");
-    for (let n = 0; n < 3000; n++) await slow.send(piece);
+    const { slow, body } = setUp().read(MIB);
+    for (let n = 0; n < 3000; n++) await slow.send(Buffer.alloc(100, "x"));
     slow.end();
     assert.equal(sizeOf(await body), 300_000);
   });
 
   it("is tooLarge over the limit, whatever length is announced", async () => {
-    const { bodies } = setUp();
-    assert.equal(await bodies.read(whole("abcd"), 3), "tooLarge");
-    assert.equal(await bodies.read(whole("abcd", { "Content-Length": "4" }), 3), "tooLarge");
-    assert.equal(await bodies.read(whole("abcd", { "Content-Length": "1" }), 3), "tooLarge");
-    const slow = new SlowRequest();
-    const body = bodies.read(slow.request, 150);
-    await slow.send(Buffer.alloc(100));
-    await slow.send(Buffer.alloc(100));
+    const { bodies, read } = setUp();
+    for (const headers of [{}, { "Content-Length": "4" }, { "Content-Length": "1" }]) {
+      assert.equal(await bodies.read(whole("abcd", headers), 3), "tooLarge");
+    }
+    const { slow, body } = read(150);
+    for (let n = 0; n < 2; n++) await slow.send(Buffer.alloc(100));
     assert.equal(await body, "tooLarge");
     await turn();
     assert.ok(slow.isCancelled);
   });
 
   it("is broken if its connection is lost", async () => {
-    const { bodies } = setUp();
-    const slow = new SlowRequest();
-    const body = bodies.read(slow.request, MIB);
+    const { slow, body } = setUp().read(MIB);
     await slow.send(Buffer.alloc(100));
     slow.fail();
     assert.equal(await body, "broken");
   });
 
   it("may take any time as long as it grows by 1 MiB a minute", async () => {
-    const { clock, bodies } = setUp();
-    const slow = new SlowRequest();
-    const body = bodies.read(slow.request, 64 * MIB);
+    const { clock, read } = setUp();
+    const { slow, body } = read(64 * MIB);
     for (let n = 0; n < 40; n++) {
       await slow.send(Buffer.alloc(MIB));
       await clock.advanceAsync(PERIOD);
@@ -108,9 +106,8 @@ describe("the body of a request", () => {
   });
 
   it("is tooSlow if it grows by less, whatever came before", async () => {
-    const { clock, bodies } = setUp();
-    const slow = new SlowRequest();
-    const body = bodies.read(slow.request, 64 * MIB);
+    const { clock, read } = setUp();
+    const { slow, body } = read(64 * MIB);
     await slow.send(Buffer.alloc(2 * MIB));
     for (let n = 0; n < 26; n++) {
       await slow.send(Buffer.alloc(1000));
@@ -120,49 +117,39 @@ describe("the body of a request", () => {
   });
 
   it("is tooSlow if it is short, announced, and never comes", async () => {
-    const { clock, bodies } = setUp();
-    const slow = new SlowRequest({ "Content-Length": "3" });
-    const body = bodies.read(slow.request, MIB);
+    const { clock, read } = setUp();
+    const { body } = read(MIB, { "Content-Length": "3" });
     await clock.advanceAsync(PERIOD + BODY_CHECK_INTERVAL);
     assert.equal(await body, "tooSlow");
   });
 
   it("is tooFragmented if it comes in a thousand chunks of one byte", async () => {
-    const { bodies } = setUp();
-    const slow = new SlowRequest();
-    const body = bodies.read(slow.request, MIB);
-    const byte = Buffer.from("x");
-    for (let n = 0; n < 1024; n++) await slow.send(byte);
+    const { slow, body } = setUp().read(MIB);
+    for (let n = 0; n < 1024; n++) await slow.send(Buffer.from("x"));
     assert.equal(await body, "tooFragmented");
   });
 });
 
 describe("the bodies of all requests together", () => {
   it("have a limit, and what has ended gives its part back", async () => {
-    const { bodies } = setUp(3 * MIB);
-    const first = new SlowRequest();
-    const firstBody = bodies.read(first.request, 3 * MIB);
-    await first.send(Buffer.alloc(2 * MIB));
-    const second = new SlowRequest();
-    const secondBody = bodies.read(second.request, 3 * MIB);
-    await second.send(Buffer.alloc(2 * MIB));
-    assert.equal(await secondBody, "tooMany");
-    first.end();
-    assert.equal(sizeOf(await firstBody), 2 * MIB);
-    const third = new SlowRequest();
-    const thirdBody = bodies.read(third.request, 3 * MIB);
-    await third.send(Buffer.alloc(3 * MIB));
-    third.end();
-    assert.equal(sizeOf(await thirdBody), 3 * MIB);
+    const { read } = setUp(3 * MIB);
+    const [first, second] = [read(3 * MIB), read(3 * MIB)];
+    for (const { slow } of [first, second]) await slow.send(Buffer.alloc(2 * MIB));
+    assert.equal(await second.body, "tooMany");
+    first.slow.end();
+    assert.equal(sizeOf(await first.body), 2 * MIB);
+    const third = read(3 * MIB);
+    await third.slow.send(Buffer.alloc(3 * MIB));
+    third.slow.end();
+    assert.equal(sizeOf(await third.body), 3 * MIB);
   });
 
   it("take none of the limit by announcing a length", async () => {
-    const { bodies } = setUp(MIB);
+    const { bodies, read } = setUp(MIB);
     const announced = { "Content-Length": String(MIB) };
-    const waiting = Array.from({ length: 10 }, () => new SlowRequest(announced));
-    const outcomes = waiting.map(({ request }) => bodies.read(request, MIB));
+    const waiting = Array.from({ length: 10 }, () => read(MIB, announced));
     assert.equal(sizeOf(await bodies.read(whole("x".repeat(MIB)), MIB)), MIB);
-    for (const slow of waiting) slow.end();
-    assert.deepEqual((await Promise.all(outcomes)).map(sizeOf), Array(10).fill(0));
+    for (const { slow } of waiting) slow.end();
+    for (const { body } of waiting) assert.equal(sizeOf(await body), 0);
   });
 });

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "../../../src/base/clock.ts";
 import { type RunningHttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { VirtualClock } from "../../fixtures/virtual-clock.ts";
-import { poll } from "../../harness/wait.ts";
+import { waitFor } from "../../harness/wait.ts";
 import { SDKS } from "../../harness/http-sdk-client.ts";
 import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
 
@@ -14,11 +14,7 @@ class Waiting extends ScriptedServer {
   readonly calls: Json[] = [];
 
   async called(count: number): Promise<Json[]> {
-    return poll(
-      5000,
-      () => `${count} calls`,
-      () => (this.calls.length >= count ? this.calls : undefined),
-    );
+    return waitFor("calls", () => (this.calls.length >= count ? this.calls : undefined));
   }
 
   progress(call: Json | undefined, progress: number): void {
@@ -70,28 +66,18 @@ for (const sdk of SDKS)
         const client = await sdk.connect(url);
         const seen: number[] = [];
         const abort = new AbortController();
-        const done = client.call(
-          "s__t",
-          {},
-          {
-            signal: abort.signal,
-            onprogress: ({ progress }) => {
-              seen.push(progress);
-              if (progress === 2) abort.abort();
-            },
-          },
-        );
+        const onprogress = ({ progress }: { progress: number }): void => {
+          seen.push(progress);
+          if (progress === 2) abort.abort();
+        };
+        const done = client.call("s__t", {}, { signal: abort.signal, onprogress });
         const [first] = await script.called(1);
         script.progress(first, 1);
         script.progress(first, 2);
         await assert.rejects(done);
         assert.deepEqual(seen, [1, 2]);
         const asked = (): readonly Json[] => script.messagesOf("notifications/cancelled");
-        await poll(
-          5000,
-          () => "the server to be told",
-          () => asked()[0],
-        );
+        await waitFor("the server to be told", () => asked()[0]);
         assert.equal(asked()[0]?.params?.["requestId"], first?.id);
         await client.close();
       });
@@ -100,19 +86,16 @@ for (const sdk of SDKS)
     it("gets an answer that takes long enough to come on a stream", () => {
       const script = new Waiting("t");
       const clock = new VirtualClock();
-      return withFace(
-        script,
-        async ({ url }) => {
-          const client = await sdk.connect(url);
-          const done = client.call("s__t", {});
-          const [first] = await script.called(1);
-          await clock.advanceAsync(JSON_WAIT);
-          script.answer(first);
-          assert.deepEqual(((await done) as { content: object[] }).content, []);
-          await client.close();
-        },
-        { clock },
-      );
+      const run = async ({ url }: RunningHttpServer): Promise<void> => {
+        const client = await sdk.connect(url);
+        const done = client.call("s__t", {});
+        const [first] = await script.called(1);
+        await clock.advanceAsync(JSON_WAIT);
+        script.answer(first);
+        assert.deepEqual(((await done) as { content: object[] }).content, []);
+        await client.close();
+      };
+      return withFace(script, run, { clock });
     });
 
     it("hears of changed lists, and two of them do not meet", () => {
@@ -145,16 +128,14 @@ for (const sdk of SDKS)
       });
     });
 
-    it("bears a token", () =>
-      withFace(
-        new ScriptedServer("t"),
-        async ({ url }) => {
-          await assert.rejects(sdk.connect(url));
-          await assert.rejects(sdk.connect(url, { Authorization: "Bearer wrong" }));
-          const client = await sdk.connect(url, { Authorization: "Bearer right" });
-          assert.deepEqual(await client.list(), ["s__t"]);
-          await client.close();
-        },
-        { token: "right" },
-      ));
+    it("bears a token", () => {
+      const run = async ({ url }: RunningHttpServer): Promise<void> => {
+        await assert.rejects(sdk.connect(url));
+        await assert.rejects(sdk.connect(url, { Authorization: "Bearer wrong" }));
+        const client = await sdk.connect(url, { Authorization: "Bearer right" });
+        assert.deepEqual(await client.list(), ["s__t"]);
+        await client.close();
+      };
+      return withFace(new ScriptedServer("t"), run, { token: "right" });
+    });
   });

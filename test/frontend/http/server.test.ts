@@ -23,6 +23,7 @@ import {
 } from "../../fixtures/memory-hub.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
+const CANCEL = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
 
 async function json(response: Response): Promise<Json> {
   assert.match(response.headers.get("Content-Type") ?? "", /^application\/json/);
@@ -33,13 +34,7 @@ async function json(response: Response): Promise<Json> {
 async function setup(
   script = new ScriptedServer("t"),
   settings: Parameters<typeof setUpHttp>[1] = {},
-): Promise<
-  ReturnType<typeof setUpHttp> & {
-    clock: VirtualClock;
-    script: ScriptedServer;
-    one: HttpTestClient;
-  }
-> {
+) {
   const clock = new VirtualClock();
   const parts = setUpHttp({ s: script }, { ...settings, clock, random: () => 0 });
   const one = parts.newClient();
@@ -48,24 +43,35 @@ async function setup(
   return { ...parts, clock, script, one };
 }
 
-/** The server takes calls and answers none. */
-function silent(): ScriptedServer {
-  const script = new ScriptedServer("t");
-  script.onCall = () => undefined;
-  return script;
-}
-
-/** A call that the server has got, and how it answers or tells of it. */
-async function begin(
-  script: ScriptedServer,
-  response: Promise<Response>,
-): Promise<{ response: Promise<Response>; say: (message: object) => void; answer: () => void }> {
+/** A call that the server has got, and how it answers, asks, or tells of it. */
+async function begin(script: ScriptedServer, client: HttpTestClient, headers = {}, id = 1) {
+  const meta = { _meta: { progressToken: "p" } };
+  const response = client.post(callRequest(id, "s__t", {}, meta), headers);
   await messagesHandled();
   const asked = script.messagesOf("tools/call").at(-1);
-  assert.ok(asked);
+  const { progressToken } = asked?.params?.["_meta"] as { progressToken: number };
   const say = (message: object): void => script.newestPeer?.send({ jsonrpc: "2.0", ...message });
-  return { response, say, answer: () => say({ id: asked.id, result: { content: [] } }) };
+  const report = (progress: number, message = ""): void =>
+    say({ method: "notifications/progress", params: { progressToken, progress, message } });
+  const answer = (result: object = { content: [] }): void => say({ id: asked?.id, result });
+  return { response, say, report, answer };
 }
+
+/** The server takes a call and does not answer it by itself. */
+async function setupCall(headers?: Record<string, string>, settings?: Parameters<typeof setup>[1]) {
+  const script = Object.assign(new ScriptedServer("t"), { onCall: () => undefined });
+  const parts = await setup(script, settings);
+  return { ...parts, ...(await begin(script, parts.one, headers)) };
+}
+
+/** The same with a call that takes so long that it is answered with a stream. */
+async function setupStream() {
+  const parts = await setupCall();
+  await parts.clock.advanceAsync(JSON_WAIT);
+  return { ...parts, events: new EventStreamReader(await parts.response) };
+}
+
+const idsOf = (messages: readonly Json[]): unknown[] => messages.map(({ id }) => id);
 
 describe("a session over HTTP", () => {
   it("begins with initialize, lists and calls, and every answer comes as JSON", async () => {
@@ -90,38 +96,30 @@ describe("a session over HTTP", () => {
   });
 
   it("sends progress before the answer on the stream of its own POST", async () => {
-    const { one, script } = await setup(silent());
-    const posted = one.post(callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } }));
-    const { response, say, answer } = await begin(script, posted);
-    const token = (
-      script.messagesOf("tools/call")[0]?.params?.["_meta"] as { progressToken: number }
-    ).progressToken;
-    say({ method: "notifications/progress", params: { progressToken: token, progress: 1 } });
+    const { response, report, answer } = await setupCall();
+    report(1, "m");
     const events = new EventStreamReader(await response);
-    assert.deepEqual((await events.message()).params, { progressToken: "p", progress: 1 });
+    const { params } = await events.message();
+    assert.deepEqual(params, { progressToken: "p", progress: 1, message: "m" });
     answer();
-    assert.deepEqual(
-      (await events.remainingMessages()).map(({ id }) => id),
-      [1],
-    );
+    assert.deepEqual(idsOf(await events.remainingMessages()), [1]);
   });
 
-  it("answers with a stream what takes long", async () => {
-    const { one, script, clock } = await setup(silent());
-    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
-    await clock.advanceAsync(JSON_WAIT);
-    const events = new EventStreamReader(await response);
-    assert.equal((await events.next())?.data, "", "an id to come back with");
+  it("answers with a stream what takes long, which can be heard again", async () => {
+    const { one, answer, events } = await setupStream();
+    const first = await events.next();
+    assert.equal(first?.data, "", "an id to come back with");
     answer();
     assert.equal((await events.message()).id, 1);
     assert.equal(await events.next(), undefined);
+    assert.equal((await (await one.openStream(first.id)).message()).id, 1);
   });
 
   it("names no event without data to clients of older revisions", async () => {
-    const { script, newClient, clock } = await setup(silent());
+    const { script, newClient, clock } = await setupCall();
     const old = newClient();
     await old.initialize("2025-06-18");
-    const { response, answer } = await begin(script, old.post(callRequest(1, "s__t")));
+    const { response, answer } = await begin(script, old);
     await clock.advanceAsync(JSON_WAIT);
     const events = new EventStreamReader(await response);
     answer();
@@ -129,34 +127,21 @@ describe("a session over HTTP", () => {
   });
 
   it("tells a client that takes only JSON aside of what comes before the answer", async () => {
-    const { one, script } = await setup(silent());
+    const { one, response, report, answer } = await setupCall({ Accept: "application/json" });
     const own = await one.openStream();
-    const message = callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } });
-    const posted = one.post(message, { Accept: "application/json" });
-    const { response, say, answer } = await begin(script, posted);
-    const token = (
-      script.messagesOf("tools/call")[0]?.params?.["_meta"] as { progressToken: number }
-    ).progressToken;
-    say({ method: "notifications/progress", params: { progressToken: token, progress: 1 } });
+    report(1);
     assert.equal((await own.message()).method, "notifications/progress");
     answer();
     assert.equal((await json(await response)).id, 1);
   });
 
-  it("answers with a stream whom JSON does not suit", async () => {
+  it("answers with a stream whom JSON does not suit or who names that before JSON, and nobody else", async () => {
     const { one } = await setup();
-    const events = new EventStreamReader(await one.post(PING, { Accept: "text/event-stream" }));
-    assert.equal((await events.message()).id, 7);
-    assert.equal(await events.next(), undefined);
-  });
-
-  it("answers with a stream who names that before JSON, and nobody else whom JSON suits too", async () => {
-    const { one } = await setup();
-    const events = "text/event-stream, */*;q=0.1, application/json;q=0.9";
-    assert.equal(
-      (await new EventStreamReader(await one.post(PING, { Accept: events })).message()).id,
-      7,
-    );
+    const preferred = "text/event-stream, */*;q=0.1, application/json;q=0.9";
+    for (const accept of ["text/event-stream", preferred]) {
+      const events = new EventStreamReader(await one.post(PING, { Accept: accept }));
+      assert.deepEqual(idsOf(await events.remainingMessages()), [7]);
+    }
     for (const accept of ["application/json, text/event-stream", "text/event-stream, */*", "*/*"]) {
       assert.equal((await json(await one.post(PING, { Accept: accept }))).id, 7, accept);
     }
@@ -186,39 +171,32 @@ describe("a session over HTTP", () => {
   });
 
   it("is asked by a server on the stream of its call, and answers with a POST of its own", async () => {
-    const { script, newClient } = await setup(silent());
+    const { script, newClient } = await setupCall();
     const one = newClient();
     await one.initialize("2025-11-25", { sampling: {} });
     await messagesHandled();
-    const { response, say, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    const { response, say, answer } = await begin(script, one);
     say({ id: 99, method: "sampling/createMessage", params: { messages: [], maxTokens: 1 } });
     const events = new EventStreamReader(await response);
     const asked = await events.message();
     assert.equal(asked.method, "sampling/createMessage");
     const reply = { jsonrpc: "2.0", id: asked.id, result: { role: "assistant" } };
     assert.equal((await one.post(reply)).status, 202);
-    await script.newestPeer?.until(
-      () => script.newestPeer?.messages.some(({ id }) => id === 99) === true,
-    );
+    await script.newestPeer?.find(({ id }) => id === 99);
     answer();
     assert.equal((await events.message()).id, 1);
   });
 
   it("takes what cancels a call, and the call's POST ends without an answer", async () => {
-    const { one, script } = await setup(silent());
-    const { response } = await begin(script, one.post(callRequest(1, "s__t")));
-    const cancel = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
-    assert.equal((await one.post(cancel)).status, 202);
+    const { one, script, response } = await setupCall();
+    assert.equal((await one.post(CANCEL)).status, 202);
     assert.equal((await response).status, 202);
     await messagesHandled();
     assert.equal(script.messagesOf("notifications/cancelled").length, 1);
   });
 
   it("loses nothing with a stream: nothing is cancelled, and the client comes back for the rest", async () => {
-    const { one, script, clock } = await setup(silent());
-    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
-    await clock.advanceAsync(JSON_WAIT);
-    const events = new EventStreamReader(await response);
+    const { one, script, answer, events } = await setupStream();
     await events.next();
     await events.cancel();
     await messagesHandled();
@@ -226,31 +204,13 @@ describe("a session over HTTP", () => {
     answer();
     await messagesHandled();
     const again = await one.openStream(events.lastEventId);
-    assert.deepEqual(
-      (await again.remainingMessages()).map(({ id }) => id),
-      [1],
-    );
+    assert.deepEqual(idsOf(await again.remainingMessages()), [1]);
     const third = await one.request("GET", undefined, { "Last-Event-ID": again.lastEventId ?? "" });
     assert.equal(third.status, 204, "nothing is left to come back for");
   });
 
-  it("can hear again what it may have missed", async () => {
-    const { one, script, clock } = await setup(silent());
-    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
-    await clock.advanceAsync(JSON_WAIT);
-    const events = new EventStreamReader(await response);
-    const first = (await events.next())?.id;
-    answer();
-    assert.equal((await events.message()).id, 1);
-    const again = await one.openStream(first);
-    assert.equal((await again.message()).id, 1);
-  });
-
   it("cannot come back for ever", async () => {
-    const { one, script, clock } = await setup(silent());
-    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
-    await clock.advanceAsync(JSON_WAIT);
-    const events = new EventStreamReader(await response);
+    const { one, clock, answer, events } = await setupStream();
     const first = (await events.next())?.id ?? "";
     await events.cancel();
     answer();
@@ -268,9 +228,8 @@ describe("a session over HTTP", () => {
   });
 
   it("ends with DELETE, which cancels what runs", async () => {
-    const { one, script, server: face } = await setup(silent());
+    const { one, script, server: face, response } = await setupCall();
     const own = await one.openStream();
-    const { response } = await begin(script, one.post(callRequest(1, "s__t")));
     assert.equal((await one.request("DELETE", undefined)).status, 204);
     assert.equal((await response).status, 404);
     assert.equal(await own.next(), undefined);
@@ -283,34 +242,20 @@ describe("a session over HTTP", () => {
   });
 
   it("is kept from another: equal ids, tokens and lists of changes do not meet", async () => {
-    const { one, newClient, script } = await setup(silent());
+    const { one, newClient, script, ...first } = await setupCall();
     const two = newClient();
     await two.initialize();
     assert.notEqual(one.sessionId, two.sessionId);
-    const meta = { _meta: { progressToken: "p" } };
-    const first = one.post(callRequest(1, "s__t", { of: 1 }, meta));
-    const second = two.post(callRequest(1, "s__t", { of: 2 }, meta));
-    await messagesHandled();
-    const asked = script.messagesOf("tools/call");
-    assert.equal(asked.length, 2);
-    for (const { id, params } of asked.toReversed()) {
-      const { of } = params?.["arguments"] as { of: number };
-      const { progressToken } = params?.["_meta"] as { progressToken: number };
-      const progress = { progressToken, progress: of };
-      script.newestPeer?.send({
-        jsonrpc: "2.0",
-        method: "notifications/progress",
-        params: progress,
-      });
-      script.newestPeer?.send({ jsonrpc: "2.0", id, result: { of } });
+    const second = await begin(script, two);
+    for (const [of, { report, answer }] of [...[first, second].entries()].toReversed()) {
+      report(of);
+      answer({ of });
     }
-    for (const [of, response] of [first, second].entries()) {
-      const [progress, answer, ...more] = await new EventStreamReader(
-        await response,
-      ).remainingMessages();
-      assert.deepEqual(progress?.params, { progressToken: "p", progress: of + 1 });
-      assert.deepEqual(answer?.result, { of: of + 1 });
-      assert.deepEqual(more, []);
+    for (const [of, { response }] of [first, second].entries()) {
+      const events = new EventStreamReader(await response);
+      const [progress, answer, ...more] = await events.remainingMessages();
+      assert.deepEqual(progress?.params, { progressToken: "p", progress: of, message: "" });
+      assert.deepEqual([answer?.result, more], [{ of }, []]);
     }
   });
 
@@ -330,22 +275,16 @@ describe("a session over HTTP", () => {
     await one.initialize("2025-03-26");
     const both = [PING, { jsonrpc: "2.0", method: "x" }, { ...PING, id: 8 }];
     const answers = (await (await one.post(both)).json()) as Json[];
-    assert.deepEqual(
-      answers.map(({ id }) => id),
-      [7, 8],
-    );
+    assert.deepEqual(idsOf(answers), [7, 8]);
     assert.equal((await one.post([{ jsonrpc: "2.0", method: "x" }])).status, 202);
     const two = newClient();
     await two.initialize("2025-06-18");
     assert.equal((await two.post(both)).status, 400);
-    assert.equal(
-      (await newClient().post([INITIALIZE_REQUEST])).status,
-      400,
-      "no session begins with one",
-    );
+    const refused = await newClient().post([INITIALIZE_REQUEST]);
+    assert.equal(refused.status, 400, "no session begins with one");
   });
 
-  it("passes results byte for byte, except for line ends between values", async () => {
+  it("passes results byte for byte", async () => {
     const script = new ScriptedServer("t");
     script.onCall = () => '"result":{"n":1.0,"big":12345678901234567890,"u":"\\u00e9é"}';
     const { one } = await setup(script);
@@ -379,15 +318,8 @@ describe("a session over HTTP", () => {
   });
 
   it("is not over while something runs in it", async () => {
-    const {
-      one,
-      clock,
-      script,
-      server: face,
-    } = await setup(silent(), {
-      servers: { s: { callTimeout: 10 * IDLE_LIMITS.limit, healthInterval: 0 } },
-    });
-    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
+    const servers = { s: { callTimeout: 10 * IDLE_LIMITS.limit, healthInterval: 0 } };
+    const { clock, server: face, response, answer } = await setupCall({}, { servers });
     await clock.advanceAsync(JSON_WAIT);
     await (await response).body?.cancel();
     await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
@@ -401,19 +333,13 @@ describe("a session over HTTP", () => {
 
 describe("a client over HTTP that does not read", () => {
   it("loses its stream, not what was said on it, and holds up nobody", async () => {
-    const { one, script, newClient } = await setup(silent());
+    const { one, newClient, response, report, answer } = await setupCall();
     const other = newClient();
     await other.initialize();
-    const meta = { _meta: { progressToken: "p" } };
-    const posted = one.post(callRequest(1, "s__t", {}, meta));
-    const { response, say, answer } = await begin(script, posted);
-    const { progressToken } = script.messagesOf("tools/call")[0]?.params?.["_meta"] as {
-      progressToken: number;
-    };
     const message = "x".repeat(256 * 1024);
     const count = EVENT_BUFFER_LIMITS.maxBehind / message.length + 4;
     for (let progress = 0; progress < count; progress++) {
-      say({ method: "notifications/progress", params: { progressToken, progress, message } });
+      report(progress, message);
       await messagesHandled();
     }
     assert.equal((await other.post(PING)).status, 200);
@@ -429,37 +355,28 @@ describe("a client over HTTP that does not read", () => {
   });
 
   it("is refused further requests when too much is unread, until it has read", async () => {
-    const script = silent();
-    const { one } = await setup(script);
-    const meta = { _meta: { progressToken: "p" } };
-    const message = "x".repeat(1024 * 1024);
+    const { one, script } = await setupCall();
     const streams: Response[] = [];
-    for (let id = 1; id <= 5; id++) {
-      const posted = one.post(callRequest(id, "s__t", {}, meta), { Accept: "text/event-stream" });
-      const { response, say } = await begin(script, posted);
+    for (let id = 2; id <= 6; id++) {
+      const { response, report } = await begin(script, one, { Accept: "text/event-stream" }, id);
       streams.push(await response);
-      const { progressToken } = script.messagesOf("tools/call").at(-1)?.params?.["_meta"] as {
-        progressToken: number;
-      };
       for (let progress = 0; progress < 10; progress++) {
-        say({ method: "notifications/progress", params: { progressToken, progress, message } });
+        report(progress, "x".repeat(1024 * 1024));
         await messagesHandled();
       }
     }
     const refused = await one.post(PING);
     assert.equal(refused.status, 429);
     assert.ok(refused.headers.get("Retry-After"));
-    const cancel = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
-    assert.equal((await one.post(cancel)).status, 202, "what asks for nothing is taken");
+    assert.equal((await one.post(CANCEL)).status, 202, "what asks for nothing is taken");
     assert.equal((await one.request("DELETE", undefined)).status, 204);
   });
 });
 
 describe("an HTTP face that closes", () => {
   it("takes no more requests, lets those finish that run, and ends all streams", async () => {
-    const { one, script, server: face, newClient } = await setup(silent());
+    const { one, server: face, newClient, response, answer } = await setupCall();
     const own = await one.openStream();
-    const { response, answer } = await begin(script, one.post(callRequest(1, "s__t")));
     const closed = face.close();
     for (const refused of [
       await one.post(PING),
@@ -481,8 +398,7 @@ describe("an HTTP face that closes", () => {
   });
 
   it("does not wait for what takes longer than it has", async () => {
-    const { one, script, server: face } = await setup(silent());
-    const { response } = await begin(script, one.post(callRequest(1, "s__t")));
+    const { server: face, response } = await setupCall();
     const began = performance.now();
     await face.close();
     assert.ok(performance.now() - began < DRAIN_TIME + 1000);

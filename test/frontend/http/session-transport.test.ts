@@ -6,7 +6,7 @@ import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import { ALL_SERVERS } from "../../../src/upstream/profile.ts";
 import { transportContract, type TransportPair, type Peer } from "../../contract/transport.ts";
 import { EventStreamReader } from "../../fixtures/http-client.ts";
-import { poll } from "../../harness/wait.ts";
+import { waitFor } from "../../harness/wait.ts";
 
 /** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
 function session(): Promise<TransportPair> {
@@ -43,11 +43,7 @@ function session(): Promise<TransportPair> {
       }
     },
     async receive(count) {
-      await poll(
-        20_000,
-        () => `${count} messages, got ${received.length}`,
-        () => received.length >= count || undefined,
-      );
+      await waitFor("messages", () => received.length >= count || undefined, 20_000);
       return received.splice(0, count);
     },
     get queuedCount() {

@@ -31,6 +31,9 @@ class Ways extends TransportRecorder {
   }
 }
 
+const idsOf = async (events: EventStreamReader): Promise<unknown[]> =>
+  (await events.remainingMessages()).map(({ id }) => id);
+
 /** A session, and what it tells. */
 class Setup {
   readonly clock = new VirtualClock();
@@ -87,11 +90,8 @@ describe("what a session over HTTP holds", () => {
     const events: string[] = [];
     for (let id = 1; id <= SESSION_LIMITS.maxFinishedStreams + 2; id++)
       events.push(await setup.stream(id));
-    assert.deepEqual(
-      events.slice(0, 4).map((event) => setup.knows(event)),
-      [false, false, true, true],
-    );
-    assert.equal(setup.knows(events.at(-1) ?? ""), true);
+    const known = events.map((event) => setup.knows(event));
+    assert.deepEqual([...known.slice(0, 4), known.at(-1)], [false, false, true, true, true]);
   });
 
   it("is so many bytes at most, the newest of them", async () => {
@@ -101,8 +101,7 @@ describe("what a session over HTTP holds", () => {
     const count = SESSION_LIMITS.maxBytes / size + 2;
     for (let id = 1; id <= count; id++) events.push(await setup.stream(id, size));
     const known = events.map((event) => setup.knows(event));
-    assert.equal(known.at(-1), true);
-    assert.equal(known[0], false);
+    assert.deepEqual([known[0], known.at(-1)], [false, true]);
     assert.ok(known.filter(Boolean).length * size <= SESSION_LIMITS.maxBytes);
   });
 
@@ -118,22 +117,20 @@ describe("what a session over HTTP holds", () => {
     setup.session.prune();
     way?.respond(answer(1));
     const again = new EventStreamReader(setup.session.openEventStream(first?.id));
-    assert.deepEqual(
-      (await again.remainingMessages()).map(({ id }) => id),
-      [1],
-    );
+    assert.deepEqual(await idsOf(again), [1]);
   });
 });
 
 describe("a session over HTTP", () => {
   it("is in use while a request runs or a stream is read, and since then", async () => {
-    const { session, clock, ways } = new Setup();
+    const setup = new Setup();
+    const { session, clock, ways } = setup;
     const response = session.receive(frame(1), "json");
-    assert.equal(session.idleSince, undefined);
+    assert.deepEqual([session.idleSince, session.inFlight], [undefined, 1]);
     await clock.advanceAsync(10);
-    ways[0]?.respond(answer(1));
-    await response;
-    assert.equal(session.idleSince, 10);
+    ways[0]?.respond(undefined);
+    assert.equal((await response).status, 202);
+    assert.deepEqual([session.idleSince, session.inFlight, setup.answered], [10, 0, 1]);
     const events = new EventStreamReader(session.openEventStream(undefined));
     await clock.advanceAsync(10);
     assert.equal(session.idleSince, undefined);
@@ -154,15 +151,8 @@ describe("a session over HTTP", () => {
       way.notify(note(9));
       way.respond(answer(9));
     }
-    assert.deepEqual(
-      (await events.remainingMessages()).map(({ id }) => id),
-      [1],
-    );
-    assert.deepEqual(await (await alone).json(), {
-      jsonrpc: "2.0",
-      result: { x: "" },
-      id: 2,
-    });
+    assert.deepEqual(await idsOf(events), [1]);
+    assert.deepEqual(await (await alone).json(), { jsonrpc: "2.0", result: { x: "" }, id: 2 });
     assert.equal(session.queued, 0, "nothing went aside");
   });
 
@@ -181,40 +171,24 @@ describe("a session over HTTP", () => {
     for (const post of posts) assert.equal((await post).status, 202);
   });
 
-  it("lets who waits with a message know that it has ended", async () => {
-    const setup = new Setup();
-    const { session } = setup;
-    session.pause();
-    const post = session.receive(frame(1), "either");
-    await session.close();
-    assert.equal((await post).status, 404);
-    assert.equal((await session.receive(frame(2), "either")).status, 404);
-    await session.close();
-    assert.equal(setup.ended, 1);
-    assert.deepEqual(setup.events.messages, []);
-  });
-
-  it("ends the answers that run, before whoever runs them hears of it", async () => {
+  it("ends the answers that run, before whoever runs them hears of it, and those that wait with a message", async () => {
     const setup = new Setup();
     const { session, ways, events } = setup;
     const streamed = new EventStreamReader(await session.receive(frame(1), "events"));
     const alone = session.receive(frame(2), "either");
+    session.pause();
+    const waiting = session.receive(frame(3), "either");
     events.closed = () => {
       for (const way of ways) way.respond(undefined);
     };
     await session.close();
-    assert.equal((await alone).status, 404);
+    for (const response of [alone, waiting, session.receive(frame(4), "either")]) {
+      assert.equal((await response).status, 404);
+    }
     assert.deepEqual(await streamed.remainingMessages(), []);
+    await session.close();
+    assert.deepEqual([setup.ended, ways.length], [1, 2]);
     await setup.clock.advanceAsync(JSON_WAIT);
     assert.deepEqual(setup.clock.pendingDelays, []);
-  });
-
-  it("says when a request was answered", async () => {
-    const setup = new Setup();
-    const response = setup.session.receive(frame(1), "json");
-    assert.equal(setup.session.inFlight, 1);
-    setup.ways[0]?.respond(undefined);
-    assert.equal((await response).status, 202);
-    assert.deepEqual([setup.answered, setup.session.inFlight], [1, 0]);
   });
 });

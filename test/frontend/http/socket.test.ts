@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { HubError } from "../../../src/base/errors.ts";
 import { HttpServer, startHttpServer } from "../../../src/frontend/http/server.ts";
 import { EVENT_BUFFER_LIMITS } from "../../../src/frontend/http/event-buffer.ts";
-import { poll } from "../../harness/wait.ts";
+import { waitFor } from "../../harness/wait.ts";
 import { RawHttpClient } from "../../fixtures/raw-http-client.ts";
 import {
   callRequest,
@@ -14,13 +13,25 @@ import {
   setUpHub,
 } from "../../fixtures/memory-hub.ts";
 
+const ADDRESS = { hostname: "127.0.0.1", port: 0, token: undefined, maxMessage: 1024 * 1024 };
+const EVENTS = { Accept: "text/event-stream" };
+
+/** Begins a session. @returns the header with its id */
+async function begin(client: RawHttpClient): Promise<{ "Mcp-Session-Id": string }> {
+  client.post(INITIALIZE_REQUEST);
+  const [, id = ""] = await client.until(/mcp-session-id: (\S+)/i);
+  client.socket.destroy();
+  return { "Mcp-Session-Id": id };
+}
+
 interface Place {
-  readonly port: number;
   readonly face: HttpServer;
   readonly script: ScriptedServer;
   readonly calls: Json[];
-  /** A new session's id. */
-  begin(): Promise<string>;
+  /** A new session. */
+  readonly session: { readonly "Mcp-Session-Id": string };
+  readonly wire: RawHttpClient;
+  connect(): RawHttpClient;
   close(): Promise<void>;
 }
 
@@ -30,80 +41,54 @@ describe("an HTTP face that listens", () => {
     const calls: Json[] = [];
     script.onCall = (message) => void calls.push(message);
     const { hub } = setUpHub({ s: script }, { servers: { s: { callTimeout: 200_000 } } });
-    const maxMessage = 1024 * 1024;
-    const face = new HttpServer(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
+    const face = new HttpServer(hub, ADDRESS);
     const listener = await face.listen("127.0.0.1", 0);
-    const { port } = listener;
+    const clients: RawHttpClient[] = [];
+    const connect = (): RawHttpClient => {
+      const client = new RawHttpClient(listener.port);
+      clients.push(client);
+      return client;
+    };
     const close = async (): Promise<void> => {
       await face.close();
       await listener.close(200);
     };
-    const begin = async (): Promise<string> => {
-      const wire = new RawHttpClient(port);
-      wire.post(INITIALIZE_REQUEST);
-      const [, id = ""] = await wire.until(/mcp-session-id: (\S+)/i);
-      wire.socket.destroy();
-      return id;
-    };
     try {
-      await run({ port, face, script, calls, begin, close });
+      const session = await begin(connect());
+      await run({ face, script, calls, session, wire: connect(), connect, close });
     } finally {
+      for (const { socket } of clients) socket.destroy();
       await close();
       await hub.close();
     }
   }
 
   it("answers several requests on one connection", () =>
-    withPlace(async ({ port, begin }) => {
-      const session = { "Mcp-Session-Id": await begin() };
-      const wire = new RawHttpClient(port);
+    withPlace(async ({ wire, session }) => {
       for (const id of [1, 2, 3]) {
         wire.post({ jsonrpc: "2.0", id, method: "ping" }, session);
         await wire.until(new RegExp(`"id":${id}\\}`));
       }
       assert.equal(wire.text.match(/HTTP\/1\.1 200/g)?.length, 3);
-      wire.socket.destroy();
-    }));
-
-  it("answers at once who listens, although there is nothing to hear yet", () =>
-    withPlace(async ({ port, begin }) => {
-      const session = { "Mcp-Session-Id": await begin() };
-      const wire = new RawHttpClient(port);
-      wire.request("GET", "/mcp", { ...session, Accept: "text/event-stream" });
-      await wire.until(/^HTTP\/1\.1 200.*\r\n\r\n/s);
-      wire.socket.destroy();
     }));
 
   it("goes on with a call whose connection was lost, and gives the answer to who comes back", () =>
-    withPlace(async ({ port, begin, calls, script }) => {
-      const session = { "Mcp-Session-Id": await begin() };
-      const wire = new RawHttpClient(port);
-      wire.post(callRequest(1, "s__t"), { ...session, Accept: "text/event-stream" });
+    withPlace(async ({ wire, session, connect, calls, script }) => {
+      wire.post(callRequest(1, "s__t"), { ...session, ...EVENTS });
       const [, id = ""] = await wire.until(/retry: 1000\nid: (\S+)\ndata: \n\n/);
       wire.socket.destroy();
-      const [asked] = await poll(
-        5000,
-        () => "the call",
-        () => (calls.length > 0 ? calls : undefined),
-      );
+      const [asked] = await waitFor("the call", () => (calls.length > 0 ? calls : undefined));
       script.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: { back: true } });
-      const again = new RawHttpClient(port);
-      const headers = { ...session, Accept: "text/event-stream", "Last-Event-ID": id };
-      again.request("GET", "/mcp", headers);
+      const again = connect();
+      again.request("GET", "/mcp", { ...session, ...EVENTS, "Last-Event-ID": id });
       await again.until(/"back":true/);
       assert.equal(script.messagesOf("notifications/cancelled").length, 0);
-      again.socket.destroy();
     }));
 
   it("holds little for who does not read, drops the stream, and serves others", () =>
-    withPlace(async ({ port, begin, calls, script, face }) => {
-      const session = { "Mcp-Session-Id": await begin() };
-      const wire = new RawHttpClient(port);
-      const accept = { Accept: "text/event-stream" };
-      wire.post(callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } }), {
-        ...session,
-        ...accept,
-      });
+    withPlace(async ({ wire, session, connect, calls, script, face }) => {
+      const headers = { ...session, ...EVENTS };
+      wire.post(callRequest(1, "s__t", {}, { _meta: { progressToken: "p" } }), headers);
       await wire.until(/data: \n\n/);
       wire.socket.pause();
       const [asked] = calls;
@@ -114,8 +99,8 @@ describe("an HTTP face that listens", () => {
         const params = { progressToken, progress, message };
         script.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
       }
-      const other = new RawHttpClient(port);
-      other.post({ jsonrpc: "2.0", id: 5, method: "ping" }, { "Mcp-Session-Id": await begin() });
+      const other = connect();
+      other.post({ jsonrpc: "2.0", id: 5, method: "ping" }, await begin(connect()));
       await other.until(/"id":5\}/);
       other.socket.destroy();
       script.newestPeer?.send({ jsonrpc: "2.0", id: asked?.id, result: { last: true } });
@@ -125,12 +110,10 @@ describe("an HTTP face that listens", () => {
       assert.ok(seen < count, `${seen} of ${count}`);
       assert.ok(!wire.text.includes('"last":true'));
       const ids = wire.text.match(/id: \d+-\d+/g) ?? [];
-      const again = new RawHttpClient(port);
+      const again = connect();
       const last = { "Last-Event-ID": ids.at(-1)?.slice(4) ?? "" };
-      again.request("GET", "/mcp", { ...session, ...accept, ...last });
+      again.request("GET", "/mcp", { ...headers, ...last });
       await again.until(/"last":true/);
-      wire.socket.destroy();
-      again.socket.destroy();
       assert.equal(face.sessions, 2);
     }));
 
@@ -138,44 +121,32 @@ describe("an HTTP face that listens", () => {
     "cuts no connection on which an answer is due",
     { timeout: 100_000, skip: process.env["TOOLMUX_SLOW_TESTS"] === undefined },
     () =>
-      withPlace(async ({ port, begin, calls, script }) => {
-        const wire = new RawHttpClient(port);
-        const session = { "Mcp-Session-Id": await begin(), Accept: "application/json" };
-        wire.post(callRequest(1, "s__t"), session);
-        await poll(
-          5000,
-          () => "the call",
-          () => calls[0],
-        );
+      withPlace(async ({ wire, session, calls, script }) => {
+        wire.post(callRequest(1, "s__t"), { ...session, Accept: "application/json" });
+        await waitFor("the call", () => calls[0]);
         // Longer than any runtime takes a connection for lost.
         await new Promise((resolve) => setTimeout(resolve, 75_000));
         assert.equal(wire.isEnded, false);
         script.newestPeer?.send({ jsonrpc: "2.0", id: calls[0]?.id, result: { late: true } });
         await wire.until(/"late":true/);
-        wire.socket.destroy();
       }),
   );
 
-  it("notices that the reader of a stream has gone", () =>
-    withPlace(async ({ port, begin, face }) => {
-      const id = await begin();
-      const wire = new RawHttpClient(port);
-      wire.request("GET", "/mcp", { "Mcp-Session-Id": id, Accept: "text/event-stream" });
-      await wire.until(/text\/event-stream/i);
+  it("answers at once who listens, although there is nothing to hear yet, and notices that they have gone", () =>
+    withPlace(async ({ wire, session, face }) => {
+      const id = session["Mcp-Session-Id"];
+      wire.request("GET", "/mcp", { ...session, ...EVENTS });
+      await wire.until(/^HTTP\/1\.1 200.*\r\n\r\n/s);
+      assert.match(wire.text, /text\/event-stream/i);
       assert.match(wire.text, /x-accel-buffering: no/i);
       assert.equal(face.findSession(id)?.idleSince, undefined);
       wire.socket.destroy();
-      await poll(
-        5000,
-        () => "the session to be idle",
-        () => face.findSession(id)?.idleSince,
-      );
+      await waitFor("the session to be idle", () => face.findSession(id)?.idleSince);
     }));
 
   it("refuses who names no host, also where others may come", async () => {
     const { hub } = setUpHub({});
-    const settings = { hostname: "0.0.0.0", token: "t", maxMessage: 1024 };
-    const face = new HttpServer(hub, settings);
+    const face = new HttpServer(hub, { ...ADDRESS, hostname: "0.0.0.0", token: "t" });
     const listener = await face.listen("127.0.0.1", 0);
     const wire = new RawHttpClient(listener.port);
     wire.socket.write("GET /healthz HTTP/1.0\r\nAuthorization: Bearer t\r\n\r\n");
@@ -187,35 +158,24 @@ describe("an HTTP face that listens", () => {
   });
 
   it("answers a body over the limit with 413, whether its size was told or not", () =>
-    withPlace(async ({ port }) => {
-      const reported = new RawHttpClient(port);
-      reported.request("POST", "/mcp", {
-        "Content-Type": "application/json",
-        "Content-Length": String(1024 * 1024 + 1),
-      });
-      await reported.until(/^HTTP\/1\.1 413/);
-      reported.socket.destroy();
-      const chunked = new RawHttpClient(port);
-      const headers = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
-      chunked.request("POST", "/mcp", headers);
+    withPlace(async ({ wire, connect }) => {
+      const type = { "Content-Type": "application/json" };
+      const length = String(ADDRESS.maxMessage + 1);
+      wire.request("POST", "/mcp", { ...type, "Content-Length": length });
+      await wire.until(/^HTTP\/1\.1 413/);
+      const chunked = connect();
+      chunked.request("POST", "/mcp", { ...type, "Transfer-Encoding": "chunked" });
       const piece = " ".repeat(256 * 1024);
       for (let n = 0; n < 5; n++) chunked.socket.write(`40000\r\n${piece}\r\n`);
       await chunked.until(/^HTTP\/1\.1 413/);
-      chunked.socket.destroy();
     }));
 
   for (const end of ["ended", "aborted"] as const)
     it(`holds no more of all bodies together than it may, and takes others once some have ${end}`, async () => {
       const { hub } = setUpHub({ s: new ScriptedServer("t") });
-      const size = 1024 * 1024;
+      const size = ADDRESS.maxMessage;
       const most = 4;
-      const face = await startHttpServer(hub, {
-        hostname: "127.0.0.1",
-        port: 0,
-        token: undefined,
-        maxMessage: size,
-        maxReceiving: most * size,
-      });
+      const face = await startHttpServer(hub, { ...ADDRESS, maxReceiving: most * size });
       const port = Number(new URL(face.url).port);
       const wires: RawHttpClient[] = [];
       const open = (): RawHttpClient => {
@@ -224,20 +184,12 @@ describe("an HTTP face that listens", () => {
         return wire;
       };
       try {
-        const first = open();
-        first.post(INITIALIZE_REQUEST);
-        const [, id = ""] = await first.until(/mcp-session-id: (\S+)/i);
-        const [begin = "", close = ""] = JSON.stringify({
-          jsonrpc: "2.0",
-          id: 1,
-          method: "ping",
-          params: { x: "|" },
-        }).split("|");
-        const body = `${begin}${"x".repeat(size - begin.length - close.length)}${close}`;
+        const ping = '{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":""}}';
+        const body = ping.replace('""', `"${"x".repeat(size - ping.length)}"`);
         const headers = {
           "Content-Type": "application/json",
           "Content-Length": String(size),
-          "Mcp-Session-Id": id,
+          ...(await begin(open())),
         };
         const half = (): RawHttpClient => {
           const wire = open();
@@ -247,10 +199,10 @@ describe("an HTTP face that listens", () => {
         };
         const all = Array.from({ length: 4 * most }, half);
         const isRefused = ({ text }: RawHttpClient): boolean => text.startsWith("HTTP/1.1 503 ");
-        await poll(
-          10_000,
-          () => `refusals; so far ${all.filter(isRefused).length}`,
+        await waitFor(
+          "refusals",
           () => all.filter(isRefused).length >= 3 * most || undefined,
+          10_000,
         );
         const held = all.filter((wire) => !isRefused(wire));
         assert.ok(held.length > 0);
@@ -278,16 +230,13 @@ describe("an HTTP face that listens", () => {
     });
 
   it("ends its streams and connections when it closes, and listens no more", () =>
-    withPlace(async ({ port, begin, close }) => {
-      const session = { "Mcp-Session-Id": await begin() };
-      const wire = new RawHttpClient(port);
-      wire.request("GET", "/mcp", { ...session, Accept: "text/event-stream" });
+    withPlace(async ({ wire, session, connect, close }) => {
+      wire.request("GET", "/mcp", { ...session, ...EVENTS });
       await wire.until(/text\/event-stream/i);
-      const spare = new RawHttpClient(port);
+      connect();
       await close();
       await wire.waitForEnd();
-      spare.socket.destroy();
-      const late = new RawHttpClient(port);
+      const late = connect();
       await late.waitForEnd();
       assert.equal(late.text, "");
     }));
@@ -296,24 +245,17 @@ describe("an HTTP face that listens", () => {
 describe("an HTTP face", () => {
   it("says where it cannot listen", async () => {
     const { hub } = setUpHub({});
-    const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 };
-    const face = await startHttpServer(hub, { ...settings, port: 0 });
+    const face = await startHttpServer(hub, ADDRESS);
     const port = Number(new URL(face.url).port);
-    await assert.rejects(
-      startHttpServer(hub, { ...settings, port }),
-      (error) =>
-        error instanceof HubError &&
-        error.code === "usage" &&
-        error.message.includes(`127.0.0.1:${port}`),
-    );
+    const second = startHttpServer(hub, { ...ADDRESS, port });
+    await assert.rejects(second, { code: "usage", message: new RegExp(`127\\.0\\.0\\.1:${port}`) });
     await face.close();
     await hub.close();
   });
 
   it("listens on IPv6", async () => {
     const { hub } = setUpHub({});
-    const settings = { hostname: "[::1]", port: 0, token: undefined, maxMessage: 1024 };
-    const face = await startHttpServer(hub, settings);
+    const face = await startHttpServer(hub, { ...ADDRESS, hostname: "[::1]" });
     const response = await fetch(face.url.replace(/mcp$/, "healthz"));
     assert.deepEqual(await response.json(), { alive: true });
     await face.close();

@@ -11,6 +11,7 @@ import { withManifestFolder } from "../../fixtures/manifest/manifest-folder.ts";
 
 const SECRET = "s3cr3t-Value";
 const ENV = { HOME: "/home/me", TOKEN: SECRET, EMPTY: "", LINES: "s3cr3t\nlines" };
+const WORLD = { env: ENV, platform: "linux" };
 const saying = (text: string): HttpToken => ({ text, file: "/etc/t.toml", baseDir: "/etc" });
 
 /** A refusal that does not show what the token is. */
@@ -82,19 +83,11 @@ describe("the token in a manifest", () => {
       }));
 
   it("is masked where a problem with it is shown", () => {
-    const problem = {
-      file: "/t",
-      position: { line: 1, column: 13 },
-      at: "value" as const,
-      message: "",
-    };
+    const problem = { file: "/t", position: { line: 1, column: 13 }, at: "value", message: "" };
+    const look = { width: 80, colors: picocolors.createColors(false) };
     const draw = (line: string, key: string): string | undefined =>
-      formatCodeFrame({ ...problem, path: ["hub", key] }, line, {
-        width: 80,
-        colors: picocolors.createColors(false),
-      });
-    const line = `httpToken = "${SECRET} \${x}"`;
-    assert.doesNotMatch(draw(line, "httpToken") ?? "", /s3cr3t/);
+      formatCodeFrame({ ...problem, at: "value", path: ["hub", key] }, line, look);
+    assert.doesNotMatch(draw(`httpToken = "${SECRET} \${x}"`, "httpToken") ?? "", /s3cr3t/);
     assert.match(draw('nameLimit = "long"', "nameLimit") ?? "", /long/);
   });
 
@@ -109,11 +102,8 @@ describe("the token in a manifest", () => {
       ] as const) {
         await chmod(file, mode);
         const { notes } = await folder.loadValid({ files: [file] });
-        assert.equal(
-          notes.some((text) => note.test(text)),
-          isSaid,
-          mode.toString(8),
-        );
+        const isNoted = notes.some((text) => note.test(text));
+        assert.equal(isNoted, isSaid, mode.toString(8));
         assert.ok(!notes.join().includes(SECRET));
       }
       const other = await folder.write("o.toml", '[hub]\nhttpToken = "${env:TOKEN}"');
@@ -126,25 +116,17 @@ describe("who serves over HTTP", () => {
   const here: HttpAddress = { hostname: "127.0.0.1", port: 1, token: undefined };
   const anywhere: HttpAddress = { ...here, hostname: "0.0.0.0" };
 
-  it("asks for the token of the command line, else for that of the manifest, else for none", async () => {
+  it("asks for the token of the command line, else for that of the manifest, else for none, and looks for no other", async () => {
     const token = saying("${env:TOKEN}");
     const named = { ...anywhere, token: "named" };
-    assert.equal(
-      (await withManifestToken(named, token, { env: ENV, platform: "linux" })).token,
-      "named",
-    );
-    assert.equal(
-      (await withManifestToken(anywhere, token, { env: ENV, platform: "linux" })).token,
-      SECRET,
-    );
-    assert.equal(
-      (await withManifestToken(here, token, { env: ENV, platform: "linux" })).token,
-      SECRET,
-    );
-    assert.deepEqual(
-      await withManifestToken(here, undefined, { env: ENV, platform: "linux" }),
-      here,
-    );
+    for (const [address, text, expected] of [
+      [named, token, "named"],
+      [named, saying("${env:NONE}"), "named"],
+      [anywhere, token, SECRET],
+      [here, token, SECRET],
+      [here, undefined, undefined],
+    ] as const)
+      assert.equal((await withManifestToken(address, text, WORLD)).token, expected);
   });
 
   it("takes a token from among the secrets", async () => {
@@ -158,24 +140,15 @@ describe("who serves over HTTP", () => {
     );
   });
 
-  it("does not look for the manifest's token if the command line names one", async () => {
-    const named = { ...anywhere, token: "named" };
-    const missing = saying("${env:NONE}");
-    assert.equal(
-      (await withManifestToken(named, missing, { env: ENV, platform: "linux" })).token,
-      "named",
-    );
-  });
-
   it("lets nobody in without a token that was wanted", async () => {
     for (const text of ["${env:EMPTY}", "${env:LINES}", "s3cr3t with spaces", "s3cr3t-ü"])
       await assert.rejects(
-        withManifestToken(here, saying(text), { env: ENV, platform: "linux" }),
+        withManifestToken(here, saying(text), WORLD),
         misuse(/token of hub\.httpToken is not valid/),
       );
     const named = { ...here, token: "s3cr3t named" };
     await assert.rejects(
-      withManifestToken(named, undefined, { env: ENV, platform: "linux" }),
+      withManifestToken(named, undefined, WORLD),
       misuse(/token of --http-token-env is not valid/),
     );
   });

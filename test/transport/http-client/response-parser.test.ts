@@ -16,15 +16,9 @@ function headOf(text: string): ResponseHead {
 
 describe("the head of an answer", () => {
   it("has its fields by their names in lower case, those of one name together", () => {
-    const { status, headers: fields } = headOf("HTTP/1.1 200\r\nX-A: 1\r\nx-a:2 \r\nB:");
+    const { status, headers } = headOf("HTTP/1.1 200\r\nX-A: 1\r\nx-a:2 \r\nB:");
     assert.equal(status, 200);
-    assert.deepEqual(
-      [...fields],
-      [
-        ["x-a", "1, 2"],
-        ["b", ""],
-      ],
-    );
+    assert.deepEqual(Object.fromEntries(headers), { "x-a": "1, 2", b: "" });
   });
 
   it("says whether the connection lasts", () => {
@@ -37,19 +31,10 @@ describe("the head of an answer", () => {
   it("is waited for as long as it may be one", () => {
     assert.equal(parseResponseHead(Buffer.from("HT")), undefined);
     assert.equal(parseResponseHead(Buffer.from("HTTP/1.1 200 OK\r\nA: b\r\n")), undefined);
-    for (const text of [
-      "SSH-2.0",
-      "HTTP/2",
-      "HTTP/1.1 20\r\n\r\n",
-      "HTTP/1.1 200 OK\r\n folded\r\n\r\n",
-      "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-    ]) {
-      assert.equal(parseResponseHead(Buffer.from(text)), "malformed", text);
-    }
-    assert.equal(
-      parseResponseHead(Buffer.from(`HTTP/1.1 200 OK\r\nA: ${"x".repeat(MAX_RESPONSE_HEAD)}`)),
-      "malformed",
-    );
+    const lines = [" folded\r\n\r\n", "no colon\r\n\r\n", `A: ${"x".repeat(MAX_RESPONSE_HEAD)}`];
+    const odd = lines.map((line) => `HTTP/1.1 200 OK\r\n${line}`);
+    for (const text of ["SSH-2.0", "HTTP/2", "HTTP/1.1 20\r\n\r\n", ...odd])
+      assert.equal(parseResponseHead(Buffer.from(text)), "malformed", text.slice(0, 50));
   });
 });
 
@@ -79,16 +64,9 @@ describe("the body of an answer", () => {
   });
 
   it("that is cut up wrongly is none", () => {
-    for (const text of [
-      "x\r\n",
-      "5\r\nhelloX\r\n",
-      "-1\r\n",
-      "\r\n",
-      "1\r\naXX\r\n",
-      "1".repeat(5000),
-    ]) {
+    const wrong = ["x\r\n", "5\r\nhelloX\r\n", "-1\r\n", "\r\n", "1\r\naXX\r\n", "1".repeat(5000)];
+    for (const text of wrong)
       assert.match(feed(body("Transfer-Encoding: chunked"), text, Infinity), /malformed/, text);
-    }
   });
 
   it("is told from what is behind it", () => {
@@ -103,14 +81,9 @@ describe("the body of an answer", () => {
   });
 
   it("whose length is not to be known is refused", () => {
-    for (const fields of [
-      "Content-Length: 5, 6",
-      "Content-Length: -1",
-      "Content-Length: 5x",
-      "Transfer-Encoding: gzip, chunked",
-    ]) {
+    const lengths = ["5, 6", "-1", "5x"].map((length) => `Content-Length: ${length}`);
+    for (const fields of [...lengths, "Transfer-Encoding: gzip, chunked"])
       assert.equal(bodyDecoderOf(headOf(`HTTP/1.1 200 OK\r\n${fields}`), "POST"), "malformed");
-    }
     assert.equal(bodyDecoderOf(headOf("HTTP/1.1 204 No\r\nContent-Length: 5"), "POST"), "none");
   });
 });

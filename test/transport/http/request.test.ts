@@ -7,24 +7,14 @@ import {
   type RequestCredentials,
 } from "../../../src/transport/http/target.ts";
 import { HttpRequester } from "../../../src/transport/http/request.ts";
+import { targetOf } from "../../fixtures/http-transport-pair.ts";
 
-function open(getHeaders: RequestCredentials["getHeaders"]): {
-  passage: HttpRequester;
-  challenges: AuthChallenge[];
-} {
+function open(getHeaders: RequestCredentials["getHeaders"]) {
   const challenges: AuthChallenge[] = [];
-  const target = {
-    server: "s",
-    url: new URL("https://mcp.example/mcp"),
-    transport: "http",
-    headers: {},
-    ca: undefined,
+  const target = targetOf(new URL("https://mcp.example/mcp"), {
     secrets: ["a-secret-of-the-manifest"],
-    maxMessage: 1024,
     credentials: { ...NO_CREDENTIALS, getHeaders },
-    knownTransport: { kind: undefined, remember: () => {} },
-    env: {},
-  } as const;
+  });
   const passage = new HttpRequester(target, (challenge) => void challenges.push(challenge));
   return { passage, challenges };
 }
