@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
-  closeClient,
   EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
   type TestFolder,
+  closeClient,
+  executable,
+  it,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -37,7 +37,7 @@ async function document(setup: TestFolder, ...args: readonly string[]): Promise<
 const COMMAND_LINE = { command: "npx -y foo" };
 
 describe("check", () => {
-  it("counts a server as starting only if its process could start", TEST_OPTIONS, () =>
+  it("counts a server as starting only if its process could start", () =>
     withTestFolder(
       {
         servers: {
@@ -80,27 +80,22 @@ describe("check", () => {
         assert.ok(!stdout.includes(setup.env["PATH"] ?? "?"), "PATH is printed");
         assert.deepEqual(setup.log("good"), []);
       },
-    ),
-  );
+    ));
 
-  it(
-    "takes a program as installed if only a plugin or a command knows its name",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        '[secrets]\ncommands = true\n[servers.a]\ncommand = "${cmd:echo true}"\n' +
-          '[servers.b]\ncommand = "true"\ncwd = "${cmd:pwd}"\n',
-        async (setup) => {
-          const { servers } = await document(setup);
-          assert.deepEqual(
-            servers.map(({ starts }) => starts),
-            [true, true],
-          );
-        },
-      ),
-  );
+  it("takes a program as installed if only a plugin or a command knows its name", () =>
+    withTestFolder(
+      '[secrets]\ncommands = true\n[servers.a]\ncommand = "${cmd:echo true}"\n' +
+        '[servers.b]\ncommand = "true"\ncwd = "${cmd:pwd}"\n',
+      async (setup) => {
+        const { servers } = await document(setup);
+        assert.deepEqual(
+          servers.map(({ starts }) => starts),
+          [true, true],
+        );
+      },
+    ));
 
-  it("exits with 3 under --strict if a server cannot start, and else with 0", TEST_OPTIONS, () =>
+  it("exits with 3 under --strict if a server cannot start, and else with 0", () =>
     withTestFolder({ servers: { good: scripted(), bad: COMMAND_LINE } }, async (setup) => {
       const codes = [];
       for (const args of [[], ["--strict"], ["--strict", "--json"]]) {
@@ -109,10 +104,9 @@ describe("check", () => {
       assert.deepEqual(codes, [0, 3, 3]);
       writeFileSync(setup.config, '[servers.off]\ncommand = "npx -y foo"\nenabled = false\n');
       assert.equal((await run(setup, "check", "--strict")).code, 0);
-    }),
-  );
+    }));
 
-  it("says `no problems` only if a server would start", TEST_OPTIONS, () =>
+  it("says `no problems` only if a server would start", () =>
     withTestFolder("", async (setup) => {
       const manifests: readonly (readonly [text: string, isFine: boolean])[] = [
         ["", false],
@@ -126,10 +120,9 @@ describe("check", () => {
         const { code, stdout } = await run(setup, "check");
         assert.deepEqual([code, /no problems/.test(stdout)], [0, isFine], text);
       }
-    }),
-  );
+    }));
 
-  it("shows the command of the first runner of a package that is installed", TEST_OPTIONS, () =>
+  it("shows the command of the first runner of a package that is installed", () =>
     withTestFolder('[servers.a]\npackage = "npm:foo"\n', async (setup) => {
       const bin = join(setup.dir, "bin");
       mkdirSync(bin);
@@ -140,12 +133,11 @@ describe("check", () => {
       assert.deepEqual([server?.starts, server?.text], [true, "npm:foo, by bunx foo"]);
       const without = { ...setup, env: { ...setup.env, PATH: setup.dir } };
       assert.equal((await document(without)).servers[0]?.starts, false);
-    }),
-  );
+    }));
 });
 
 describe("a command that was written together with its arguments", () => {
-  it("is shown apart by check, by status and when it is started", TEST_OPTIONS, () =>
+  it("is shown apart by check, by status and when it is started", () =>
     withTestFolder({ servers: { a: COMMAND_LINE } }, async (setup) => {
       const advice = 'command = "npx", args = ["-y", "foo"]';
       assert.ok((await run(setup, "check")).stdout.includes(advice));
@@ -166,19 +158,17 @@ describe("a command that was written together with its arguments", () => {
         () => client.stderr.includes(advice) || undefined,
       );
       await closeClient(client);
-    }),
-  );
+    }));
 
-  it("may be the path of a program with a space in it", TEST_OPTIONS, () =>
+  it("may be the path of a program with a space in it", () =>
     withTestFolder({ servers: { a: { command: "./my server" } } }, async (setup) => {
       writeFileSync(join(setup.dir, "my server"), "#!/bin/sh\n");
       assert.equal((await document(setup)).servers[0]?.state, "fails");
       chmodSync(join(setup.dir, "my server"), 0o755);
       assert.equal((await document(setup)).servers[0]?.state, "starts");
-    }),
-  );
+    }));
 
-  it("does not show a secret among its arguments", TEST_OPTIONS, () =>
+  it("does not show a secret among its arguments", () =>
     withTestFolder(
       {
         servers: {
@@ -192,15 +182,14 @@ describe("a command that was written together with its arguments", () => {
           assert.ok(!(stdout + stderr).includes("hunter22"), command);
         }
       },
-    ),
-  );
+    ));
 });
 
 describe("a shell variable such as $HOME in a manifest", () => {
   const notesOf = async (setup: TestFolder): Promise<readonly string[]> =>
     (await document(setup)).notes;
 
-  it("gets one note for each server, with the spelling that is replaced", TEST_OPTIONS, () =>
+  it("gets one note for each server, with the spelling that is replaced", () =>
     withTestFolder(
       {
         servers: {
@@ -224,20 +213,18 @@ describe("a shell variable such as $HOME in a manifest", () => {
           stderr,
         );
       },
-    ),
-  );
+    ));
 
-  it("gets the note in JSON, too", TEST_OPTIONS, () =>
+  it("gets the note in JSON, too", () =>
     withTestFolder(
       '{"mcpServers": {"a": {"command": "x", "args": ["$HOME"]}}}',
       async (setup) => {
         assert.match((await notesOf(setup)).join("\n"), /\$\{env:HOME\}/);
       },
       "mcp.json",
-    ),
-  );
+    ));
 
-  it("gets no note in a shell's script, as a placeholder or in a password", TEST_OPTIONS, () =>
+  it("gets no note in a shell's script, as a placeholder or in a password", () =>
     withTestFolder(
       {
         servers: {
@@ -249,6 +236,5 @@ describe("a shell variable such as $HOME in a manifest", () => {
       async (setup) => {
         assert.deepEqual(await notesOf(setup), []);
       },
-    ),
-  );
+    ));
 });

@@ -1,13 +1,7 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  TEST_OPTIONS,
-  type TestFolder,
-  executable,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 import { publishedServer, scripted } from "../harness/manifest.ts";
 
 async function list(setup: TestFolder, ...args: string[]): Promise<string> {
@@ -31,21 +25,17 @@ const MANIFEST = {
 };
 
 describe("list", () => {
-  it(
-    "ends with how many tools there are, of how many servers, and how many are hidden",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(MANIFEST, async (setup) => {
-        const text = await list(setup);
-        assert.match(text, /^4 tools of 2 servers; 3 hidden$/m);
-        assert.match(text, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
-        assert.doesNotMatch(text, /secret_delete|OWN NAME/);
-        const servers = await list(setup, "servers", "--fresh");
-        assert.match(servers, /^3 servers, 2 connected, 1 disabled$/m);
-      }),
-  );
+  it("ends with how many tools there are, of how many servers, and how many are hidden", () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const text = await list(setup);
+      assert.match(text, /^4 tools of 2 servers; 3 hidden$/m);
+      assert.match(text, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
+      assert.doesNotMatch(text, /secret_delete|OWN NAME/);
+      const servers = await list(setup, "servers", "--fresh");
+      assert.match(servers, /^3 servers, 2 connected, 1 disabled$/m);
+    }));
 
-  it("--all shows what is hidden or has another name, and why", TEST_OPTIONS, () =>
+  it("--all shows what is hidden or has another name, and why", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const text = await list(setup, "--all");
       assert.match(text, /^OWN NAME +SERVER +STATE +WHY$/m);
@@ -59,10 +49,9 @@ describe("list", () => {
         text,
         new RegExp(`^${LONG} +a +renamed +"a__${LONG}" is exposed as "a__x+_\\w{6}"\\.$`, "m"),
       );
-    }),
-  );
+    }));
 
-  it("--all --json has them too, in a form for programs", TEST_OPTIONS, () =>
+  it("--all --json has them too, in a form for programs", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { tools, remarks } = JSON.parse(await list(setup, "--all", "--json")) as {
         tools: unknown[];
@@ -79,8 +68,7 @@ describe("list", () => {
         "b a__one clash",
       ]);
       assert.ok(!("remarks" in (JSON.parse(await list(setup, "--json")) as object)));
-    }),
-  );
+    }));
 });
 
 const EVERYTHING = {
@@ -91,7 +79,7 @@ const EVERYTHING = {
 };
 
 describe("list of prompts and resources", () => {
-  it("has them by the names that clients see", TEST_OPTIONS, () =>
+  it("has them by the names that clients see", () =>
     withTestFolder(EVERYTHING, async (setup) => {
       const prompts = await list(setup, "prompts");
       assert.match(prompts, /^PROMPT +SERVER +DESCRIPTION$/m);
@@ -105,6 +93,5 @@ describe("list of prompts and resources", () => {
       );
       const parsed = JSON.parse(await list(setup, "resources", "--json")) as object;
       assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates", "listedAt"]);
-    }),
-  );
+    }));
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
 import {
   type Hub,
-  TEST_OPTIONS,
   type TestFolder,
   closeClient,
   executable,
+  it,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -41,27 +41,23 @@ async function pass({ client }: Hub): Promise<void> {
 }
 
 describe("a server whose tools change", () => {
-  it(
-    "leads to exactly one list_changed, and the new tool is listed and can be called",
-    TEST_OPTIONS,
-    async () => {
-      const changes = await countChanges(
-        { servers: { a: scripted("--grow"), b: scripted() } },
-        async ({ client }) => {
-          await client.call("a__grow");
-          await client.find(({ method }) => method === CHANGED, CHANGED);
-          assert.ok(names(await client.request("tools/list")).includes("a__grown_1"));
-          assert.deepEqual(
-            (await client.call("a__grown_1", { n: 1 })).message.result?.structuredContent,
-            { n: 1 },
-          );
-        },
-      );
-      assert.equal(changes, 1);
-    },
-  );
+  it("leads to exactly one list_changed, and the new tool is listed and can be called", async () => {
+    const changes = await countChanges(
+      { servers: { a: scripted("--grow"), b: scripted() } },
+      async ({ client }) => {
+        await client.call("a__grow");
+        await client.find(({ method }) => method === CHANGED, CHANGED);
+        assert.ok(names(await client.request("tools/list")).includes("a__grown_1"));
+        assert.deepEqual(
+          (await client.call("a__grown_1", { n: 1 })).message.result?.structuredContent,
+          { n: 1 },
+        );
+      },
+    );
+    assert.equal(changes, 1);
+  });
 
-  it("leads to one list_changed each time", TEST_OPTIONS, async () => {
+  it("leads to one list_changed each time", async () => {
     const changes = await countChanges(
       { servers: { a: scripted("--grow") } },
       async ({ client }) => {
@@ -76,24 +72,20 @@ describe("a server whose tools change", () => {
     assert.equal(changes, 3);
   });
 
-  it(
-    "leads to no list_changed when it only says so and nothing is different",
-    TEST_OPTIONS,
-    async () => {
-      const changes = await countChanges({ servers: { a: scripted("--grow") } }, async (hub) => {
-        const before = lists(hub, "a");
-        await hub.client.call("a__touch");
-        await hub.waitForEvent("a", () => lists(hub, "a") > before);
-        await pass(hub);
-        const from = hub.client.lines.length;
-        await hub.client.call("a__grow");
-        await hub.client.find(({ method }) => method === CHANGED, CHANGED, { from });
-      });
-      assert.equal(changes, 1);
-    },
-  );
+  it("leads to no list_changed when it only says so and nothing is different", async () => {
+    const changes = await countChanges({ servers: { a: scripted("--grow") } }, async (hub) => {
+      const before = lists(hub, "a");
+      await hub.client.call("a__touch");
+      await hub.waitForEvent("a", () => lists(hub, "a") > before);
+      await pass(hub);
+      const from = hub.client.lines.length;
+      await hub.client.call("a__grow");
+      await hub.client.find(({ method }) => method === CHANGED, CHANGED, { from });
+    });
+    assert.equal(changes, 1);
+  });
 
-  it("that only hides behind a filter is no change for the client", TEST_OPTIONS, async () => {
+  it("that only hides behind a filter is no change for the client", async () => {
     const changes = await countChanges(
       { servers: { a: scripted("--grow", { tools: { deny: ["grown_1"] } }) } },
       async (hub) => {
@@ -117,7 +109,7 @@ describe("a listing in pages", () => {
     "--pages 3 --tools 7 --bare --empty-cursor",
     "--pages 40 --tools 20 --bare",
   ]) {
-    it(`is gathered whole, sorted, and the same bytes every time (${options})`, TEST_OPTIONS, () =>
+    it(`is gathered whole, sorted, and the same bytes every time (${options})`, () =>
       withHub(
         { servers: { a: scripted(options), b: scripted("--tools 3") } },
         async ({ client }) => {
@@ -134,11 +126,10 @@ describe("a listing in pages", () => {
           const { message } = await client.call("a__extra_001", { n: 1 });
           assert.deepEqual(message.result?.structuredContent, { n: 1 });
         },
-      ),
-    );
+      ));
   }
 
-  it("is the same bytes from one start of the hub to the next", TEST_OPTIONS, async () => {
+  it("is the same bytes from one start of the hub to the next", async () => {
     const manifest = {
       servers: { b: scripted("--tools 20"), a: scripted(), c: scripted("--start-delay 200") },
     };

@@ -2,16 +2,17 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { sendJson, withRegistryServer } from "../fixtures/registry-server.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { faulty } from "../harness/faulty-server.ts";
 import {
   EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
   type TestFolder,
+  executable,
+  it,
+  itWith,
   withTestFolder,
 } from "../harness/hub.ts";
 import { publishedServer, scripted, type ServerEntry } from "../harness/manifest.ts";
@@ -59,23 +60,19 @@ const HANGS = scripted("--never-answer-initialize", { connectTimeout: "300ms" })
 const SECRET = "hunter2-is-the-secret";
 
 describe("list servers", () => {
-  it(
-    "shows one that waits to be called as idle, with its tools, and that is no failure",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        { servers: { a: scripted("--bare --tool one", { lazy: true }) } },
-        async (setup) => {
-          const { code, stdout, stderr } = await run(setup, "list", "servers");
-          assert.deepEqual([code, stderr], [0, ""]);
-          assert.match(stdout, /^a +idle +1\n1 server, 1 idle$/m);
-        },
-      ),
-  );
+  it("shows one that waits to be called as idle, with its tools, and that is no failure", () =>
+    withTestFolder(
+      { servers: { a: scripted("--bare --tool one", { lazy: true }) } },
+      async (setup) => {
+        const { code, stdout, stderr } = await run(setup, "list", "servers");
+        assert.deepEqual([code, stderr], [0, ""]);
+        assert.match(stdout, /^a +idle +1\n1 server, 1 idle$/m);
+      },
+    ));
 });
 
 describe("list", () => {
-  it("names each server that it could not reach", TEST_OPTIONS, async () => {
+  it("names each server that it could not reach", async () => {
     const port = await findPort();
     const servers = { gone: { url: `http://127.0.0.1:${port}/mcp` } };
     await withTestFolder({ servers }, async (setup) => {
@@ -87,7 +84,7 @@ describe("list", () => {
 });
 
 describe("list servers, over HTTP", () => {
-  it("says where each is and how it is spoken to, also to programs", TEST_OPTIONS, async () => {
+  it("says where each is and how it is spoken to, also to programs", async () => {
     const upstream = await startRemote("http");
     try {
       const servers = { a: scripted("--bare --tool one"), r: { url: upstream.url } };
@@ -113,7 +110,7 @@ describe("list servers, over HTTP", () => {
 });
 
 describe("status", () => {
-  it("of healthy servers is a table and the verdict, and nothing else", TEST_OPTIONS, () =>
+  it("of healthy servers is a table and the verdict, and nothing else", () =>
     withTestFolder(
       {
         servers: {
@@ -134,10 +131,9 @@ describe("status", () => {
         assert.equal(verdict, "all healthy: 2 servers; 1 disabled");
         assert.deepEqual(rest, [""]);
       },
-    ),
-  );
+    ));
 
-  it("tells for programs what the servers say, and which processes they are", TEST_OPTIONS, () =>
+  it("tells for programs what the servers say, and which processes they are", () =>
     withTestFolder(
       { servers: { a: scripted("--bare --tool one --name me"), off: off(MISSING) } },
       async (setup) => {
@@ -161,14 +157,12 @@ describe("status", () => {
         assert.ok(Number(startDuration) > 0 && Number(memory) > 1e6);
         assert.deepEqual(servers[1], { name: "off", state: "disabled", transport: "stdio" });
       },
-    ),
-  );
+    ));
 
   // The default connectTimeout as it is; what it means is tested with a clock elsewhere.
   const skip = process.env["TOOLMUX_SLOW_TESTS"] === undefined;
-  it(
+  itWith({ timeout: 120_000, skip })(
     "counts a server that needs 33 s as starting, as list does; call and add wait for it",
-    { timeout: 120_000, skip },
     () =>
       withTestFolder(
         { servers: { good: scripted(), slow: scripted("--start-delay 33000") } },
@@ -206,7 +200,7 @@ describe("status", () => {
       ),
   );
 
-  it("says of each failure the step, the cause, the last words and what to do", TEST_OPTIONS, () =>
+  it("says of each failure the step, the cause, the last words and what to do", () =>
     withTestFolder(
       {
         servers: {
@@ -258,10 +252,9 @@ describe("status", () => {
           for (const pattern of patterns) assert.match(block, pattern);
         }
       },
-    ),
-  );
+    ));
 
-  it("starts only the servers that are named, and no other name will do", TEST_OPTIONS, () =>
+  it("starts only the servers that are named, and no other name will do", () =>
     withTestFolder(
       { servers: { alpha: scripted(), beta: scripted(), gone: MISSING } },
       async (setup) => {
@@ -277,10 +270,9 @@ describe("status", () => {
         assert.match(wrong.stderr, /no server "alhpa" in the manifest\. Did you mean "alpha"\?/);
         assert.deepEqual(setup.log("alpha"), []);
       },
-    ),
-  );
+    ));
 
-  it("exits with 3 if all have failed, and with 2 if there is none to ask", TEST_OPTIONS, () =>
+  it("exits with 3 if all have failed, and with 2 if there is none to ask", () =>
     withTestFolder({ servers: { missing: MISSING, off: off(MISSING) } }, async (setup) => {
       const all = await document(setup);
       assert.deepEqual([all.code, all.verdict], [3, "failed"]);
@@ -292,10 +284,9 @@ describe("status", () => {
       assert.equal(empty.code, 2);
       assert.match(empty.stdout, /^no servers .*toolmux import.*\n$/);
       assert.equal((await document(setup)).verdict, "none");
-    }),
-  );
+    }));
 
-  it("counts what cannot be used as failed, and says what to do", TEST_OPTIONS, () =>
+  it("counts what cannot be used as failed, and says what to do", () =>
     withTestFolder(
       JSON.stringify({ mcpServers: { web: { type: "ws", url: "wss://localhost/" } } }),
       async (setup) => {
@@ -306,34 +297,29 @@ describe("status", () => {
         assert.match(servers[0].remedies?.[0] ?? "", /"disabled": true/);
       },
       "mcp.json",
-    ),
-  );
+    ));
 
-  it(
-    "says of a server over HTTP how it is reached, and what to do if it is not",
-    TEST_OPTIONS,
-    async () => {
-      const remote = await startRemote("sse");
-      try {
-        const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
-        const servers = { there: { url: remote.url }, gone: { url: gone } };
-        await withTestFolder({ servers }, async (setup) => {
-          const said = await document(setup);
-          assert.equal(said.code, 1);
-          const [there, missing] = said.servers;
-          assert.equal(there?.state, "connected");
-          assert.deepEqual([there.url, there.way, there.era], [remote.url, "sse", "legacy"]);
-          assert.equal(missing?.error?.code, "unreachable");
-          assert.match(missing.remedies?.[0] ?? "", /url are correct/);
-          assert.ok(!JSON.stringify(said.servers).includes(SECRET));
-        });
-      } finally {
-        await remote.stop();
-      }
-    },
-  );
+  it("says of a server over HTTP how it is reached, and what to do if it is not", async () => {
+    const remote = await startRemote("sse");
+    try {
+      const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
+      const servers = { there: { url: remote.url }, gone: { url: gone } };
+      await withTestFolder({ servers }, async (setup) => {
+        const said = await document(setup);
+        assert.equal(said.code, 1);
+        const [there, missing] = said.servers;
+        assert.equal(there?.state, "connected");
+        assert.deepEqual([there.url, there.way, there.era], [remote.url, "sse", "legacy"]);
+        assert.equal(missing?.error?.code, "unreachable");
+        assert.match(missing.remedies?.[0] ?? "", /url are correct/);
+        assert.ok(!JSON.stringify(said.servers).includes(SECRET));
+      });
+    } finally {
+      await remote.stop();
+    }
+  });
 
-  it("shows no secret, in no form", TEST_OPTIONS, () => {
+  it("shows no secret, in no form", () => {
     const script = "console.error('I got', process.env.API_TOKEN); process.exit(4)";
     const args = ["-e", script, "--", "--token", SECRET, "${env:FROM_OUTSIDE}"];
     const leaky = { command: process.execPath, args, env: { API_TOKEN: SECRET } };
@@ -348,7 +334,7 @@ describe("status", () => {
     });
   });
 
-  it("tells what the servers say now, whatever they said before", TEST_OPTIONS, () =>
+  it("tells what the servers say now, whatever they said before", () =>
     withTestFolder(
       (dir) => {
         const { command, args = [] } = scripted();
@@ -373,10 +359,9 @@ describe("status", () => {
         assert.deepEqual([a?.state, a?.error?.code], ["failed", "connectionLost"]);
         assert.ok(!("tools" in (a ?? {})));
       },
-    ),
-  );
+    ));
 
-  it("starts also those that are to be started by a call, or for each client", TEST_OPTIONS, () =>
+  it("starts also those that are to be started by a call, or for each client", () =>
     withTestFolder(
       {
         servers: {
@@ -390,10 +375,9 @@ describe("status", () => {
         assert.equal(verdict, "healthy");
         for (const { name, tools } of servers) assert.ok(Number(tools) > 0, name);
       },
-    ),
-  );
+    ));
 
-  it("tries each server once, and stops none before the last is there", TEST_OPTIONS, () =>
+  it("tries each server once, and stops none before the last is there", () =>
     withTestFolder(
       {
         servers: {
@@ -408,10 +392,9 @@ describe("status", () => {
         assert.deepEqual(states, ["failed", "connected", "connected"]);
         assert.equal(setup.log("dies").filter(({ event }) => event === "start").length, 1);
       },
-    ),
-  );
+    ));
 
-  it("is ended by an interrupt at once, and leaves nothing behind", TEST_OPTIONS, () =>
+  it("is ended by an interrupt at once, and leaves nothing behind", () =>
     withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (setup) => {
       const line = ["status", "--config", setup.config];
       const command = new RawClient(executable(), line, setup.dir, setup.env);
@@ -419,14 +402,14 @@ describe("status", () => {
       command.signal("SIGINT");
       assert.equal((await command.waitForExit(5_000)).code, 130);
       assert.equal(command.lines.length, 0);
-    }),
-  );
+    }));
 });
 
 const skip =
   process.platform === "linux" && existsSync("/usr/bin/script")
     ? false
     : "there is no script(1) of util-linux here, so terminals are NOT tested";
+const test = itWith({ skip });
 
 /** Runs `toolmux status …` in a terminal of its own; what it shows is the stdout of the client. */
 function inTerminal(setup: TestFolder, args = "", env: Record<string, string> = {}): RawClient {
@@ -455,27 +438,20 @@ describe("progress of a start in a terminal", () => {
     ["doctor", "doctor --connect", /no problems found|\d (error|warning|note)/],
     ["add", `add slow --file added.toml -- ${entry}`, /slow works/],
   ] as const) {
-    it(
-      `is shown by ${what} in one line, which is gone when there is an answer`,
-      { ...TEST_OPTIONS, skip },
-      () =>
-        withTestFolder({ servers: { slow: scripted("--start-delay 700") } }, async (setup) => {
-          writeFileSync(join(setup.dir, "added.toml"), "");
-          const terminal = typed(
-            setup,
-            what === "add" ? line : `${line} --config '${setup.config}'`,
-          );
-          const { code } = await terminal.waitForExit(EXIT_LIMIT);
-          if (what !== "doctor") assert.equal(code, 0, shownBy(terminal));
-          const lines = shownBy(terminal).split(ERASE);
-          const last = lines.pop() ?? "";
-          assert.ok(
-            lines.some((text) => /^0 of 1 ready; waiting for slow [\d.]+ m?s$/.test(text)),
-            lines.join("|"),
-          );
-          assert.match(last.replaceAll("\r", ""), rest);
-        }),
-    );
+    test(`is shown by ${what} in one line, which is gone when there is an answer`, () =>
+      withTestFolder({ servers: { slow: scripted("--start-delay 700") } }, async (setup) => {
+        writeFileSync(join(setup.dir, "added.toml"), "");
+        const terminal = typed(setup, what === "add" ? line : `${line} --config '${setup.config}'`);
+        const { code } = await terminal.waitForExit(EXIT_LIMIT);
+        if (what !== "doctor") assert.equal(code, 0, shownBy(terminal));
+        const lines = shownBy(terminal).split(ERASE);
+        const last = lines.pop() ?? "";
+        assert.ok(
+          lines.some((text) => /^0 of 1 ready; waiting for slow [\d.]+ m?s$/.test(text)),
+          lines.join("|"),
+        );
+        assert.match(last.replaceAll("\r", ""), rest);
+      }));
   }
 });
 
@@ -487,7 +463,7 @@ describe("progress of a command that asks others, in a terminal", () => {
     return { code, last: shown.pop() ?? "", shown };
   };
 
-  it("is shown by search until the directories have answered", { ...TEST_OPTIONS, skip }, () =>
+  test("is shown by search until the directories have answered", () =>
     withTestFolder("", (setup) =>
       withRegistryServer(
         (_url, _request, response) => sendJson(response, { servers: [] }),
@@ -504,35 +480,30 @@ describe("progress of a command that asks others, in a terminal", () => {
           assert.deepEqual(json.shown, []);
         },
       ),
-    ),
-  );
+    ));
 
-  it(
-    "is shown by auth login until the server has answered",
-    { ...TEST_OPTIONS, skip },
-    async () => {
-      const upstream = await startRemote("http");
-      try {
-        await withTestFolder({ servers: { r: { url: upstream.url } } }, async (setup) => {
-          const login = await waitedFor(
-            typed(setup, `auth login r --no-browser --config '${setup.config}'`),
-          );
-          assert.equal(login.code, 2);
-          assert.ok(
-            login.shown.some((line) => /\br, [\d.]+ m?s$/.test(line)),
-            login.shown.join("|"),
-          );
-          assert.match(login.last, /^toolmux: .*auth = "oauth"/);
-        });
-      } finally {
-        await upstream.stop();
-      }
-    },
-  );
+  test("is shown by auth login until the server has answered", async () => {
+    const upstream = await startRemote("http");
+    try {
+      await withTestFolder({ servers: { r: { url: upstream.url } } }, async (setup) => {
+        const login = await waitedFor(
+          typed(setup, `auth login r --no-browser --config '${setup.config}'`),
+        );
+        assert.equal(login.code, 2);
+        assert.ok(
+          login.shown.some((line) => /\br, [\d.]+ m?s$/.test(line)),
+          login.shown.join("|"),
+        );
+        assert.match(login.last, /^toolmux: .*auth = "oauth"/);
+      });
+    } finally {
+      await upstream.stop();
+    }
+  });
 });
 
 describe("an error in a terminal", () => {
-  it("is wrapped at words, below where its text began", { ...TEST_OPTIONS, skip }, () =>
+  test("is wrapped at words, below where its text began", () =>
     withTestFolder({ servers: { alpha: scripted(), beta: scripted() } }, async (setup) => {
       const terminal = inTerminal(setup, "quite-another-name", { COLUMNS: "40" });
       assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 2);
@@ -542,8 +513,7 @@ describe("an error in a terminal", () => {
       assert.match(second, /^ {9}\S/);
       for (const line of lines) assert.ok(line.length <= 40, line);
       assert.match(lines.join(" ").replaceAll(/ +/g, " "), /"quite-another-name".* alpha, beta\./);
-    }),
-  );
+    }));
 });
 
 describe("status in a terminal", () => {
@@ -553,62 +523,50 @@ describe("status in a terminal", () => {
     off: off(MISSING),
   };
 
-  it(
-    "shows one line of progress that is gone when the table comes",
-    { ...TEST_OPTIONS, skip },
-    () =>
-      withTestFolder({ servers }, async (setup) => {
-        const terminal = inTerminal(setup);
+  test("shows one line of progress that is gone when the table comes", () =>
+    withTestFolder({ servers }, async (setup) => {
+      const terminal = inTerminal(setup);
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
+      const [before, ...lines] = shownBy(terminal).split(ERASE);
+      assert.equal(before, "");
+      const table = lines.pop() ?? "";
+      assert.equal(lines[0], "0 of 2 ready");
+      assert.ok(
+        lines.some((line) => /^1 of 2 ready; waiting for slow [\d.]+ m?s$/.test(line)),
+        lines.join("|"),
+      );
+      assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
+      assert.match(
+        table,
+        /SERVER [^\n]*\nquick [^\n]*connected[^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
+      );
+      assert.ok(table.includes("\u001b["), "colours");
+    }));
+
+  test("has no colours where they are not wanted, and fits into a narrow one", () =>
+    withTestFolder({ servers }, async (setup) => {
+      const terminal = inTerminal(setup, "", { NO_COLOR: "1", COLUMNS: "30" });
+      assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
+      const lines = shownBy(terminal).split(ERASE);
+      assert.ok(lines.some((line) => /^0 of 2 ready; waiting for \S+.*…$/.test(line)));
+      for (const line of lines.slice(0, -1)) assert.ok(line.length < 30, line);
+      assert.ok(!lines.join("").includes("\u001b"));
+    }));
+
+  test("has no progress in it where it is for programs, or the terminal can show none", () =>
+    withTestFolder({ servers }, async (setup) => {
+      for (const [args, env] of [
+        ["--json", {}],
+        ["", { TERM: "dumb" }],
+      ] as const) {
+        const terminal = inTerminal(setup, args, env);
         assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
-        const [before, ...lines] = shownBy(terminal).split(ERASE);
-        assert.equal(before, "");
-        const table = lines.pop() ?? "";
-        assert.equal(lines[0], "0 of 2 ready");
-        assert.ok(
-          lines.some((line) => /^1 of 2 ready; waiting for slow [\d.]+ m?s$/.test(line)),
-          lines.join("|"),
-        );
-        assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
-        assert.match(
-          table,
-          /SERVER [^\n]*\nquick [^\n]*connected[^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
-        );
-        assert.ok(table.includes("\u001b["), "colours");
-      }),
-  );
+        const shown = shownBy(terminal);
+        assert.ok(!shown.includes("\u001b") && !shown.includes("of 2 ready"), shown);
+      }
+    }));
 
-  it(
-    "has no colours where they are not wanted, and fits into a narrow one",
-    { ...TEST_OPTIONS, skip },
-    () =>
-      withTestFolder({ servers }, async (setup) => {
-        const terminal = inTerminal(setup, "", { NO_COLOR: "1", COLUMNS: "30" });
-        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
-        const lines = shownBy(terminal).split(ERASE);
-        assert.ok(lines.some((line) => /^0 of 2 ready; waiting for \S+.*…$/.test(line)));
-        for (const line of lines.slice(0, -1)) assert.ok(line.length < 30, line);
-        assert.ok(!lines.join("").includes("\u001b"));
-      }),
-  );
-
-  it(
-    "has no progress in it where it is for programs, or the terminal can show none",
-    { ...TEST_OPTIONS, skip },
-    () =>
-      withTestFolder({ servers }, async (setup) => {
-        for (const [args, env] of [
-          ["--json", {}],
-          ["", { TERM: "dumb" }],
-        ] as const) {
-          const terminal = inTerminal(setup, args, env);
-          assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
-          const shown = shownBy(terminal);
-          assert.ok(!shown.includes("\u001b") && !shown.includes("of 2 ready"), shown);
-        }
-      }),
-  );
-
-  it("does not mix its progress with what is logged", { ...TEST_OPTIONS, skip }, () =>
+  test("does not mix its progress with what is logged", () =>
     withTestFolder({ servers: { ...servers, dies: scripted("--exit-at-once") } }, async (setup) => {
       const terminal = inTerminal(setup, "--log-level info");
       assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 1);
@@ -617,18 +575,16 @@ describe("status in a terminal", () => {
       assert.ok(logged.length >= 2, shown);
       // What erases a line ends in a K.
       for (const { groups } of logged) assert.match(groups?.["before"] ?? "", /[\nK]/, shown);
-    }),
-  );
+    }));
 
-  it("is ended by Ctrl-C, and clears its line", { ...TEST_OPTIONS, skip }, () =>
+  test("is ended by Ctrl-C, and clears its line", () =>
     withTestFolder({ servers: { hangs: scripted("--never-answer-initialize") } }, async (setup) => {
       const terminal = inTerminal(setup);
       await setup.waitForEvent("hangs", ({ event }) => event === "initialize");
       terminal.write("\u0003");
       assert.equal((await terminal.waitForExit(5_000)).code, 130);
       assert.equal(shownBy(terminal).split(ERASE).at(-1), "toolmux: Interrupted.\r\n");
-    }),
-  );
+    }));
 });
 
 describe("a server that writes to stdout what is not MCP", () => {
@@ -638,7 +594,7 @@ describe("a server that writes to stdout what is not MCP", () => {
     return { command: "sh", args: ["-c", script, command, ...args] };
   };
 
-  it("is healthy, with a note of it", TEST_OPTIONS, () =>
+  it("is healthy, with a note of it", () =>
     withTestFolder(
       { servers: { noisy: noisy(), quiet: scripted("--bare --tool one") } },
       async (setup) => {
@@ -654,6 +610,5 @@ describe("a server that writes to stdout what is not MCP", () => {
           [{ lines: 2, example: "one" }, undefined],
         );
       },
-    ),
-  );
+    ));
 });
