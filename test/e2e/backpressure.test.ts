@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { constants, closeSync, openSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { setTimeout as stall } from "node:timers/promises";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
@@ -12,6 +12,8 @@ import {
   TEST_OPTIONS,
   closeClient,
   executable,
+  it,
+  itWith,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -28,9 +30,8 @@ const SERVERS = {
 };
 
 describe("a client that stops reading", () => {
-  it(
+  itWith({ timeout: TEST_OPTIONS.timeout + STALL })(
     "gets every answer once and whole when it reads again, none of them late, and costs little memory",
-    { timeout: TEST_OPTIONS.timeout + STALL },
     () =>
       withHub(SERVERS, async ({ client }) => {
         await client.initializeAndList();
@@ -69,7 +70,7 @@ describe("a client that stops reading", () => {
       }),
   );
 
-  it("and then leaves ends the hub and all servers in time", TEST_OPTIONS, () =>
+  it("and then leaves ends the hub and all servers in time", () =>
     withTestFolder(SERVERS, async ({ dir, config, env, log }) => {
       const client = new RawClient(executable(), ["--config", config], dir, env);
       await client.initializeAndList();
@@ -85,12 +86,11 @@ describe("a client that stops reading", () => {
       client.end();
       await waitUntilExited([client.pid, ...started], EXIT_LIMIT);
       client.resume();
-    }),
-  );
+    }));
 });
 
 describe("a client that never reads the hub's stderr", () => {
-  it("is served all the same, however much a server has to say there", TEST_OPTIONS, () =>
+  it("is served all the same, however much a server has to say there", () =>
     withTestFolder(
       { servers: { bad: faulty(), good: scripted() } },
       async ({ dir, config, env }) => {
@@ -113,6 +113,5 @@ describe("a client that never reads the hub's stderr", () => {
         await closeClient(client);
         closeSync(held);
       },
-    ),
-  );
+    ));
 });

@@ -1,44 +1,35 @@
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { pathToFileURL } from "node:url";
 import { runCommand } from "../harness/command.ts";
 import type { BenchResult } from "../../src/bench/result.ts";
 import { drawCharts } from "../../src/bench/report/charts.ts";
 import { skipWithoutChromium, withBrowserPage } from "../harness/chromium.ts";
-import { TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
+import { it, itWith, withTestFolder } from "../harness/hub.ts";
 
 /** A measurement that is over at once. */
 const QUICK = ["bench", "--calls", "40", "--concurrency", "1,4", "--warm-up", "0"];
 
 describe("what toolmux bench shows", () => {
-  it("is a table on stdout, and a line for each level on stderr", TEST_OPTIONS, () =>
+  it("is a table on stdout, and a line for each level on stderr", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const { code, stdout, stderr } = await runCommand(setup, QUICK);
       assert.equal(code, 0, stderr);
       assert.match(stdout, /\nIN FLIGHT +RATE +P50 .*\n +1 +.* 40 +0\n +4 +.* 40 +0\n/);
       assert.match(stderr, /^toolmux: .*, 1 in flight: .*\ntoolmux: .*, 4 in flight: [^\n]*\n$/);
-    }),
-  );
+    }));
 
-  it(
-    "cannot be written to what is no file, which is said before anything is measured",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: {} }, async (setup) => {
-        const { code, stdout, stderr } = await runCommand(setup, [...QUICK, "--html", setup.dir]);
-        assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
-        assert.ok(stderr.startsWith("toolmux: ") && stderr.includes(setup.dir), stderr);
-      }),
-  );
+  it("cannot be written to what is no file, which is said before anything is measured", () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const { code, stdout, stderr } = await runCommand(setup, [...QUICK, "--html", setup.dir]);
+      assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
+      assert.ok(stderr.startsWith("toolmux: ") && stderr.includes(setup.dir), stderr);
+    }));
 
-  it(
+  itWith({ skip: skipWithoutChromium })(
     "is a page that draws its charts in a browser, from nothing but itself",
-    {
-      ...TEST_OPTIONS,
-      skip: skipWithoutChromium,
-    },
     () =>
       withTestFolder({ servers: {} }, async (setup) => {
         const path = join(setup.dir, "page.html");

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { type CommandOutput, finishCommand } from "../harness/command.ts";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { executable, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const ECHO = ["--", executable(), "internal", "echo-server"];
@@ -34,91 +34,78 @@ function only(output: CommandOutput): LevelResult {
 }
 
 describe("bench", () => {
-  it(
-    "makes as many calls as are wanted, with the hub and without, of a server that it contains",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(NOTHING, async (setup) => {
-        const levels = ["--concurrency", "1,8", "--calls", "200"];
-        const output = await run(setup, ...levels, "--compare", "direct");
+  it("makes as many calls as are wanted, with the hub and without, of a server that it contains", () =>
+    withTestFolder(NOTHING, async (setup) => {
+      const levels = ["--concurrency", "1,8", "--calls", "200"];
+      const output = await run(setup, ...levels, "--compare", "direct");
+      assert.deepEqual([output.code, output.stderr], [0, ""]);
+      const { subjects, load, overhead } = read(output);
+      assert.deepEqual(
+        subjects.map(({ kind, levels: found }) => [kind, found.map((one) => one.concurrency)]),
+        [
+          ["hub", [1, 8]],
+          ["server", [1, 8]],
+        ],
+      );
+      for (const { calls, latency, errors, timeline } of subjects.flatMap((one) => one.levels)) {
+        assert.deepEqual([calls, latency.count, errors], [200, 200, {}]);
+        assert.equal(
+          timeline.reduce((sum, span) => sum + span.calls, 0),
+          200,
+        );
+      }
+      assert.equal(load.tool, "echo");
+      assert.deepEqual(
+        overhead?.map(({ concurrency }) => concurrency),
+        [1, 8],
+      );
+      const [hub, server] = subjects.map((one) => one.levels[1]);
+      assert.ok((hub?.hub?.memory ?? 0) > 1e6 && (hub?.server?.memory ?? 0) > 1e6);
+      assert.equal(server?.hub, undefined);
+    }));
+
+  it("measures a manifest by exposed names, and the same tool of its server alone", () =>
+    withTestFolder(
+      { servers: { e: { command: executable(), args: ["internal", "echo-server"] } } },
+      async (setup) => {
+        const args = ["--config", setup.config, "--concurrency", "2", "--calls", "40"];
+        const tool = ["--tool", "e__echo", "--args", '{"text":"hé","size":3}'];
+        const output = await run(setup, ...args, ...tool, "--compare", "direct");
         assert.deepEqual([output.code, output.stderr], [0, ""]);
-        const { subjects, load, overhead } = read(output);
+        const { subjects, load } = read(output);
+        assert.equal(load.tool, "e__echo");
         assert.deepEqual(
-          subjects.map(({ kind, levels: found }) => [kind, found.map((one) => one.concurrency)]),
+          subjects.map(({ name, levels }) => [name.split(" ")[0], levels[0]?.calls]),
           [
-            ["hub", [1, 8]],
-            ["server", [1, 8]],
+            ["toolmux,", 40],
+            [executable(), 40],
           ],
         );
-        for (const { calls, latency, errors, timeline } of subjects.flatMap((one) => one.levels)) {
-          assert.deepEqual([calls, latency.count, errors], [200, 200, {}]);
-          assert.equal(
-            timeline.reduce((sum, span) => sum + span.calls, 0),
-            200,
-          );
-        }
-        assert.equal(load.tool, "echo");
-        assert.deepEqual(
-          overhead?.map(({ concurrency }) => concurrency),
-          [1, 8],
-        );
-        const [hub, server] = subjects.map((one) => one.levels[1]);
-        assert.ok((hub?.hub?.memory ?? 0) > 1e6 && (hub?.server?.memory ?? 0) > 1e6);
-        assert.equal(server?.hub, undefined);
-      }),
-  );
+        const wrong = await run(setup, "--config", setup.config, "--tool", "e__ecko");
+        assert.equal(wrong.code, 2);
+        assert.match(wrong.stderr, /no tool "e__ecko"\. Did you mean "e__echo"\?/);
+      },
+    ));
 
-  it(
-    "measures a manifest by exposed names, and the same tool of its server alone",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        { servers: { e: { command: executable(), args: ["internal", "echo-server"] } } },
-        async (setup) => {
-          const args = ["--config", setup.config, "--concurrency", "2", "--calls", "40"];
-          const tool = ["--tool", "e__echo", "--args", '{"text":"hé","size":3}'];
-          const output = await run(setup, ...args, ...tool, "--compare", "direct");
-          assert.deepEqual([output.code, output.stderr], [0, ""]);
-          const { subjects, load } = read(output);
-          assert.equal(load.tool, "e__echo");
-          assert.deepEqual(
-            subjects.map(({ name, levels }) => [name.split(" ")[0], levels[0]?.calls]),
-            [
-              ["toolmux,", 40],
-              [executable(), 40],
-            ],
-          );
-          const wrong = await run(setup, "--config", setup.config, "--tool", "e__ecko");
-          assert.equal(wrong.code, 2);
-          assert.match(wrong.stderr, /no tool "e__ecko"\. Did you mean "e__echo"\?/);
-        },
-      ),
-  );
-
-  it("speaks the modern era where that is wanted", TEST_OPTIONS, () =>
+  it("speaks the modern era where that is wanted", () =>
     withTestFolder(NOTHING, async (setup) => {
       const output = await run(setup, "--era", "modern", "--concurrency", "4", "--calls", "50");
       assert.equal(output.code, 0, output.stderr);
       assert.deepEqual([only(output).calls, only(output).errors], [50, {}]);
-    }),
-  );
+    }));
 
-  it(
-    "charges a stall to all calls that were due meanwhile, if they are due at a rate",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(NOTHING, async (setup) => {
-        const server = ["--", process.execPath, STALLING, "--at", "10", "--for", "400"];
-        const load = ["--rate", "200", "--calls", "120", "--concurrency", "4", "--warm-up", "0"];
-        const level = only(await run(setup, ...load, ...server));
-        assert.deepEqual([level.calls, level.errors], [120, {}]);
-        // Eighty calls fell due; four at most were in flight.
-        assert.ok(level.latency.p90 > 200_000, `p90 ${level.latency.p90}`);
-        assert.ok((level.service?.p90 ?? Infinity) < level.latency.p90 / 2);
-      }),
-  );
+  it("charges a stall to all calls that were due meanwhile, if they are due at a rate", () =>
+    withTestFolder(NOTHING, async (setup) => {
+      const server = ["--", process.execPath, STALLING, "--at", "10", "--for", "400"];
+      const load = ["--rate", "200", "--calls", "120", "--concurrency", "4", "--warm-up", "0"];
+      const level = only(await run(setup, ...load, ...server));
+      assert.deepEqual([level.calls, level.errors], [120, {}]);
+      // Eighty calls fell due; four at most were in flight.
+      assert.ok(level.latency.p90 > 200_000, `p90 ${level.latency.p90}`);
+      assert.ok((level.service?.p90 ?? Infinity) < level.latency.p90 / 2);
+    }));
 
-  it("kills the server, counts what is lost, and goes on with the next", TEST_OPTIONS, () =>
+  it("kills the server, counts what is lost, and goes on with the next", () =>
     withTestFolder(NOTHING, async (setup) => {
       const load = ["--duration", "600ms", "--concurrency", "4", "--warm-up", "0"];
       const output = await run(setup, ...load, "--kill-every", "200ms", ...ECHO);
@@ -129,29 +116,24 @@ describe("bench", () => {
       assert.ok(kills.lost > 0 && kills.lost <= 4 * kills.count);
       assert.deepEqual(Object.keys(errors), ["connection lost"]);
       assert.equal(errors["connection lost"]?.count, kills.lost);
-    }),
-  );
+    }));
 
-  it(
-    "cancels calls, and sees when the server hears of it, behind a hub as well",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(NOTHING, async (setup) => {
-        const load = ["--calls", "20", "--concurrency", "4", "--warm-up", "0"];
-        const chaos = ["--cancel-rate", "1", "--delay", "50ms", "--compare", "direct"];
-        const output = await run(setup, ...load, ...chaos, ...ECHO);
-        // No call was answered.
-        assert.equal(output.code, 1, output.stderr);
-        for (const { levels } of read(output).subjects) {
-          const { calls, errors, cancels } = levels[0] ?? only(output);
-          assert.deepEqual([calls, errors], [0, {}]);
-          assert.deepEqual([cancels?.count, cancels?.seen], [20, 20]);
-          assert.equal(cancels?.latency?.count, 20);
-        }
-      }),
-  );
+  it("cancels calls, and sees when the server hears of it, behind a hub as well", () =>
+    withTestFolder(NOTHING, async (setup) => {
+      const load = ["--calls", "20", "--concurrency", "4", "--warm-up", "0"];
+      const chaos = ["--cancel-rate", "1", "--delay", "50ms", "--compare", "direct"];
+      const output = await run(setup, ...load, ...chaos, ...ECHO);
+      // No call was answered.
+      assert.equal(output.code, 1, output.stderr);
+      for (const { levels } of read(output).subjects) {
+        const { calls, errors, cancels } = levels[0] ?? only(output);
+        assert.deepEqual([calls, errors], [0, {}]);
+        assert.deepEqual([cancels?.count, cancels?.seen], [20, 20]);
+        assert.equal(cancels?.latency?.count, 20);
+      }
+    }));
 
-  it("tells what there is when it is interrupted, and leaves nothing behind", TEST_OPTIONS, () =>
+  it("tells what there is when it is interrupted, and leaves nothing behind", () =>
     withTestFolder({ servers: { s: scripted() } }, async (setup) => {
       const load = ["--concurrency", "2", "--duration", "60s", "--warm-up", "0"];
       const tool = ["--config", setup.config, "--tool", "s__echo"];
@@ -167,28 +149,23 @@ describe("bench", () => {
       assert.equal(output.code, 130, output.stderr);
       // Two were in flight at most.
       assert.ok(only(output).calls >= 18);
-    }),
-  );
+    }));
 
-  it(
-    "ends with what a wrong use, or a server that cannot be started, ends with",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(NOTHING, async (setup) => {
-        const cases: [args: string[], code: number, stderr: RegExp][] = [
-          [["--url", "http://127.0.0.1:9/mcp", "--", "x"], 2, /--url and a command/],
-          [["--url", "http://127.0.0.1:9/mcp", "--delay", "1s"], 2, /--delay .*--url/],
-          [["--url", "localhost:9/mcp"], 2, /--url .*http:/],
-          [["--", "/no/such/server"], 3, /does not exist/],
-          [["--compare", "direct", "--", "/no/such/server"], 3, /bench without --compare/],
-          [["--tool", "nope", ...ECHO], 2, /no tool "nope".* echo\./],
-        ];
-        for (const [args, code, stderr] of cases) {
-          const output = await run(setup, ...args);
-          assert.equal(output.code, code, args.join(" "));
-          assert.deepEqual(Object.keys(JSON.parse(output.stdout) as object), ["error"]);
-          assert.match(output.stderr, stderr);
-        }
-      }),
-  );
+  it("ends with what a wrong use, or a server that cannot be started, ends with", () =>
+    withTestFolder(NOTHING, async (setup) => {
+      const cases: [args: string[], code: number, stderr: RegExp][] = [
+        [["--url", "http://127.0.0.1:9/mcp", "--", "x"], 2, /--url and a command/],
+        [["--url", "http://127.0.0.1:9/mcp", "--delay", "1s"], 2, /--delay .*--url/],
+        [["--url", "localhost:9/mcp"], 2, /--url .*http:/],
+        [["--", "/no/such/server"], 3, /does not exist/],
+        [["--compare", "direct", "--", "/no/such/server"], 3, /bench without --compare/],
+        [["--tool", "nope", ...ECHO], 2, /no tool "nope".* echo\./],
+      ];
+      for (const [args, code, stderr] of cases) {
+        const output = await run(setup, ...args);
+        assert.equal(output.code, code, args.join(" "));
+        assert.deepEqual(Object.keys(JSON.parse(output.stdout) as object), ["error"]);
+        assert.match(output.stderr, stderr);
+      }
+    }));
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import type { RpcMessage } from "../harness/message.ts";
-import { type Hub, TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { type Hub, it, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 function cancel(client: RawClient, requestId: string, reason = '"changed \\u00e9 mind"'): void {
@@ -23,7 +23,7 @@ async function idAt({ waitForEvent: logged }: Hub, server: string, tool: string)
 }
 
 describe("a client's cancel", () => {
-  it("reaches the server under the server's own id, and is not answered", TEST_OPTIONS, () =>
+  it("reaches the server under the server's own id, and is not answered", () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, waitForEvent: logged, log } = hub;
       await client.initializeAndList();
@@ -35,10 +35,9 @@ describe("a client's cancel", () => {
       await client.call("a__echo");
       assert.equal(answersTo(client, "x-1"), 0);
       assert.equal(log("a").filter(({ event: kind }) => kind === "cancelled").length, 1);
-    }),
-  );
+    }));
 
-  it("carries the client's own reason", TEST_OPTIONS, () =>
+  it("carries the client's own reason", () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, waitForEvent: logged } = hub;
       await client.initializeAndList();
@@ -47,10 +46,9 @@ describe("a client's cancel", () => {
       cancel(client, JSON.stringify(id));
       const event = await logged("a", ({ event: kind }) => kind === "cancelled");
       assert.equal(event.reason, '"changed \\u00e9 mind"');
-    }),
-  );
+    }));
 
-  it("silences a server's late answer", TEST_OPTIONS, () =>
+  it("silences a server's late answer", () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, waitForEvent: logged } = hub;
       await client.initializeAndList();
@@ -61,10 +59,9 @@ describe("a client's cancel", () => {
       // The server answers both on one pipe, in order: once this one is here, the late one was read.
       await client.call("a__echo");
       assert.equal(answersTo(client, id), 0);
-    }),
-  );
+    }));
 
-  it("silences progress that comes after it", TEST_OPTIONS, () =>
+  it("silences progress that comes after it", () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, waitForEvent: logged } = hub;
       await client.initializeAndList();
@@ -86,10 +83,9 @@ describe("a client's cancel", () => {
         0,
       );
       assert.equal(answersTo(client, id), 0);
-    }),
-  );
+    }));
 
-  it("ends the right one of two calls whose ids look alike, on two servers", TEST_OPTIONS, () =>
+  it("ends the right one of two calls whose ids look alike, on two servers", () =>
     withHub({ servers: { a: scripted(), b: scripted() } }, async (hub) => {
       const { client, waitForEvent: logged, log } = hub;
       await client.initializeAndList();
@@ -107,37 +103,32 @@ describe("a client's cancel", () => {
       cancel(client, "1000");
       await logged("a", ({ event }) => event === "cancelled");
       assert.equal(log("b").filter(({ event }) => event === "cancelled").length, 1);
-    }),
-  );
+    }));
 
-  it(
-    "ends the right one of many calls on one server, whatever order they are cancelled in",
-    TEST_OPTIONS,
-    () =>
-      withHub({ servers: { a: scripted() } }, async ({ client, waitForEvent: logged, log }) => {
-        await client.initializeAndList();
-        const ids = Array.from({ length: 10 }, (_, at) =>
-          client.sendCall("a__hang", { at }, `id ${at}`),
-        );
-        await logged("a", (event) => event.arguments === '{"at":9}');
-        const order = [7, 2, 9, 0, 4];
-        for (const at of order) cancel(client, JSON.stringify(ids[at]));
-        await logged(
-          "a",
-          () => log("a").filter(({ event }) => event === "cancelled").length === order.length,
-        );
-        const calls = new Map(log("a").map(({ id, arguments: args }) => [id, args]));
-        const ended = log("a").flatMap(({ event, requestId }) =>
-          event === "cancelled" ? [calls.get(requestId)] : [],
-        );
-        assert.deepEqual(
-          ended,
-          order.map((at) => `{"at":${at}}`),
-        );
-      }),
-  );
+  it("ends the right one of many calls on one server, whatever order they are cancelled in", () =>
+    withHub({ servers: { a: scripted() } }, async ({ client, waitForEvent: logged, log }) => {
+      await client.initializeAndList();
+      const ids = Array.from({ length: 10 }, (_, at) =>
+        client.sendCall("a__hang", { at }, `id ${at}`),
+      );
+      await logged("a", (event) => event.arguments === '{"at":9}');
+      const order = [7, 2, 9, 0, 4];
+      for (const at of order) cancel(client, JSON.stringify(ids[at]));
+      await logged(
+        "a",
+        () => log("a").filter(({ event }) => event === "cancelled").length === order.length,
+      );
+      const calls = new Map(log("a").map(({ id, arguments: args }) => [id, args]));
+      const ended = log("a").flatMap(({ event, requestId }) =>
+        event === "cancelled" ? [calls.get(requestId)] : [],
+      );
+      assert.deepEqual(
+        ended,
+        order.map((at) => `{"at":${at}}`),
+      );
+    }));
 
-  it("of a list that still waits for servers is not answered either", TEST_OPTIONS, () =>
+  it("of a list that still waits for servers is not answered either", () =>
     withHub(
       { hub: { listWait: "800ms" }, servers: { late: scripted("--start-delay 60000") } },
       async ({ client }) => {
@@ -149,10 +140,9 @@ describe("a client's cancel", () => {
         await client.request("ping");
         assert.equal(answersTo(client, cancelled), 0);
       },
-    ),
-  );
+    ));
 
-  it("that knows no request, or comes after the answer, changes nothing", TEST_OPTIONS, () =>
+  it("that knows no request, or comes after the answer, changes nothing", () =>
     withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
       await client.initializeAndList();
       const { message } = await client.call("a__echo");
@@ -172,10 +162,9 @@ describe("a client's cancel", () => {
         [],
       );
       assert.equal(answersTo(client, message.id), 1);
-    }),
-  );
+    }));
 
-  it("frees the id: the client may use it again for a call that is answered", TEST_OPTIONS, () =>
+  it("frees the id: the client may use it again for a call that is answered", () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, waitForEvent: logged } = hub;
       await client.initializeAndList();
@@ -187,58 +176,48 @@ describe("a client's cancel", () => {
       assert.deepEqual((await client.response("again")).message.result?.structuredContent, {
         n: 1,
       });
-    }),
-  );
+    }));
 
-  it(
-    "of a call that waits for its server to start is never sent to that server",
-    TEST_OPTIONS,
-    () =>
-      withHub({ servers: { a: scripted("--start-delay 500") } }, async ({ client, log }) => {
-        await client.initializeAndList();
-        await client.call("a__die");
-        const id = client.sendCall("a__sleep", { ms: 0 });
-        const other = client.sendCall("a__echo", { n: 1 });
-        cancel(client, JSON.stringify(id));
-        assert.deepEqual((await client.response(other)).message.result?.structuredContent, {
-          n: 1,
-        });
-        assert.deepEqual(
-          log("a").filter(({ event, tool }) => event === "cancelled" || tool === "sleep"),
-          [],
-        );
-        assert.equal(answersTo(client, id), 0);
-      }),
-  );
+  it("of a call that waits for its server to start is never sent to that server", () =>
+    withHub({ servers: { a: scripted("--start-delay 500") } }, async ({ client, log }) => {
+      await client.initializeAndList();
+      await client.call("a__die");
+      const id = client.sendCall("a__sleep", { ms: 0 });
+      const other = client.sendCall("a__echo", { n: 1 });
+      cancel(client, JSON.stringify(id));
+      assert.deepEqual((await client.response(other)).message.result?.structuredContent, {
+        n: 1,
+      });
+      assert.deepEqual(
+        log("a").filter(({ event, tool }) => event === "cancelled" || tool === "sleep"),
+        [],
+      );
+      assert.equal(answersTo(client, id), 0);
+    }));
 });
 
 describe("what a server asks", () => {
-  it("of the hub itself is answered: ping", TEST_OPTIONS, () =>
+  it("of the hub itself is answered: ping", () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.initializeAndList();
       const { message } = await client.call("a__ask", { method: "ping" });
       const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
       assert.deepEqual(answer.result, {});
-    }),
-  );
+    }));
 
   for (const method of ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"]) {
-    it(
-      `that its client cannot do is refused, never met with silence: ${method}`,
-      TEST_OPTIONS,
-      () =>
-        withHub({ servers: { a: scripted() } }, async ({ client }) => {
-          await client.initializeAndList();
-          const { message } = await client.call("a__ask", { method });
-          const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
-          assert.match(String(answer.id), /^ask-/);
-          assert.equal(typeof answer.error?.code, "number");
-          assert.deepEqual(
-            client.filter((asked) => asked.method === method),
-            [],
-            "the client is not asked",
-          );
-        }),
-    );
+    it(`that its client cannot do is refused, never met with silence: ${method}`, () =>
+      withHub({ servers: { a: scripted() } }, async ({ client }) => {
+        await client.initializeAndList();
+        const { message } = await client.call("a__ask", { method });
+        const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
+        assert.match(String(answer.id), /^ask-/);
+        assert.equal(typeof answer.error?.code, "number");
+        assert.deepEqual(
+          client.filter((asked) => asked.method === method),
+          [],
+          "the client is not asked",
+        );
+      }));
   }
 });

@@ -1,26 +1,16 @@
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
-import { type CommandOutput, runCommand } from "../harness/command.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  closeClient,
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { describe } from "node:test";
+import { run, runCommand, runJson, startOn } from "../harness/command.ts";
+import { waitForStderr } from "../harness/controlled-servers.ts";
+import { closeClient, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-
-function run(setup: TestFolder, ...args: readonly string[]): Promise<CommandOutput> {
-  const env = { FROM_SHELL: "x" };
-  return runCommand(setup, ["--config", setup.config, ...args], { env });
-}
 
 interface Document {
   readonly ok: boolean;
+  readonly files: readonly string[];
+  readonly problems: readonly { readonly path: string; readonly message: string }[];
   readonly notes: readonly string[];
   readonly servers: readonly {
     readonly name: string;
@@ -30,225 +20,219 @@ interface Document {
   }[];
 }
 
-async function document(setup: TestFolder, ...args: readonly string[]): Promise<Document> {
-  return JSON.parse((await run(setup, "check", "--json", ...args)).stdout) as Document;
-}
+const check = (setup: TestFolder, ...args: string[]) => run(setup, "check", ...args);
+const checkJson = (setup: TestFolder, ...args: string[]) =>
+  runJson<Document>(setup, "check", ...args);
 
 const COMMAND_LINE = { command: "npx -y foo" };
+const UNSET = scripted("", { env: { A: "${env:NOT_SET_HERE}" } });
+const OFF = scripted("", { enabled: false });
 
 describe("check", () => {
-  it("counts a server as starting only if its process could start", TEST_OPTIONS, () =>
+  it("says where the manifest is and what it would start, without secrets, and starts nothing", () => {
+    const args = ["--token", "hunter2", "x.mjs"];
+    const a = scripted("", { env: { API_KEY: "hunter2" }, args });
+    return withTestFolder({ servers: { a, needy: UNSET, off: OFF } }, async (setup) => {
+      const { code, stdout, stderr } = await check(setup);
+      assert.deepEqual([code, stderr], [0, ""]);
+      assert.ok(stdout.includes(setup.config));
+      assert.match(stdout, /\na +starts .*x\.mjs\nneedy .*\noff +disabled/);
+      assert.match(stdout, /\n {2}needy: .*NOT_SET_HERE/);
+      const json = await checkJson(setup);
+      assert.deepEqual([json.code, json.ok, json.problems], [0, true, []]);
+      assert.deepEqual(json.files, [setup.config]);
+      assert.ok(!(stdout + JSON.stringify(json)).includes("hunter2"));
+      assert.deepEqual(setup.log("a"), []);
+    });
+  });
+
+  it("prints every problem on a line of its own with its place, as serve does, and ends with 2", () =>
     withTestFolder(
-      {
-        servers: {
-          good: scripted(),
-          unset: scripted("", { env: { A: "${env:NOT_SET_HERE}" } }),
-          absent: { command: "no-such-mcp-server" },
-          line: COMMAND_LINE,
-          path: { command: "./no-such-file" },
-          folder: scripted("", { cwd: "no-such-folder" }),
-          denied: { command: "./toolmux.toml" },
-          ftp: { url: "ftp://example.com/" },
-          off: { ...scripted(), enabled: false },
-        },
-      },
+      '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n\n[hub]\nnme = "x"\n',
       async (setup) => {
-        const { ok, servers } = await document(setup);
-        assert.equal(ok, true);
-        assert.deepEqual(
-          servers.map(({ name, state, starts }) => [name, state, starts]),
-          [
-            ["good", "starts", true],
-            ["unset", "incomplete", false],
-            ["absent", "fails", false],
-            ["line", "fails", false],
-            ["path", "fails", false],
-            ["folder", "fails", false],
-            ["denied", "fails", false],
-            ["ftp", "incomplete", false],
-            ["off", "disabled", false],
-          ],
-        );
-        const { code, stdout, stderr } = await run(setup, "check");
-        assert.deepEqual([code, stderr], [0, ""]);
-        assert.match(stdout, /\n7 of 9 servers cannot start/);
-        assert.doesNotMatch(stdout, /no problems/);
-        for (const { name, starts, state } of servers) {
-          if (starts || state === "disabled") continue;
-          assert.match(stdout, new RegExp(`\\n  ${name}: `), name);
+        const { stderr } = await check(setup);
+        for (const place of ["2:1", "6:15", "9:1"])
+          assert.ok(stderr.includes(`${setup.config}:${place}: `), stderr);
+        const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
+        assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
+        assert.match(stderr, /\ntoolmux: 3 problems; [^\n]+\n$/);
+        for (const command of [["check"], ["serve"], []]) {
+          const output = await run(setup, ...command);
+          assert.deepEqual([output.code, output.stdout], [2, ""]);
+          assert.match(output.stderr, /comand[^]*command[^]*callTimeout[^]*nme/);
         }
-        assert.ok(!stdout.includes(setup.env["PATH"] ?? "?"), "PATH is printed");
-        assert.deepEqual(setup.log("good"), []);
+        const { code, ok, problems } = await checkJson(setup);
+        assert.deepEqual([code, ok], [2, false]);
+        const path = "servers.b.callTimeout";
+        const { message = "", ...rest } = problems.find((problem) => problem.path === path) ?? {};
+        assert.deepEqual(rest, { file: setup.config, line: 6, column: 15, path });
+        assert.match(message, /expected a duration.*found "soon"$/);
       },
-    ),
-  );
+    ));
 
-  it(
-    "takes a program as installed if only a plugin or a command knows its name",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        '[secrets]\ncommands = true\n[servers.a]\ncommand = "${cmd:echo true}"\n' +
-          '[servers.b]\ncommand = "true"\ncwd = "${cmd:pwd}"\n',
-        async (setup) => {
-          const { servers } = await document(setup);
-          assert.deepEqual(
-            servers.map(({ starts }) => starts),
-            [true, true],
-          );
-        },
-      ),
-  );
+  it("counts a server as starting only if its process could start", () => {
+    const servers = {
+      good: scripted(),
+      unset: UNSET,
+      absent: { command: "no-such-mcp-server" },
+      line: COMMAND_LINE,
+      path: { command: "./no-such-file" },
+      folder: scripted("", { cwd: "no-such-folder" }),
+      denied: { command: "./toolmux.toml" },
+      ftp: { url: "ftp://example.com/" },
+      off: OFF,
+    };
+    return withTestFolder({ servers }, async (setup) => {
+      const { ok, servers: all } = await checkJson(setup);
+      assert.equal(ok, true);
+      const found = all.map(({ name, state, starts }) => `${name} ${state} ${starts}`);
+      assert.deepEqual(found, [
+        "good starts true",
+        "unset incomplete false",
+        "absent fails false",
+        "line fails false",
+        "path fails false",
+        "folder fails false",
+        "denied fails false",
+        "ftp incomplete false",
+        "off disabled false",
+      ]);
+      const { code, stdout, stderr } = await check(setup);
+      assert.deepEqual([code, stderr], [0, ""]);
+      assert.match(stdout, /\n7 of 9 servers cannot start/);
+      assert.doesNotMatch(stdout, /no problems/);
+      for (const { name } of all.slice(1, -1))
+        assert.match(stdout, new RegExp(`\\n  ${name}: `), name);
+      assert.ok(!stdout.includes(setup.env["PATH"] ?? "?"), "PATH is printed");
+      assert.deepEqual(setup.log("good"), []);
+    });
+  });
 
-  it("exits with 3 under --strict if a server cannot start, and else with 0", TEST_OPTIONS, () =>
+  it("takes a program as installed if only a plugin or a command knows its name", () =>
+    withTestFolder(
+      '[secrets]\ncommands = true\n[servers.a]\ncommand = "${cmd:echo true}"\n' +
+        '[servers.b]\ncommand = "true"\ncwd = "${cmd:pwd}"\n',
+      async (setup) => {
+        const { servers } = await checkJson(setup);
+        assert.ok(servers.length === 2 && servers.every(({ starts }) => starts));
+      },
+    ));
+
+  it("exits with 3 under --strict if a server cannot start, and else with 0", () =>
     withTestFolder({ servers: { good: scripted(), bad: COMMAND_LINE } }, async (setup) => {
-      const codes = [];
-      for (const args of [[], ["--strict"], ["--strict", "--json"]]) {
-        codes.push((await run(setup, "check", ...args)).code);
-      }
-      assert.deepEqual(codes, [0, 3, 3]);
+      for (const [expected, ...args] of [[0], [3, "--strict"], [3, "--strict", "--json"]] as const)
+        assert.equal((await check(setup, ...args)).code, expected);
       writeFileSync(setup.config, '[servers.off]\ncommand = "npx -y foo"\nenabled = false\n');
-      assert.equal((await run(setup, "check", "--strict")).code, 0);
-    }),
-  );
+      assert.equal((await check(setup, "--strict")).code, 0);
+    }));
 
-  it("says `no problems` only if a server would start", TEST_OPTIONS, () =>
+  it("says `no problems` only if a server would start", () =>
     withTestFolder("", async (setup) => {
-      const manifests: readonly (readonly [text: string, isFine: boolean])[] = [
+      for (const [text, isFine] of [
         ["", false],
         ['[servers.a]\ncommand = "true"\nenabled = false\n', false],
         ['[servers.a]\ncommand = "no-such-mcp-server"\n', false],
         ['[servers.a]\ncommand = "true"\n', true],
         ['[[plugins]]\nuse = "schema-repair"\n', true],
-      ];
-      for (const [text, isFine] of manifests) {
+      ] as const) {
         writeFileSync(setup.config, text);
-        const { code, stdout } = await run(setup, "check");
+        const { code, stdout } = await check(setup);
         assert.deepEqual([code, /no problems/.test(stdout)], [0, isFine], text);
       }
-    }),
-  );
+    }));
 
-  it("shows the command of the first runner of a package that is installed", TEST_OPTIONS, () =>
+  it("shows the command of the first runner of a package that is installed", () =>
     withTestFolder('[servers.a]\npackage = "npm:foo"\n', async (setup) => {
       const bin = join(setup.dir, "bin");
       mkdirSync(bin);
-      writeFileSync(join(bin, "bunx"), "#!/bin/sh\n");
-      chmodSync(join(bin, "bunx"), 0o755);
-      const onPath = { ...setup, env: { ...setup.env, PATH: bin } };
-      const [server] = (await document(onPath)).servers;
-      assert.deepEqual([server?.starts, server?.text], [true, "npm:foo, by bunx foo"]);
-      const without = { ...setup, env: { ...setup.env, PATH: setup.dir } };
-      assert.equal((await document(without)).servers[0]?.starts, false);
-    }),
-  );
+      writeFileSync(join(bin, "bunx"), "#!/bin/sh\n", { mode: 0o755 });
+      const find = async (PATH: string) =>
+        (await checkJson({ ...setup, env: { ...setup.env, PATH } })).servers[0];
+      const found = await find(bin);
+      assert.deepEqual([found?.starts, found?.text], [true, "npm:foo, by bunx foo"]);
+      assert.equal((await find(setup.dir))?.starts, false);
+    }));
 });
 
 describe("a command that was written together with its arguments", () => {
-  it("is shown apart by check, by status and when it is started", TEST_OPTIONS, () =>
+  it("is shown apart by check, by status and when it is started", () =>
     withTestFolder({ servers: { a: COMMAND_LINE } }, async (setup) => {
       const advice = 'command = "npx", args = ["-y", "foo"]';
-      assert.ok((await run(setup, "check")).stdout.includes(advice));
-      const { stdout } = await run(setup, "status", "--json");
+      assert.ok((await check(setup)).stdout.includes(advice));
       const [server] = (
-        JSON.parse(stdout) as {
+        await runJson<{
           servers: { error: { code: string; message: string }; remedies: string[] }[];
-        }
+        }>(setup, "status")
       ).servers;
       assert.equal(server?.error.code, "commandNotFound");
       assert.ok(server.error.message.includes(advice), server.error.message);
       assert.deepEqual(server.remedies, []);
-      const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
+      const client = startOn(setup);
       await client.initialize();
-      await client.until(
-        EXIT_LIMIT,
-        "the advice",
-        () => client.stderr.includes(advice) || undefined,
-      );
+      await waitForStderr(client, /command = "npx", args = \["-y", "foo"\]/);
       await closeClient(client);
-    }),
-  );
+    }));
 
-  it("may be the path of a program with a space in it", TEST_OPTIONS, () =>
+  it("may be the path of a program with a space in it", () =>
     withTestFolder({ servers: { a: { command: "./my server" } } }, async (setup) => {
-      writeFileSync(join(setup.dir, "my server"), "#!/bin/sh\n");
-      assert.equal((await document(setup)).servers[0]?.state, "fails");
-      chmodSync(join(setup.dir, "my server"), 0o755);
-      assert.equal((await document(setup)).servers[0]?.state, "starts");
-    }),
-  );
+      const file = join(setup.dir, "my server");
+      writeFileSync(file, "#!/bin/sh\n");
+      assert.equal((await checkJson(setup)).servers[0]?.state, "fails");
+      chmodSync(file, 0o755);
+      assert.equal((await checkJson(setup)).servers[0]?.state, "starts");
+    }));
 
-  it("does not show a secret among its arguments", TEST_OPTIONS, () =>
-    withTestFolder(
-      {
-        servers: {
-          a: { command: "npx foo --api-key hunter22 --token=hunter22" },
-          b: { command: "./no-such-program --api-key hunter22" },
-        },
-      },
-      async (setup) => {
-        for (const command of ["check", "status", "list"]) {
-          const { stdout, stderr } = await run(setup, command);
-          assert.ok(!(stdout + stderr).includes("hunter22"), command);
-        }
-      },
-    ),
-  );
+  it("does not show a secret among its arguments", () => {
+    const a = { command: "npx foo --api-key hunter22 --token=hunter22" };
+    const b = { command: "./no-such-program --api-key hunter22" };
+    return withTestFolder({ servers: { a, b } }, async (setup) => {
+      for (const command of ["check", "status", "list"]) {
+        const { stdout, stderr } = await run(setup, command);
+        assert.ok(!(stdout + stderr).includes("hunter22"), command);
+      }
+    });
+  });
 });
 
 describe("a shell variable such as $HOME in a manifest", () => {
-  const notesOf = async (setup: TestFolder): Promise<readonly string[]> =>
-    (await document(setup)).notes;
+  const env = { FROM_SHELL: "x" };
+  const notesOf = async (setup: TestFolder): Promise<readonly string[]> => {
+    const args = ["check", "--json", "--config", setup.config];
+    return (JSON.parse((await runCommand(setup, args, { env })).stdout) as Document).notes;
+  };
 
-  it("gets one note for each server, with the spelling that is replaced", TEST_OPTIONS, () =>
-    withTestFolder(
-      {
-        servers: {
-          a: { command: "$HOME/bin/foo", args: ["$HOME/x", "$FROM_SHELL"], env: { A: "$NOT_SET" } },
-          b: { url: "https://example.com/$HOME", headers: { A: "x" } },
-          off: { command: "$HOME/x", enabled: false },
-        },
-      },
-      async (setup) => {
-        const notes = await notesOf(setup);
-        assert.deepEqual(
-          notes.map((note) => note.match(/server "\w+"|\$\{env:\w+\}/g)),
-          [
-            ['server "a"', "${env:HOME}", "${env:FROM_SHELL}", "${env:NOT_SET}"],
-            ['server "b"', "${env:HOME}"],
-          ],
-        );
-        const { stderr } = await run(setup, "list");
-        assert.ok(
-          notes.every((note) => stderr.includes(note)),
-          stderr,
-        );
-      },
-    ),
-  );
+  it("gets one note for each server, with the spelling that is replaced", () => {
+    const args = ["$HOME/x", "$FROM_SHELL"];
+    const servers = {
+      a: { command: "$HOME/bin/foo", args, env: { A: "$NOT_SET" } },
+      b: { url: "https://example.com/$HOME", headers: { A: "x" } },
+      off: { command: "$HOME/x", enabled: false },
+    };
+    return withTestFolder({ servers }, async (setup) => {
+      const notes = await notesOf(setup);
+      const found = notes.map((note) => note.match(/server "\w+"|\$\{env:\w+\}/g));
+      const a = ['server "a"', "${env:HOME}", "${env:FROM_SHELL}", "${env:NOT_SET}"];
+      assert.deepEqual(found, [a, ['server "b"', "${env:HOME}"]]);
+      const { stderr } = await runCommand(setup, ["list", "--config", setup.config], { env });
+      for (const note of notes) assert.ok(stderr.includes(note), stderr);
+    });
+  });
 
-  it("gets the note in JSON, too", TEST_OPTIONS, () =>
-    withTestFolder(
-      '{"mcpServers": {"a": {"command": "x", "args": ["$HOME"]}}}',
-      async (setup) => {
-        assert.match((await notesOf(setup)).join("\n"), /\$\{env:HOME\}/);
-      },
-      "mcp.json",
-    ),
-  );
+  it("gets the note in JSON, too", () => {
+    const file = '{"mcpServers": {"a": {"command": "x", "args": ["$HOME"]}}}';
+    const checkNotes = async (setup: TestFolder): Promise<void> =>
+      assert.match((await notesOf(setup)).join("\n"), /\$\{env:HOME\}/);
+    return withTestFolder(file, checkNotes, "mcp.json");
+  });
 
-  it("gets no note in a shell's script, as a placeholder or in a password", TEST_OPTIONS, () =>
-    withTestFolder(
-      {
-        servers: {
-          a: { command: "sh", args: ["-c", "echo $HOME"] },
-          b: { command: "x", args: ["${env:HOME}", "$${HOME}", "$$HOME"] },
-          c: { command: "x", env: { P: "Secret$WORD", Q: "$home" } },
-        },
-      },
-      async (setup) => {
-        assert.deepEqual(await notesOf(setup), []);
-      },
-    ),
-  );
+  it("gets no note in a shell's script, as a placeholder or in a password", () => {
+    const servers = {
+      a: { command: "sh", args: ["-c", "echo $HOME"] },
+      b: { command: "x", args: ["${env:HOME}", "$${HOME}", "$$HOME"] },
+      c: { command: "x", env: { P: "Secret$WORD", Q: "$home" } },
+    };
+    return withTestFolder({ servers }, async (setup) => {
+      assert.deepEqual(await notesOf(setup), []);
+    });
+  });
 });

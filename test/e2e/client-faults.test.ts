@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { FAULTY, assertServes, faulty, peakMemory, withFaulty } from "../harness/faulty-server.ts";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { it } from "../harness/hub.ts";
 import type { RpcMessage } from "../harness/message.ts";
 
 const MEGABYTE = 1_000_000;
@@ -49,115 +49,94 @@ const LINES: [line: string, code: number | undefined][] = [
 const compare = (a: number, b: number): number => a - b;
 
 describe("a client that sends what it should not", () => {
-  it(
-    "gets one error for each line that is wrong, and the answers to those that are right",
-    TEST_OPTIONS,
-    () =>
-      withFaulty(faulty(), async ({ client }) => {
-        await client.initializeAndList();
-        const from = client.lines.length;
-        const right = LINES.map((_, at) => callText(`right ${at}`, "bad__fine", `{"at":${at}}`));
-        client.write(LINES.flatMap(([line], at) => [line, right[at], ""]).join("\n"));
-        for (const at of LINES.keys()) {
-          const { message } = await client.response(`right ${at}`);
-          assert.equal(message.result?.content?.[0]?.text, `{"at":${at}}`);
-        }
-        const others = client.lines.slice(from).map(({ json }) => json as RpcMessage);
-        const codes = others.flatMap(({ error }) => error?.code ?? []);
-        const expected = LINES.flatMap(([, code]) => code ?? []);
-        assert.deepEqual(codes.toSorted(compare), expected.toSorted(compare));
-        assert.equal(others.length, codes.length + LINES.length);
-      }),
-  );
+  it("gets one error for each line that is wrong, and the answers to those that are right", () =>
+    withFaulty(faulty(), async ({ client }) => {
+      await client.initializeAndList();
+      const from = client.lines.length;
+      const right = LINES.map((_, at) => callText(`right ${at}`, "bad__fine", `{"at":${at}}`));
+      client.write(LINES.flatMap(([line], at) => [line, right[at], ""]).join("\n"));
+      for (const at of LINES.keys()) {
+        const { message } = await client.response(`right ${at}`);
+        assert.equal(message.result?.content?.[0]?.text, `{"at":${at}}`);
+      }
+      const others = client.lines.slice(from).map(({ json }) => json as RpcMessage);
+      const codes = others.flatMap(({ error }) => error?.code ?? []);
+      const expected = LINES.flatMap(([, code]) => code ?? []);
+      assert.deepEqual(codes.toSorted(compare), expected.toSorted(compare));
+      assert.equal(others.length, codes.length + LINES.length);
+    }));
 
-  it(
-    "half a message, and the rest when something else was answered meanwhile, is served",
-    TEST_OPTIONS,
-    () =>
-      withFaulty(faulty(), async ({ client }) => {
-        await client.initializeAndList();
-        const whole = Buffer.from(`${callText("cut", "bad__fine", '{"é":"☃"}')}\n`);
-        // The first half ends in the middle of a character.
-        const half = whole.indexOf(Buffer.from("☃")) + 1;
-        const other = client.sendCall("good__sleep", { ms: 100 });
-        client.write(whole.subarray(0, half));
-        await client.response(other);
-        client.write(whole.subarray(half));
-        const { message } = await client.response("cut");
-        assert.equal(message.result?.content?.[0]?.text, '{"é":"☃"}');
-      }),
-  );
+  it("half a message, and the rest when something else was answered meanwhile, is served", () =>
+    withFaulty(faulty(), async ({ client }) => {
+      await client.initializeAndList();
+      const whole = Buffer.from(`${callText("cut", "bad__fine", '{"é":"☃"}')}\n`);
+      // The first half ends in the middle of a character.
+      const half = whole.indexOf(Buffer.from("☃")) + 1;
+      const other = client.sendCall("good__sleep", { ms: 100 });
+      client.write(whole.subarray(0, half));
+      await client.response(other);
+      client.write(whole.subarray(half));
+      const { message } = await client.response("cut");
+      assert.equal(message.result?.content?.[0]?.text, '{"é":"☃"}');
+    }));
 
-  it(
-    "bytes that are not UTF-8 is refused, and has CRLF line ends taken off: neither reaches the server",
-    TEST_OPTIONS,
-    () => {
-      // Beside the server, what it is sent goes to a file.
-      const script = 'tee "$HOME/stdin" | "$0" "$1"';
-      const copying = { command: "sh", args: ["-c", script, process.execPath, FAULTY] };
-      return withFaulty(copying, async ({ client, dir }) => {
-        await client.initializeAndList();
-        const odd = Buffer.from('{"x":"caf\u00e9 \u00ff\u00fe"}', "latin1");
-        const [before = "", after = ""] = callText("odd", "bad__fine", "|").split("|");
-        client.write(Buffer.concat([Buffer.from(before), odd, Buffer.from(`${after}\r\n`)]));
-        assert.equal((await client.response("odd")).message.error?.code, -32700);
-        client.write(`${callText("even", "bad__fine", '{"x":"café"}')}\r\n`);
-        await client.response("even");
-        const sent = readFileSync(join(dir, "stdin"));
-        assert.ok(sent.includes("café") && !sent.includes("odd") && !sent.includes(odd));
-        assert.ok(!sent.includes("\r"));
+  it("bytes that are not UTF-8 is refused, and has CRLF line ends taken off: neither reaches the server", () => {
+    // Beside the server, what it is sent goes to a file.
+    const script = 'tee "$HOME/stdin" | "$0" "$1"';
+    const copying = { command: "sh", args: ["-c", script, process.execPath, FAULTY] };
+    return withFaulty(copying, async ({ client, dir }) => {
+      await client.initializeAndList();
+      const odd = Buffer.from('{"x":"caf\u00e9 \u00ff\u00fe"}', "latin1");
+      const [before = "", after = ""] = callText("odd", "bad__fine", "|").split("|");
+      client.write(Buffer.concat([Buffer.from(before), odd, Buffer.from(`${after}\r\n`)]));
+      assert.equal((await client.response("odd")).message.error?.code, -32700);
+      client.write(`${callText("even", "bad__fine", '{"x":"café"}')}\r\n`);
+      await client.response("even");
+      const sent = readFileSync(join(dir, "stdin"));
+      assert.ok(sent.includes("café") && !sent.includes("odd") && !sent.includes(odd));
+      assert.ok(!sent.includes("\r"));
+    });
+  });
+
+  it("requests before initialize gets an answer to each, and is served after it", () =>
+    withFaulty(faulty(), async ({ client }) => {
+      client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}');
+      const early = [
+        client.sendRequest("ping"),
+        client.sendRequest("no/such"),
+        client.sendCall("bad__fine"),
+        client.sendRequest("tools/list"),
+      ];
+      for (const id of early) await client.response(id);
+      await client.initializeAndList();
+      await assertServes(client, "bad__fine");
+      for (const id of early) assert.equal(client.filter((message) => message.id === id).length, 1);
+    }));
+
+  it("the same id for a second request while the first runs gets one result and one error", () =>
+    withFaulty(faulty(), async ({ client }) => {
+      await client.initializeAndList();
+      client.write(
+        `${callText("same", "good__sleep", '{"ms":200}')}\n${callText("same", "bad__fine", "{}")}\n`,
+      );
+      const answers = (): RpcMessage[] =>
+        client.filter(({ id }) => id === "same").map(({ message }) => message);
+      await client.until(10_000, "two answers", () => answers().length === 2 || undefined);
+      assert.deepEqual(
+        answers().map(({ error }) => error?.code),
+        [-32600, undefined],
+      );
+      assert.deepEqual(answers()[1]?.result?.structuredContent, { ms: 200 });
+      const from = client.lines.length;
+      client.sendCall("bad__fine", "{}", "same");
+      await client.find(({ id, result }) => id === "same" && result !== undefined, "a third", {
+        from,
       });
-    },
-  );
-
-  it(
-    "requests before initialize gets an answer to each, and is served after it",
-    TEST_OPTIONS,
-    () =>
-      withFaulty(faulty(), async ({ client }) => {
-        client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}');
-        const early = [
-          client.sendRequest("ping"),
-          client.sendRequest("no/such"),
-          client.sendCall("bad__fine"),
-          client.sendRequest("tools/list"),
-        ];
-        for (const id of early) await client.response(id);
-        await client.initializeAndList();
-        await assertServes(client, "bad__fine");
-        for (const id of early)
-          assert.equal(client.filter((message) => message.id === id).length, 1);
-      }),
-  );
-
-  it(
-    "the same id for a second request while the first runs gets one result and one error",
-    TEST_OPTIONS,
-    () =>
-      withFaulty(faulty(), async ({ client }) => {
-        await client.initializeAndList();
-        client.write(
-          `${callText("same", "good__sleep", '{"ms":200}')}\n${callText("same", "bad__fine", "{}")}\n`,
-        );
-        const answers = (): RpcMessage[] =>
-          client.filter(({ id }) => id === "same").map(({ message }) => message);
-        await client.until(10_000, "two answers", () => answers().length === 2 || undefined);
-        assert.deepEqual(
-          answers().map(({ error }) => error?.code),
-          [-32600, undefined],
-        );
-        assert.deepEqual(answers()[1]?.result?.structuredContent, { ms: 200 });
-        const from = client.lines.length;
-        client.sendCall("bad__fine", "{}", "same");
-        await client.find(({ id, result }) => id === "same" && result !== undefined, "a third", {
-          from,
-        });
-      }),
-  );
+    }));
 });
 
 describe("a client that sends much", () => {
-  it("10,000 requests in one write get an answer each, and each its own", TEST_OPTIONS, () =>
+  it("10,000 requests in one write get an answer each, and each its own", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList();
       const from = client.lines.length;
@@ -177,40 +156,34 @@ describe("a client that sends much", () => {
         else if (at % 5 === 3) assert.equal(error?.code, -32602);
         else assert.equal(result?.content?.[0]?.text, `{"at":${at}}`);
       }
-    }),
-  );
+    }));
 
-  it("a request of 20 MB reaches its server whole", TEST_OPTIONS, () =>
+  it("a request of 20 MB reaches its server whole", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList();
       const args = `{"text":"${"0123456789".repeat(2 * MEGABYTE)}"}`;
       const { message } = await client.call("bad__fine", args, 30_000);
       assert.ok(message.result?.content?.[0]?.text === args);
-    }),
-  );
+    }));
 
-  it(
-    "a request of 200 MB is refused under its id, in little memory, and the link lives on",
-    TEST_OPTIONS,
-    () =>
-      withFaulty(faulty(), async ({ client }) => {
-        await client.initializeAndList();
-        const [before = "", after = ""] = callText("huge", "bad__fine", '{"text":"|"}').split("|");
-        const piece = Buffer.alloc(MEGABYTE, "x");
-        const began = performance.now();
-        client.write(before);
-        for (let at = 0; at < 200; at += 1) client.write(piece);
-        client.write(`${after}\n`);
-        const { message } = await client.response("huge", 30_000);
-        const took = performance.now() - began;
-        assert.equal(message.error?.code, -31004);
-        await assertServes(client, "bad__fine");
-        assert.ok(peakMemory(client.pid) < 300, `${peakMemory(client.pid)} MB`);
-        assert.ok(took < 15_000, `${took} ms`);
-      }),
-  );
+  it("a request of 200 MB is refused under its id, in little memory, and the link lives on", () =>
+    withFaulty(faulty(), async ({ client }) => {
+      await client.initializeAndList();
+      const [before = "", after = ""] = callText("huge", "bad__fine", '{"text":"|"}').split("|");
+      const piece = Buffer.alloc(MEGABYTE, "x");
+      const began = performance.now();
+      client.write(before);
+      for (let at = 0; at < 200; at += 1) client.write(piece);
+      client.write(`${after}\n`);
+      const { message } = await client.response("huge", 30_000);
+      const took = performance.now() - began;
+      assert.equal(message.error?.code, -31004);
+      await assertServes(client, "bad__fine");
+      assert.ok(peakMemory(client.pid) < 300, `${peakMemory(client.pid)} MB`);
+      assert.ok(took < 15_000, `${took} ms`);
+    }));
 
-  it("a batch of 10,000 calls is answered by one batch where there are batches", TEST_OPTIONS, () =>
+  it("a batch of 10,000 calls is answered by one batch where there are batches", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList("2025-03-26");
       const calls = Array.from({ length: 10_000 }, (_, at) =>
@@ -224,17 +197,15 @@ describe("a client that sends much", () => {
       for (const { id, result } of answers as RpcMessage[]) {
         assert.equal(result?.content?.[0]?.text, `{"at":${String(id)}}`);
       }
-    }),
-  );
+    }));
 
   for (const version of ["2025-03-26", "2025-11-25"]) {
-    it(`a batch of a million is refused with one error on ${version}`, TEST_OPTIONS, () =>
+    it(`a batch of a million is refused with one error on ${version}`, () =>
       withFaulty(faulty(), async ({ client }) => {
         await client.initializeAndList(version);
         const { error } = await client.sendAndReceive(`[${"0,".repeat(MEGABYTE)}0]`);
         assert.ok(error?.code === -32700 || error?.code === -32600, JSON.stringify(error));
         assert.ok(peakMemory(client.pid) < 300, `${peakMemory(client.pid)} MB`);
-      }),
-    );
+      }));
   }
 });

@@ -10,14 +10,15 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
-  TEST_OPTIONS,
   type TestFolder,
   executable,
+  it,
+  itWith,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -64,61 +65,53 @@ const withHome = (use: (home: Home) => Promise<void>): Promise<void> =>
 const CURSOR = (entry: object) => ({ mcpServers: { one: { ...scripted(), ...entry } } });
 
 describe("toolmux import", () => {
-  it(
-    "shows what it would add, and adds it only when it is told to; then the tools are there",
-    TEST_OPTIONS,
-    () =>
-      withHome(async (home) => {
-        home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
-        const asked = await home.run("import");
-        assert.equal(asked.code, 2);
-        assert.match(asked.stdout, /^cursor +one +API_TOKEN=…/m);
-        assert.match(asked.stderr, /Nothing was added.*--yes/);
-        const dry = await home.run("import", "--dry-run");
-        assert.equal(dry.code, 0);
-        assert.ok(!existsSync(home.manifest));
-        const done = await home.run("import", "cursor", "--secrets", "--yes");
-        assert.equal(done.code, 0, done.stderr);
-        assert.match(readFileSync(home.manifest, "utf8"), /\$\{secret:one\/API_TOKEN\}/);
-        assert.equal(statSync(home.manifest).mode & 0o777, 0o600);
-        const again = await home.run("import");
-        assert.equal(again.code, 0);
-        assert.match(again.stdout, /in .* already/);
-        const listed = await home.run("list");
-        assert.match(listed.stdout, /one__echo/, listed.stderr);
-        for (const { stdout, stderr } of [asked, dry, done, again]) {
-          assert.doesNotMatch(stdout + stderr, /canary/);
-        }
-        assert.equal(
-          execFileSync("grep", ["-rlE", "canary", home.dir]).toString().trim(),
-          join(home.dir, ".cursor/mcp.json"),
-        );
-      }),
-  );
+  it("shows what it would add, and adds it only when it is told to; then the tools are there", () =>
+    withHome(async (home) => {
+      home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
+      const asked = await home.run("import");
+      assert.equal(asked.code, 2);
+      assert.match(asked.stdout, /^cursor +one +API_TOKEN=…/m);
+      assert.match(asked.stderr, /Nothing was added.*--yes/);
+      const dry = await home.run("import", "--dry-run");
+      assert.equal(dry.code, 0);
+      assert.ok(!existsSync(home.manifest));
+      const done = await home.run("import", "cursor", "--secrets", "--yes");
+      assert.equal(done.code, 0, done.stderr);
+      assert.match(readFileSync(home.manifest, "utf8"), /\$\{secret:one\/API_TOKEN\}/);
+      assert.equal(statSync(home.manifest).mode & 0o777, 0o600);
+      const again = await home.run("import");
+      assert.equal(again.code, 0);
+      assert.match(again.stdout, /in .* already/);
+      const listed = await home.run("list");
+      assert.match(listed.stdout, /one__echo/, listed.stderr);
+      for (const { stdout, stderr } of [asked, dry, done, again]) {
+        assert.doesNotMatch(stdout + stderr, /canary/);
+      }
+      assert.equal(
+        execFileSync("grep", ["-rlE", "canary", home.dir]).toString().trim(),
+        join(home.dir, ".cursor/mcp.json"),
+      );
+    }));
 
-  it(
-    "leaves out a server that the manifest has in another version, and one of a single project",
-    TEST_OPTIONS,
-    () =>
-      withHome(async (home) => {
-        const memory = (version: string) => ({ command: "npx", args: ["-y", `memory${version}`] });
-        home.write(".config/toolmux/toolmux.json", { servers: { memory: memory("@1.2.3") } });
-        home.write(".claude.json", {
-          mcpServers: { memory: memory(""), other: memory("-other@1.2.3") },
-          projects: { "/work/p": { mcpServers: { pg: { command: "pg" } } } },
-        });
-        const names = async (...options: string[]) => {
-          const line = ["import", "claude-code", "--json", "--dry-run", ...options];
-          const { stdout } = await home.run(...line);
-          const { additions } = JSON.parse(stdout) as { additions: { name: string }[] };
-          return additions.map(({ name }) => name);
-        };
-        assert.deepEqual(await names(), ["other"]);
-        assert.deepEqual(await names("--all"), ["memory-2", "other", "pg"]);
-      }),
-  );
+  it("leaves out a server that the manifest has in another version, and one of a single project", () =>
+    withHome(async (home) => {
+      const memory = (version: string) => ({ command: "npx", args: ["-y", `memory${version}`] });
+      home.write(".config/toolmux/toolmux.json", { servers: { memory: memory("@1.2.3") } });
+      home.write(".claude.json", {
+        mcpServers: { memory: memory(""), other: memory("-other@1.2.3") },
+        projects: { "/work/p": { mcpServers: { pg: { command: "pg" } } } },
+      });
+      const names = async (...options: string[]) => {
+        const line = ["import", "claude-code", "--json", "--dry-run", ...options];
+        const { stdout } = await home.run(...line);
+        const { additions } = JSON.parse(stdout) as { additions: { name: string }[] };
+        return additions.map(({ name }) => name);
+      };
+      assert.deepEqual(await names(), ["other"]);
+      assert.deepEqual(await names("--all"), ["memory-2", "other", "pg"]);
+    }));
 
-  it("adds only the servers of --only, or all but those of --except", TEST_OPTIONS, () =>
+  it("adds only the servers of --only, or all but those of --except", () =>
     withHome(async (home) => {
       const servers = { one: { command: "a" }, two: { command: "b" }, three: { command: "c" } };
       home.write(".cursor/mcp.json", { mcpServers: servers });
@@ -131,26 +124,23 @@ describe("toolmux import", () => {
       assert.equal(second.code, 0, second.stderr);
       const text = readFileSync(home.manifest, "utf8");
       assert.deepEqual(text.match(/^\[servers\.\w+\]$/gm), ["[servers.two]", "[servers.three]"]);
-    }),
-  );
+    }));
 
-  it("ends with the command that makes the client use toolmux instead", TEST_OPTIONS, () =>
+  it("ends with the command that makes the client use toolmux instead", () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({}));
       const { stdout } = await home.run("import", "--yes");
       assert.match(stdout, /^ +toolmux install cursor --replace/m);
-    }),
-  );
+    }));
 
-  it("says where ${workspaceFolder} leads", TEST_OPTIONS, () =>
+  it("says where ${workspaceFolder} leads", () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({ args: ["${workspaceFolder}"] }));
       const { stdout } = await home.run("import", "--dry-run");
       assert.match(stdout, /^ {2}one: .*\$\{workspaceFolder\}.*project/m);
-    }),
-  );
+    }));
 
-  it("is readable for programs, without a secret", TEST_OPTIONS, () =>
+  it("is readable for programs, without a secret", () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
       const { code, stdout } = await home.run("import", "--json", "--dry-run");
@@ -161,10 +151,9 @@ describe("toolmux import", () => {
         additions: { name: string }[];
       };
       assert.deepEqual([written, additions.map(({ name }) => name)], [false, ["one"]]);
-    }),
-  );
+    }));
 
-  it("shows nothing that a terminal would obey, whatever a client's file holds", TEST_OPTIONS, () =>
+  it("shows nothing that a terminal would obey, whatever a client's file holds", () =>
     withHome(async (home) => {
       const entry = { command: "x\u001b[31m", args: ["\u0007\u009b"], "odd\u001b[2J": 1 };
       home.write(".cursor/mcp.json", { mcpServers: { "e\u001b[2Jvil\u009b": entry } });
@@ -183,24 +172,23 @@ describe("toolmux import", () => {
         // oxlint-disable-next-line no-control-regex
         assert.doesNotMatch(stdout + stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/, line);
       }
-    }),
-  );
+    }));
 
-  it("looks at what stands in the folder only when it is told to", TEST_OPTIONS, () =>
+  it("looks at what stands in the folder only when it is told to", () =>
     withHome(async (home) => {
       home.write("../.cursor/mcp.json", CURSOR({}));
       assert.match((await home.run("import", "--dry-run")).stdout, /nothing to add|already/);
       assert.match((await home.run("import", "--dry-run", "--project")).stdout, /cursor +one/);
-    }),
-  );
+    }));
 
   const skip = skipWithout({
     isMet: process.platform === "linux" && missingPrograms(["script"]).length === 0,
     tests: "questions on a terminal",
     remedy: "this needs Linux and script (apt-get install bsdutils)",
   });
+  const test = itWith({ skip });
 
-  it("asks on a terminal", { ...TEST_OPTIONS, skip }, () =>
+  test("asks on a terminal", () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({}));
       const line = `'${executable()}' import cursor`;
@@ -216,10 +204,9 @@ describe("toolmux import", () => {
         assert.equal(status, code);
         assert.equal(existsSync(home.manifest), code === 0);
       }
-    }),
-  );
+    }));
 
-  it("adds nothing to a manifest with a problem, nor to another client's file", TEST_OPTIONS, () =>
+  it("adds nothing to a manifest with a problem, nor to another client's file", () =>
     withHome(async (home) => {
       const client = home.write(".cursor/mcp.json", CURSOR({}));
       const before = readFileSync(client, "utf8");
@@ -231,80 +218,67 @@ describe("toolmux import", () => {
       assert.equal(code, 2);
       assert.match(stderr, /bad\.toml:1:11: servers: expected a table/);
       assert.equal(readFileSync(file, "utf8"), "servers = 3\n");
-    }),
-  );
+    }));
 });
 
 describe("toolmux install", () => {
-  it(
-    "makes a client start this executable, which has the client's servers; and leaves no trace when it is undone",
-    TEST_OPTIONS,
-    () =>
-      withHome(async (home) => {
-        const file = home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
-        const before = readFileSync(file);
-        const dry = await home.run("install", "cursor", "--replace", "--dry-run");
-        assert.equal(dry.code, 0);
-        assert.ok(readFileSync(file).equals(before) && !existsSync(home.manifest));
-        const done = await home.run("install", "cursor", "--replace", "--secrets");
-        assert.equal(done.code, 0, done.stderr);
-        assert.doesNotMatch(done.stdout + dry.stdout, /canary/);
-        const written = JSON.parse(readFileSync(file, "utf8")) as {
-          mcpServers: Record<string, { command: string; args: string[] }>;
-        };
-        assert.deepEqual(Object.keys(written.mcpServers), ["toolmux"]);
-        const { command = "", args = [] } = written.mcpServers["toolmux"] ?? {};
-        const client = new RawClient(command, args, dirname(file), home.env);
-        await client.initialize();
-        const { message } = await client.request("tools/list");
-        assert.ok(message.result?.tools?.some(({ name }) => name === "one__echo"));
-        client.end();
-        await client.waitForExit(EXIT_LIMIT);
-        const undone = await home.run("install", "cursor", "--undo");
-        assert.equal(undone.code, 0);
-        assert.ok(readFileSync(file).equals(before));
-        assert.deepEqual(readdirSync(dirname(file)), ["mcp.json"]);
-      }),
-  );
+  it("makes a client start this executable, which has the client's servers; and leaves no trace when it is undone", () =>
+    withHome(async (home) => {
+      const file = home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
+      const before = readFileSync(file);
+      const dry = await home.run("install", "cursor", "--replace", "--dry-run");
+      assert.equal(dry.code, 0);
+      assert.ok(readFileSync(file).equals(before) && !existsSync(home.manifest));
+      const done = await home.run("install", "cursor", "--replace", "--secrets");
+      assert.equal(done.code, 0, done.stderr);
+      assert.doesNotMatch(done.stdout + dry.stdout, /canary/);
+      const written = JSON.parse(readFileSync(file, "utf8")) as {
+        mcpServers: Record<string, { command: string; args: string[] }>;
+      };
+      assert.deepEqual(Object.keys(written.mcpServers), ["toolmux"]);
+      const { command = "", args = [] } = written.mcpServers["toolmux"] ?? {};
+      const client = new RawClient(command, args, dirname(file), home.env);
+      await client.initialize();
+      const { message } = await client.request("tools/list");
+      assert.ok(message.result?.tools?.some(({ name }) => name === "one__echo"));
+      client.end();
+      await client.waitForExit(EXIT_LIMIT);
+      const undone = await home.run("install", "cursor", "--undo");
+      assert.equal(undone.code, 0);
+      assert.ok(readFileSync(file).equals(before));
+      assert.deepEqual(readdirSync(dirname(file)), ["mcp.json"]);
+    }));
 
-  it(
-    "writes the path in PATH, which outlives an upgrade, and not what the link leads to",
-    TEST_OPTIONS,
-    () =>
-      withHome(async (home) => {
-        const bin = join(home.dir, "bin");
-        mkdirSync(bin, { recursive: true });
-        symlinkSync(executable(), join(bin, "toolmux"));
-        const PATH = `${bin}:${home.env["PATH"] ?? ""}`;
-        const shown = spawnSync("toolmux", ["install", "cursor", "--json"], {
-          env: { ...home.env, PATH },
-          encoding: "utf8",
-        });
-        assert.equal(shown.status, 0, shown.stderr);
-        const text = readFileSync(join(home.dir, ".cursor/mcp.json"), "utf8");
-        const { mcpServers } = JSON.parse(text) as { mcpServers: { toolmux: { command: string } } };
-        assert.equal(mcpServers.toolmux.command, join(bin, "toolmux"));
-      }),
-  );
+  it("writes the path in PATH, which outlives an upgrade, and not what the link leads to", () =>
+    withHome(async (home) => {
+      const bin = join(home.dir, "bin");
+      mkdirSync(bin, { recursive: true });
+      symlinkSync(executable(), join(bin, "toolmux"));
+      const PATH = `${bin}:${home.env["PATH"] ?? ""}`;
+      const shown = spawnSync("toolmux", ["install", "cursor", "--json"], {
+        env: { ...home.env, PATH },
+        encoding: "utf8",
+      });
+      assert.equal(shown.status, 0, shown.stderr);
+      const text = readFileSync(join(home.dir, ".cursor/mcp.json"), "utf8");
+      const { mcpServers } = JSON.parse(text) as { mcpServers: { toolmux: { command: string } } };
+      assert.equal(mcpServers.toolmux.command, join(bin, "toolmux"));
+    }));
 
-  it(
-    "--undo of a file that was changed since names the servers that it does not put back, and their backup",
-    TEST_OPTIONS,
-    () =>
-      withHome(async (home) => {
-        const file = home.write(".cursor/mcp.json", CURSOR({}));
-        const installed = await home.run("install", "cursor", "--replace");
-        assert.equal(installed.code, 0, installed.stderr);
-        const config = JSON.parse(readFileSync(file, "utf8")) as { mcpServers: object };
-        home.write(".cursor/mcp.json", { mcpServers: { ...config.mcpServers, two: scripted() } });
-        const { code, stdout } = await home.run("install", "cursor", "--undo");
-        assert.equal(code, 0);
-        const [, backup = ""] = /not put back: "one"\. .* from (\S+)$/m.exec(stdout) ?? [];
-        assert.deepEqual(Object.keys(JSON.parse(readFileSync(backup, "utf8")).mcpServers), ["one"]);
-      }),
-  );
+  it("--undo of a file that was changed since names the servers that it does not put back, and their backup", () =>
+    withHome(async (home) => {
+      const file = home.write(".cursor/mcp.json", CURSOR({}));
+      const installed = await home.run("install", "cursor", "--replace");
+      assert.equal(installed.code, 0, installed.stderr);
+      const config = JSON.parse(readFileSync(file, "utf8")) as { mcpServers: object };
+      home.write(".cursor/mcp.json", { mcpServers: { ...config.mcpServers, two: scripted() } });
+      const { code, stdout } = await home.run("install", "cursor", "--undo");
+      assert.equal(code, 0);
+      const [, backup = ""] = /not put back: "one"\. .* from (\S+)$/m.exec(stdout) ?? [];
+      assert.deepEqual(Object.keys(JSON.parse(readFileSync(backup, "utf8")).mcpServers), ["one"]);
+    }));
 
-  it("--undo names what to do then, and no line of the file", TEST_OPTIONS, () =>
+  it("--undo names what to do then, and no line of the file", () =>
     withHome(async (home) => {
       const file = home.write(".vscode/mcp.json", { servers: { a: { command: "x" } } });
       const user = home.write(".config/Code/User/mcp.json", { servers: { a: { command: "x" } } });
@@ -316,20 +290,18 @@ describe("toolmux install", () => {
       assert.equal(code, 0);
       assert.match(stdout, /^Next: restart VS Code/m);
       assert.doesNotMatch(stdout, /start toolmux|mcp\.json:\d/);
-    }),
-  );
+    }));
 
-  it("shows its entry with the indent that it gets", TEST_OPTIONS, () =>
+  it("shows its entry with the indent that it gets", () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({}));
       const { stdout } = await home.run("install", "cursor", "--dry-run");
       const [, indent = "", , inner = ""] =
         /^\+ ( *)"toolmux": \{(.*)\n\+ ( *)"command"/m.exec(stdout) ?? [];
       assert.ok(indent.length > 0 && inner.length > indent.length, stdout);
-    }),
-  );
+    }));
 
-  it("shows the lines of its entry, and nothing of what stands beside it", TEST_OPTIONS, () =>
+  it("shows the lines of its entry, and nothing of what stands beside it", () =>
     withHome(async (home) => {
       home.write(
         ".cursor/mcp.json",
@@ -342,10 +314,9 @@ describe("toolmux install", () => {
         shown.filter((line) => line.includes("theirs") || line.includes(",")),
         [`+       "command": ${JSON.stringify(executable())},`],
       );
-    }),
-  );
+    }));
 
-  it("says which file it cannot read, where, and leaves it", TEST_OPTIONS, () =>
+  it("says which file it cannot read, where, and leaves it", () =>
     withHome(async (home) => {
       const file = home.write(".cursor/mcp.json", '{\n"mcpServers": oh\n}');
       const { code, stderr } = await home.run("install", "cursor");
@@ -354,10 +325,9 @@ describe("toolmux install", () => {
       assert.equal(readFileSync(file, "utf8"), '{\n"mcpServers": oh\n}');
       assert.equal((await home.run("import", "cursor", "--yes")).code, 2);
       assert.equal((await home.run("import", "--yes")).code, 0);
-    }),
-  );
+    }));
 
-  it("writes where the client looks first, and tells programs what it has done", TEST_OPTIONS, () =>
+  it("writes where the client looks first, and tells programs what it has done", () =>
     withHome(async (home) => {
       const settings = home.write("config/Code/User/settings.json", '{ "editor.fontSize": 12 }\n');
       const installed = await home.run("install", "vscode", "--json");
@@ -368,10 +338,9 @@ describe("toolmux install", () => {
       const undone = await home.run("install", "vscode", "--undo", "--json");
       assert.equal((JSON.parse(undone.stdout) as Record<string, unknown>)["action"], "remove");
       assert.ok(!existsSync(String(file)));
-    }),
-  );
+    }));
 
-  it("refuses a URL where the client cannot go to one", TEST_OPTIONS, () =>
+  it("refuses a URL where the client cannot go to one", () =>
     withHome(async (home) => {
       const { code, stderr } = await home.run(
         "install",
@@ -381,12 +350,11 @@ describe("toolmux install", () => {
       );
       assert.equal(code, 2);
       assert.match(stderr, /Claude Desktop .*--http/);
-    }),
-  );
+    }));
 });
 
 describe("toolmux doctor", () => {
-  it("exits with 0, 1 or 2, and puts right what is safe", TEST_OPTIONS, () =>
+  it("exits with 0, 1 or 2, and puts right what is safe", () =>
     withHome(async (home) => {
       assert.equal((await home.run("doctor")).code, 2);
       home.write(".config/toolmux/toolmux.toml", '[servers.a]\ncommand = "/bin/true"\n');
@@ -410,10 +378,9 @@ describe("toolmux doctor", () => {
       const broken = await home.run("doctor");
       assert.equal(broken.code, 2);
       assert.match(broken.stdout, /TM101 .*toolmux\.toml:1:1/);
-    }),
-  );
+    }));
 
-  it("looks at what servers list, when they have run, without starting them", TEST_OPTIONS, () =>
+  it("looks at what servers list, when they have run, without starting them", () =>
     withHome(async (home) => {
       const { command, args } = scripted();
       const entry = `[servers.a]\ncommand = ${JSON.stringify(command)}\nargs = ${JSON.stringify(args)}\n`;
@@ -426,6 +393,5 @@ describe("toolmux doctor", () => {
       const { stdout, code } = await home.run("doctor");
       assert.equal(code, 0);
       assert.doesNotMatch(stdout, /TM803/);
-    }),
-  );
+    }));
 });

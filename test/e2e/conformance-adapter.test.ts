@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { StdioAdapter } from "../conformance/stdio-adapter.ts";
 import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
-import { executable, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import type { RpcMessage } from "../harness/message.ts";
 
@@ -107,33 +107,29 @@ const call = (id: unknown, name: string, args: object = {}, more: object = {}): 
 });
 
 describe("the adapter of the conformance suites", () => {
-  it(
-    "keeps modern requests with the same id and progress token apart, though they share a process",
-    TEST_OPTIONS,
-    () =>
-      withAdapter(async (adapter, { log }) => {
-        const _meta = { progressToken: "same" };
-        const responses = await Promise.all(
-          [2, 3].map((steps) =>
-            callModern(adapter, "progress", { arguments: { steps, ms: 20 }, _meta }),
-          ),
-        );
-        const streams = await Promise.all(responses.map(readAll));
-        for (const [index, messages] of streams.entries()) {
-          const reported = messages.slice(0, -1);
-          assert.equal(reported.length, index + 2);
-          for (const { method, params } of reported) {
-            assert.equal(method, "notifications/progress");
-            assert.equal((params as { progressToken: unknown }).progressToken, "same");
-          }
-          assert.equal(messages.at(-1)?.id, 1);
-          assert.ok(messages.at(-1)?.result);
+  it("keeps modern requests with the same id and progress token apart, though they share a process", () =>
+    withAdapter(async (adapter, { log }) => {
+      const _meta = { progressToken: "same" };
+      const responses = await Promise.all(
+        [2, 3].map((steps) =>
+          callModern(adapter, "progress", { arguments: { steps, ms: 20 }, _meta }),
+        ),
+      );
+      const streams = await Promise.all(responses.map(readAll));
+      for (const [index, messages] of streams.entries()) {
+        const reported = messages.slice(0, -1);
+        assert.equal(reported.length, index + 2);
+        for (const { method, params } of reported) {
+          assert.equal(method, "notifications/progress");
+          assert.equal((params as { progressToken: unknown }).progressToken, "same");
         }
-        assert.equal(log("s").filter(({ event }) => event === "start").length, 1);
-      }),
-  );
+        assert.equal(messages.at(-1)?.id, 1);
+        assert.ok(messages.at(-1)?.result);
+      }
+      assert.equal(log("s").filter(({ event }) => event === "start").length, 1);
+    }));
 
-  it("cancels a modern request whose response is closed, and no other", TEST_OPTIONS, () =>
+  it("cancels a modern request whose response is closed, and no other", () =>
     withAdapter(async (adapter, setup) => {
       const gone = new AbortController();
       void callModern(adapter, "hang", { arguments: {} }, gone.signal);
@@ -145,57 +141,48 @@ describe("the adapter of the conformance suites", () => {
       const answer = (await (await other).json()) as RpcMessage;
       assert.ok(answer.result);
       assert.equal(setup.log("s").filter(({ event }) => event === "cancelled").length, 1);
-    }),
-  );
+    }));
 
-  it(
-    "refuses a modern request whose headers say something else, and answers what does not exist with 404",
-    TEST_OPTIONS,
-    () =>
-      withAdapter(async (adapter) => {
-        const headers = { "MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "tools/list" };
-        const wrong = await post(adapter, modernRequest(1, "prompts/list"), headers);
-        const { error } = (await wrong.json()) as RpcMessage;
-        assert.deepEqual([wrong.status, error?.code], [400, -32020]);
-        const odd = { ...headers, "Mcp-Method": "tools/frobnicate" };
-        const missing = await post(adapter, modernRequest(1, "tools/frobnicate"), odd);
-        const answer = (await missing.json()) as RpcMessage;
-        assert.deepEqual([missing.status, answer.error?.code], [404, -32601]);
-      }),
-  );
+  it("refuses a modern request whose headers say something else, and answers what does not exist with 404", () =>
+    withAdapter(async (adapter) => {
+      const headers = { "MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "tools/list" };
+      const wrong = await post(adapter, modernRequest(1, "prompts/list"), headers);
+      const { error } = (await wrong.json()) as RpcMessage;
+      assert.deepEqual([wrong.status, error?.code], [400, -32020]);
+      const odd = { ...headers, "Mcp-Method": "tools/frobnicate" };
+      const missing = await post(adapter, modernRequest(1, "tools/frobnicate"), odd);
+      const answer = (await missing.json()) as RpcMessage;
+      assert.deepEqual([missing.status, answer.error?.code], [404, -32601]);
+    }));
 
-  it(
-    "gives each legacy session a process, ends it with the session, and does not take a lost stream for a cancellation",
-    TEST_OPTIONS,
-    () =>
-      withAdapter(async (adapter, setup) => {
-        const [one, two] = [await begin(adapter), await begin(adapter)];
-        assert.notEqual(one, two);
-        const gone = new AbortController();
-        const hanging = post(adapter, call(1, "hang"), sessionOf(one), gone.signal);
-        await setup.waitForEvent("s", ({ event }) => event === "call");
-        await (await hanging).body?.cancel();
-        gone.abort();
-        const pids = await Promise.all(
-          [one, two].map(async (id) => {
-            const messages = await readAll(await post(adapter, call(2, "pid"), sessionOf(id)));
-            return JSON.stringify(messages.at(-1)?.result);
-          }),
-        );
-        assert.equal(new Set(pids).size, 2);
-        assert.equal(setup.log("s").filter(({ event }) => event === "cancelled").length, 0);
-        const end = new Request(URL, {
-          method: "DELETE",
-          headers: { ...HEADERS, ...sessionOf(one) },
-        });
-        assert.equal((await adapter.fetch(end)).status, 200);
-        await setup.waitForEvent("s", ({ event }) => event === "eof" || event === "signal");
-        assert.equal((await post(adapter, call(3, "pid"), sessionOf(one))).status, 404);
-        await readAll(await post(adapter, call(3, "pid"), sessionOf(two)));
-      }),
-  );
+  it("gives each legacy session a process, ends it with the session, and does not take a lost stream for a cancellation", () =>
+    withAdapter(async (adapter, setup) => {
+      const [one, two] = [await begin(adapter), await begin(adapter)];
+      assert.notEqual(one, two);
+      const gone = new AbortController();
+      const hanging = post(adapter, call(1, "hang"), sessionOf(one), gone.signal);
+      await setup.waitForEvent("s", ({ event }) => event === "call");
+      await (await hanging).body?.cancel();
+      gone.abort();
+      const pids = await Promise.all(
+        [one, two].map(async (id) => {
+          const messages = await readAll(await post(adapter, call(2, "pid"), sessionOf(id)));
+          return JSON.stringify(messages.at(-1)?.result);
+        }),
+      );
+      assert.equal(new Set(pids).size, 2);
+      assert.equal(setup.log("s").filter(({ event }) => event === "cancelled").length, 0);
+      const end = new Request(URL, {
+        method: "DELETE",
+        headers: { ...HEADERS, ...sessionOf(one) },
+      });
+      assert.equal((await adapter.fetch(end)).status, 200);
+      await setup.waitForEvent("s", ({ event }) => event === "eof" || event === "signal");
+      assert.equal((await post(adapter, call(3, "pid"), sessionOf(one))).status, 404);
+      await readAll(await post(adapter, call(3, "pid"), sessionOf(two)));
+    }));
 
-  it("asks a legacy client on the stream of the only call that is open", TEST_OPTIONS, () =>
+  it("asks a legacy client on the stream of the only call that is open", () =>
     withAdapter(async (adapter) => {
       const session = sessionOf(await begin(adapter));
       const messages = read(await post(adapter, call(7, "ask"), session));
@@ -210,6 +197,5 @@ describe("the adapter of the conformance suites", () => {
       const last = (await messages.next()).value as RpcMessage;
       assert.equal(last.id, 7);
       assert.ok(last.result);
-    }),
-  );
+    }));
 });

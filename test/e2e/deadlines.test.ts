@@ -1,52 +1,44 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { failureText } from "../harness/message.ts";
-import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { it, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 describe("the deadline of a call", () => {
-  it(
-    "ends it with a result that says tool, server and seconds, and cancels it at the server under the server's id",
-    TEST_OPTIONS,
-    () =>
-      withHub(
-        { servers: { slow: scripted("", { callTimeout: "300ms" }) } },
-        async ({ client, waitForEvent: logged }) => {
-          await client.initializeAndList();
-          const began = performance.now();
-          const { message } = await client.call("slow__hang", {}, 5000);
-          const took = performance.now() - began;
-          assert.equal(message.error, undefined);
-          assert.equal(message.result?.isError, true);
-          const said = failureText(message);
-          assert.match(said, /hang/);
-          assert.match(said, /slow/);
-          assert.match(said, /\b0\.3 ?s/);
-          assert.ok(took >= 290 && took < 3000, `${took} ms`);
-          const call = await logged("slow", ({ event }) => event === "call");
-          const cancelled = await logged("slow", ({ event }) => event === "cancelled");
-          assert.equal(cancelled.requestId, call.id);
-        },
-      ),
-  );
+  it("ends it with a result that says tool, server and seconds, and cancels it at the server under the server's id", () =>
+    withHub(
+      { servers: { slow: scripted("", { callTimeout: "300ms" }) } },
+      async ({ client, waitForEvent: logged }) => {
+        await client.initializeAndList();
+        const began = performance.now();
+        const { message } = await client.call("slow__hang", {}, 5000);
+        const took = performance.now() - began;
+        assert.equal(message.error, undefined);
+        assert.equal(message.result?.isError, true);
+        const said = failureText(message);
+        assert.match(said, /hang/);
+        assert.match(said, /slow/);
+        assert.match(said, /\b0\.3 ?s/);
+        assert.ok(took >= 290 && took < 3000, `${took} ms`);
+        const call = await logged("slow", ({ event }) => event === "call");
+        const cancelled = await logged("slow", ({ event }) => event === "cancelled");
+        assert.equal(cancelled.requestId, call.id);
+      },
+    ));
 
-  it(
-    "says whether the effect is known: a tool that only reads can be called again, another may have done its work",
-    TEST_OPTIONS,
-    () =>
-      withHub(
-        { defaults: { callTimeout: "200ms" }, servers: { a: scripted() } },
-        async ({ client }) => {
-          await client.initializeAndList();
-          const reading = failureText((await client.call("a__hang-reading")).message);
-          const other = failureText((await client.call("a__hang")).message);
-          assert.match(other, /may|unknown|not known/i);
-          assert.notEqual(reading.replaceAll("hang-reading", "hang"), other);
-        },
-      ),
-  );
+  it("says whether the effect is known: a tool that only reads can be called again, another may have done its work", () =>
+    withHub(
+      { defaults: { callTimeout: "200ms" }, servers: { a: scripted() } },
+      async ({ client }) => {
+        await client.initializeAndList();
+        const reading = failureText((await client.call("a__hang-reading")).message);
+        const other = failureText((await client.call("a__hang")).message);
+        assert.match(other, /may|unknown|not known/i);
+        assert.notEqual(reading.replaceAll("hang-reading", "hang"), other);
+      },
+    ));
 
-  it("does not end other calls, nor the server, and the next call to it works", TEST_OPTIONS, () =>
+  it("does not end other calls, nor the server, and the next call to it works", () =>
     withHub(
       {
         servers: {
@@ -66,10 +58,9 @@ describe("the deadline of a call", () => {
         );
         assert.equal(log("slow").filter(({ event }) => event === "start").length, 1);
       },
-    ),
-  );
+    ));
 
-  it("is set per tool by its remote name, longer or shorter than the server's", TEST_OPTIONS, () =>
+  it("is set per tool by its remote name, longer or shorter than the server's", () =>
     withHub(
       {
         servers: {
@@ -86,10 +77,9 @@ describe("the deadline of a call", () => {
           ms: 700,
         });
       },
-    ),
-  );
+    ));
 
-  it("is set for all servers by the defaults, and a server's own setting wins", TEST_OPTIONS, () =>
+  it("is set for all servers by the defaults, and a server's own setting wins", () =>
     withHub(
       {
         defaults: { callTimeout: "250ms" },
@@ -101,10 +91,9 @@ describe("the deadline of a call", () => {
         assert.equal((await client.call("a__hang", {}, 5000)).message.result?.isError, true);
         assert.equal((await client.response(sleeping)).message.result?.isError, undefined);
       },
-    ),
-  );
+    ));
 
-  it("is pushed back by progress", TEST_OPTIONS, () =>
+  it("is pushed back by progress", () =>
     withHub({ servers: { a: scripted("", { callTimeout: "600ms" }) } }, async ({ client }) => {
       await client.initializeAndList();
       const args = { steps: 6, ms: 250 };
@@ -116,10 +105,9 @@ describe("the deadline of a call", () => {
       const { message } = await client.response(id);
       assert.deepEqual(message.result?.structuredContent, args);
       assert.equal(client.filter(({ method }) => method === "notifications/progress").length, 6);
-    }),
-  );
+    }));
 
-  it("is pushed back by progress no further than maxCallTimeout", TEST_OPTIONS, () =>
+  it("is pushed back by progress no further than maxCallTimeout", () =>
     withHub(
       { servers: { a: scripted("", { callTimeout: "500ms", maxCallTimeout: "1s" }) } },
       async ({ client, waitForEvent: logged }) => {
@@ -137,10 +125,9 @@ describe("the deadline of a call", () => {
         const call = await logged("a", ({ event }) => event === "call");
         assert.equal((await logged("a", ({ event }) => event === "cancelled")).requestId, call.id);
       },
-    ),
-  );
+    ));
 
-  it("counts from the call, the start of its server included", TEST_OPTIONS, () =>
+  it("counts from the call, the start of its server included", () =>
     withHub(
       {
         hub: { listWait: "50ms" },
@@ -153,10 +140,9 @@ describe("the deadline of a call", () => {
         const { message } = await client.call("late__echo", {}, 5000);
         assert.match(failureText(message), /late/);
       },
-    ),
-  );
+    ));
 
-  it("leaves nothing to forward: an answer that comes after it reaches nobody", TEST_OPTIONS, () =>
+  it("leaves nothing to forward: an answer that comes after it reaches nobody", () =>
     withHub({ servers: { a: scripted("", { callTimeout: "250ms" }) } }, async ({ client }) => {
       await client.initializeAndList();
       const id = client.sendCall("a__hang", { late: true });
@@ -167,6 +153,5 @@ describe("the deadline of a call", () => {
         client.filter((message) => message.id === id && message.method === undefined).length,
         1,
       );
-    }),
-  );
+    }));
 });

@@ -1,42 +1,38 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { TEST_OPTIONS, executable, withTestFolder } from "../harness/hub.ts";
+import { executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 /** For a demo that goes wrong on the way, in ms. */
 const LONG = 20_000;
 
 describe("the demo", () => {
-  it(
-    "shows every step with its time, ends with the entry for a client, and leaves nothing",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: {} }, async (setup) => {
-        // What the user has is no part of it: a server more would be a tool too many.
-        const env = { ...setup.env, TOOLMUX_SERVERS: JSON.stringify({ mine: scripted() }) };
-        const demo = new RawClient(executable(), ["demo"], setup.dir, env);
-        const { code } = await demo.waitForExit(LONG);
-        const text = demo.lines.map((line) => line.text).join("\n");
-        assert.equal(code, 0, text + demo.stderr);
-        assert.equal(demo.stderr, "");
-        assert.ok(!text.includes("\u001b"), "no colours where there is no terminal");
-        const times = text.match(/^ {2}\S.* \d+ ms {2}\S/gm) ?? [];
-        assert.ok(times.length >= 8, text);
-        for (const word of ["progress", "cancel", "at once", "broken"])
-          assert.ok(text.includes(word));
-        const entry = JSON.parse(text.slice(text.indexOf("\n{"))) as {
-          mcpServers: { toolmux: { command: string; args: string[] } };
-        };
-        assert.equal(entry.mcpServers.toolmux.command, executable());
-        assert.equal(entry.mcpServers.toolmux.args[0], "serve");
-        assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
-      }),
-  );
+  it("shows every step with its time, ends with the entry for a client, and leaves nothing", () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      // What the user has is no part of it: a server more would be a tool too many.
+      const env = { ...setup.env, TOOLMUX_SERVERS: JSON.stringify({ mine: scripted() }) };
+      const demo = new RawClient(executable(), ["demo"], setup.dir, env);
+      const { code } = await demo.waitForExit(LONG);
+      const text = demo.lines.map((line) => line.text).join("\n");
+      assert.equal(code, 0, text + demo.stderr);
+      assert.equal(demo.stderr, "");
+      assert.ok(!text.includes("\u001b"), "no colours where there is no terminal");
+      const times = text.match(/^ {2}\S.* \d+ ms {2}\S/gm) ?? [];
+      assert.ok(times.length >= 8, text);
+      for (const word of ["progress", "cancel", "at once", "broken"])
+        assert.ok(text.includes(word));
+      const entry = JSON.parse(text.slice(text.indexOf("\n{"))) as {
+        mcpServers: { toolmux: { command: string; args: string[] } };
+      };
+      assert.equal(entry.mcpServers.toolmux.command, executable());
+      assert.equal(entry.mcpServers.toolmux.args[0], "serve");
+      assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
+    }));
 
-  it("ends with 1, and without the entry, if anything is not as it should be", TEST_OPTIONS, () =>
+  it("ends with 1, and without the entry, if anything is not as it should be", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       // With so few file descriptors the hub cannot start all of its servers.
       const script = 'ulimit -n 18; exec "$0" demo';
@@ -47,10 +43,9 @@ describe("the demo", () => {
       assert.match(text, /FAILED: /);
       assert.ok(!text.includes("mcpServers"));
       assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
-    }),
-  );
+    }));
 
-  it("can be interrupted, and leaves nothing then either", TEST_OPTIONS, () =>
+  it("can be interrupted, and leaves nothing then either", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const demo = new RawClient(executable(), ["demo"], setup.dir, setup.env);
       await demo.until(LONG, "the list of tools", () =>
@@ -59,6 +54,5 @@ describe("the demo", () => {
       demo.signal("SIGINT");
       assert.equal((await demo.waitForExit(LONG)).code, 130);
       assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
-    }),
-  );
+    }));
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { withHttpServe } from "../harness/serve.ts";
 import { type FullClient, connectFullClient, textOf } from "../harness/full-client.ts";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { it } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
 
 const SHARED = publishedServer("everything", ["stdio"]);
@@ -29,7 +29,7 @@ function has(client: FullClient, method: string): true | undefined {
 }
 
 describe("two clients at once at a server of everything for each of them", () => {
-  it("are asked by their own server only, both at the same time", TEST_OPTIONS, () =>
+  it("are asked by their own server only, both at the same time", () =>
     withTwo(OWN, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
       await Promise.all(
@@ -52,10 +52,9 @@ describe("two clients at once at a server of everything for each of them", () =>
       assert.doesNotMatch(prompts(one), /two \d/);
       assert.match(prompts(two), /two 4/);
       assert.doesNotMatch(prompts(two), /one \d/);
-    }),
-  );
+    }));
 
-  it("hear of no line, no update and no progress of the other's", TEST_OPTIONS, () =>
+  it("hear of no line, no update and no progress of the other's", () =>
     withTwo(OWN, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
       for (const client of [one, two]) await client.sdk.setLoggingLevel("debug");
@@ -87,12 +86,11 @@ describe("two clients at once at a server of everything for each of them", () =>
       assert.doesNotMatch(lines(one), /text\/2/);
       assert.match(lines(two), /text\/2/);
       assert.doesNotMatch(lines(two), /text\/1/);
-    }),
-  );
+    }));
 });
 
 describe("two clients at once at one server of everything", () => {
-  it("are each asked while they alone call", TEST_OPTIONS, () =>
+  it("are each asked while they alone call", () =>
     withTwo(SHARED, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
       for (const [client, name] of [
@@ -103,55 +101,46 @@ describe("two clients at once at one server of everything", () => {
         const sample = await client.call("all__trigger-sampling-request", args);
         assert.match(textOf(sample), new RegExp(`sampled by ${name}`));
       }
-    }),
-  );
+    }));
 
-  it(
-    "are not asked if it could be meant for either, and the caller reads the remedy",
-    TEST_OPTIONS,
-    () =>
-      withTwo(SHARED, async (one, two) => {
-        await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
-        let long: Promise<unknown> | undefined;
-        // It is at work when it says so for the first time.
-        await new Promise<void>((begun) => {
-          long = two.call(LONG, { duration: 3, steps: 30 }, { onprogress: () => begun() });
-        });
-        const args = { prompt: "for whom?", maxTokens: 7 };
-        const sample = await one.call("all__trigger-sampling-request", args);
-        assert.equal(sample.isError, true);
-        assert.match(textOf(sample), /isolation = "perClient"/);
-        assert.equal(has(one, "sampling/createMessage"), undefined);
-        assert.equal(has(two, "sampling/createMessage"), undefined);
-        await long;
-      }),
-  );
+  it("are not asked if it could be meant for either, and the caller reads the remedy", () =>
+    withTwo(SHARED, async (one, two) => {
+      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+      let long: Promise<unknown> | undefined;
+      // It is at work when it says so for the first time.
+      await new Promise<void>((begun) => {
+        long = two.call(LONG, { duration: 3, steps: 30 }, { onprogress: () => begun() });
+      });
+      const args = { prompt: "for whom?", maxTokens: 7 };
+      const sample = await one.call("all__trigger-sampling-request", args);
+      assert.equal(sample.isError, true);
+      assert.match(textOf(sample), /isolation = "perClient"/);
+      assert.equal(has(one, "sampling/createMessage"), undefined);
+      assert.equal(has(two, "sampling/createMessage"), undefined);
+      await long;
+    }));
 
-  it(
-    "hear of what they subscribed to, of their own progress, and of no line without a level",
-    TEST_OPTIONS,
-    () =>
-      withTwo(SHARED, async (one, two) => {
-        await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
-        await one.sdk.subscribeResource({ uri: `${TEXT}1` });
-        for (const client of [one, two]) await client.sdk.subscribeResource({ uri: `${TEXT}2` });
-        await one.sdk.unsubscribeResource({ uri: `${TEXT}2` });
-        await one.call("all__toggle-subscriber-updates");
-        await one.until("its update", () => one.updatedUris[0]);
-        await two.until("its update", () => two.updatedUris[0]);
-        const totals: [number[], number[]] = [[], []];
-        await Promise.all(
-          [one, two].map((client, at) =>
-            client.call(
-              LONG,
-              { duration: 0.3, steps: 3 + at },
-              { onprogress: ({ total = 0 }) => totals[at === 0 ? 0 : 1].push(total) },
-            ),
+  it("hear of what they subscribed to, of their own progress, and of no line without a level", () =>
+    withTwo(SHARED, async (one, two) => {
+      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+      await one.sdk.subscribeResource({ uri: `${TEXT}1` });
+      for (const client of [one, two]) await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+      await one.sdk.unsubscribeResource({ uri: `${TEXT}2` });
+      await one.call("all__toggle-subscriber-updates");
+      await one.until("its update", () => one.updatedUris[0]);
+      await two.until("its update", () => two.updatedUris[0]);
+      const totals: [number[], number[]] = [[], []];
+      await Promise.all(
+        [one, two].map((client, at) =>
+          client.call(
+            LONG,
+            { duration: 0.3, steps: 3 + at },
+            { onprogress: ({ total = 0 }) => totals[at === 0 ? 0 : 1].push(total) },
           ),
-        );
-        assert.deepEqual([new Set(totals[0]), new Set(totals[1])], [new Set([3]), new Set([4])]);
-        assert.deepEqual([one.updatedUris, two.updatedUris], [[`${TEXT}1`], [`${TEXT}2`]]);
-        assert.deepEqual([one.logs, two.logs], [[], []]);
-      }),
-  );
+        ),
+      );
+      assert.deepEqual([new Set(totals[0]), new Set(totals[1])], [new Set([3]), new Set([4])]);
+      assert.deepEqual([one.updatedUris, two.updatedUris], [[`${TEXT}1`], [`${TEXT}2`]]);
+      assert.deepEqual([one.logs, two.logs], [[], []]);
+    }));
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
+import { after, before, describe } from "node:test";
 import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
 import {
   type FullClient,
@@ -8,7 +8,7 @@ import {
   connectFullClient,
   textOf,
 } from "../harness/full-client.ts";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { it } from "../harness/hub.ts";
 import { publishedServer, type RemoteEntry, type ServerEntry } from "../harness/manifest.ts";
 import {
   type RemoteProcess,
@@ -78,72 +78,64 @@ for (const { sdk, face, way } of SETUPS) {
     const everything = reached(way);
     const connected = lasting(sdk, face, everything);
 
-    it(
-      "asks for samples, forms, visits and roots, and gets this client's answers",
-      TEST_OPTIONS,
-      async () => {
-        const client = connected();
-        const { tools } = await client.sdk.listTools();
-        for (const tool of [
-          "all__trigger-sampling-request",
-          "all__trigger-elicitation-request",
-          "all__trigger-url-elicitation",
-          "all__get-roots-list",
-        ])
-          assert.ok(
-            tools.some(({ name }) => name === tool),
-            tool,
-          );
-
-        const args = { prompt: "say it", maxTokens: 7 };
-        const sample = await client.call("all__trigger-sampling-request", args);
-        assert.match(textOf(sample), /sampled by one/);
-        const asked = client.requests.find(({ method }) => method === "sampling/createMessage");
-        assert.match(JSON.stringify(asked?.params), /say it.*"maxTokens":7/);
-
-        const form = await client.call("all__trigger-elicitation-request");
-        assert.match(textOf(form), /Name: one/);
-        const openedPage = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
-        const visited = await client.call("all__trigger-url-elicitation", openedPage);
-        assert.match(textOf(visited), /completed the URL/);
-        const elicitations = client.requests.filter(isElicitation).map(({ params }) => params);
-        for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
-        assert.deepEqual(
-          elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
-          [
-            [elicitations[0]?.["mode"], undefined, undefined],
-            ["url", openedPage.url, openedPage.elicitationId],
-          ],
+    it("asks for samples, forms, visits and roots, and gets this client's answers", async () => {
+      const client = connected();
+      const { tools } = await client.sdk.listTools();
+      for (const tool of [
+        "all__trigger-sampling-request",
+        "all__trigger-elicitation-request",
+        "all__trigger-url-elicitation",
+        "all__get-roots-list",
+      ])
+        assert.ok(
+          tools.some(({ name }) => name === tool),
+          tool,
         );
 
-        const roots = await client.call("all__get-roots-list");
-        assert.match(textOf(roots), /file:\/\/\/one/);
-        const received = client.requests.length;
-        await client.sdk.sendRootsListChanged();
-        await client.until("the roots again", () =>
-          client.requests.slice(received).find(({ method }) => method === "roots/list"),
-        );
-      },
-    );
+      const args = { prompt: "say it", maxTokens: 7 };
+      const sample = await client.call("all__trigger-sampling-request", args);
+      assert.match(textOf(sample), /sampled by one/);
+      const asked = client.requests.find(({ method }) => method === "sampling/createMessage");
+      assert.match(JSON.stringify(asked?.params), /say it.*"maxTokens":7/);
 
-    it(
-      "may refuse with a visit to make first, which arrives with its code and data",
-      TEST_OPTIONS,
-      async () => {
-        const client = connected();
-        const openedPage = { url: "https://example.com", errorPath: true };
-        await assert.rejects(client.call("all__trigger-url-elicitation", openedPage), (error) => {
-          const { code, data } = error as { code?: number; data?: unknown };
-          assert.equal(code, -32042);
-          assert.match(JSON.stringify(data), /"elicitations":\[\{.*modelcontextprotocol\.io/);
-          return true;
-        });
-        const again = await client.call("all__trigger-url-elicitation", openedPage);
-        assert.match(textOf(again), /completed the URL/);
-      },
-    );
+      const form = await client.call("all__trigger-elicitation-request");
+      assert.match(textOf(form), /Name: one/);
+      const openedPage = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
+      const visited = await client.call("all__trigger-url-elicitation", openedPage);
+      assert.match(textOf(visited), /completed the URL/);
+      const elicitations = client.requests.filter(isElicitation).map(({ params }) => params);
+      for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
+      assert.deepEqual(
+        elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
+        [
+          [elicitations[0]?.["mode"], undefined, undefined],
+          ["url", openedPage.url, openedPage.elicitationId],
+        ],
+      );
 
-    it("tells how far a long call is, and the call can be cancelled", TEST_OPTIONS, async () => {
+      const roots = await client.call("all__get-roots-list");
+      assert.match(textOf(roots), /file:\/\/\/one/);
+      const received = client.requests.length;
+      await client.sdk.sendRootsListChanged();
+      await client.until("the roots again", () =>
+        client.requests.slice(received).find(({ method }) => method === "roots/list"),
+      );
+    });
+
+    it("may refuse with a visit to make first, which arrives with its code and data", async () => {
+      const client = connected();
+      const openedPage = { url: "https://example.com", errorPath: true };
+      await assert.rejects(client.call("all__trigger-url-elicitation", openedPage), (error) => {
+        const { code, data } = error as { code?: number; data?: unknown };
+        assert.equal(code, -32042);
+        assert.match(JSON.stringify(data), /"elicitations":\[\{.*modelcontextprotocol\.io/);
+        return true;
+      });
+      const again = await client.call("all__trigger-url-elicitation", openedPage);
+      assert.match(textOf(again), /completed the URL/);
+    });
+
+    it("tells how far a long call is, and the call can be cancelled", async () => {
       const client = connected();
       const steps: number[] = [];
       const done = await client.call(
@@ -165,89 +157,77 @@ for (const { sdk, face, way } of SETUPS) {
       assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
     });
 
-    it(
-      "offers prompts, and completes their arguments and those of templates",
-      TEST_OPTIONS,
-      async () => {
-        const { sdk: client } = connected();
-        const { prompts } = await client.listPrompts();
-        assert.deepEqual(
-          prompts.map(({ name }) => name),
-          ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
-            (name) => `all__${name}`,
-          ),
-        );
-        const args = { city: "Oslo", state: "Norway" };
-        const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
-        assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
-        const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
-        const first = await client.complete({
-          ref,
-          argument: { name: "department", value: "S" },
-        });
-        assert.deepEqual(first.completion.values, ["Sales", "Support"]);
-        const second = await client.complete({
-          ref,
-          argument: { name: "name", value: "" },
-          context: { arguments: { department: "Sales" } },
-        });
-        assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
-        const uri = `${TEXT}{resourceId}`;
-        const id = await client.complete({
-          ref: { type: "ref/resource", uri },
-          argument: { name: "resourceId", value: "3" },
-        });
-        assert.deepEqual(id.completion.values, ["3"]);
-      },
-    );
+    it("offers prompts, and completes their arguments and those of templates", async () => {
+      const { sdk: client } = connected();
+      const { prompts } = await client.listPrompts();
+      assert.deepEqual(
+        prompts.map(({ name }) => name),
+        ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
+          (name) => `all__${name}`,
+        ),
+      );
+      const args = { city: "Oslo", state: "Norway" };
+      const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
+      assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
+      const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
+      const first = await client.complete({
+        ref,
+        argument: { name: "department", value: "S" },
+      });
+      assert.deepEqual(first.completion.values, ["Sales", "Support"]);
+      const second = await client.complete({
+        ref,
+        argument: { name: "name", value: "" },
+        context: { arguments: { department: "Sales" } },
+      });
+      assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
+      const uri = `${TEXT}{resourceId}`;
+      const id = await client.complete({
+        ref: { type: "ref/resource", uri },
+        argument: { name: "resourceId", value: "3" },
+      });
+      assert.deepEqual(id.completion.values, ["3"]);
+    });
 
-    it(
-      "offers resources, what templates make, and what its results point to",
-      TEST_OPTIONS,
-      async () => {
-        const { sdk: client, call } = connected();
-        const { resources } = await client.listResources();
-        assert.ok(resources.length > 0);
-        for (const { uri } of resources) {
-          const { contents } = await client.readResource({ uri });
-          assert.equal(contents[0]?.uri, uri);
-        }
-        const { resourceTemplates } = await client.listResourceTemplates();
-        assert.deepEqual(
-          resourceTemplates.map(({ uriTemplate }) => uriTemplate),
-          [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
-        );
-        const { contents } = await client.readResource({ uri: `${TEXT}7` });
-        assert.match(contents[0]?.text ?? "", /Resource 7/);
-        const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
-          type: string;
-          uri?: string;
-        }[];
-        const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
-        assert.equal(uris.length, 3);
-        for (const uri of uris) {
-          const read = await client.readResource({ uri });
-          assert.equal(read.contents[0]?.uri, uri);
-        }
-      },
-    );
+    it("offers resources, what templates make, and what its results point to", async () => {
+      const { sdk: client, call } = connected();
+      const { resources } = await client.listResources();
+      assert.ok(resources.length > 0);
+      for (const { uri } of resources) {
+        const { contents } = await client.readResource({ uri });
+        assert.equal(contents[0]?.uri, uri);
+      }
+      const { resourceTemplates } = await client.listResourceTemplates();
+      assert.deepEqual(
+        resourceTemplates.map(({ uriTemplate }) => uriTemplate),
+        [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
+      );
+      const { contents } = await client.readResource({ uri: `${TEXT}7` });
+      assert.match(contents[0]?.text ?? "", /Resource 7/);
+      const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
+        type: string;
+        uri?: string;
+      }[];
+      const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
+      assert.equal(uris.length, 3);
+      for (const uri of uris) {
+        const read = await client.readResource({ uri });
+        assert.equal(read.contents[0]?.uri, uri);
+      }
+    });
 
-    it(
-      "says when what was subscribed to is updated, and nothing of the rest",
-      TEST_OPTIONS,
-      async () => {
-        const client = connected();
-        await client.sdk.subscribeResource({ uri: `${TEXT}1` });
-        await client.sdk.subscribeResource({ uri: `${TEXT}2` });
-        await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
-        await client.call("all__toggle-subscriber-updates");
-        await client.until("an update", () => client.updatedUris[0]);
-        await client.call("all__echo", { message: "after" });
-        assert.deepEqual(client.updatedUris, [`${TEXT}2`]);
-      },
-    );
+    it("says when what was subscribed to is updated, and nothing of the rest", async () => {
+      const client = connected();
+      await client.sdk.subscribeResource({ uri: `${TEXT}1` });
+      await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+      await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
+      await client.call("all__toggle-subscriber-updates");
+      await client.until("an update", () => client.updatedUris[0]);
+      await client.call("all__echo", { message: "after" });
+      assert.deepEqual(client.updatedUris, [`${TEXT}2`]);
+    });
 
-    it("logs from the level that was set, in its own name", TEST_OPTIONS, async () => {
+    it("logs from the level that was set, in its own name", async () => {
       const client = connected();
       await client.sdk.setLoggingLevel("debug");
       await client.sdk.subscribeResource({ uri: `${TEXT}9` });
@@ -266,7 +246,7 @@ for (const { sdk, face, way } of SETUPS) {
       );
     });
 
-    it("takes back what it asks when the call that it asks for is cancelled", TEST_OPTIONS, () =>
+    it("takes back what it asks when the call that it asks for is cancelled", () =>
       withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
         const client = await connectFullClient(sdk, reach, "one", "pensive");
         await client.sdk.listTools();
@@ -280,10 +260,9 @@ for (const { sdk, face, way } of SETUPS) {
         await client.until("the end of it", () => client.cancelledMethods[0]);
         assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
         await client.close();
-      }),
-    );
+      }));
 
-    it("instructs clients that come when it is known", TEST_OPTIONS, () =>
+    it("instructs clients that come when it is known", () =>
       withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
         const first = await connectFullClient(sdk, reach);
         await first.sdk.listTools();
@@ -291,7 +270,6 @@ for (const { sdk, face, way } of SETUPS) {
         const second = await connectFullClient(sdk, reach);
         assert.match(second.sdk.getInstructions() ?? "", /\ball\b[^]*Everything Server/);
         await second.close();
-      }),
-    );
+      }));
   });
 }

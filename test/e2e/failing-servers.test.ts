@@ -4,14 +4,14 @@ import { rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
   type TestFolder,
+  executable,
+  it,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -40,26 +40,24 @@ const MODERN_META = {
 };
 
 describe("a call whose server exits", () => {
-  it("is answered with a result that has the reason and the last stderr lines", TEST_OPTIONS, () =>
+  it("is answered with a result that has the reason and the last stderr lines", () =>
     withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
       await client.initializeAndList();
       const { message } = await client.call("mortal__die", { code: 7 });
       assert.equal(message.result?.isError, true);
       const text = message.result?.content?.[0]?.text ?? "";
       assert.match(text, /mortal[^]*\b7\b[^]*last words of mortal/);
-    }),
-  );
+    }));
 
-  it("is answered in the same way to a modern client", TEST_OPTIONS, () =>
+  it("is answered in the same way to a modern client", () =>
     withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
       const params = { name: "mortal__die", arguments: { code: 7 }, _meta: MODERN_META };
       const { message } = await client.request("tools/call", params);
       assert.equal(message.result?.isError, true, JSON.stringify(message));
       assert.match(message.result.content?.[0]?.text ?? "", /last words of mortal/);
-    }),
-  );
+    }));
 
-  it("has at most 500 bytes of stderr in its answer", TEST_OPTIONS, () => {
+  it("has at most 500 bytes of stderr in its answer", () => {
     const { command, args = [] } = scripted("--name mortal");
     const script =
       'i=0; while [ $i -lt 30 ]; do echo "äöü line $i of much noise" >&2; i=$((i+1)); done; exec "$0" "$@"';
@@ -75,45 +73,39 @@ describe("a call whose server exits", () => {
     });
   });
 
-  it("ends `toolmux call` with 3, and the reason on stderr", TEST_OPTIONS, () =>
+  it("ends `toolmux call` with 3, and the reason on stderr", () =>
     withTestFolder({ servers: { mortal: scripted("--name mortal") } }, async (setup) => {
       const output = await run(setup, "call", "mortal__die", "--config", setup.config);
       assert.deepEqual([output.code, output.stdout], [3, ""]);
       assert.match(output.stderr, /mortal[^]*last words of mortal/);
-    }),
-  );
+    }));
 });
 
 describe("a program that is not an MCP server", () => {
-  it("and echoes its input is reported as such, in one sentence", TEST_OPTIONS, () =>
+  it("and echoes its input is reported as such, in one sentence", () =>
     withTestFolder({ servers: { a: { command: "cat" } } }, async (setup) => {
       const { stdout, stderr, code } = await run(setup, "status", "--config", setup.config);
       assert.equal(code, 3);
       assert.match(stdout, /"a" echoes what it is sent/);
       assert.doesNotMatch(stdout + stderr, /\.\.(?:\s|$)/m);
-    }),
-  );
+    }));
 
-  it(
-    "and is not installed is named without PATH, which --log-level debug shows",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: { a: { command: "no-such-command" } } }, async (setup) => {
-        const path = setup.env["PATH"] ?? "";
-        const args = ["status", "--config", setup.config];
-        const plain = await run(setup, ...args);
-        assert.match(plain.stdout, /"no-such-command" is not installed, or not in PATH/);
-        assert.ok(!(plain.stdout + plain.stderr).includes(path));
-        const detailed = await run(setup, ...args, "--log-level", "debug");
-        assert.ok(detailed.stderr.includes(`PATH is ${path}`), detailed.stderr);
-      }),
-  );
+  it("and is not installed is named without PATH, which --log-level debug shows", () =>
+    withTestFolder({ servers: { a: { command: "no-such-command" } } }, async (setup) => {
+      const path = setup.env["PATH"] ?? "";
+      const args = ["status", "--config", setup.config];
+      const plain = await run(setup, ...args);
+      assert.match(plain.stdout, /"no-such-command" is not installed, or not in PATH/);
+      assert.ok(!(plain.stdout + plain.stderr).includes(path));
+      const detailed = await run(setup, ...args, "--log-level", "debug");
+      assert.ok(detailed.stderr.includes(`PATH is ${path}`), detailed.stderr);
+    }));
 
   for (const text of [
     "'@nosuch/thing@1.0.0' is not in this registry.",
     "The requested resource '@nosuch/thing@*' could not be found or you do not have permission to access it.",
   ]) {
-    it(`because npm has no such package is reported with its name: ${text}`, TEST_OPTIONS, () => {
+    it(`because npm has no such package is reported with its name: ${text}`, () => {
       const script = `echo 'npm error code E404' >&2; echo "npm error 404  ${text}" >&2; exit 1`;
       const servers = { a: { command: "sh", args: ["-c", script] } };
       return withTestFolder({ servers }, async (setup) => {
@@ -125,12 +117,11 @@ describe("a program that is not an MCP server", () => {
     });
   }
 
-  it("and whose url has another scheme is reported with that scheme", TEST_OPTIONS, () =>
+  it("and whose url has another scheme is reported with that scheme", () =>
     withTestFolder({ servers: { a: { url: "htp://x.example/mcp" } } }, async (setup) => {
       const { stdout, stderr } = await run(setup, "status", "--config", setup.config);
       assert.match(stdout + stderr, /"htp:\/\/"[^]*must start with http:\/\/ or\s+https:\/\//);
-    }),
-  );
+    }));
 });
 
 describe("a server that writes much noise to stdout", () => {
@@ -139,16 +130,15 @@ describe("a server that writes much noise to stdout", () => {
     'i=0; while [ $i -lt 250 ]; do echo "DEBUG noise"; i=$((i+1)); done; exec "$0" "$@"';
   const noisy = { command: "sh", args: ["-c", script, command, ...args] };
 
-  it("costs the log of a hub a few lines, and `status` one note", TEST_OPTIONS, () =>
+  it("costs the log of a hub a few lines, and `status` one note", () =>
     withTestFolder({ servers: { noisy } }, async (setup) => {
       const { stdout, stderr, code } = await run(setup, "status", "--config", setup.config);
       assert.equal(code, 0);
       assert.equal(stdout.match(/250 lines/g)?.length, 1, stdout);
       assert.ok((stderr.match(/DEBUG noise/g) ?? []).length <= 4, stderr);
-    }),
-  );
+    }));
 
-  it("is a finding of `doctor --connect`", TEST_OPTIONS, () =>
+  it("is a finding of `doctor --connect`", () =>
     withTestFolder({ servers: { noisy } }, async (setup) => {
       const output = await run(setup, "doctor", "--connect", "--json", "--config", setup.config);
       const codes = findingsOf(output).filter(({ subject }) => subject === "noisy");
@@ -156,12 +146,11 @@ describe("a server that writes much noise to stdout", () => {
         codes.some(({ code }) => code === "TM964"),
         output.stdout,
       );
-    }),
-  );
+    }));
 });
 
 describe("`toolmux doctor`", () => {
-  it("reports a config that does not exist as missing, with exit code 2", TEST_OPTIONS, () =>
+  it("reports a config that does not exist as missing, with exit code 2", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const file = join(setup.dir, "nosuch.toml");
       const output = await run(setup, "doctor", "--json", "--config", file);
@@ -172,28 +161,23 @@ describe("`toolmux doctor`", () => {
         [["TM104", file]],
       );
       assert.doesNotMatch(JSON.stringify(found), /toolmux check/);
-    }),
-  );
+    }));
 
-  it(
-    "reports a lost key of the secret store once, with all servers that need it",
-    TEST_OPTIONS,
-    () =>
-      withLostKey(async (setup) => {
-        const output = await run(setup, "doctor", "--connect", "--json", "--config", setup.config);
-        const found = findingsOf(output).filter(({ text }) => /secret store/.test(text));
-        assert.deepEqual(
-          found.map(({ code }) => code),
-          ["TM304"],
-          output.stdout,
-        );
-        assert.match(found[0]?.text ?? "", /"a", "b"/);
-      }),
-  );
+  it("reports a lost key of the secret store once, with all servers that need it", () =>
+    withLostKey(async (setup) => {
+      const output = await run(setup, "doctor", "--connect", "--json", "--config", setup.config);
+      const found = findingsOf(output).filter(({ text }) => /secret store/.test(text));
+      assert.deepEqual(
+        found.map(({ code }) => code),
+        ["TM304"],
+        output.stdout,
+      );
+      assert.match(found[0]?.text ?? "", /"a", "b"/);
+    }));
 });
 
 describe("`toolmux secret set`", () => {
-  it("fails before it reads the value if the store cannot be used", TEST_OPTIONS, () =>
+  it("fails before it reads the value if the store cannot be used", () =>
     withLostKey(async (setup) => {
       const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
       const client = new RawClient(executable(), ["secret", "set", "other"], setup.dir, env);
@@ -201,8 +185,7 @@ describe("`toolmux secret set`", () => {
       const { code } = await client.waitForExit(EXIT_LIMIT);
       assert.equal(code, 3);
       assert.match(client.stderr, /its key is missing/);
-    }),
-  );
+    }));
 });
 
 /** A folder with two servers that need a secret, and a secret store whose key is lost. */
@@ -223,7 +206,7 @@ describe("a port that is taken", () => {
   const serveAt = (setup: TestFolder, port: number): Promise<CommandOutput> =>
     run(setup, "serve", "--http", String(port), "--config", setup.config);
 
-  it("by another toolmux is reported with its pid, its config and its address", TEST_OPTIONS, () =>
+  it("by another toolmux is reported with its pid, its config and its address", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const all = ["serve", "--http", "127.0.0.1:0", "--config", setup.config];
       const hub = new RawClient(executable(), all, setup.dir, setup.env);
@@ -240,10 +223,9 @@ describe("a port that is taken", () => {
       assert.doesNotMatch(stderr, /Try: /);
       hub.signal("SIGTERM");
       await hub.waitForExit(EXIT_LIMIT);
-    }),
-  );
+    }));
 
-  it("by another program is reported with that process", TEST_OPTIONS, () =>
+  it("by another program is reported with that process", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const server = createServer();
       server.listen(0, "127.0.0.1");
@@ -259,6 +241,5 @@ describe("a port that is taken", () => {
       if (process.platform === "linux") assert.ok(stderr.includes(`pid ${process.pid}`), stderr);
       assert.doesNotMatch(stderr, /Try: /);
       server.close();
-    }),
-  );
+    }));
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import type { Received } from "../harness/message.ts";
-import { TEST_OPTIONS, closeClient, executable, withHub, withTestFolder } from "../harness/hub.ts";
+import { closeClient, executable, it, withHub, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const CHANGED = "notifications/tools/list_changed";
@@ -13,38 +13,32 @@ function names({ message }: Received): string[] {
 
 describe("initialize", () => {
   for (const version of ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]) {
-    it(`agrees on ${version} with a client that asks for it`, TEST_OPTIONS, () =>
+    it(`agrees on ${version} with a client that asks for it`, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         const result = await client.initialize(version);
         assert.equal(result.protocolVersion, version);
         await client.request("tools/list");
         const { message } = await client.call("a__echo", { version });
         assert.deepEqual(message.result?.structuredContent, { version });
-      }),
-    );
+      }));
   }
 
   for (const version of ["1999-01-01", "2099-12-31", "2026-07-28", "latest"]) {
-    it(`answers ${version}, which no legacy peer speaks, with 2025-11-25`, TEST_OPTIONS, () =>
+    it(`answers ${version}, which no legacy peer speaks, with 2025-11-25`, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         assert.equal((await client.initialize(version)).protocolVersion, "2025-11-25");
         assert.ok((await client.request("tools/list")).message.result?.tools?.length);
-      }),
-    );
+      }));
   }
 
-  it(
-    "says who the hub is, by the manifest's name, and that its tools may change",
-    TEST_OPTIONS,
-    () =>
-      withHub({ hub: { name: "my tools" }, servers: { a: scripted() } }, async ({ client }) => {
-        const { serverInfo, capabilities } = await client.initialize();
-        assert.equal((serverInfo as { name: string }).name, "my tools");
-        assert.deepEqual((capabilities as { tools?: unknown }).tools, { listChanged: true });
-      }),
-  );
+  it("says who the hub is, by the manifest's name, and that its tools may change", () =>
+    withHub({ hub: { name: "my tools" }, servers: { a: scripted() } }, async ({ client }) => {
+      const { serverInfo, capabilities } = await client.initialize();
+      assert.equal((serverInfo as { name: string }).name, "my tools");
+      assert.deepEqual((capabilities as { tools?: unknown }).tools, { listChanged: true });
+    }));
 
-  it("is answered at once, before any server is up", TEST_OPTIONS, () =>
+  it("is answered at once, before any server is up", () =>
     withHub(
       {
         servers: {
@@ -59,18 +53,16 @@ describe("initialize", () => {
         const took = performance.now() - began;
         assert.ok(took < 2500, `${took} ms`);
       },
-    ),
-  );
+    ));
 
-  it("lists nothing and refuses nothing when the manifest has no servers", TEST_OPTIONS, () =>
+  it("lists nothing and refuses nothing when the manifest has no servers", () =>
     withHub({ servers: {} }, async ({ client }) => {
       await client.initialize();
       assert.deepEqual(names(await client.request("tools/list")), []);
       assert.equal((await client.call("a__echo")).message.error?.code, -32602);
-    }),
-  );
+    }));
 
-  it("starts no server that is not enabled", TEST_OPTIONS, () =>
+  it("starts no server that is not enabled", () =>
     withHub(
       { servers: { on: scripted(), off: scripted("", { enabled: false }) } },
       async ({ client, log }) => {
@@ -80,10 +72,9 @@ describe("initialize", () => {
         assert.ok(listed.every((name) => name.startsWith("on__")));
         assert.deepEqual(log("off"), []);
       },
-    ),
-  );
+    ));
 
-  it("agrees with a server on a version that only the server speaks", TEST_OPTIONS, () =>
+  it("agrees with a server on a version that only the server speaks", () =>
     withHub(
       { servers: { old: scripted("--protocol-version 2024-11-05"), new: scripted() } },
       async ({ client }) => {
@@ -95,77 +86,68 @@ describe("initialize", () => {
           );
         }
       },
-    ),
-  );
+    ));
 });
 
 describe("a server that is late", () => {
-  it(
-    "holds the first list up no longer than listWait and then announces itself exactly once",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        {
-          hub: { listWait: "1s" },
-          servers: { late: scripted("--start-delay 3000"), on: scripted() },
-        },
-        async (setup) => {
-          const client = new RawClient(
-            executable(),
-            ["--config", setup.config],
-            setup.dir,
-            setup.env,
-          );
-          await client.initialize();
-          const began = performance.now();
-          const first = names(await client.request("tools/list"));
-          const took = performance.now() - began;
-          assert.ok(took < 2500, `the first list took ${took} ms`);
-          assert.ok(first.includes("on__echo"));
-          assert.ok(!first.includes("late__echo"));
-          await client.find(({ method }) => method === CHANGED, CHANGED);
-          const second = names(await client.request("tools/list"));
-          assert.ok(second.includes("late__echo") && second.includes("on__echo"));
-          assert.deepEqual(
-            (await client.call("late__echo", { n: 1 })).message.result?.structuredContent,
-            { n: 1 },
-          );
-          await closeClient(client);
-          assert.equal(client.filter(({ method }) => method === CHANGED).length, 1);
-        },
-      ),
-  );
+  it("holds the first list up no longer than listWait and then announces itself exactly once", () =>
+    withTestFolder(
+      {
+        hub: { listWait: "1s" },
+        servers: { late: scripted("--start-delay 3000"), on: scripted() },
+      },
+      async (setup) => {
+        const client = new RawClient(
+          executable(),
+          ["--config", setup.config],
+          setup.dir,
+          setup.env,
+        );
+        await client.initialize();
+        const began = performance.now();
+        const first = names(await client.request("tools/list"));
+        const took = performance.now() - began;
+        assert.ok(took < 2500, `the first list took ${took} ms`);
+        assert.ok(first.includes("on__echo"));
+        assert.ok(!first.includes("late__echo"));
+        await client.find(({ method }) => method === CHANGED, CHANGED);
+        const second = names(await client.request("tools/list"));
+        assert.ok(second.includes("late__echo") && second.includes("on__echo"));
+        assert.deepEqual(
+          (await client.call("late__echo", { n: 1 })).message.result?.structuredContent,
+          { n: 1 },
+        );
+        await closeClient(client);
+        assert.equal(client.filter(({ method }) => method === CHANGED).length, 1);
+      },
+    ));
 
-  it(
-    "is waited for by the first list as long as listWait allows, and then nothing is left to announce",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        {
-          hub: { listWait: "10s" },
-          servers: { late: scripted("--start-delay 800"), on: scripted() },
-        },
-        async (setup) => {
-          const client = new RawClient(
-            executable(),
-            ["--config", setup.config],
-            setup.dir,
-            setup.env,
-          );
-          await client.initialize();
-          const first = names(await client.request("tools/list"));
-          assert.ok(first.includes("late__echo") && first.includes("on__echo"));
-          await client.call("late__echo");
-          await closeClient(client);
-          assert.deepEqual(
-            client.filter(({ method }) => method === CHANGED),
-            [],
-          );
-        },
-      ),
-  );
+  it("is waited for by the first list as long as listWait allows, and then nothing is left to announce", () =>
+    withTestFolder(
+      {
+        hub: { listWait: "10s" },
+        servers: { late: scripted("--start-delay 800"), on: scripted() },
+      },
+      async (setup) => {
+        const client = new RawClient(
+          executable(),
+          ["--config", setup.config],
+          setup.dir,
+          setup.env,
+        );
+        await client.initialize();
+        const first = names(await client.request("tools/list"));
+        assert.ok(first.includes("late__echo") && first.includes("on__echo"));
+        await client.call("late__echo");
+        await closeClient(client);
+        assert.deepEqual(
+          client.filter(({ method }) => method === CHANGED),
+          [],
+        );
+      },
+    ));
 
-  it("does not hold up the calls to others", TEST_OPTIONS, () =>
+  it("does not hold up the calls to others", () =>
     withHub(
       { servers: { late: scripted("--start-delay 3000"), on: scripted() } },
       async ({ client }) => {
@@ -176,14 +158,12 @@ describe("a server that is late", () => {
         const took = performance.now() - began;
         assert.ok(took < 2500, `${took} ms`);
       },
-    ),
-  );
+    ));
 
-  it("gets the calls that were made to it before it was up", TEST_OPTIONS, () =>
+  it("gets the calls that were made to it before it was up", () =>
     withHub({ servers: { late: scripted("--start-delay 500") } }, async ({ client }) => {
       await client.initialize();
       const { message } = await client.call("late__echo", { n: 1 });
       assert.deepEqual(message.result?.structuredContent, { n: 1 });
-    }),
-  );
+    }));
 });

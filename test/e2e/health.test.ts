@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { setTimeout as stall } from "node:timers/promises";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { it } from "../harness/hub.ts";
 import { waitUntilExited } from "../harness/processes.ts";
 import {
   callPid,
@@ -29,26 +29,22 @@ async function pinged(harness: ControlledServers, server: string, times = MANY):
 }
 
 describe("a server that lives but does not answer", () => {
-  it(
-    "because it is stopped is replaced by a new process, and its tools stay listed",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
-        const left = await harness.serve(async (client) => {
-          await client.initializeAndList();
-          const pid = await callPid(client, "a");
-          process.kill(pid, "SIGSTOP");
-          await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
-          await waitUntilExited([pid], 1000);
-          assert.notEqual(await callPid(client, "a"), pid);
-          assert.deepEqual(harness.startEvents("a")[1]?.others, []);
-        });
-        assert.equal(listChangedCount(left), 0);
-        assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3 s/);
-      }),
-  );
+  it("because it is stopped is replaced by a new process, and its tools stay listed", () =>
+    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
+      const left = await harness.serve(async (client) => {
+        await client.initializeAndList();
+        const pid = await callPid(client, "a");
+        process.kill(pid, "SIGSTOP");
+        await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
+        await waitUntilExited([pid], 1000);
+        assert.notEqual(await callPid(client, "a"), pid);
+        assert.deepEqual(harness.startEvents("a")[1]?.others, []);
+      });
+      assert.equal(listChangedCount(left), 0);
+      assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3 s/);
+    }));
 
-  it("because it ignores pings is replaced by a new process", TEST_OPTIONS, () =>
+  it("because it ignores pings is replaced by a new process", () =>
     withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
       harness.setRules("a", { pings: "ignore" });
       await harness.serve(async (client) => {
@@ -62,33 +58,28 @@ describe("a server that lives but does not answer", () => {
         .events("a")
         .filter((note) => note.event === "ping" && note.pid === first?.pid);
       assert.equal(pings.length, 2);
-    }),
-  );
+    }));
 
-  it(
-    "is left alone while a call is in flight on it, and answers that when it wakes",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(
-        { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
-        async (harness) => {
-          await harness.serve(async (client) => {
-            await client.initializeAndList();
-            const pid = await callPid(client, "a");
-            const call = await holdCall(harness, client, "a");
-            process.kill(pid, "SIGSTOP");
-            await pinged(harness, "b");
-            process.kill(pid, "SIGCONT");
-            await call.release();
-            await pinged(harness, "a", 2);
-            assert.equal(await callPid(client, "a"), pid);
-          });
-          assert.equal(harness.startEvents("a").length, 1);
-        },
-      ),
-  );
+  it("is left alone while a call is in flight on it, and answers that when it wakes", () =>
+    withControlledServers(
+      { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
+      async (harness) => {
+        await harness.serve(async (client) => {
+          await client.initializeAndList();
+          const pid = await callPid(client, "a");
+          const call = await holdCall(harness, client, "a");
+          process.kill(pid, "SIGSTOP");
+          await pinged(harness, "b");
+          process.kill(pid, "SIGCONT");
+          await call.release();
+          await pinged(harness, "a", 2);
+          assert.equal(await callPid(client, "a"), pid);
+        });
+        assert.equal(harness.startEvents("a").length, 1);
+      },
+    ));
 
-  it("is replaced once the call that was in flight on it has been given up", TEST_OPTIONS, () =>
+  it("is replaced once the call that was in flight on it has been given up", () =>
     withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
       await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -105,8 +96,7 @@ describe("a server that lives but does not answer", () => {
         await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
         assert.notEqual(await callPid(client, "a"), pid);
       });
-    }),
-  );
+    }));
 });
 
 /** What servers noted while a hub ran for many intervals, and its stderr. */
@@ -159,14 +149,14 @@ describe("a server is healthy", () => {
     "that nobody asks, because healthInterval is 0": "unwatched",
   };
   for (const [how, server] of Object.entries(WAYS)) {
-    it(how, TEST_OPTIONS, async () => {
+    it(how, async () => {
       const { starts, stderr } = await (season ??= live());
       assert.equal(starts(server), 1);
       assert.equal(stderr, "");
     });
   }
 
-  it("and is not asked, as long as it is heard without that", TEST_OPTIONS, async () => {
+  it("and is not asked, as long as it is heard without that", async () => {
     const { pings } = await (season ??= live());
     for (const server of ["talking", "working"]) {
       assert.ok(pings(server) < MANY / 2, `${server}: ${pings(server)} pings`);
@@ -174,7 +164,7 @@ describe("a server is healthy", () => {
     assert.equal(pings("unwatched"), 0);
   });
 
-  it("whatever the hub, which was stopped for long, did not hear meanwhile", TEST_OPTIONS, () =>
+  it("whatever the hub, which was stopped for long, did not hear meanwhile", () =>
     withControlledServers(
       { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
       async (harness) => {
@@ -195,6 +185,5 @@ describe("a server is healthy", () => {
         });
         assert.equal(left.stderr, "");
       },
-    ),
-  );
+    ));
 });

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { mix } from "../soak/http-mixture.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, TEST_OPTIONS, executable, withTestFolder } from "../harness/hub.ts";
+import { EXIT_LIMIT, executable, it, withTestFolder } from "../harness/hub.ts";
 
 const SERVER = fileURLToPath(new URL("../soak/everything-server.ts", import.meta.url));
 const NAMES = ["a", "b", "c", "d"];
@@ -15,31 +15,27 @@ function serverEntry(name: string): { command: string; args: string[] } {
 }
 
 describe("the HTTP face under load", () => {
-  it(
-    "gives each of 50 clients its own answers, or says which server was killed, while one is every second",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        { servers: Object.fromEntries(NAMES.map((name) => [name, serverEntry(name)])) },
-        async (setup) => {
-          const args = ["serve", "--http", "127.0.0.1:0", "--config", setup.config];
-          const hub = new RawClient(executable(), args, setup.dir, setup.env);
-          const url = await hub.until(
-            EXIT_LIMIT,
-            "the address",
-            () => /http:\S+/.exec(hub.stderr)?.[0],
-          );
-          const { kills, requests, errors, cancelled, faults, examples } = await mix(
-            new URL(url),
-            LOAD,
-          );
-          assert.deepEqual({ faults, examples }, { faults: 0, examples: [] });
-          assert.ok(kills >= 5, `${kills} kills`);
-          assert.ok(requests > 1000, `${requests} requests`);
-          assert.ok(errors > 0 && cancelled > 0, `${errors} errors, ${cancelled} cancelled`);
-          hub.signal("SIGTERM");
-          assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
-        },
-      ),
-  );
+  it("gives each of 50 clients its own answers, or says which server was killed, while one is every second", () =>
+    withTestFolder(
+      { servers: Object.fromEntries(NAMES.map((name) => [name, serverEntry(name)])) },
+      async (setup) => {
+        const args = ["serve", "--http", "127.0.0.1:0", "--config", setup.config];
+        const hub = new RawClient(executable(), args, setup.dir, setup.env);
+        const url = await hub.until(
+          EXIT_LIMIT,
+          "the address",
+          () => /http:\S+/.exec(hub.stderr)?.[0],
+        );
+        const { kills, requests, errors, cancelled, faults, examples } = await mix(
+          new URL(url),
+          LOAD,
+        );
+        assert.deepEqual({ faults, examples }, { faults: 0, examples: [] });
+        assert.ok(kills >= 5, `${kills} kills`);
+        assert.ok(requests > 1000, `${requests} requests`);
+        assert.ok(errors > 0 && cancelled > 0, `${errors} errors, ${cancelled} cancelled`);
+        hub.signal("SIGTERM");
+        assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
+      },
+    ));
 });

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { returns } from "../soak/returns.ts";
-import { executable, TEST_OPTIONS } from "../harness/hub.ts";
+import { executable, it } from "../harness/hub.ts";
 
 describe("servers over HTTP that are killed and come back under load", () => {
-  it("lose no call, run none twice, and are used again within a second", TEST_OPTIONS, async () => {
+  it("lose no call, run none twice, and are used again within a second", async () => {
     const report = await returns({
       executable: executable(),
       duration: 9000,

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
 import {
   EXIT_LIMIT,
-  TEST_OPTIONS,
   type TestFolder,
   closeClient,
   executable,
+  it,
   withTestFolder,
 } from "../harness/hub.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
@@ -36,58 +36,50 @@ async function stop(hub: RawClient): Promise<void> {
 }
 
 describe("serve --http", () => {
-  it(
-    "serves clients of all SDKs at once, each with its own session, and leaves nothing",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(MANIFEST, async (setup) => {
-        const { hub, url } = await serve(setup);
-        const clients = await Promise.all(SDKS.map((sdk) => sdk.connect(url)));
-        const sessions = clients.flatMap((client) => client.sessionId() ?? []);
-        assert.equal(new Set(sessions).size, sessions.length);
-        const work = clients.flatMap((client, of) =>
-          Array.from({ length: 20 }, async (_, at) => {
-            const name = ["a__echo", "a__sleep", "a__parsed"][at % 3] ?? "";
-            const result = (await client.call(name, { of, at, ms: at })) as {
-              structuredContent: { of: number; at: number };
-            };
-            assert.deepEqual([result.structuredContent.of, result.structuredContent.at], [of, at]);
-          }),
-        );
-        await Promise.all(work);
-        for (const client of clients) {
-          assert.ok((await client.list()).includes("a__echo"));
-          await client.endSession();
-          await client.close();
-        }
-        // One for the clients of old, and one for those of the modern era.
-        assert.equal(setup.log("a").filter(({ event }) => event === "start").length, 2);
-        await stop(hub);
-      }),
-  );
-
-  it(
-    "goes on when stdin ends and when it is hung up on, which makes it read its manifest",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(MANIFEST, async (setup) => {
-        const { hub, url } = await serve(setup);
-        hub.end();
-        const [sdk] = SDKS;
-        const client = await sdk?.connect(url);
-        assert.ok(client);
+  it("serves clients of all SDKs at once, each with its own session, and leaves nothing", () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const { hub, url } = await serve(setup);
+      const clients = await Promise.all(SDKS.map((sdk) => sdk.connect(url)));
+      const sessions = clients.flatMap((client) => client.sessionId() ?? []);
+      assert.equal(new Set(sessions).size, sessions.length);
+      const work = clients.flatMap((client, of) =>
+        Array.from({ length: 20 }, async (_, at) => {
+          const name = ["a__echo", "a__sleep", "a__parsed"][at % 3] ?? "";
+          const result = (await client.call(name, { of, at, ms: at })) as {
+            structuredContent: { of: number; at: number };
+          };
+          assert.deepEqual([result.structuredContent.of, result.structuredContent.at], [of, at]);
+        }),
+      );
+      await Promise.all(work);
+      for (const client of clients) {
         assert.ok((await client.list()).includes("a__echo"));
-        const changed = new Promise<void>((resolve) => client.onListChanged(resolve));
-        appendFileSync(setup.config, '\n[servers.a.tools]\ndeny = ["echo"]\n');
-        hub.signal("SIGHUP");
-        await changed;
-        assert.ok(!(await client.list()).includes("a__echo"));
+        await client.endSession();
         await client.close();
-        await stop(hub);
-      }),
-  );
+      }
+      // One for the clients of old, and one for those of the modern era.
+      assert.equal(setup.log("a").filter(({ event }) => event === "start").length, 2);
+      await stop(hub);
+    }));
 
-  it("lets a call finish that runs when it is told to end", TEST_OPTIONS, () =>
+  it("goes on when stdin ends and when it is hung up on, which makes it read its manifest", () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const { hub, url } = await serve(setup);
+      hub.end();
+      const [sdk] = SDKS;
+      const client = await sdk?.connect(url);
+      assert.ok(client);
+      assert.ok((await client.list()).includes("a__echo"));
+      const changed = new Promise<void>((resolve) => client.onListChanged(resolve));
+      appendFileSync(setup.config, '\n[servers.a.tools]\ndeny = ["echo"]\n');
+      hub.signal("SIGHUP");
+      await changed;
+      assert.ok(!(await client.list()).includes("a__echo"));
+      await client.close();
+      await stop(hub);
+    }));
+
+  it("lets a call finish that runs when it is told to end", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { hub, url } = await serve(setup);
       const [sdk] = SDKS;
@@ -99,10 +91,9 @@ describe("serve --http", () => {
       assert.deepEqual(structuredContent, { ms: 700, x: 1 });
       assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
       await client?.close();
-    }),
-  );
+    }));
 
-  it("with --stdio serves both ways, and ends with its stdin", TEST_OPTIONS, () =>
+  it("with --stdio serves both ways, and ends with its stdin", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { hub, url } = await serve(setup, [...ANYWHERE, "--stdio"]);
       const tools = await hub.initializeAndList();
@@ -113,10 +104,9 @@ describe("serve --http", () => {
       await closeClient(hub);
       assert.equal((await hub.exit).code, 0);
       await client?.close().catch(() => {});
-    }),
-  );
+    }));
 
-  it("says how it is, and wants a token where one is named", TEST_OPTIONS, () =>
+  it("says how it is, and wants a token where one is named", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const args = ["--http", "0.0.0.0:0", "--http-token-env", "HUB_TOKEN"];
       const { hub, url } = await serve(setup, args, { HUB_TOKEN: "right" });
@@ -147,58 +137,43 @@ describe("serve --http", () => {
         servers: { connected: ["a"], waiting: [], failed: [], resting: [] },
       });
       await stop(hub);
-    }),
-  );
+    }));
 
-  it(
-    "wants the token that the manifest names, shows it nowhere, and says when it is another",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(MANIFEST, async (setup) => {
-        const set = (text: string): void => {
-          appendFileSync(setup.config, `\n[hub]\nhttpToken = "${text}"\n`);
-        };
-        const before = readFileSync(setup.config);
-        set("${env:HUB_TOKEN}");
-        const env = { HUB_TOKEN: "right-token" };
-        const { hub, url } = await serve(
-          setup,
-          ["--http", "0.0.0.0:0", "--log-level", "debug"],
-          env,
-        );
-        const here = url.replace("0.0.0.0", "127.0.0.1");
-        assert.equal((await fetch(here, { method: "POST" })).status, 401);
-        const [sdk] = SDKS;
-        const client = await sdk?.connect(here, { Authorization: "Bearer right-token" });
-        assert.ok((await client?.list())?.includes("a__echo"));
-        await client?.close();
-        writeFileSync(setup.config, before);
-        set("${env:OTHER_TOKEN}");
-        await hub.until(10_000, "a word on the token", () =>
-          /httpToken is another/.exec(hub.stderr),
-        );
-        await stop(hub);
-        assert.ok(!hub.stderr.includes("right-token"));
-      }),
-  );
+  it("wants the token that the manifest names, shows it nowhere, and says when it is another", () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const set = (text: string): void => {
+        appendFileSync(setup.config, `\n[hub]\nhttpToken = "${text}"\n`);
+      };
+      const before = readFileSync(setup.config);
+      set("${env:HUB_TOKEN}");
+      const env = { HUB_TOKEN: "right-token" };
+      const { hub, url } = await serve(setup, ["--http", "0.0.0.0:0", "--log-level", "debug"], env);
+      const here = url.replace("0.0.0.0", "127.0.0.1");
+      assert.equal((await fetch(here, { method: "POST" })).status, 401);
+      const [sdk] = SDKS;
+      const client = await sdk?.connect(here, { Authorization: "Bearer right-token" });
+      assert.ok((await client?.list())?.includes("a__echo"));
+      await client?.close();
+      writeFileSync(setup.config, before);
+      set("${env:OTHER_TOKEN}");
+      await hub.until(10_000, "a word on the token", () => /httpToken is another/.exec(hub.stderr));
+      await stop(hub);
+      assert.ok(!hub.stderr.includes("right-token"));
+    }));
 
-  it(
-    "refuses what would be open to others, and what is taken, with exit code 2",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(MANIFEST, async (setup) => {
-        const { hub, url } = await serve(setup);
-        for (const [address, why] of [
-          ["0.0.0.0:0", /token/],
-          [new URL(url).host, /Port \d+ is taken by /],
-          ["nonsense", /HOST:PORT/],
-        ] as const) {
-          const args = ["serve", "--http", address, "--config", setup.config];
-          const other = new RawClient(executable(), args, setup.dir, setup.env);
-          assert.equal((await other.waitForExit(EXIT_LIMIT)).code, 2, address);
-          assert.match(other.stderr, why);
-        }
-        await stop(hub);
-      }),
-  );
+  it("refuses what would be open to others, and what is taken, with exit code 2", () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const { hub, url } = await serve(setup);
+      for (const [address, why] of [
+        ["0.0.0.0:0", /token/],
+        [new URL(url).host, /Port \d+ is taken by /],
+        ["nonsense", /HOST:PORT/],
+      ] as const) {
+        const args = ["serve", "--http", address, "--config", setup.config];
+        const other = new RawClient(executable(), args, setup.dir, setup.env);
+        assert.equal((await other.waitForExit(EXIT_LIMIT)).code, 2, address);
+        assert.match(other.stderr, why);
+      }
+      await stop(hub);
+    }));
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import {
-  closeClient,
   EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
   type TestFolder,
+  closeClient,
+  executable,
+  it,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -50,16 +50,15 @@ async function serve(setup: TestFolder): Promise<string> {
 }
 
 describe("a rule of the manifest that matches nothing that its server lists", () => {
-  it("is one warning in the hub's log, with the rule and the number of tools", TEST_OPTIONS, () =>
+  it("is one warning in the hub's log, with the rule and the number of tools", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const lines = (await serve(setup)).split("\n").filter((line) => line.includes("idle-"));
       assert.deepEqual(marksIn(lines), IDLE);
       for (const line of lines) assert.match(line, /^toolmux: warn a: \w+\.\w+ "/);
       assert.match(lines.join("\n"), /tools\.deny "idle-2" .* \d+ tools/);
-    }),
-  );
+    }));
 
-  it("is not logged again when the server lists other tools", TEST_OPTIONS, () =>
+  it("is not logged again when the server lists other tools", () =>
     withTestFolder({ servers: { a: scripted("--grow", RULES) } }, async (setup) => {
       const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
       await client.initialize();
@@ -74,10 +73,9 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
       await closeClient(client);
       const lines = client.stderr.split("\n").filter((line) => line.includes("idle-"));
       assert.deepEqual(marksIn(lines), IDLE);
-    }),
-  );
+    }));
 
-  it("is named by status", TEST_OPTIONS, () =>
+  it("is named by status", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { servers } = JSON.parse(await run(setup, "status", "--json")) as {
         servers: { name: string; unusedRules?: string[] }[];
@@ -86,10 +84,9 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
       assert.deepEqual(marksIn(a?.unusedRules ?? []), IDLE);
       assert.equal(b !== undefined && "unusedRules" in b, false);
       assert.ok(marksIn([await run(setup, "status")]).length >= IDLE.length);
-    }),
-  );
+    }));
 
-  it("is named by list --all", TEST_OPTIONS, () =>
+  it("is named by list --all", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { remarks } = JSON.parse(await run(setup, "list", "--all", "--json")) as {
         remarks: { kind: string; tool: string }[];
@@ -105,10 +102,9 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
           ["idleOverride", "idle-4"],
         ],
       );
-    }),
-  );
+    }));
 
-  it("is named by check and doctor from what the server listed last", TEST_OPTIONS, () =>
+  it("is named by check and doctor from what the server listed last", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const notes = async (): Promise<readonly string[]> =>
         (JSON.parse(await run(setup, "check", "--json")) as { notes: string[] }).notes;
@@ -128,6 +124,5 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
         ],
       );
       assert.equal(setup.log("a").length, starts, "check or doctor started the server");
-    }),
-  );
+    }));
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
-import { EXIT_LIMIT, TEST_OPTIONS } from "../harness/hub.ts";
+import { describe } from "node:test";
+import { EXIT_LIMIT, it } from "../harness/hub.ts";
 import { isAlive, waitUntilExited } from "../harness/processes.ts";
 import {
   callPid,
@@ -26,30 +26,26 @@ async function stopped(harness: ControlledServers, server: string, times: number
 }
 
 describe("a lazy server", () => {
-  it(
-    "of which nothing is known is started once to be listed, and stopped again",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers({ hub: { listWait: "60s" }, servers: { a: LAZY } }, async (harness) => {
-        const left = await harness.serve(async (client) => {
-          assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
-          await stopped(harness, "a", 1);
-          assert.ok((await listToolNames(client)).includes("a__pid"));
-          assert.deepEqual(
-            harness.events("a").map(({ event }) => event),
-            ["start", "initialize", "notifications/initialized", "tools/list", "end"],
-          );
-          // Its first call starts it, and it stays.
-          const pid = await callPid(client, "a");
-          assert.equal(pid, harness.startedPids("a")[1]);
-          assert.equal(await callPid(client, "a"), pid);
-        });
-        assert.equal(listChangedCount(left), 0);
-        assert.equal(left.stderr, "");
-      }),
-  );
+  it("of which nothing is known is started once to be listed, and stopped again", () =>
+    withControlledServers({ hub: { listWait: "60s" }, servers: { a: LAZY } }, async (harness) => {
+      const left = await harness.serve(async (client) => {
+        assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
+        await stopped(harness, "a", 1);
+        assert.ok((await listToolNames(client)).includes("a__pid"));
+        assert.deepEqual(
+          harness.events("a").map(({ event }) => event),
+          ["start", "initialize", "notifications/initialized", "tools/list", "end"],
+        );
+        // Its first call starts it, and it stays.
+        const pid = await callPid(client, "a");
+        assert.equal(pid, harness.startedPids("a")[1]);
+        assert.equal(await callPid(client, "a"), pid);
+      });
+      assert.equal(listChangedCount(left), 0);
+      assert.equal(left.stderr, "");
+    }));
 
-  it("whose tools are known is not started before its first call", TEST_OPTIONS, () =>
+  it("whose tools are known is not started before its first call", () =>
     withControlledServers(
       { hub: { listWait: "60s" }, servers: { a: LAZY, b: controlled() } },
       async (harness) => {
@@ -65,10 +61,9 @@ describe("a lazy server", () => {
         });
         assert.equal(harness.startEvents("a").length, 2);
       },
-    ),
-  );
+    ));
 
-  it("that is killed is not started before its next call", TEST_OPTIONS, () =>
+  it("that is killed is not started before its next call", () =>
     withControlledServers({ servers: { a: LAZY, clock: IDLE } }, async (harness) => {
       await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -83,24 +78,19 @@ describe("a lazy server", () => {
         assert.ok((await listToolNames(client)).includes("a__pid"));
         assert.notEqual(await callPid(client, "a"), pid);
       });
-    }),
-  );
+    }));
 
-  it(
-    "that cannot be listed is tried once, and again by a call of a tool that it may have",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers({ servers: { a: controlled({ lazy: true }) } }, async (harness) => {
-        harness.setRules("a", { start: "exit" });
-        await harness.serve(async (client) => {
-          assert.deepEqual(await client.initializeAndList(), []);
-          harness.setRules("a", {});
-          assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
-        });
-      }),
-  );
+  it("that cannot be listed is tried once, and again by a call of a tool that it may have", () =>
+    withControlledServers({ servers: { a: controlled({ lazy: true }) } }, async (harness) => {
+      harness.setRules("a", { start: "exit" });
+      await harness.serve(async (client) => {
+        assert.deepEqual(await client.initializeAndList(), []);
+        harness.setRules("a", {});
+        assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
+      });
+    }));
 
-  it("with 30 calls at once is started once, and answers them all", TEST_OPTIONS, () =>
+  it("with 30 calls at once is started once, and answers them all", () =>
     withControlledServers({ servers: { a: LAZY } }, async (harness) => {
       await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -112,12 +102,11 @@ describe("a lazy server", () => {
         }
         assert.equal(harness.startEvents("a").length, 2);
       });
-    }),
-  );
+    }));
 });
 
 describe("a server that nobody uses", () => {
-  it("is stopped after idleStop, stays listed, and is started by the next call", TEST_OPTIONS, () =>
+  it("is stopped after idleStop, stays listed, and is started by the next call", () =>
     withControlledServers({ servers: { a: IDLE } }, async (harness) => {
       const left = await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -134,10 +123,9 @@ describe("a server that nobody uses", () => {
       });
       assert.equal(listChangedCount(left), 0);
       assert.equal(left.stderr, "");
-    }),
-  );
+    }));
 
-  it("goes on if idleStop is 0", TEST_OPTIONS, () =>
+  it("goes on if idleStop is 0", () =>
     withControlledServers(
       { servers: { a: controlled({ idleStop: 0 }), clock: IDLE } },
       async (harness) => {
@@ -151,12 +139,11 @@ describe("a server that nobody uses", () => {
           assert.equal(await callPid(client, "a"), pid);
         });
       },
-    ),
-  );
+    ));
 });
 
 describe("a call that takes longer than idleStop", () => {
-  it("is not cut, and its server is stopped only after it", TEST_OPTIONS, () =>
+  it("is not cut, and its server is stopped only after it", () =>
     withControlledServers({ servers: { a: IDLE, clock: IDLE } }, async (harness) => {
       await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -170,12 +157,11 @@ describe("a call that takes longer than idleStop", () => {
         await stopped(harness, "a", 1);
         assert.notEqual(await callPid(client, "a"), harness.startedPids("a")[0]);
       });
-    }),
-  );
+    }));
 });
 
 describe("many servers that need a processor to start", () => {
-  it("all connect, a few at a time, though together they would take too long", TEST_OPTIONS, () => {
+  it("all connect, a few at a time, though together they would take too long", () => {
     const names = Array.from({ length: 40 }, (_, at) => `s${at}`);
     const manifest = {
       hub: { parallelStarts: 4, listWait: "60s" },

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { RawClient } from "../harness/raw-client.ts";
 import {
+  EXIT_LIMIT,
+  type TestFolder,
   closeClient,
   executable,
-  EXIT_LIMIT,
-  TEST_OPTIONS,
-  type TestFolder,
+  it,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -114,7 +114,7 @@ function readingServer(dir: string): ReturnType<typeof scripted> {
 describe("the first client of a process", () => {
   for (const transport of ["stdio", "HTTP"] as const) {
     for (const era of ["legacy", "modern"] as const) {
-      it(`gets the instructions of the last run: ${transport}, ${era}`, TEST_OPTIONS, () =>
+      it(`gets the instructions of the last run: ${transport}, ${era}`, () =>
         withTestFolder(
           (dir) => ({ hub: OWN, servers: { a: readingServer(dir) } }),
           async (setup) => {
@@ -127,13 +127,12 @@ describe("the first client of a process", () => {
             assert.deepEqual(await serve(), ["# a\n\nFor one."], "its server is not up yet");
             assert.deepEqual(await serve(), ["# a\n\nFor two."]);
           },
-        ),
-      );
+        ));
     }
   }
 
   for (const era of ["legacy", "modern"] as const) {
-    it(`gets them, and the next one the instructions of this run: HTTP, ${era}`, TEST_OPTIONS, () =>
+    it(`gets them, and the next one the instructions of this run: HTTP, ${era}`, () =>
       withTestFolder(
         (dir) => ({ hub: OWN, servers: { a: readingServer(dir) } }),
         async (setup) => {
@@ -142,12 +141,11 @@ describe("the first client of a process", () => {
           writeFileSync(join(setup.dir, "whom"), "one");
           assert.deepEqual(await serveTwo(), [undefined, "# a\n\nFor one."]);
         },
-      ),
-    );
+      ));
   }
 
-  it("gets the instructions that servers give to clients with its capabilities", TEST_OPTIONS, () =>
-    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
+  it("gets the instructions that servers give to clients with its capabilities", () =>
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup, { sampling: {} }, "a__pid");
       await serveOnce(setup, {}, "a__pid");
       await serveOnce(setup, { sampling: {} }, "a__pid");
@@ -155,10 +153,9 @@ describe("the first client of a process", () => {
         const { instructions } = await serveOnce(setup, capabilities);
         assert.equal(instructions, `# a\n\nFor ${JSON.stringify(capabilities)}.`);
       }
-    }),
-  );
+    }));
 
-  it("gets the instructions that servers give with the present variables", TEST_OPTIONS, () =>
+  it("gets the instructions that servers give with the present variables", () =>
     withTestFolder(
       { hub: OWN, servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
       async (setup) => {
@@ -170,10 +167,9 @@ describe("the first client of a process", () => {
           assert.equal(instructions, `# a\n\nFor ${whom}.`);
         }
       },
-    ),
-  );
+    ));
 
-  it("gets the capabilities that the servers had in the last run", TEST_OPTIONS, () =>
+  it("gets the capabilities that the servers had in the last run", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const declared = async (): Promise<readonly [boolean, boolean]> => {
         const { resources, tasks } = (await serveOnce(setup)).capabilities;
@@ -183,10 +179,9 @@ describe("the first client of a process", () => {
       assert.deepEqual(await declared(), [false, false]);
       writeFileSync(setup.config, `${readFileSync(setup.config, "utf8")}\n`);
       assert.deepEqual(await declared(), [false, false]);
-    }),
-  );
+    }));
 
-  it("gets one answer, with the id as it was spelled", TEST_OPTIONS, () =>
+  it("gets one answer, with the id as it was spelled", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       await serveOnce(setup);
       for (const id of ["1.0", "1e0", "-0", String.raw`"\u0061"`, String.raw`"a\/b"`]) {
@@ -201,48 +196,38 @@ describe("the first client of a process", () => {
         assert.equal(others.length, 1);
         await closeClient(client);
       }
-    }),
-  );
+    }));
 });
 
 describe("the first client after a change of the manifest", () => {
-  it("gets the new name, and the instructions of unchanged servers", TEST_OPTIONS, () =>
-    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
+  it("gets the new name, and the instructions of unchanged servers", () =>
+    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup);
       const text = readFileSync(setup.config, "utf8");
       writeFileSync(setup.config, text.replace("[hub]\n", '[hub]\nname = "mine"\n'));
       const { serverInfo, instructions } = await serveOnce(setup);
       assert.equal(serverInfo.name, "mine");
       assert.equal(instructions, "# a\n\nFor {}.");
-    }),
-  );
+    }));
 
-  it(
-    "gets no instructions of servers that are gone, disabled or changed, nor of other capabilities",
-    TEST_OPTIONS,
-    () => {
-      const server = (whom: string) => scripted("--instruct", { env: { FOR: whom } });
-      const [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(server);
-      const run = async (setup: TestFolder): Promise<void> => {
-        await serveOnce(setup, { sampling: {} });
-        const changed = server("another");
-        const servers = { c, b: { ...b, enabled: false }, a, d: changed, other: scripted() };
-        writeFileSync(setup.config, JSON.stringify({ hub: OWN, servers }));
-        for (const [capabilities, instructions] of [
-          [{ sampling: {} }, "# c\n\nFor c.\n\n# a\n\nFor a."],
-          [{}, undefined],
-        ] as const) {
-          const answer = await serveOnce(setup, capabilities);
-          assert.equal(answer.instructions, instructions);
-        }
-      };
-      return withTestFolder(
-        JSON.stringify({ hub: OWN, servers: { a, b, c, d, e } }),
-        run,
-        "toolmux.json",
-      );
-    },
-  );
+  it("gets no instructions of servers that are gone, disabled or changed, nor of other capabilities", () => {
+    const server = (whom: string) => scripted("--instruct", { env: { FOR: whom } });
+    const [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(server);
+    const run = async (setup: TestFolder): Promise<void> => {
+      await serveOnce(setup, { sampling: {} });
+      const changed = server("another");
+      const servers = { c, b: { ...b, enabled: false }, a, d: changed, other: scripted() };
+      writeFileSync(setup.config, JSON.stringify({ servers }));
+      for (const [capabilities, instructions] of [
+        [{ sampling: {} }, "# c\n\nFor c.\n\n# a\n\nFor a."],
+        [{}, undefined],
+      ] as const) {
+        const answer = await serveOnce(setup, capabilities);
+        assert.equal(answer.instructions, instructions);
+      }
+    };
+    return withTestFolder(JSON.stringify({ servers: { a, b, c, d, e } }), run, "toolmux.json");
+  });
 });
 
 describe("a hub that cannot serve", () => {
@@ -267,20 +252,16 @@ describe("a hub that cannot serve", () => {
   }
 
   for (const hasServed of [true, false]) {
-    it(
-      `answers nothing, ${hasServed ? "also if it has served before" : "as a new one"}`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-          const right = readFileSync(setup.config, "utf8");
-          if (hasServed) await serveOnce(setup);
-          await assertNoAnswer(setup, '[hub]\nnme = "x"\n');
-          await assertNoAnswer(setup, `${right}\n[defaults]\ncallTimeout = "soon"\n`);
-          await assertNoAnswer(setup, "[[");
-          await assertNoAnswer(setup, `${right}\n[[plugins]]\nuse = "./missing.ts"\n`);
-          await assertNoAnswer(setup, right, "--record-limit", "1MB");
-          await assertNoAnswer(setup, right, "--http", "nowhere:-1");
-        }),
-    );
+    it(`answers nothing, ${hasServed ? "also if it has served before" : "as a new one"}`, () =>
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        const right = readFileSync(setup.config, "utf8");
+        if (hasServed) await serveOnce(setup);
+        await assertNoAnswer(setup, '[hub]\nnme = "x"\n');
+        await assertNoAnswer(setup, `${right}\n[defaults]\ncallTimeout = "soon"\n`);
+        await assertNoAnswer(setup, "[[");
+        await assertNoAnswer(setup, `${right}\n[[plugins]]\nuse = "./missing.ts"\n`);
+        await assertNoAnswer(setup, right, "--record-limit", "1MB");
+        await assertNoAnswer(setup, right, "--http", "nowhere:-1");
+      }));
   }
 });

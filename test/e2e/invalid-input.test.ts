@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { describe, it } from "node:test";
-import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { describe } from "node:test";
+import { it, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const SERVERS = { servers: { a: scripted() } };
@@ -16,14 +16,13 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     '"open',
   ];
   for (const line of UNREADABLE) {
-    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, TEST_OPTIONS, () =>
+    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, () =>
       withHub(SERVERS, async ({ client }) => {
         await client.initializeAndList();
         const { id, error } = await client.sendAndReceive(line);
         assert.equal(error?.code, -32700);
         assert.equal(id, null);
-      }),
-    );
+      }));
   }
 
   const INVALID: [what: string, line: string, id: unknown][] = [
@@ -37,22 +36,15 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["a method that is no string", '{"jsonrpc":"2.0","id":8,"method":8}', 8],
     ["an object as id", '{"jsonrpc":"2.0","id":{},"method":"ping"}', null],
   ];
-  it(
-    "JSON that is no JSON-RPC message → -32600 with the id that could be read, or null",
-    TEST_OPTIONS,
-    () =>
-      withHub(SERVERS, async ({ client }) => {
-        await client.initializeAndList();
-        for (const [what, line, id] of INVALID) {
-          const answer = await client.sendAndReceive(line);
-          assert.equal(answer.error?.code, -32600, what);
-          assert.ok(
-            answer.id === id || answer.id === null,
-            `${what}: ${JSON.stringify(answer.id)}`,
-          );
-        }
-      }),
-  );
+  it("JSON that is no JSON-RPC message → -32600 with the id that could be read, or null", () =>
+    withHub(SERVERS, async ({ client }) => {
+      await client.initializeAndList();
+      for (const [what, line, id] of INVALID) {
+        const answer = await client.sendAndReceive(line);
+        assert.equal(answer.error?.code, -32600, what);
+        assert.ok(answer.id === id || answer.id === null, `${what}: ${JSON.stringify(answer.id)}`);
+      }
+    }));
 
   const REFUSED: [what: string, code: number, method: string, params: string | undefined][] = [
     ["an unknown method", -32601, "no/such", undefined],
@@ -65,7 +57,7 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["an unknown tool of no server", -32602, "tools/call", '{"name":"nobody__echo"}'],
     ["the name of no tool, without a prefix", -32602, "tools/call", '{"name":"nothing"}'],
   ];
-  it("a request that cannot be served → -32601 or -32602 under its own id", TEST_OPTIONS, () =>
+  it("a request that cannot be served → -32601 or -32602 under its own id", () =>
     withHub(SERVERS, async ({ client }) => {
       await client.initializeAndList();
       for (const [what, code, method, params] of REFUSED) {
@@ -74,8 +66,7 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
       }
       const { message } = await client.call("nobody__echo");
       assert.match(message.error?.message ?? "", /nobody__echo/);
-    }),
-  );
+    }));
 
   const IGNORED = [
     '{"jsonrpc":"2.0","id":999,"result":{}}',
@@ -87,26 +78,22 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     "\r",
     "\n\n\r\n",
   ];
-  it(
-    "answers that nobody asked for, unknown notifications and empty lines are ignored",
-    TEST_OPTIONS,
-    () =>
-      withHub(SERVERS, async ({ client }) => {
-        await client.initializeAndList();
-        for (const line of IGNORED) {
-          const lines = await client.sendAndCollect(line);
-          assert.deepEqual(
-            lines.map(({ text }) => text),
-            [],
-            JSON.stringify(line),
-          );
-        }
-      }),
-  );
+  it("answers that nobody asked for, unknown notifications and empty lines are ignored", () =>
+    withHub(SERVERS, async ({ client }) => {
+      await client.initializeAndList();
+      for (const line of IGNORED) {
+        const lines = await client.sendAndCollect(line);
+        assert.deepEqual(
+          lines.map(({ text }) => text),
+          [],
+          JSON.stringify(line),
+        );
+      }
+    }));
 });
 
 describe("bytes that are strange", () => {
-  it("invalid UTF-8 is answered somehow, and the hub goes on", TEST_OPTIONS, () =>
+  it("invalid UTF-8 is answered somehow, and the hub goes on", () =>
     withHub(SERVERS, async ({ client }) => {
       await client.initializeAndList();
       const line = Buffer.concat([
@@ -124,10 +111,9 @@ describe("bytes that are strange", () => {
       );
       assert.equal(message.method, undefined);
       assert.equal((await client.call("a__echo")).message.error, undefined);
-    }),
-  );
+    }));
 
-  it("a byte order mark in front and CRLF line ends are read past", TEST_OPTIONS, () =>
+  it("a byte order mark in front and CRLF line ends are read past", () =>
     withHub(SERVERS, async ({ client }) => {
       client.write("\u{feff}");
       client.write(
@@ -141,33 +127,28 @@ describe("bytes that are strange", () => {
         '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a__echo","arguments":{"n":1}}}\r\n',
       );
       assert.deepEqual((await client.response(3)).message.result?.structuredContent, { n: 1 });
-    }),
-  );
+    }));
 
-  it(
-    "messages may come cut anywhere, several in one write, and with white space around",
-    TEST_OPTIONS,
-    () =>
-      withHub(SERVERS, async ({ client }) => {
-        await client.initializeAndList();
-        const line = (id: number): string =>
-          ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
-        for (const byte of Buffer.from(line(101))) {
-          client.write(Buffer.of(byte));
-          if (byte === 0xc3 || byte === 0x22) await new Promise(setImmediate);
-        }
-        client.write(line(102) + line(103) + line(104).slice(0, 40));
-        client.write(line(104).slice(40));
-        for (const id of [101, 102, 103, 104]) {
-          assert.deepEqual((await client.response(id)).message.result?.structuredContent, {
-            id,
-            é: "☃",
-          });
-        }
-      }),
-  );
+  it("messages may come cut anywhere, several in one write, and with white space around", () =>
+    withHub(SERVERS, async ({ client }) => {
+      await client.initializeAndList();
+      const line = (id: number): string =>
+        ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
+      for (const byte of Buffer.from(line(101))) {
+        client.write(Buffer.of(byte));
+        if (byte === 0xc3 || byte === 0x22) await new Promise(setImmediate);
+      }
+      client.write(line(102) + line(103) + line(104).slice(0, 40));
+      client.write(line(104).slice(40));
+      for (const id of [101, 102, 103, 104]) {
+        assert.deepEqual((await client.response(id)).message.result?.structuredContent, {
+          id,
+          é: "☃",
+        });
+      }
+    }));
 
-  it("a message over the limit is refused, and the link lives on", TEST_OPTIONS, () =>
+  it("a message over the limit is refused, and the link lives on", () =>
     withHub(SERVERS, async ({ client }) => {
       await client.initializeAndList();
       client.write(
@@ -182,10 +163,9 @@ describe("bytes that are strange", () => {
       assert.deepEqual((await client.call("a__echo", { n: 1 })).message.result?.structuredContent, {
         n: 1,
       });
-    }),
-  );
+    }));
 
-  it("nesting 100,000 levels deep ends nothing", TEST_OPTIONS, () =>
+  it("nesting 100,000 levels deep ends nothing", () =>
     withHub(SERVERS, async ({ client }) => {
       await client.initializeAndList();
       const deep = "[".repeat(100_000) + "]".repeat(100_000);
@@ -194,10 +174,9 @@ describe("bytes that are strange", () => {
       );
       await client.find(({ id, error }) => id === "deep" || error?.code === -32700, "an answer");
       assert.equal((await client.call("a__echo")).message.error, undefined);
-    }),
-  );
+    }));
 
-  it("names out of Object.prototype are names as all others", TEST_OPTIONS, () =>
+  it("names out of Object.prototype are names as all others", () =>
     withHub(SERVERS, async ({ client }) => {
       await client.initializeAndList();
       for (const name of [
@@ -211,6 +190,5 @@ describe("bytes that are strange", () => {
       }
       const args = '{"__proto__":{"x":1},"constructor":1}';
       assert.equal((await client.call("a__echo", args)).message.result?.content?.[0]?.text, args);
-    }),
-  );
+    }));
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, TEST_OPTIONS, executable } from "../harness/hub.ts";
+import { EXIT_LIMIT, executable, it } from "../harness/hub.ts";
 import { toToml } from "../harness/manifest.ts";
 import {
   callPid,
@@ -49,7 +49,7 @@ const WRONG: Readonly<Record<string, string>> = {
 
 describe("a server whose table in the manifest is wrong", () => {
   for (const [what, table] of Object.entries(WRONG)) {
-    it(`costs only itself: ${what}`, TEST_OPTIONS, () =>
+    it(`costs only itself: ${what}`, () =>
       withControlledServers("", async (harness) => {
         harness.editManifest(text(harness, ["good"], table));
         await harness.serve(async (client) => {
@@ -58,11 +58,10 @@ describe("a server whose table in the manifest is wrong", () => {
           ]);
           await callPid(client, "good");
         });
-      }),
-    );
+      }));
   }
 
-  it("keeps running as it was on a reload, while the rest is applied", TEST_OPTIONS, () =>
+  it("keeps running as it was on a reload, while the rest is applied", () =>
     withControlledServers("", async (harness) => {
       harness.editManifest(text(harness, ["a", "b"]));
       await harness.serve(async (client) => {
@@ -74,10 +73,9 @@ describe("a server whose table in the manifest is wrong", () => {
         assert.equal(await callPid(client, "b"), pid);
         assert.equal(harness.startEvents("b").length, 1);
       });
-    }),
-  );
+    }));
 
-  it("is on a reload the one that does not run yet if two have the same prefix", TEST_OPTIONS, () =>
+  it("is on a reload the one that does not run yet if two have the same prefix", () =>
     withControlledServers("", async (harness) => {
       harness.editManifest(text(harness, ["b"]));
       await harness.serve(async (client) => {
@@ -88,10 +86,9 @@ describe("a server whose table in the manifest is wrong", () => {
         assert.equal(await callPid(client, "b"), pid);
         assert.deepEqual(harness.startEvents("a"), []);
       });
-    }),
-  );
+    }));
 
-  it("is told in the instructions if there is no other, and an edit cures that", TEST_OPTIONS, () =>
+  it("is told in the instructions if there is no other, and an edit cures that", () =>
     withControlledServers("[servers.bad]\ncomand = 'x'", async (harness) => {
       await harness.serve(async (client) => {
         assert.deepEqual(await client.initializeAndList(), []);
@@ -102,23 +99,18 @@ describe("a server whose table in the manifest is wrong", () => {
         await waitForListChanged(client, 1);
         await callPid(client, "bad");
       });
-    }),
-  );
+    }));
 
-  it(
-    "makes list, call and status exit with 3 and check with 2 if there is no other",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers("[servers.bad]\ncomand = 'x'", async (harness) => {
-        const codes = [];
-        for (const args of [["list"], ["call", "bad__x"], ["call", "x"], ["status"], ["check"]]) {
-          codes.push(await run(harness, ...args));
-        }
-        assert.deepEqual(codes, [3, 3, 3, 3, 2]);
-      }),
-  );
+  it("makes list, call and status exit with 3 and check with 2 if there is no other", () =>
+    withControlledServers("[servers.bad]\ncomand = 'x'", async (harness) => {
+      const codes = [];
+      for (const args of [["list"], ["call", "bad__x"], ["call", "x"], ["status"], ["check"]]) {
+        codes.push(await run(harness, ...args));
+      }
+      assert.deepEqual(codes, [3, 3, 3, 3, 2]);
+    }));
 
-  it("makes status exit with 1 and check with 2 beside one that is right", TEST_OPTIONS, () =>
+  it("makes status exit with 1 and check with 2 beside one that is right", () =>
     withControlledServers("", async (harness) => {
       harness.editManifest(text(harness, ["good"], "[servers.bad]\ncomand = 'x'"));
       const codes = [];
@@ -126,6 +118,5 @@ describe("a server whose table in the manifest is wrong", () => {
         codes.push(await run(harness, ...args));
       }
       assert.deepEqual(codes, [0, 1, 2, 2]);
-    }),
-  );
+    }));
 });

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
-import { executable, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { describe } from "node:test";
+import { type TestFolder, executable, itWith, withTestFolder } from "../harness/hub.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 /** What a session with a keychain needs, wherever PATH has it. */
@@ -40,10 +40,10 @@ function runSession(
 }
 
 /** Of each test: a file whose tests are skipped as a whole reports none. */
-const OPTIONS = { ...TEST_OPTIONS, skip };
+const it = itWith({ skip });
 
 describe("the keychain of this system", () => {
-  it("is where the key of a secret is that a server is given", OPTIONS, () =>
+  it("is where the key of a secret is that a server is given", () =>
     withTestFolder({ servers: {} }, (setup) => {
       writeFileSync(
         setup.config,
@@ -68,10 +68,9 @@ describe("the keychain of this system", () => {
       assert.ok(existsSync(join(setup.dir, "was-there")), stderr);
       assert.ok(!(stdout + stderr).includes("canary"));
       return Promise.resolve();
-    }),
-  );
+    }));
 
-  it("keeps the key of the file, which is worth nothing without it", OPTIONS, () =>
+  it("keeps the key of the file, which is worth nothing without it", () =>
     withTestFolder({ servers: {} }, (setup) => {
       const folder = join(setup.dir, "config", "toolmux", "secrets");
       const kept = runSession(
@@ -100,21 +99,16 @@ describe("the keychain of this system", () => {
       const again = runSession(setup, "unlocked", "$T secret list --json");
       assert.match(again.stdout, /"x"[^]*"y"/);
       return Promise.resolve();
-    }),
-  );
+    }));
 
-  it(
-    "that is locked, or not there, makes the key lie beside a new file, and that is said",
-    OPTIONS,
-    async () => {
-      for (const keychain of ["locked", "none"] as const) {
-        await withTestFolder({ servers: {} }, (setup) => {
-          const { stdout, stderr } = runSession(setup, keychain, "echo a-value | $T secret set x");
-          assert.match(stdout, /stored x in /);
-          assert.match(stderr, /in the same directory/);
-          return Promise.resolve();
-        });
-      }
-    },
-  );
+  it("that is locked, or not there, makes the key lie beside a new file, and that is said", async () => {
+    for (const keychain of ["locked", "none"] as const) {
+      await withTestFolder({ servers: {} }, (setup) => {
+        const { stdout, stderr } = runSession(setup, keychain, "echo a-value | $T secret set x");
+        assert.match(stdout, /stored x in /);
+        assert.match(stderr, /in the same directory/);
+        return Promise.resolve();
+      });
+    }
+  });
 });

@@ -2,17 +2,17 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { closeSync, constants, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
 import { withDeadline } from "../harness/wait.ts";
 import { assertServes, faulty, peakMemory } from "../harness/faulty-server.ts";
 import {
   EXIT_LIMIT,
+  type TestFolder,
   closeClient,
   executable,
-  TEST_OPTIONS,
-  type TestFolder,
+  it,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
@@ -66,174 +66,150 @@ function saying(client: RawClient, wanted: RegExp): Promise<boolean> {
 
 describe("the log of serve", () => {
   for (const level of LEVELS) {
-    it(
-      `as JSON has a line for each thing, and at ${level} nothing of less weight`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder({ servers: { a: scripted(), missing: MISSING } }, async (setup) => {
-          const client = start(setup, "--log-level", level, "--log-format", "json");
-          await client.initializeAndList();
-          await client.call("a__stderr", { lines: 3 });
-          await client.call("a__garbage");
-          await saying(client, /no-such-command-anywhere/);
-          // Stray lines come behind the answer, so that the next answer is behind them.
-          await client.call("a__echo");
-          await closeClient(client);
-          const lines = linesOf(client);
-          const levels = new Set(lines.map((line) => line.level));
-          const wanted = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
-          assert.deepEqual([...levels].toSorted(), wanted.toSorted());
-          const failure = lines.find((line) => line.level === "error");
-          assert.deepEqual(failure?.category, ["toolmux", "server", "missing"]);
-          assert.equal((failure["error"] as { code: string }).code, "commandNotFound");
-          const words = lines.filter((line) => line["source"] === "stderr");
-          const expected = [0, 1, 2].map((at) => [
-            "info",
-            ["toolmux", "server", "a"],
-            `stderr line ${at}`,
-          ]);
-          assert.deepEqual(
-            words.map((line) => [line.level, line.category, line.message]),
-            wanted.includes("info") ? expected : [],
-          );
-        }),
-    );
+    it(`as JSON has a line for each thing, and at ${level} nothing of less weight`, () =>
+      withTestFolder({ servers: { a: scripted(), missing: MISSING } }, async (setup) => {
+        const client = start(setup, "--log-level", level, "--log-format", "json");
+        await client.initializeAndList();
+        await client.call("a__stderr", { lines: 3 });
+        await client.call("a__garbage");
+        await saying(client, /no-such-command-anywhere/);
+        // Stray lines come behind the answer, so that the next answer is behind them.
+        await client.call("a__echo");
+        await closeClient(client);
+        const lines = linesOf(client);
+        const levels = new Set(lines.map((line) => line.level));
+        const wanted = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
+        assert.deepEqual([...levels].toSorted(), wanted.toSorted());
+        const failure = lines.find((line) => line.level === "error");
+        assert.deepEqual(failure?.category, ["toolmux", "server", "missing"]);
+        assert.equal((failure["error"] as { code: string }).code, "commandNotFound");
+        const words = lines.filter((line) => line["source"] === "stderr");
+        const expected = [0, 1, 2].map((at) => [
+          "info",
+          ["toolmux", "server", "a"],
+          `stderr line ${at}`,
+        ]);
+        assert.deepEqual(
+          words.map((line) => [line.level, line.category, line.message]),
+          wanted.includes("info") ? expected : [],
+        );
+      }));
   }
 
   for (const format of FORMATS) {
-    it(
-      `tells all in the order in which it happened, and nothing twice, as ${format}`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+    it(`tells all in the order in which it happened, and nothing twice, as ${format}`, () =>
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        const client = start(setup, "--log-level", "info", "--log-format", format);
+        await client.initializeAndList();
+        for (let at = 0; at < 5; at += 1) await client.call("a__stderr", { lines: 100 });
+        await closeClient(client);
+        const messages = messagesOf(client, format);
+        const words = messages.filter((text) => text.startsWith("stderr line"));
+        const hundred = Array.from({ length: 100 }, (_, at) => `stderr line ${at}`);
+        assert.deepEqual(words, [hundred, hundred, hundred, hundred, hundred].flat());
+        const states = ["connecting", "connected", "stopped"];
+        assert.deepEqual(
+          messages.filter((text) => states.includes(text)),
+          states,
+        );
+      }));
+
+    it(`loses nothing when the client leaves, or a signal comes, right at the start, as ${format}`, () =>
+      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+        for (const leave of [
+          (client: RawClient): Promise<void> => Promise.resolve(client.end()),
+          async (client: RawClient): Promise<void> => {
+            // Only then there surely is a hub that anything could come to.
+            await client.request("ping");
+            client.signal("SIGTERM");
+          },
+        ]) {
           const client = start(setup, "--log-level", "info", "--log-format", format);
-          await client.initializeAndList();
-          for (let at = 0; at < 5; at += 1) await client.call("a__stderr", { lines: 100 });
-          await closeClient(client);
-          const messages = messagesOf(client, format);
-          const words = messages.filter((text) => text.startsWith("stderr line"));
-          const hundred = Array.from({ length: 100 }, (_, at) => `stderr line ${at}`);
-          assert.deepEqual(words, [hundred, hundred, hundred, hundred, hundred].flat());
-          const states = ["connecting", "connected", "stopped"];
-          assert.deepEqual(
-            messages.filter((text) => states.includes(text)),
-            states,
-          );
-        }),
-    );
-
-    it(
-      `loses nothing when the client leaves, or a signal comes, right at the start, as ${format}`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-          for (const leave of [
-            (client: RawClient): Promise<void> => Promise.resolve(client.end()),
-            async (client: RawClient): Promise<void> => {
-              // Only then there surely is a hub that anything could come to.
-              await client.request("ping");
-              client.signal("SIGTERM");
-            },
-          ]) {
-            const client = start(setup, "--log-level", "info", "--log-format", format);
-            await client.initialize();
-            await leave(client);
-            await client.waitForExit(EXIT_LIMIT);
-            const states = messagesOf(client, format).filter((text) =>
-              /^(connecting|stopped)$/.test(text),
-            );
-            assert.deepEqual(states, ["connecting", "stopped"]);
-          }
-        }),
-    );
-
-    it(
-      `holds no secret that a server tells, not even in its dying words, as ${format}`,
-      TEST_OPTIONS,
-      () => {
-        const secret = 'top"secret\\value-1234';
-        const script =
-          "const { API_TOKEN } = process.env; const [arg] = process.argv.slice(-1);" +
-          "console.error('I have ' + API_TOKEN); console.error(JSON.stringify({ API_TOKEN, arg }));" +
-          "console.error('dying of ' + encodeURIComponent(arg)); process.exit(3)";
-        const env = { API_TOKEN: "${env:HUB_SECRET}" };
-        const args = ["-e", script, "--", "${env:HUB_SECRET}"];
-        const servers = {
-          dying: { command: process.execPath, args, env },
-          missing: { ...MISSING, args, env },
-          homeless: { command: process.execPath, args, env, cwd: "/no/such/folder" },
-        };
-        return withTestFolder({ servers }, async (setup) => {
-          const hidden = { ...setup, env: { ...setup.env, HUB_SECRET: secret } };
-          const client = start(hidden, "--log-level", "debug", "--log-format", format);
           await client.initialize();
-          await client.request("tools/list");
-          await saying(client, /dying.*exited with code 3/);
-          await closeClient(client);
-          assert.match(client.stderr, /I have \[redacted\]/);
-          assert.match(client.stderr, /dying of \[redacted\]/);
-          const spellings = [
-            secret,
-            JSON.stringify(secret).slice(1, -1),
-            encodeURIComponent(secret),
-          ];
-          for (const spelling of [...spellings, "secret\\", "value-1234", "API_TOKEN }"])
-            assert.ok(!client.stderr.includes(spelling), `${spelling}: ${client.stderr}`);
-        });
-      },
-    );
-
-    it(
-      `does not stop a hub whose stderr nobody reads, and tells later what is missing, as ${format}`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder({ servers: { bad: faulty(), good: scripted() } }, async (setup) => {
-          const { dir, config, env } = setup;
-          const pipe = join(dir, "stderr");
-          spawnSync("mkfifo", [pipe]);
-          // Open for both, or opening would wait for the other end.
-          const held = openSync(pipe, constants.O_RDWR);
-          const script = 'exec "$0" --config "$1" --log-level debug --log-format "$3" 2> "$2"';
-          const args = ["-c", script, executable(), config, pipe, format];
-          const client = new RawClient("sh", args, dir, env);
-          await client.initializeAndList();
-          for (let round = 0; round < 10; round += 1) {
-            const calls = Array.from({ length: 10 }, () => client.call("bad__garbage"));
-            calls.push(client.call("good__stderr", { lines: 1000 }));
-            await Promise.all(calls);
-          }
-          await assertServes(client, "good__echo");
-          assert.ok(peakMemory(client.pid) < 150, `${peakMemory(client.pid)} MB`);
-          const reader = spawn("cat", [pipe], { stdio: ["ignore", "pipe", "ignore"] });
-          let text = "";
-          await withDeadline<void>(
-            EXIT_LIMIT,
-            () => `a word on what is missing in ${text.length} characters`,
-            (resolve) => {
-              reader.stdout.setEncoding("utf8").on("data", (more: string) => {
-                text += more;
-                if (/\d+ lines of the log are missing.*\n/.test(text)) resolve();
-              });
-            },
+          await leave(client);
+          await client.waitForExit(EXIT_LIMIT);
+          const states = messagesOf(client, format).filter((text) =>
+            /^(connecting|stopped)$/.test(text),
           );
-          assert.ok(text.length < 1_000_000, `${text.length} characters were kept`);
-          const whole = text.slice(0, text.lastIndexOf("\n") + 1);
-          if (format === "json") linesOf({ stderr: whole });
-          else {
-            const strange = whole
-              .split("\n")
-              .slice(0, -1)
-              .filter((line) => !line.startsWith("toolmux: "));
-            assert.deepEqual(strange, []);
-          }
-          await closeClient(client);
-          reader.kill();
-          closeSync(held);
-        }),
-    );
+          assert.deepEqual(states, ["connecting", "stopped"]);
+        }
+      }));
+
+    it(`holds no secret that a server tells, not even in its dying words, as ${format}`, () => {
+      const secret = 'top"secret\\value-1234';
+      const script =
+        "const { API_TOKEN } = process.env; const [arg] = process.argv.slice(-1);" +
+        "console.error('I have ' + API_TOKEN); console.error(JSON.stringify({ API_TOKEN, arg }));" +
+        "console.error('dying of ' + encodeURIComponent(arg)); process.exit(3)";
+      const env = { API_TOKEN: "${env:HUB_SECRET}" };
+      const args = ["-e", script, "--", "${env:HUB_SECRET}"];
+      const servers = {
+        dying: { command: process.execPath, args, env },
+        missing: { ...MISSING, args, env },
+        homeless: { command: process.execPath, args, env, cwd: "/no/such/folder" },
+      };
+      return withTestFolder({ servers }, async (setup) => {
+        const hidden = { ...setup, env: { ...setup.env, HUB_SECRET: secret } };
+        const client = start(hidden, "--log-level", "debug", "--log-format", format);
+        await client.initialize();
+        await client.request("tools/list");
+        await saying(client, /dying.*exited with code 3/);
+        await closeClient(client);
+        assert.match(client.stderr, /I have \[redacted\]/);
+        assert.match(client.stderr, /dying of \[redacted\]/);
+        const spellings = [secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret)];
+        for (const spelling of [...spellings, "secret\\", "value-1234", "API_TOKEN }"])
+          assert.ok(!client.stderr.includes(spelling), `${spelling}: ${client.stderr}`);
+      });
+    });
+
+    it(`does not stop a hub whose stderr nobody reads, and tells later what is missing, as ${format}`, () =>
+      withTestFolder({ servers: { bad: faulty(), good: scripted() } }, async (setup) => {
+        const { dir, config, env } = setup;
+        const pipe = join(dir, "stderr");
+        spawnSync("mkfifo", [pipe]);
+        // Open for both, or opening would wait for the other end.
+        const held = openSync(pipe, constants.O_RDWR);
+        const script = 'exec "$0" --config "$1" --log-level debug --log-format "$3" 2> "$2"';
+        const args = ["-c", script, executable(), config, pipe, format];
+        const client = new RawClient("sh", args, dir, env);
+        await client.initializeAndList();
+        for (let round = 0; round < 10; round += 1) {
+          const calls = Array.from({ length: 10 }, () => client.call("bad__garbage"));
+          calls.push(client.call("good__stderr", { lines: 1000 }));
+          await Promise.all(calls);
+        }
+        await assertServes(client, "good__echo");
+        assert.ok(peakMemory(client.pid) < 150, `${peakMemory(client.pid)} MB`);
+        const reader = spawn("cat", [pipe], { stdio: ["ignore", "pipe", "ignore"] });
+        let text = "";
+        await withDeadline<void>(
+          EXIT_LIMIT,
+          () => `a word on what is missing in ${text.length} characters`,
+          (resolve) => {
+            reader.stdout.setEncoding("utf8").on("data", (more: string) => {
+              text += more;
+              if (/\d+ lines of the log are missing.*\n/.test(text)) resolve();
+            });
+          },
+        );
+        assert.ok(text.length < 1_000_000, `${text.length} characters were kept`);
+        const whole = text.slice(0, text.lastIndexOf("\n") + 1);
+        if (format === "json") linesOf({ stderr: whole });
+        else {
+          const strange = whole
+            .split("\n")
+            .slice(0, -1)
+            .filter((line) => !line.startsWith("toolmux: "));
+          assert.deepEqual(strange, []);
+        }
+        await closeClient(client);
+        reader.kill();
+        closeSync(held);
+      }));
   }
 
-  it("has each call from its start to its end, and who cancelled it", TEST_OPTIONS, () =>
+  it("has each call from its start to its end, and who cancelled it", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const client = start(setup, "--log-level", "debug", "--log-format", "json");
       await client.initializeAndList();
@@ -260,48 +236,43 @@ describe("the log of serve", () => {
         ],
       );
       assert.doesNotMatch(client.stderr, /hunter2/);
-    }),
-  );
+    }));
 
-  it(
-    "says of each failed attempt once why, when the next one is due, and that it comes",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        {
-          defaults: { reconnect: { policy: "exponential", base: "20ms", maxAttempts: 3 } },
-          servers: { a: scripted("--exit-at-once") },
-        },
-        async (setup) => {
-          const client = start(setup, "--log-level", "debug", "--log-format", "json");
-          await client.initialize();
-          await saying(client, /"to":"failed"/);
-          await closeClient(client);
-          const lines = linesOf(client).filter(({ source }) => source === undefined);
-          const causes = lines.filter((line) => "error" in line);
-          assert.deepEqual(
-            causes.map(({ level, attempt, to }) => [level, attempt, to]),
-            [
-              ["warn", 1, "stopping"],
-              ["warn", 2, "stopping"],
-              ["error", 3, "failed"],
-            ],
-          );
-          for (const { retryAt, time, error } of causes) {
-            assert.match(JSON.stringify(error), /cannot open the database/);
-            if (retryAt !== undefined) assert.ok(Date.parse(String(retryAt)) >= Date.parse(time));
-          }
-          const words = lines.map(({ message }) => message);
-          assert.deepEqual(
-            words.filter((text) => text.startsWith("connecting")),
-            ["connecting", "connecting (attempt 2)", "connecting (attempt 3)"],
-          );
-          assert.equal(words.filter((text) => /^next attempt in \d+ ms$/.test(text)).length, 2);
-        },
-      ),
-  );
+  it("says of each failed attempt once why, when the next one is due, and that it comes", () =>
+    withTestFolder(
+      {
+        defaults: { reconnect: { policy: "exponential", base: "20ms", maxAttempts: 3 } },
+        servers: { a: scripted("--exit-at-once") },
+      },
+      async (setup) => {
+        const client = start(setup, "--log-level", "debug", "--log-format", "json");
+        await client.initialize();
+        await saying(client, /"to":"failed"/);
+        await closeClient(client);
+        const lines = linesOf(client).filter(({ source }) => source === undefined);
+        const causes = lines.filter((line) => "error" in line);
+        assert.deepEqual(
+          causes.map(({ level, attempt, to }) => [level, attempt, to]),
+          [
+            ["warn", 1, "stopping"],
+            ["warn", 2, "stopping"],
+            ["error", 3, "failed"],
+          ],
+        );
+        for (const { retryAt, time, error } of causes) {
+          assert.match(JSON.stringify(error), /cannot open the database/);
+          if (retryAt !== undefined) assert.ok(Date.parse(String(retryAt)) >= Date.parse(time));
+        }
+        const words = lines.map(({ message }) => message);
+        assert.deepEqual(
+          words.filter((text) => text.startsWith("connecting")),
+          ["connecting", "connecting (attempt 2)", "connecting (attempt 3)"],
+        );
+        assert.equal(words.filter((text) => /^next attempt in \d+ ms$/.test(text)).length, 2);
+      },
+    ));
 
-  it("is whole although more than a pipe holds is said in the last moment", TEST_OPTIONS, () => {
+  it("is whole although more than a pipe holds is said in the last moment", () => {
     const server =
       "console.error('ready'); process.stdin.resume().on('end', () => { for (let at = 0; at < 800; at++) console.error('last word ' + at + ' ' + 'x'.repeat(300)); })";
     const servers = { a: { command: process.execPath, args: ["-e", server] } };
@@ -324,7 +295,7 @@ describe("the log of serve", () => {
     });
   });
 
-  it("has what there was to tell when a mistake in the program ends it at once", TEST_OPTIONS, () =>
+  it("has what there was to tell when a mistake in the program ends it at once", () =>
     withTestFolder({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
       const mistake = join(dir, "mistake.mjs");
       writeFileSync(mistake, 'process.on("SIGUSR2", () => { throw new Error("a mistake"); });');
@@ -337,12 +308,11 @@ describe("the log of serve", () => {
       assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 1);
       assert.match(client.stderr, /a: connecting\n/);
       assert.match(client.stderr, /a mistake/);
-    }),
-  );
+    }));
 });
 
 describe("the log of other commands", () => {
-  it("is JSON as well if that is wanted, and leaves stdout as it is", TEST_OPTIONS, () =>
+  it("is JSON as well if that is wanted, and leaves stdout as it is", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const client = start(
         setup,
@@ -359,10 +329,9 @@ describe("the log of other commands", () => {
         [0, 1].map((at) => ["info", ["toolmux", "server", "a"], `stderr line ${at}`, "stderr"]),
       );
       assert.match(client.lines[0]?.text ?? "", /lines/);
-    }),
-  );
+    }));
 
-  it("has a broken manifest's problems: lines for editors, or a record each", TEST_OPTIONS, () =>
+  it("has a broken manifest's problems: lines for editors, or a record each", () =>
     withTestFolder('[servers.a]\ncomand = "x"\n[hub]\nnam = "y"\n', async (setup) => {
       for (const command of ["serve", "list"]) {
         const plain = start(setup, command);
@@ -379,8 +348,7 @@ describe("the log of other commands", () => {
         );
         assert.ok(lines.every(({ level }) => level === "error"));
       }
-    }),
-  );
+    }));
 });
 
 describe("a server that writes to stdout what is not MCP", () => {
@@ -389,29 +357,25 @@ describe("a server that writes to stdout what is not MCP", () => {
   const warnings = (client: RawClient): string[] =>
     client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: it writes"));
 
-  it(
-    "is explained once, counted, and told of again each time there is ten times as much",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: { noisy } }, async (setup) => {
-        const client = start(setup);
-        await client.initializeAndList();
-        for (const lines of [1, 8, 1, 89, 1, 899, 1, 50_000]) {
-          await client.call("noisy__stray", { lines });
-        }
-        client.end();
-        await client.waitForExit(EXIT_LIMIT);
-        assert.deepEqual(
-          warnings(client).map((line) => Number(/(\d+) lines? so far/.exec(line)?.[1])),
-          [1, 10, 100, 1000, 10_000],
-        );
-        for (const line of warnings(client)) assert.match(line, /"DEBUG noise"/);
-        // The invalid UTF-8 of its listing is told of once; nothing else is.
-        assert.equal(client.stderr.trim().split("\n").length, 6, client.stderr);
-      }),
-  );
+  it("is explained once, counted, and told of again each time there is ten times as much", () =>
+    withTestFolder({ servers: { noisy } }, async (setup) => {
+      const client = start(setup);
+      await client.initializeAndList();
+      for (const lines of [1, 8, 1, 89, 1, 899, 1, 50_000]) {
+        await client.call("noisy__stray", { lines });
+      }
+      client.end();
+      await client.waitForExit(EXIT_LIMIT);
+      assert.deepEqual(
+        warnings(client).map((line) => Number(/(\d+) lines? so far/.exec(line)?.[1])),
+        [1, 10, 100, 1000, 10_000],
+      );
+      for (const line of warnings(client)) assert.match(line, /"DEBUG noise"/);
+      // The invalid UTF-8 of its listing is told of once; nothing else is.
+      assert.equal(client.stderr.trim().split("\n").length, 6, client.stderr);
+    }));
 
-  it("is told of once although its process was started anew", TEST_OPTIONS, () =>
+  it("is told of once although its process was started anew", () =>
     withTestFolder({ servers: { noisy } }, async (setup) => {
       const client = start(setup);
       await client.initializeAndList();
@@ -426,10 +390,9 @@ describe("a server that writes to stdout what is not MCP", () => {
       client.end();
       await client.waitForExit(EXIT_LIMIT);
       assert.equal(warnings(client).length, 2, client.stderr);
-    }),
-  );
+    }));
 
-  it("has each line in the log at level debug", TEST_OPTIONS, () =>
+  it("has each line in the log at level debug", () =>
     withTestFolder({ servers: { noisy } }, async (setup) => {
       const client = start(setup, "--log-level", "debug");
       await client.initializeAndList();
@@ -440,6 +403,5 @@ describe("a server that writes to stdout what is not MCP", () => {
         client.stderr.split("\n").filter((line) => line.endsWith("DEBUG noise")).length,
         20,
       );
-    }),
-  );
+    }));
 });

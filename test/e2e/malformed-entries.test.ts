@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { Client as ClientV2 } from "@modelcontextprotocol/client";
@@ -9,7 +9,7 @@ import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { HIDDEN_DEPTHS, VISIBLE_DEPTHS, MALFORMED } from "../fixtures/malformed-entries.ts";
 import { withServe } from "../harness/serve.ts";
-import { executable, TEST_OPTIONS } from "../harness/hub.ts";
+import { executable, it, itWith } from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
 import {
   SKIP_WITHOUT_PYTHON,
@@ -127,7 +127,7 @@ describe("a server whose entries are malformed or nested deep", () => {
   for (const spoken of ERAS) {
     for (const { name, era, skip, list } of CLIENTS) {
       const title = `of the ${spoken} era costs a ${era} client of the ${name} nothing but what it cannot be shown`;
-      it(title, { ...TEST_OPTIONS, skip }, () =>
+      itWith({ skip })(title, () =>
         withServe(
           "stdio",
           { hub: { listWait: "30s" }, servers: { bad: bad(spoken), good: scripted() } },
@@ -150,7 +150,7 @@ describe("a server whose entries are malformed or nested deep", () => {
     }
   }
 
-  it("is told of by `list --all`, entry by entry", TEST_OPTIONS, () =>
+  it("is told of by `list --all`, entry by entry", () =>
     withServe("stdio", { servers: { bad: bad("legacy") } }, async ({ dir, config, env }) => {
       const args = ["list", "tools", "--all", "--json", "--config", config];
       const { stdout } = await promisify(execFile)(executable(), args, { cwd: dir, env });
@@ -162,6 +162,5 @@ describe("a server whose entries are malformed or nested deep", () => {
       );
       assert.deepEqual(named("conformed"), changed.toSorted());
       assert.deepEqual(named("unreadable"), HIDDEN_DEPTHS.map((depth) => `d${depth}`).toSorted());
-    }),
-  );
+    }));
 });

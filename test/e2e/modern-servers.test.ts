@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { MODERN_VERSION, modernMetaOf } from "../fixtures/modern-requests.ts";
-import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { it, withHub } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/eras.mjs", import.meta.url));
@@ -17,29 +17,25 @@ describe("a process", () => {
     ["dual", "push"],
     ["modern", "ask"],
   ] as const) {
-    it(
-      `that speaks ${era === "dual" ? "both eras" : "the modern era alone"} asks a client of old (${tool})`,
-      TEST_OPTIONS,
-      () =>
-        withHub(speaking(era), async ({ client }) => {
-          await client.initialize("2025-11-25", { elicitation: { form: {} } });
-          await client.request("tools/list");
-          const id = client.sendCall(`s__${tool}`);
-          const question = await client.find(
-            ({ method }) => method === "elicitation/create",
-            "a question",
-          );
-          assert.equal(question.message.params?.["message"], "[s] Who?");
-          const result = { action: "accept", content: { name: "Ada" } };
-          client.send({ jsonrpc: "2.0", id: question.message.id, result });
-          const { message } = await client.response(id);
-          assert.deepEqual(message.result?.content, [{ type: "text", text: "hello Ada" }]);
-          assert.ok(!("resultType" in (message.result ?? {})));
-        }),
-    );
+    it(`that speaks ${era === "dual" ? "both eras" : "the modern era alone"} asks a client of old (${tool})`, () =>
+      withHub(speaking(era), async ({ client }) => {
+        await client.initialize("2025-11-25", { elicitation: { form: {} } });
+        await client.request("tools/list");
+        const id = client.sendCall(`s__${tool}`);
+        const question = await client.find(
+          ({ method }) => method === "elicitation/create",
+          "a question",
+        );
+        assert.equal(question.message.params?.["message"], "[s] Who?");
+        const result = { action: "accept", content: { name: "Ada" } };
+        client.send({ jsonrpc: "2.0", id: question.message.id, result });
+        const { message } = await client.response(id);
+        assert.deepEqual(message.result?.content, [{ type: "text", text: "hello Ada" }]);
+        assert.ok(!("resultType" in (message.result ?? {})));
+      }));
   }
 
-  it("that speaks both eras speaks to each client of one hub in its own", TEST_OPTIONS, () =>
+  it("that speaks both eras speaks to each client of one hub in its own", () =>
     withHub(speaking("dual"), async ({ client }) => {
       await client.initialize("2025-11-25");
       const _meta = modernMetaOf();
@@ -51,10 +47,9 @@ describe("a process", () => {
       const { message } = await client.request("tools/call", { name: "s__push", _meta });
       assert.match(JSON.stringify(message), new RegExp(MODERN_VERSION));
       assert.ok(message.error !== undefined || message.result?.isError === true);
-    }),
-  );
+    }));
 
-  it("of old that ends when it is asked what it speaks is there all the same", TEST_OPTIONS, () =>
+  it("of old that ends when it is asked what it speaks is there all the same", () =>
     withHub(speaking("brittle"), async ({ client }) => {
       assert.deepEqual(
         (await client.initializeAndList()).map(({ name }) => name),
@@ -62,19 +57,14 @@ describe("a process", () => {
       );
       const { message } = await client.call("s__pid");
       assert.match(message.result?.content?.[0]?.text ?? "", /^\d+$/);
-    }),
-  );
+    }));
 
-  it(
-    "of old that ends when it is asked what it speaks is started again for a modern client",
-    TEST_OPTIONS,
-    () =>
-      withHub(speaking("brittle"), async ({ client }) => {
-        const { message } = await client.request("tools/call", {
-          name: "s__pid",
-          _meta: modernMetaOf(),
-        });
-        assert.match(message.result?.content?.[0]?.text ?? "", /^\d+$/);
-      }),
-  );
+  it("of old that ends when it is asked what it speaks is started again for a modern client", () =>
+    withHub(speaking("brittle"), async ({ client }) => {
+      const { message } = await client.request("tools/call", {
+        name: "s__pid",
+        _meta: modernMetaOf(),
+      });
+      assert.match(message.result?.content?.[0]?.text ?? "", /^\d+$/);
+    }));
 });

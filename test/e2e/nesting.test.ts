@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { chmodSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
-  closeClient,
   EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
   type TestFolder,
+  closeClient,
+  executable,
+  it,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted, type ServerEntry, toToml } from "../harness/manifest.ts";
@@ -76,7 +76,7 @@ async function failures(
 }
 
 describe("a hub whose client's file starts toolmux under another name", () => {
-  it("drops the entry, which is told, and starts no other hub", TEST_OPTIONS, () =>
+  it("drops the entry, which is told, and starts no other hub", () =>
     withTestFolder("", async (setup) => {
       rmSync(setup.config);
       const link = join(setup.dir, "toolmux-linux-x64");
@@ -103,38 +103,33 @@ describe("a hub whose client's file starts toolmux under another name", () => {
         }
       });
       assert.equal(most, 1);
-    }),
-  );
+    }));
 });
 
 describe("a hub that is started by a server of a hub", () => {
-  it(
-    "is refused if it has the same manifest, and its server has failed for that",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        (dir) => ({ servers: { self: mux("--config", join(dir, "toolmux.toml")), s: scripted() } }),
-        async (setup) => {
-          const most = await mostHubs(setup, async () => {
-            const client = serve(setup, ["--config", setup.config]);
-            const tools = await client.initializeAndList();
-            assert.ok(tools.length > 0 && tools.every(({ name }) => name.startsWith("s__")));
-            await poll(
-              10_000,
-              () => `the failure of self: ${client.stderr}`,
-              () => (/self: .*without end/.test(client.stderr) ? true : undefined),
-            );
-            await closeClient(client);
-          });
-          // The refused hub is gone within milliseconds, so that a look may miss it; its server's failure shows that it ran.
-          assert.ok(most <= 2, `${most} hubs`);
-          const failed = await failures(setup, ["--config", setup.config]);
-          assert.deepEqual(failed, { self: "hubLoop" });
-        },
-      ),
-  );
+  it("is refused if it has the same manifest, and its server has failed for that", () =>
+    withTestFolder(
+      (dir) => ({ servers: { self: mux("--config", join(dir, "toolmux.toml")), s: scripted() } }),
+      async (setup) => {
+        const most = await mostHubs(setup, async () => {
+          const client = serve(setup, ["--config", setup.config]);
+          const tools = await client.initializeAndList();
+          assert.ok(tools.length > 0 && tools.every(({ name }) => name.startsWith("s__")));
+          await poll(
+            10_000,
+            () => `the failure of self: ${client.stderr}`,
+            () => (/self: .*without end/.test(client.stderr) ? true : undefined),
+          );
+          await closeClient(client);
+        });
+        // The refused hub is gone within milliseconds, so that a look may miss it; its server's failure shows that it ran.
+        assert.ok(most <= 2, `${most} hubs`);
+        const failed = await failures(setup, ["--config", setup.config]);
+        assert.deepEqual(failed, { self: "hubLoop" });
+      },
+    ));
 
-  it("is refused also if a script in between finds the same manifest by itself", TEST_OPTIONS, () =>
+  it("is refused also if a script in between finds the same manifest by itself", () =>
     withTestFolder(
       (dir) => ({ servers: { wrapped: { command: join(dir, "start"), args: [] }, s: scripted() } }),
       async (setup) => {
@@ -144,10 +139,9 @@ describe("a hub that is started by a server of a hub", () => {
         assert.equal((await run(setup, ["trust", setup.config])).code, 0);
         assert.deepEqual(await failures(setup, []), { wrapped: "hubLoop" });
       },
-    ),
-  );
+    ));
 
-  it("says so to its client, and exits with 2", TEST_OPTIONS, () =>
+  it("says so to its client, and exits with 2", () =>
     withTestFolder(
       (dir) => ({ servers: { w: witness(dir) } }),
       async (setup) => {
@@ -166,10 +160,9 @@ describe("a hub that is started by a server of a hub", () => {
         client.end();
         assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
       },
-    ),
-  );
+    ));
 
-  it("is a server like others if it has another manifest", TEST_OPTIONS, () =>
+  it("is a server like others if it has another manifest", () =>
     withTestFolder(
       (dir) => ({ servers: { inner: mux("--config", join(dir, "inner.toml")) } }),
       async (setup) => {
@@ -186,10 +179,9 @@ describe("a hub that is started by a server of a hub", () => {
         assert.ok("result" in (json as object));
         await closeClient(client);
       },
-    ),
-  );
+    ));
 
-  it("is refused if more than eight are above it, whatever their manifests", TEST_OPTIONS, () =>
+  it("is refused if more than eight are above it, whatever their manifests", () =>
     withTestFolder("", async (setup) => {
       const fileOf = (depth: number): string => join(setup.dir, `m${depth}.toml`);
       for (let depth = 0; depth < 11; depth++) {
@@ -215,10 +207,9 @@ describe("a hub that is started by a server of a hub", () => {
       });
       // A hub that was refused may still be ending while the next attempt runs.
       assert.ok(most <= 12, `${most} hubs`);
-    }),
-  );
+    }));
 
-  it("does not keep commands from being used by one of its servers, but once", TEST_OPTIONS, () =>
+  it("does not keep commands from being used by one of its servers, but once", () =>
     withTestFolder(
       (dir) => ({ servers: { w: witness(dir), s: scripted("--bare --tool only") } }),
       async (setup) => {
@@ -239,6 +230,5 @@ describe("a hub that is started by a server of a hub", () => {
         const deep = Array.from({ length: 9 }, () => "1:").join(",");
         assert.notEqual((await run(setup, bench, { TOOLMUX_HUBS: deep })).code, 0);
       },
-    ),
-  );
+    ));
 });

@@ -4,17 +4,11 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:f
 import { isBuiltin } from "node:module";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
-import { after, describe, it } from "node:test";
+import { after, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { testHttpAccess } from "../contract/http-access.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  TEST_OPTIONS,
-  type TestFolder,
-  closeClient,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, closeClient, it, withTestFolder } from "../harness/hub.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 import { findNode } from "../harness/node.ts";
@@ -59,7 +53,7 @@ describe("the package for Node", () => {
     if (place !== "") rmSync(place, { recursive: true, force: true });
   });
 
-  it("holds the program, README, LICENSE and package.json, and nothing else", TEST_OPTIONS, () => {
+  it("holds the program, README, LICENSE and package.json, and nothing else", () => {
     const root = install();
     assert.deepEqual(readdirSync(root).toSorted(), [
       "LICENSE",
@@ -73,26 +67,22 @@ describe("the package for Node", () => {
     assert.equal(join(root, bin.toolmux), program());
   });
 
-  it(
-    "asks for a Node that has process.getBuiltinModule (22.3) and is maintained, the same one wherever it says so",
-    TEST_OPTIONS,
-    () => {
-      const enginesIn = (text: string): unknown =>
-        (JSON.parse(text) as { engines?: { node?: unknown } }).engines?.node;
-      const said = enginesIn(readFileSync(join(install(), "package.json"), "utf8"));
-      const [, least = "", major, minor] = /^>=((\d+)\.(\d+))$/.exec(String(said)) ?? [];
-      assert.ok(Number(major) > 22 || (Number(major) === 22 && Number(minor) >= 3), String(said));
-      const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
-        packages: Record<string, unknown>;
-      };
-      assert.equal(enginesIn(JSON.stringify(lock.packages[""])), said);
-      assert.ok(
-        readFileSync(join(ROOT, "docs/building.md"), "utf8").includes(`Node ${least} or later`),
-      );
-    },
-  );
+  it("asks for a Node that has process.getBuiltinModule (22.3) and is maintained, the same one wherever it says so", () => {
+    const enginesIn = (text: string): unknown =>
+      (JSON.parse(text) as { engines?: { node?: unknown } }).engines?.node;
+    const said = enginesIn(readFileSync(join(install(), "package.json"), "utf8"));
+    const [, least = "", major, minor] = /^>=((\d+)\.(\d+))$/.exec(String(said)) ?? [];
+    assert.ok(Number(major) > 22 || (Number(major) === 22 && Number(minor) >= 3), String(said));
+    const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+      packages: Record<string, unknown>;
+    };
+    assert.equal(enginesIn(JSON.stringify(lock.packages[""])), said);
+    assert.ok(
+      readFileSync(join(ROOT, "docs/building.md"), "utf8").includes(`Node ${least} or later`),
+    );
+  });
 
-  it("imports nothing but its own chunks and what Node has", TEST_OPTIONS, () => {
+  it("imports nothing but its own chunks and what Node has", () => {
     const folder = join(install(), "dist/node");
     const files = readdirSync(folder, { encoding: "utf8", recursive: true })
       .map((file) => join(folder, file))
@@ -108,14 +98,13 @@ describe("the package for Node", () => {
     assert.deepEqual(strange, []);
   });
 
-  it("runs as a command of the folder that it was installed in", TEST_OPTIONS, () =>
+  it("runs as a command of the folder that it was installed in", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const link = join(dirname(install()), ".bin/toolmux");
       const command = new RawClient(link, ["version"], setup.dir, withNode(setup.env));
       assert.equal((await command.waitForExit(EXIT_LIMIT)).code, 0);
       assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
-    }),
-  );
+    }));
 
   const forms = [
     ["toolmux.toml", toToml(MANIFEST)],
@@ -123,28 +112,24 @@ describe("the package for Node", () => {
     ["mcp.json", JSON.stringify({ mcpServers: MANIFEST.servers })],
   ] as const;
   for (const [name, manifest] of forms) {
-    it(
-      `serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder(
-          manifest,
-          async (setup) => {
-            const client = serve(setup);
-            const tools = await client.initializeAndList();
-            assert.ok(tools.some((tool) => tool.name === "a__echo"));
-            assert.equal(descendants(client.pid).length, 1);
-            const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
-            assert.match(text, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
-            await closeClient(client);
-            assert.equal((await client.exit).code, 0);
-          },
-          name,
-        ),
-    );
+    it(`serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing`, () =>
+      withTestFolder(
+        manifest,
+        async (setup) => {
+          const client = serve(setup);
+          const tools = await client.initializeAndList();
+          assert.ok(tools.some((tool) => tool.name === "a__echo"));
+          assert.equal(descendants(client.pid).length, 1);
+          const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
+          assert.match(text, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
+          await closeClient(client);
+          assert.equal((await client.exit).code, 0);
+        },
+        name,
+      ));
   }
 
-  it("serves over HTTP, with streams and to their end", TEST_OPTIONS, () =>
+  it("serves over HTTP, with streams and to their end", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", setup.config];
       const hub = new RawClient(NODE, args, setup.dir, withNode(setup.env));
@@ -167,35 +152,30 @@ describe("the package for Node", () => {
       hub.signal("SIGTERM");
       assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
       assert.deepEqual(hub.lines, []);
-    }),
-  );
+    }));
 
   describe("serving over HTTP", () => {
     testHttpAccess(() => [NODE, program()]);
   });
 
-  it(
-    "names line and column of what is wrong in a manifest, in TOML as in JSON",
-    TEST_OPTIONS,
-    async () => {
-      for (const [name, text, where] of [
-        ["toolmux.toml", '[hub]\nnme = "x"\n', "toolmux.toml:2:1"],
-        ["toolmux.json", '{"hub":\n  {"nme": "x"}}', "toolmux.json:2:4"],
-      ] as const) {
-        await withTestFolder(
-          text,
-          async (setup) => {
-            const client = serve(setup);
-            assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
-            assert.ok(client.stderr.includes(where), client.stderr);
-          },
-          name,
-        );
-      }
-    },
-  );
+  it("names line and column of what is wrong in a manifest, in TOML as in JSON", async () => {
+    for (const [name, text, where] of [
+      ["toolmux.toml", '[hub]\nnme = "x"\n', "toolmux.toml:2:1"],
+      ["toolmux.json", '{"hub":\n  {"nme": "x"}}', "toolmux.json:2:4"],
+    ] as const) {
+      await withTestFolder(
+        text,
+        async (setup) => {
+          const client = serve(setup);
+          assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
+          assert.ok(client.stderr.includes(where), client.stderr);
+        },
+        name,
+      );
+    }
+  });
 
-  it("records, and replays what it has recorded", TEST_OPTIONS, () =>
+  it("records, and replays what it has recorded", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const talk = async (...args: string[]): Promise<string> => {
         const client = new RawClient(NODE, [program(), ...args], setup.dir, setup.env);
@@ -206,10 +186,9 @@ describe("the package for Node", () => {
       };
       const received = await talk("--config", setup.config, "--record", "r.jsonl");
       assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
-    }),
-  );
+    }));
 
-  it("shows the demo", TEST_OPTIONS, () =>
+  it("shows the demo", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const demo = new RawClient(NODE, [program(), "demo"], setup.dir, setup.env);
       const { code } = await demo.waitForExit(LONG);
@@ -218,8 +197,7 @@ describe("the package for Node", () => {
       assert.equal(demo.stderr, "");
       const entry = JSON.parse(text.slice(text.indexOf("\n{")));
       assert.equal(entry.mcpServers.toolmux.args[0], program());
-    }),
-  );
+    }));
 
   function serve(setup: TestFolder): RawClient {
     return new RawClient(NODE, [program(), "--config", setup.config], setup.dir, setup.env);

@@ -7,16 +7,17 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { createInterface } from "node:readline";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { skipWithoutChromium, type BrowserPage, withBrowserPage } from "../harness/chromium.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
+  type TestFolder,
   closeClient,
   executable,
-  TEST_OPTIONS,
-  type TestFolder,
+  it,
+  itWith,
   withTestFolder,
 } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
@@ -158,60 +159,52 @@ async function logIn(page: BrowserPage, url: string, password = "lovelace"): Pro
 }
 
 /** Of each test that needs it: nothing would be reported of a suite that is skipped as a whole. */
-const BROWSER = { ...TEST_OPTIONS, skip: skipWithoutChromium };
+const test = itWith({ skip: skipWithoutChromium });
 
 describe("a server that wants a login", () => {
-  it(
-    "is there when a person has logged in, also for the next hub, and when the token has expired",
-    BROWSER,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const { club, page, pages, setup } = browserSetup;
-        await withBrowserPage(async (browser) => {
-          await serve(browserSetup, async (client) => {
-            const said = await logIn(browser, await page(1));
-            assert.match(said, /Thank you/);
-            await echo(client);
-          });
+  test("is there when a person has logged in, also for the next hub, and when the token has expired", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const { club, page, pages, setup } = browserSetup;
+      await withBrowserPage(async (browser) => {
+        await serve(browserSetup, async (client) => {
+          const said = await logIn(browser, await page(1));
+          assert.match(said, /Thank you/);
+          await echo(client);
         });
-        await serve(browserSetup, echo);
-        await club.expire();
-        await serve(browserSetup, echo);
-        assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
-        assert.equal(pages().length, 1);
-        for (const path of readdirSync(join(setup.dir, "config"), {
-          recursive: true,
-          encoding: "utf8",
-        })) {
-          const { mode } = statSync(join(setup.dir, "config", path));
-          assert.equal(mode & 0o077, 0, path);
-        }
       });
-    },
-  );
+      await serve(browserSetup, echo);
+      await club.expire();
+      await serve(browserSetup, echo);
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
+      assert.equal(pages().length, 1);
+      for (const path of readdirSync(join(setup.dir, "config"), {
+        recursive: true,
+        encoding: "utf8",
+      })) {
+        const { mode } = statSync(join(setup.dir, "config", path));
+        assert.equal(mode & 0o077, 0, path);
+      }
+    });
+  });
 
-  it(
-    "keeps its token while it serves: one that expires meanwhile is exchanged under a call",
-    BROWSER,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const { club, page } = browserSetup;
-        await withBrowserPage(async (browser) => {
-          await serve(browserSetup, async (client) => {
-            await logIn(browser, await page(1));
-            for (let round = 0; round < 3; round++) {
-              await echo(client);
-              await club.expire();
-            }
+  test("keeps its token while it serves: one that expires meanwhile is exchanged under a call", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const { club, page } = browserSetup;
+      await withBrowserPage(async (browser) => {
+        await serve(browserSetup, async (client) => {
+          await logIn(browser, await page(1));
+          for (let round = 0; round < 3; round++) {
             await echo(client);
-          });
+            await club.expire();
+          }
+          await echo(client);
         });
-        assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 3 });
       });
-    },
-  );
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 3 });
+    });
+  });
 
-  it("is logged in to once for two hubs that want it at the same time", BROWSER, async () => {
+  test("is logged in to once for two hubs that want it at the same time", async () => {
     await withBrowserSetup(async (browserSetup) => {
       const { page, pages, club } = browserSetup;
       await withBrowserPage(async (browser) => {
@@ -224,40 +217,32 @@ describe("a server that wants a login", () => {
     });
   });
 
-  it(
-    "is taken over by another hub when the one that waits for a login is killed",
-    BROWSER,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const { setup, env, page } = browserSetup;
-        const victim = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
-        await victim.initializeAndList();
-        await page(1);
-        await withBrowserPage(async (browser) => {
-          const next = serve(browserSetup, echo);
-          victim.signal("SIGKILL");
-          await victim.waitForExit(10_000);
-          await logIn(browser, await page(2));
-          await next;
-        });
+  test("is taken over by another hub when the one that waits for a login is killed", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const { setup, env, page } = browserSetup;
+      const victim = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
+      await victim.initializeAndList();
+      await page(1);
+      await withBrowserPage(async (browser) => {
+        const next = serve(browserSetup, echo);
+        victim.signal("SIGKILL");
+        await victim.waitForExit(10_000);
+        await logIn(browser, await page(2));
+        await next;
       });
-    },
-  );
+    });
+  });
 
-  it(
-    "is not waited for by a hub whose client has left: the browser finds nobody",
-    TEST_OPTIONS,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const { page } = browserSetup;
-        await serve(browserSetup, async () => void (await page(1)));
-        const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
-        await assert.rejects(fetch(back));
-      });
-    },
-  );
+  it("is not waited for by a hub whose client has left: the browser finds nobody", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const { page } = browserSetup;
+      await serve(browserSetup, async () => void (await page(1)));
+      const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
+      await assert.rejects(fetch(back));
+    });
+  });
 
-  it("is logged in to and out of by hand", BROWSER, async () => {
+  test("is logged in to and out of by hand", async () => {
     await withBrowserSetup(async (browserSetup) => {
       const { club, page, pages } = browserSetup;
       const before = await say(browserSetup, "auth", "status");
@@ -293,73 +278,58 @@ describe("a server that wants a login", () => {
     });
   });
 
-  it(
-    "is there at once for a hub that was refused, when somebody has logged in by hand",
-    BROWSER,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const { page, club } = browserSetup;
-        await serve(browserSetup, async (client) => {
-          const refused = new URL(await page(1)).searchParams;
-          const back = new URL(refused.get("redirect_uri") ?? "");
-          back.search = `?error=access_denied&state=${refused.get("state")}`;
-          assert.match(await (await fetch(back)).text(), /Not authorized/);
-          await withBrowserPage(async (browser) => {
-            const login = say(browserSetup, "auth", "login", "club");
-            assert.match(await logIn(browser, await page(2)), /Thank you/);
-            assert.equal((await login).code, 0);
-          });
-          const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
-          assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
+  test("is there at once for a hub that was refused, when somebody has logged in by hand", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const { page, club } = browserSetup;
+      await serve(browserSetup, async (client) => {
+        const refused = new URL(await page(1)).searchParams;
+        const back = new URL(refused.get("redirect_uri") ?? "");
+        back.search = `?error=access_denied&state=${refused.get("state")}`;
+        assert.match(await (await fetch(back)).text(), /Not authorized/);
+        await withBrowserPage(async (browser) => {
+          const login = say(browserSetup, "auth", "login", "club");
+          assert.match(await logIn(browser, await page(2)), /Thank you/);
+          assert.equal((await login).code, 0);
         });
-        assert.equal((await club.counts()).logins, 1);
+        const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
+        assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
       });
-    },
-  );
+      assert.equal((await club.counts()).logins, 1);
+    });
+  });
 
-  it(
-    "says what to run where a login by hand is needed, and what is wrong with names",
-    TEST_OPTIONS,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const strange = await say(browserSetup, "auth", "login", "clob");
-        assert.equal(strange.code, 2);
-        assert.match(strange.err, /no server "clob".*Did you mean "club"/);
-        assert.equal((await say(browserSetup, "auth", "login")).code, 2);
-        assert.equal((await say(browserSetup, "auth", "frobnicate", "club")).code, 2);
-      });
-    },
-  );
+  it("says what to run where a login by hand is needed, and what is wrong with names", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const strange = await say(browserSetup, "auth", "login", "clob");
+      assert.equal(strange.code, 2);
+      assert.match(strange.err, /no server "clob".*Did you mean "club"/);
+      assert.equal((await say(browserSetup, "auth", "login")).code, 2);
+      assert.equal((await say(browserSetup, "auth", "frobnicate", "club")).code, 2);
+    });
+  });
 });
 
 describe("a server whose tokens oidc-provider gives", () => {
-  it(
-    "is there from the login to the logout, over restarts and expired tokens",
-    BROWSER,
-    async () => {
-      await withBrowserSetup(async (browserSetup) => {
-        const { club, page, pages } = browserSetup;
-        await withBrowserPage(async (browser) => {
-          await serve(browserSetup, async (client) => {
-            assert.match(await agree(browser, await page(1)), /Thank you/);
-            await echo(client);
-            await club.expire();
-            await echo(client);
-          });
+  test("is there from the login to the logout, over restarts and expired tokens", async () => {
+    await withBrowserSetup(async (browserSetup) => {
+      const { club, page, pages } = browserSetup;
+      await withBrowserPage(async (browser) => {
+        await serve(browserSetup, async (client) => {
+          assert.match(await agree(browser, await page(1)), /Thank you/);
+          await echo(client);
+          await club.expire();
+          await echo(client);
         });
-        await serve(browserSetup, echo);
-        await club.expire();
-        await serve(browserSetup, echo);
-        assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
-        assert.equal(
-          (await say(browserSetup, "auth", "logout", "club")).out,
-          "logged out of club\n",
-        );
-        await serve(browserSetup, async () => void (await page(2)));
-        assert.equal(pages().length, 2);
-      }, PROVIDER);
-    },
-  );
+      });
+      await serve(browserSetup, echo);
+      await club.expire();
+      await serve(browserSetup, echo);
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
+      assert.equal((await say(browserSetup, "auth", "logout", "club")).out, "logged out of club\n");
+      await serve(browserSetup, async () => void (await page(2)));
+      assert.equal(pages().length, 2);
+    }, PROVIDER);
+  });
 });
 
 /** Logs in, and agrees to what is asked for then. */

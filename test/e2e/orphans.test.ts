@@ -4,14 +4,15 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync, copyFileSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type ProcessExit, RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
   EXIT_LIMIT,
-  TEST_OPTIONS,
   type TestFolder,
   executable,
+  it,
+  itWith,
   withTestFolder,
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -77,25 +78,23 @@ function afterDeath(
 
 describe("what a hub that was killed has left is ended", () => {
   for (const args of [["list"], ["call", "a__echo", "text=x"], ["status"]]) {
-    it(`by the next ${args[0]}, before that is over`, TEST_OPTIONS, () =>
+    it(`by the next ${args[0]}, before that is over`, () =>
       afterDeath(async (other, left) => {
         assert.equal((await start(other, args).waitForExit(EXIT_LIMIT)).code, 0);
         assert.deepEqual(left.filter(isAlive).map(commandLineOf), []);
-      }),
-    );
+      }));
   }
 
-  it("by the next serve, before that is over, however early its client leaves", TEST_OPTIONS, () =>
+  it("by the next serve, before that is over, however early its client leaves", () =>
     afterDeath(async (other, left) => {
       const next = start(other, ["serve"]);
       await next.initialize();
       next.end();
       await next.waitForExit(EXIT_LIMIT);
       assert.deepEqual(left.filter(isAlive).map(commandLineOf), []);
-    }),
-  );
+    }));
 
-  it("by the next serve, in time, while that serves on", TEST_OPTIONS, () =>
+  it("by the next serve, in time, while that serves on", () =>
     afterDeath(async (other, left) => {
       const next = start(other, ["serve"]);
       await next.initialize();
@@ -103,10 +102,9 @@ describe("what a hub that was killed has left is ended", () => {
       await next.request("ping");
       next.end();
       await next.waitForExit(EXIT_LIMIT);
-    }),
-  );
+    }));
 
-  it("also where the servers themselves are gone", TEST_OPTIONS, () =>
+  it("also where the servers themselves are gone", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const { hub, pids } = await serve(setup, 2);
       const servers = pids.filter((pid) => commandLineOf(pid).includes("scripted.mjs"));
@@ -117,10 +115,9 @@ describe("what a hub that was killed has left is ended", () => {
       await waitUntilExited(servers, GRACE);
       await sweep();
       assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
-    }),
-  );
+    }));
 
-  it("wherever in its start it was killed", TEST_OPTIONS, () =>
+  it("wherever in its start it was killed", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const moments = Array.from({ length: 24 }, (_, at) => at * 6);
       const started = await Promise.all(
@@ -142,10 +139,9 @@ describe("what a hub that was killed has left is ended", () => {
       assert.ok(Math.max(...started) > 2, "some were killed later");
       await sweep();
       assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
-    }),
-  );
+    }));
 
-  it("without holding up what a command prints", TEST_OPTIONS, () =>
+  it("without holding up what a command prints", () =>
     withTagged(tagOf({ pid: NOBODY }), "trap '' TERM; while :; do sleep 0.1; done", (orphan) =>
       withTestFolder({ servers: {} }, async (setup) => {
         const list = start(setup, ["list"]);
@@ -154,12 +150,11 @@ describe("what a hub that was killed has left is ended", () => {
         await list.waitForExit(EXIT_LIMIT);
         assert.ok(!isAlive(orphan));
       }),
-    ),
-  );
+    ));
 });
 
 describe("nothing is ended that belongs to a living hub", () => {
-  it("when another hub of the same user starts, is killed, and is swept away", TEST_OPTIONS, () =>
+  it("when another hub of the same user starts, is killed, and is swept away", () =>
     withTestFolder(MANIFEST, (setup) =>
       withTestFolder(MANIFEST, async (other) => {
         const [one, two] = await Promise.all([serve(setup, 2), serve(other, 2)]);
@@ -175,10 +170,9 @@ describe("nothing is ended that belongs to a living hub", () => {
         one.hub.end();
         await one.hub.waitForExit(EXIT_LIMIT);
       }),
-    ),
-  );
+    ));
 
-  it("when that hub stands still", TEST_OPTIONS, () =>
+  it("when that hub stands still", () =>
     withTestFolder({ servers: { a: withProcessTree(scripted()) } }, async (setup) => {
       const { hub, pids } = await serve(setup, 1);
       hub.signal("SIGSTOP");
@@ -190,8 +184,7 @@ describe("nothing is ended that belongs to a living hub", () => {
       hub.signal("SIGCONT");
       hub.end();
       await hub.waitForExit(EXIT_LIMIT);
-    }),
-  );
+    }));
 });
 
 /** No process has this pid: it is beyond the largest that Linux gives. */
@@ -269,12 +262,11 @@ describe("a tag names a dead hub", () => {
 
   // One sweep decides all.
   const verdicts = new Map<string, boolean>();
-  it("which costs no stranger anything", TEST_OPTIONS, () =>
+  it("which costs no stranger anything", () =>
     withTagged(undefined, SLEEP, async (stranger) => {
       await decide(stranger, Object.entries(cases));
       assert.equal(stateOf(stranger), "S");
-    }),
-  );
+    }));
 
   async function decide(
     stranger: number,
@@ -303,6 +295,7 @@ const skip = skipWithout({
   tests: "processes of other users",
   remedy: "they need root and setpriv (run as root; apt-get install util-linux)",
 });
+const test = itWith({ skip });
 
 describe("another user", () => {
   /** A stage for nobody, with the executable in it. */
@@ -330,7 +323,7 @@ describe("another user", () => {
     return new RawClient("setpriv", all, setup.dir, setup.env);
   }
 
-  it("is done no harm by a sweep, be it of root", { ...TEST_OPTIONS, skip }, () =>
+  test("is done no harm by a sweep, be it of root", () =>
     withOther((other) => {
       const tag = tagOf({ pid: NOBODY });
       return withTagged(
@@ -350,30 +343,25 @@ describe("another user", () => {
           ),
         OTHER,
       );
-    }),
-  );
+    }));
 
-  it(
-    "ends its own servers, also one whose environment nobody can read",
-    { ...TEST_OPTIONS, skip },
-    () =>
-      withOther(async (other) => {
-        const { setup, hidden } = other;
-        writeFileSync(
-          setup.config,
-          `[servers.a]\ncommand = "sh"\nargs = ["-c", "trap '' TERM; ${hidden} 1000; ${hidden} 1001"]\n`,
-        );
-        const hub = startAs(other, ["serve"]);
-        await hub.initialize();
-        const pid = await poll(
-          EXIT_LIMIT,
-          () => "the hidden process",
-          () => descendants(hub.pid).find((one) => commandLineOf(one) === `${hidden} 1000`),
-        );
-        assert.deepEqual(environmentOf(pid).length > 0, true, "root can");
-        hub.end();
-        await hub.waitForExit(EXIT_LIMIT);
-        assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
-      }),
-  );
+  test("ends its own servers, also one whose environment nobody can read", () =>
+    withOther(async (other) => {
+      const { setup, hidden } = other;
+      writeFileSync(
+        setup.config,
+        `[servers.a]\ncommand = "sh"\nargs = ["-c", "trap '' TERM; ${hidden} 1000; ${hidden} 1001"]\n`,
+      );
+      const hub = startAs(other, ["serve"]);
+      await hub.initialize();
+      const pid = await poll(
+        EXIT_LIMIT,
+        () => "the hidden process",
+        () => descendants(hub.pid).find((one) => commandLineOf(one) === `${hidden} 1000`),
+      );
+      assert.deepEqual(environmentOf(pid).length > 0, true, "root can");
+      hub.end();
+      await hub.waitForExit(EXIT_LIMIT);
+      assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
+    }));
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, executable, TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
+import { EXIT_LIMIT, executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 describe("a server that comes as a package", () => {
-  it("is run by the real npx, and goes with all that it started", TEST_OPTIONS, () =>
+  it("is run by the real npx, and goes with all that it started", () =>
     withTestFolder(
       '[servers.s]\npackage = "npm:local-server@1.0.0"\n',
       async ({ dir, config, env }) => {
@@ -49,6 +49,5 @@ describe("a server that comes as a package", () => {
         assert.equal(code, 0, client.stderr);
         assert.match(text, /^s +idle/m);
       },
-    ),
-  );
+    ));
 });

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
-import { TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { type TestFolder, it, withTestFolder } from "../harness/hub.ts";
 
 function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
   return runCommand(setup, args);
@@ -31,54 +31,48 @@ interface Document {
 }
 
 describe("check", () => {
-  it(
-    "names all plugins and the code that would be loaded for them, and loads none of it",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        use("audit-log", 'options = { file = "calls.jsonl" }\n') +
-          use("./own.mjs") +
-          use("@me/wide"),
-        async (setup) => {
-          const own = join(setup.dir, "own.mjs");
-          const wide = join(setup.dir, "node_modules/@me/wide/index.mjs");
-          const isLoaded = [writePlugin(own, "own"), writePlugin(wide, "wide")];
-          const about = { name: "@me/wide", version: "1.0.0", type: "module", main: "index.mjs" };
-          writeFileSync(join(dirname(wide), "package.json"), JSON.stringify(about));
+  it("names all plugins and the code that would be loaded for them, and loads none of it", () =>
+    withTestFolder(
+      use("audit-log", 'options = { file = "calls.jsonl" }\n') + use("./own.mjs") + use("@me/wide"),
+      async (setup) => {
+        const own = join(setup.dir, "own.mjs");
+        const wide = join(setup.dir, "node_modules/@me/wide/index.mjs");
+        const isLoaded = [writePlugin(own, "own"), writePlugin(wide, "wide")];
+        const about = { name: "@me/wide", version: "1.0.0", type: "module", main: "index.mjs" };
+        writeFileSync(join(dirname(wide), "package.json"), JSON.stringify(about));
 
-          const { code, stdout, stderr } = await run(setup, "check", "--config", setup.config);
-          assert.deepEqual([code, stderr], [0, ""]);
-          assert.deepEqual(stdout.split("\n"), [
-            `manifest: ${setup.config}`,
-            "plugin audit-log: built in",
-            `plugin ./own.mjs: code that is loaded from ${own}`,
-            `plugin @me/wide: a package, code that is loaded from ${wide}`,
-            "check does not load the code of plugins, so it does not check their options.",
-            "no problems; 0 servers; 3 plugins",
-            "",
-          ]);
-          const json = await run(setup, "check", "--json", "--config", setup.config);
-          assert.deepEqual((JSON.parse(json.stdout) as Document).plugins, [
-            { use: "audit-log", path: null, kind: "builtIn" },
-            { use: "./own.mjs", path: own, kind: "file" },
-            { use: "@me/wide", path: wide, kind: "package" },
-          ]);
-          assert.deepEqual(
-            isLoaded.map((look) => look()),
-            [false, false],
-          );
+        const { code, stdout, stderr } = await run(setup, "check", "--config", setup.config);
+        assert.deepEqual([code, stderr], [0, ""]);
+        assert.deepEqual(stdout.split("\n"), [
+          `manifest: ${setup.config}`,
+          "plugin audit-log: built in",
+          `plugin ./own.mjs: code that is loaded from ${own}`,
+          `plugin @me/wide: a package, code that is loaded from ${wide}`,
+          "check does not load the code of plugins, so it does not check their options.",
+          "no problems; 0 servers; 3 plugins",
+          "",
+        ]);
+        const json = await run(setup, "check", "--json", "--config", setup.config);
+        assert.deepEqual((JSON.parse(json.stdout) as Document).plugins, [
+          { use: "audit-log", path: null, kind: "builtIn" },
+          { use: "./own.mjs", path: own, kind: "file" },
+          { use: "@me/wide", path: wide, kind: "package" },
+        ]);
+        assert.deepEqual(
+          isLoaded.map((look) => look()),
+          [false, false],
+        );
 
-          await run(setup, "list", "--config", setup.config);
-          assert.deepEqual(
-            isLoaded.map((look) => look()),
-            [true, true],
-            "not even when they are used",
-          );
-        },
-      ),
-  );
+        await run(setup, "list", "--config", setup.config);
+        assert.deepEqual(
+          isLoaded.map((look) => look()),
+          [true, true],
+          "not even when they are used",
+        );
+      },
+    ));
 
-  it("checks the options of plugins that are built in, and no others", TEST_OPTIONS, () =>
+  it("checks the options of plugins that are built in, and no others", () =>
     withTestFolder(
       use("audit-log", "options.fle = 1\n") + use("./own.mjs", "options.any = 1\n"),
       async (setup) => {
@@ -96,10 +90,9 @@ describe("check", () => {
           [[3, "plugins[0].options.fle"]],
         );
       },
-    ),
-  );
+    ));
 
-  it("finds a plugin that is not there", TEST_OPTIONS, () =>
+  it("finds a plugin that is not there", () =>
     withTestFolder(use("audit-lg") + use("./none.ts"), async (setup) => {
       const files = await run(setup, "check", "--config", setup.config);
       assert.equal(files.code, 2);
@@ -112,10 +105,9 @@ describe("check", () => {
       const served = await run(setup, "serve", "--config", setup.config);
       assert.equal(served.code, 2);
       assert.ok(served.stderr.includes(problem), served.stderr);
-    }),
-  );
+    }));
 
-  it("finds a server of a plugin that is not there, as serve does", TEST_OPTIONS, () =>
+  it("finds a server of a plugin that is not there, as serve does", () =>
     withTestFolder('[servers.a]\nplugin = "cach"\n', async (setup) => {
       const commands = ["check", "serve"] as const;
       const problem = `${setup.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
@@ -132,10 +124,9 @@ describe("check", () => {
       appendFileSync(setup.config, use("./own.mjs"));
       assert.equal((await run(setup, "check", "--config", setup.config)).code, 0);
       await fails("serve", '; did you mean "cache"?');
-    }),
-  );
+    }));
 
-  it("takes what plugins fill in as given", TEST_OPTIONS, () =>
+  it("takes what plugins fill in as given", () =>
     withTestFolder(
       `${use("./own.mjs")}[servers.a]\ncommand = "true"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
       async (setup) => {
@@ -144,37 +135,32 @@ describe("check", () => {
         assert.equal(code, 0);
         assert.match(stdout, /\na +starts +true \$\{vault:db\/pw\}\nb +starts +plugin own\n/);
       },
-    ),
-  );
+    ));
 });
 
 describe("a manifest in the working directory with a plugin", () => {
-  it(
-    "has it loaded only once the manifest is trusted, which says what that allows",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(use("./own.mjs") + use("audit-log"), async (setup) => {
-        const own = join(setup.dir, "own.mjs");
-        const isLoaded = writePlugin(own, "own");
-        const config = join(setup.dir, "config/toolmux/toolmux.toml");
-        mkdirSync(dirname(config));
-        writeFileSync(config, "");
-        for (const command of ["list", "check", "status"]) await run(setup, command);
-        assert.ok(!isLoaded());
+  it("has it loaded only once the manifest is trusted, which says what that allows", () =>
+    withTestFolder(use("./own.mjs") + use("audit-log"), async (setup) => {
+      const own = join(setup.dir, "own.mjs");
+      const isLoaded = writePlugin(own, "own");
+      const config = join(setup.dir, "config/toolmux/toolmux.toml");
+      mkdirSync(dirname(config));
+      writeFileSync(config, "");
+      for (const command of ["list", "check", "status"]) await run(setup, command);
+      assert.ok(!isLoaded());
 
-        const { code, stdout } = await run(setup, "trust", "toolmux.toml");
-        assert.equal(code, 0);
-        assert.match(stdout, /\nand loads these plugins.*:\n/);
-        assert.ok(stdout.includes(`\n  ./own.mjs: code that is loaded from ${own}\n`), stdout);
-        assert.match(stdout, /\n {2}audit-log: built in\n/);
-        assert.ok(!isLoaded());
+      const { code, stdout } = await run(setup, "trust", "toolmux.toml");
+      assert.equal(code, 0);
+      assert.match(stdout, /\nand loads these plugins.*:\n/);
+      assert.ok(stdout.includes(`\n  ./own.mjs: code that is loaded from ${own}\n`), stdout);
+      assert.match(stdout, /\n {2}audit-log: built in\n/);
+      assert.ok(!isLoaded());
 
-        appendFileSync(setup.config, "# changed\n");
-        await run(setup, "list");
-        assert.ok(!isLoaded());
-        await run(setup, "trust", "toolmux.toml");
-        await run(setup, "list");
-        assert.ok(isLoaded());
-      }),
-  );
+      appendFileSync(setup.config, "# changed\n");
+      await run(setup, "list");
+      assert.ok(!isLoaded());
+      await run(setup, "trust", "toolmux.toml");
+      await run(setup, "list");
+      assert.ok(isLoaded());
+    }));
 });

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, closeClient, executable, TEST_OPTIONS } from "../harness/hub.ts";
+import { EXIT_LIMIT, closeClient, executable, it } from "../harness/hub.ts";
 import { toToml } from "../harness/manifest.ts";
 import {
   callPid,
@@ -73,7 +73,7 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
   };
 
   describe(`plugins, with ${name}`, () => {
-    it("that are files beside the manifest change lists and see calls", TEST_OPTIONS, () =>
+    it("that are files beside the manifest change lists and see calls", () =>
       harness(async (place) => {
         writeFileSync(join(place.dir, "mine.ts"), marking("first"));
         place.editManifest(withPlugins(place, 'use = "./mine.ts"\ntools = ["pid"]'));
@@ -87,32 +87,27 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
           await callPid(client, "a");
           await waitForStderr(client, /plugin "marking": first saw pid/);
         });
-      }),
-    );
+      }));
 
-    it(
-      "that fail in their setup refuse the start, with name, manifest line and own line",
-      TEST_OPTIONS,
-      () =>
-        harness(async (place) => {
-          const { dir, env, config } = place;
-          writeFileSync(join(dir, "bad.ts"), marking("bad", "\nthrow new Error('no such vault');"));
-          place.editManifest(withPlugins(place, 'use = "./bad.ts"'));
-          const [command = "", ...words] = program();
-          const client = new RawClient(command, [...words, "--config", config], dir, env);
-          const { code } = await client.waitForExit(EXIT_LIMIT);
-          assert.equal(code, 2);
-          const at = readFileSync(config, "utf8").split("\n").indexOf("[[plugins]]") + 1;
-          assert.match(
-            client.stderr,
-            new RegExp(
-              `toolmux.toml:${at}:3: plugins\\[0\\]: plugin "marking" failed in its setup: no such vault \\(${dir}/bad.ts:8:`,
-            ),
-          );
-        }),
-    );
+    it("that fail in their setup refuse the start, with name, manifest line and own line", () =>
+      harness(async (place) => {
+        const { dir, env, config } = place;
+        writeFileSync(join(dir, "bad.ts"), marking("bad", "\nthrow new Error('no such vault');"));
+        place.editManifest(withPlugins(place, 'use = "./bad.ts"'));
+        const [command = "", ...words] = program();
+        const client = new RawClient(command, [...words, "--config", config], dir, env);
+        const { code } = await client.waitForExit(EXIT_LIMIT);
+        assert.equal(code, 2);
+        const at = readFileSync(config, "utf8").split("\n").indexOf("[[plugins]]") + 1;
+        assert.match(
+          client.stderr,
+          new RegExp(
+            `toolmux.toml:${at}:3: plugins\\[0\\]: plugin "marking" failed in its setup: no such vault \\(${dir}/bad.ts:8:`,
+          ),
+        );
+      }));
 
-    it("that are edited are exchanged, and calls that run end on the old ones", TEST_OPTIONS, () =>
+    it("that are edited are exchanged, and calls that run end on the old ones", () =>
       harness(async (place) => {
         const file = join(place.dir, "mine.ts");
         writeFileSync(file, marking("old"));
@@ -131,10 +126,9 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
           await waitForStderr(client, /old saw hold[^]*old is gone/);
           assert.match(client.stderr, /old is set up[^]*new is set up[^]*old is gone/);
         });
-      }),
-    );
+      }));
 
-    it("that are edited and then cannot be loaded leave the old ones in force", TEST_OPTIONS, () =>
+    it("that are edited and then cannot be loaded leave the old ones in force", () =>
       harness(async (place) => {
         const file = join(place.dir, "mine.ts");
         writeFileSync(file, marking("good"));
@@ -151,10 +145,9 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
           assert.equal(await describeTool(client, "a__pid"), "better");
         });
         assert.match(left.stderr, /better is gone/);
-      }),
-    );
+      }));
 
-    it("stay as they are when something else of the manifest changes", TEST_OPTIONS, () =>
+    it("stay as they are when something else of the manifest changes", () =>
       harness(async (place) => {
         writeFileSync(join(place.dir, "mine.ts"), marking("steady"));
         const entry = 'use = "./mine.ts"';
@@ -167,29 +160,24 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
           assert.equal(client.stderr.match(/steady is set up/g)?.length, 1);
           assert.doesNotMatch(client.stderr, /steady is gone/);
         });
-      }),
-    );
+      }));
 
-    it(
-      "that throw where nobody catches it cost no call, and it is told where that was",
-      TEST_OPTIONS,
-      () =>
-        harness(async (place) => {
-          const stray = `
+    it("that throw where nobody catches it cost no call, and it is told where that was", () =>
+      harness(async (place) => {
+        const stray = `
           setTimeout(() => { throw new Error("a stray timer"); });
           void Promise.reject(new Error("a stray promise"));`;
-          writeFileSync(join(place.dir, "mine.ts"), marking("stray", stray));
-          place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
-          await run(place, async (client) => {
-            await client.initializeAndList();
-            await waitForStderr(client, /"marking": failed: a stray timer \([^)]*mine\.ts:\d+/);
-            await waitForStderr(client, /"marking": failed: a stray promise \([^)]*mine\.ts:\d+/);
-            await callPid(client, "a");
-          });
-        }),
-    );
+        writeFileSync(join(place.dir, "mine.ts"), marking("stray", stray));
+        place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
+        await run(place, async (client) => {
+          await client.initializeAndList();
+          await waitForStderr(client, /"marking": failed: a stray timer \([^)]*mine\.ts:\d+/);
+          await waitForStderr(client, /"marking": failed: a stray promise \([^)]*mine\.ts:\d+/);
+          await callPid(client, "a");
+        });
+      }));
 
-    it("that write with console write to the log, and nothing to stdout", TEST_OPTIONS, () =>
+    it("that write with console write to the log, and nothing to stdout", () =>
       harness(async (place) => {
         const talk = `console.log("one %s", "line", { a: 1 }); console.error("another");`;
         writeFileSync(join(place.dir, "mine.ts"), marking("talking", talk));
@@ -200,10 +188,9 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         await client.initializeAndList();
         await waitForStderr(client, /info one line \{ a: 1 \}[^]*error another/);
         await closeClient(client);
-      }),
-    );
+      }));
 
-    it("give servers of their own, and secrets for those of others", TEST_OPTIONS, () =>
+    it("give servers of their own, and secrets for those of others", () =>
       harness(async (place) => {
         writeFileSync(
           join(place.dir, "mine.ts"),
@@ -244,39 +231,34 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         await waitForStderr(client, /got 11/);
         assert.doesNotMatch(client.stderr, /opened-door/);
         await closeClient(client);
-      }),
-    );
+      }));
 
-    it(
-      "in a package in node_modules beside the manifest are found, with the packages that they import",
-      TEST_OPTIONS,
-      () =>
-        harness(async (place) => {
-          const put = (file: string, text: string): void => {
-            const path = join(place.dir, "node_modules", file);
-            mkdirSync(join(path, ".."), { recursive: true });
-            writeFileSync(path, text);
-          };
-          const manifest = (of: string): string =>
-            JSON.stringify({
-              name: of,
-              version: "1.0.0",
-              type: "module",
-              exports: { import: "./main.js" },
-            });
-          put("plug/package.json", manifest("plug"));
-          put(
-            "plug/main.js",
-            'import { word } from "inner";\nexport default { name: "plug", setup: (_, host) => (host.log("warn", word), {}) };',
-          );
-          put("inner/package.json", manifest("inner"));
-          put("inner/main.js", 'export const word = "from within";');
-          place.editManifest(withPlugins(place, 'use = "plug"'));
-          await run(place, async (client) => {
-            await client.initializeAndList();
-            await waitForStderr(client, /plugin "plug": from within/);
+    it("in a package in node_modules beside the manifest are found, with the packages that they import", () =>
+      harness(async (place) => {
+        const put = (file: string, text: string): void => {
+          const path = join(place.dir, "node_modules", file);
+          mkdirSync(join(path, ".."), { recursive: true });
+          writeFileSync(path, text);
+        };
+        const manifest = (of: string): string =>
+          JSON.stringify({
+            name: of,
+            version: "1.0.0",
+            type: "module",
+            exports: { import: "./main.js" },
           });
-        }),
-    );
+        put("plug/package.json", manifest("plug"));
+        put(
+          "plug/main.js",
+          'import { word } from "inner";\nexport default { name: "plug", setup: (_, host) => (host.log("warn", word), {}) };',
+        );
+        put("inner/package.json", manifest("inner"));
+        put("inner/main.js", 'export const word = "from within";');
+        place.editManifest(withPlugins(place, 'use = "plug"'));
+        await run(place, async (client) => {
+          await client.initializeAndList();
+          await waitForStderr(client, /plugin "plug": from within/);
+        });
+      }));
   });
 }

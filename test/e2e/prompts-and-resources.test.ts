@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import { closeClient, executable, TEST_OPTIONS, withHub, withTestFolder } from "../harness/hub.ts";
+import { closeClient, executable, it, withHub, withTestFolder } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
 
 const MANIFEST = {
@@ -15,7 +15,7 @@ const TEXT = "demo://resource/dynamic/text/1";
 const OF_B = `toolmux://b/${encodeURIComponent(TEXT)}`;
 
 describe("what published servers offer beside tools", () => {
-  it("is listed, got, read and completed through the hub", TEST_OPTIONS, () =>
+  it("is listed, got, read and completed through the hub", () =>
     withHub(MANIFEST, async ({ client }) => {
       await client.initializeAndList();
       const resultOf = async (method: string, params = {}): Promise<string> =>
@@ -36,10 +36,9 @@ describe("what published servers offer beside tools", () => {
       const argument = { name: "department", value: "E" };
       const completion = await resultOf("completion/complete", { ref, argument });
       assert.match(completion, /"values":\["Engineering"\]/);
-    }),
-  );
+    }));
 
-  it("is told of to those who have subscribed to it, as they know it", TEST_OPTIONS, () =>
+  it("is told of to those who have subscribed to it, as they know it", () =>
     withHub(MANIFEST, async ({ client }) => {
       await client.initializeAndList();
       assert.deepEqual(
@@ -52,10 +51,9 @@ describe("what published servers offer beside tools", () => {
         "news of the resource",
       );
       assert.deepEqual(message.params, { uri: OF_B });
-    }),
-  );
+    }));
 
-  it("comes with their instructions from the second start on", TEST_OPTIONS, () =>
+  it("comes with their instructions from the second start on", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const start = (): RawClient =>
         new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
@@ -75,6 +73,5 @@ describe("what published servers offer beside tools", () => {
       const second = start();
       assert.match((await instructionsOf(second)) ?? "", /\n\n# a\n\n[^]+\n\n# b\n\n[^]+$/);
       await closeClient(second);
-    }),
-  );
+    }));
 });

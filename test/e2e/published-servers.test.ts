@@ -1,14 +1,8 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
-import {
-  TEST_OPTIONS,
-  type TestFolder,
-  executable,
-  withHub,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { describe } from "node:test";
+import { type TestFolder, executable, it, withHub, withTestFolder } from "../harness/hub.ts";
 import { type ServerEntry, publishedServer } from "../harness/manifest.ts";
 import {
   type SdkVersion,
@@ -79,22 +73,18 @@ function dropExecution(tool: { readonly name: string }): { readonly name: string
 
 for (const flavour of FLAVOURS) {
   describe(`four real servers behind one hub, driven by ${flavour}`, () => {
-    it(
-      "every tool is listed once, equal to the server's own but for the prefix in its name",
-      TEST_OPTIONS,
-      async () => {
-        const listed = await listDirectly(flavour);
-        // The hub speaks the modern era with it, which has no word for how tools are run as tasks; the servers do not.
-        const isModern = flavour === "SDK v2 with negotiation";
-        const direct = isModern ? listed.map(dropExecution) : listed;
-        await withClient(flavour, async (client) => {
-          const expected = direct.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-          assert.deepEqual(await client.list(), expected);
-        });
-      },
-    );
+    it("every tool is listed once, equal to the server's own but for the prefix in its name", async () => {
+      const listed = await listDirectly(flavour);
+      // The hub speaks the modern era with it, which has no word for how tools are run as tasks; the servers do not.
+      const isModern = flavour === "SDK v2 with negotiation";
+      const direct = isModern ? listed.map(dropExecution) : listed;
+      await withClient(flavour, async (client) => {
+        const expected = direct.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+        assert.deepEqual(await client.list(), expected);
+      });
+    });
 
-    it("a call reaches each of them, and what they do is real", TEST_OPTIONS, () =>
+    it("a call reaches each of them, and what they do is real", () =>
       withClient(flavour, async (client, { dir }) => {
         await client.list();
         assert.equal(
@@ -126,47 +116,42 @@ for (const flavour of FLAVOURS) {
         };
         const thinking = await client.call("thinking__sequentialthinking", thought);
         assert.match(thinking.content[0]?.text ?? "", /"thoughtNumber": 1/);
-      }),
-    );
+      }));
 
-    it(
-      "progress arrives while a call runs, errors arrive as the server made them, a cancel ends a call",
-      TEST_OPTIONS,
-      () =>
-        withClient(flavour, async (client) => {
-          await client.list();
-          const steps: number[] = [];
-          const operation = "everything__trigger-long-running-operation";
-          const done = await client.call(
-            operation,
-            { duration: 0.5, steps: 5 },
-            { onprogress: ({ progress }) => steps.push(progress) },
-          );
-          assert.match(done.content[0]?.text ?? "", /completed/);
-          // The SDK's clients lose progress that comes in one chunk with the answer, so the last one may be missing.
-          assert.deepEqual(steps.slice(0, 4), [1, 2, 3, 4]);
+    it("progress arrives while a call runs, errors arrive as the server made them, a cancel ends a call", () =>
+      withClient(flavour, async (client) => {
+        await client.list();
+        const steps: number[] = [];
+        const operation = "everything__trigger-long-running-operation";
+        const done = await client.call(
+          operation,
+          { duration: 0.5, steps: 5 },
+          { onprogress: ({ progress }) => steps.push(progress) },
+        );
+        assert.match(done.content[0]?.text ?? "", /completed/);
+        // The SDK's clients lose progress that comes in one chunk with the answer, so the last one may be missing.
+        assert.deepEqual(steps.slice(0, 4), [1, 2, 3, 4]);
 
-          const refused = await client.call("files__read_text_file", { path: "/etc/hostname" });
-          assert.equal(refused.isError, true);
-          assert.match(refused.content[0]?.text ?? "", /denied|outside/i);
-          await assert.rejects(client.call("files__no_such_tool", {}), /files__no_such_tool/);
+        const refused = await client.call("files__read_text_file", { path: "/etc/hostname" });
+        assert.equal(refused.isError, true);
+        assert.match(refused.content[0]?.text ?? "", /denied|outside/i);
+        await assert.rejects(client.call("files__no_such_tool", {}), /files__no_such_tool/);
 
-          const abort = new AbortController();
-          const cancelled = client.call(
-            operation,
-            { duration: 60, steps: 600 },
-            {
-              signal: abort.signal,
-              onprogress: ({ progress }) => progress === 3 && abort.abort(new Error("enough")),
-            },
-          );
-          await assert.rejects(cancelled, /enough|abort/i);
-          assert.equal(
-            (await client.call("everything__echo", { message: "on" })).content[0]?.text,
-            "Echo: on",
-          );
-        }),
-    );
+        const abort = new AbortController();
+        const cancelled = client.call(
+          operation,
+          { duration: 60, steps: 600 },
+          {
+            signal: abort.signal,
+            onprogress: ({ progress }) => progress === 3 && abort.abort(new Error("enough")),
+          },
+        );
+        await assert.rejects(cancelled, /enough|abort/i);
+        assert.equal(
+          (await client.call("everything__echo", { message: "on" })).content[0]?.text,
+          "Echo: on",
+        );
+      }));
   });
 }
 
@@ -185,7 +170,7 @@ describe("configuration files of MCP clients", () => {
     "mcp.json": { inputs: [], servers: { everything: { ...everything, type: "stdio" }, thinking } },
   };
   for (const [name, file] of Object.entries(FILES)) {
-    it(`${name} is served as it is`, TEST_OPTIONS, () =>
+    it(`${name} is served as it is`, () =>
       withHub(
         JSON.stringify(file, null, 2),
         async ({ client }) => {
@@ -199,13 +184,12 @@ describe("configuration files of MCP clients", () => {
           assert.equal(echo.message.result?.content?.[0]?.text, "Echo: hello");
         },
         name,
-      ),
-    );
+      ));
   }
 });
 
 describe("a real server's progress, seen by a client that loses none", () => {
-  it("arrives complete, in order, and before the answer", TEST_OPTIONS, () =>
+  it("arrives complete, in order, and before the answer", () =>
     withHub(
       { servers: { everything: publishedServer("everything", ["stdio"]) } },
       async ({ client }) => {
@@ -225,6 +209,5 @@ describe("a real server's progress, seen by a client that loses none", () => {
         assert.ok(progress.every(({ message }) => message.params?.["progressToken"] === "mine"));
         assert.deepEqual(client.lines.at(-1)?.json, (await client.response(id)).message);
       },
-    ),
-  );
+    ));
 });

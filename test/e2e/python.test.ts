@@ -2,17 +2,17 @@ import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { promisify } from "node:util";
 import { SERVER_TRANSPORTS, withServe, withHttpServe } from "../harness/serve.ts";
 import { connectFullClient, textOf } from "../harness/full-client.ts";
-import { TEST_OPTIONS, type TestFolder } from "../harness/hub.ts";
+import { type TestFolder, itWith } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 import { SKIP_WITHOUT_PYTHON, PYTHON, pythonModule, pythonScript } from "../harness/python.ts";
 import type { StdioCommand } from "../harness/sdk-client.ts";
 
 // Each test, not each suite: a file of which nothing is reported fails.
-const OPTIONS = { ...TEST_OPTIONS, skip: SKIP_WITHOUT_PYTHON };
+const it = itWith({ skip: SKIP_WITHOUT_PYTHON });
 
 type Era = "legacy" | "modern";
 
@@ -38,7 +38,7 @@ function makeRepository({ dir, env }: TestFolder): string {
 }
 
 describe("servers made with the Python SDK behind the hub", () => {
-  it("are listed as they list themselves, but for the prefix", OPTIONS, () =>
+  it("are listed as they list themselves, but for the prefix", () =>
     withServe("stdio", { hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
       const direct = Object.entries({ time: TIME, git: GIT }).map(async ([key, server]) => {
         const args = [...(server.args ?? [])];
@@ -55,11 +55,10 @@ describe("servers made with the Python SDK behind the hub", () => {
       const client = await connectFullClient("SDK v1", setup.target);
       assert.deepEqual((await client.sdk.listTools()).tools, expected);
       await client.close();
-    }),
-  );
+    }));
 
   for (const face of SERVER_TRANSPORTS) {
-    it(`tell the time, and what is in a repository, over ${face}`, OPTIONS, () =>
+    it(`tell the time, and what is in a repository, over ${face}`, () =>
       withServe(face, { hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
         const repository = makeRepository(setup);
         const client = await connectFullClient("SDK v2", setup.target);
@@ -80,8 +79,7 @@ describe("servers made with the Python SDK behind the hub", () => {
         const difference = await client.call("git__git_diff_unstaged", { repo_path: repository });
         assert.match(textOf(difference), /-one\n\+two/);
         await client.close();
-      }),
-    );
+      }));
   }
 });
 
@@ -92,7 +90,7 @@ const CLIENTS = [
 
 for (const [sdk, face] of CLIENTS) {
   describe(`a FastMCP server behind the hub, for a client of ${sdk} over ${face}`, () => {
-    it("asks for all that it needs, and says how far it is", OPTIONS, () =>
+    it("asks for all that it needs, and says how far it is", () =>
       withServe(face, { hub: MACHINE, servers: { fast: FAST } }, async ({ target: reach }) => {
         const client = await connectFullClient(sdk, reach, "one");
         await client.sdk.listTools();
@@ -125,8 +123,7 @@ for (const [sdk, face] of CLIENTS) {
         // Progress that comes in one chunk with the answer is lost in the SDKs.
         assert.deepEqual(steps, [1, 2, 3].slice(0, steps.length));
         await client.close();
-      }),
-    );
+      }));
   });
 }
 
@@ -187,19 +184,18 @@ describe("a client made with the Python SDK", () => {
     // It asks by itself, which servers do in the legacy era alone: of its own accord it is spoken to as its client is.
     const fast: ServerEntry = era === "legacy" ? FAST : { ...FAST, era: "legacy" };
     for (const face of SERVER_TRANSPORTS) {
-      it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, OPTIONS, () =>
+      it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, () =>
         withServe(
           face,
           { hub: MACHINE, servers: { fast } },
           async ({ target: reach, ...setup }) => {
             assert.deepEqual(await drive(setup, "one", era, reach), success("one", era));
           },
-        ),
-      );
+        ));
     }
   }
 
-  it("is alone with its own server while others are with theirs", OPTIONS, () =>
+  it("is alone with its own server while others are with theirs", () =>
     withHttpServe(
       { hub: MACHINE, servers: { fast: { ...FAST, isolation: "perClient" } } },
       async (hub) => {
@@ -212,6 +208,5 @@ describe("a client made with the Python SDK", () => {
           names.map((name) => success(name, "legacy")),
         );
       },
-    ),
-  );
+    ));
 });

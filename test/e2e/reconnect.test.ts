@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { describe } from "node:test";
+import { it } from "../harness/hub.ts";
 import { failureText } from "../harness/message.ts";
 import {
   callPid,
@@ -25,7 +25,7 @@ function gaps(starts: readonly ControlledEvent[]): number[] {
 }
 
 describe("a server that is killed", () => {
-  it("between two calls answers the second one from a new process", TEST_OPTIONS, () =>
+  it("between two calls answers the second one from a new process", () =>
     withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
       const left = await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -36,33 +36,25 @@ describe("a server that is killed", () => {
         assert.equal(harness.startEvents("a").length, 2);
       });
       assert.equal(listChangedCount(left), 0);
-    }),
-  );
+    }));
 
-  it(
-    "in the very moment of a call answers it or fails it clearly, and the next one is answered",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(
-        { servers: { a: controlled({ reconnect: LATE }) } },
-        async (harness) => {
-          await harness.serve(async (client) => {
-            await client.initializeAndList();
-            for (let at = 0; at < 10; at += 1) {
-              const pid = await callPid(client, "a");
-              process.kill(pid, "SIGKILL");
-              const { message } = await client.call("a__pid");
-              if (message.error !== undefined)
-                assert.match(failureText(message), /Server "a" .*SIGKILL/);
-              assert.notEqual(await callPid(client, "a"), pid);
-            }
-            assert.ok(harness.startEvents("a").every(({ others }) => others?.length === 0));
-          });
-        },
-      ),
-  );
+  it("in the very moment of a call answers it or fails it clearly, and the next one is answered", () =>
+    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
+      await harness.serve(async (client) => {
+        await client.initializeAndList();
+        for (let at = 0; at < 10; at += 1) {
+          const pid = await callPid(client, "a");
+          process.kill(pid, "SIGKILL");
+          const { message } = await client.call("a__pid");
+          if (message.error !== undefined)
+            assert.match(failureText(message), /Server "a" .*SIGKILL/);
+          assert.notEqual(await callPid(client, "a"), pid);
+        }
+        assert.ok(harness.startEvents("a").every(({ others }) => others?.length === 0));
+      });
+    }));
 
-  it("during a call fails it clearly, and answers the next one", TEST_OPTIONS, () =>
+  it("during a call fails it clearly, and answers the next one", () =>
     withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
       await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -74,10 +66,9 @@ describe("a server that is killed", () => {
         assert.match(failureText(message), /Server "a" was killed by signal SIGKILL/);
         assert.notEqual(await callPid(client, "a"), pid);
       });
-    }),
-  );
+    }));
 
-  it("is started again though nobody calls it", TEST_OPTIONS, () =>
+  it("is started again though nobody calls it", () =>
     withControlledServers({ servers: { a: controlled({ reconnect: SOON }) } }, async (harness) => {
       const left = await harness.serve(async (client) => {
         await client.initializeAndList();
@@ -90,45 +81,39 @@ describe("a server that is killed", () => {
       });
       assert.equal(listChangedCount(left), 0);
       assert.match(left.stderr, /^toolmux: warn a: Server "a" was killed by signal SIGKILL\..*\n$/);
-    }),
-  );
+    }));
 });
 
 describe("a server that dies as soon as it has listed", () => {
-  it(
-    "is started ever more rarely, stays listed, and is tried at once by a call, which gets the cause",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(
-        { servers: { a: controlled({ reconnect: SOON }), b: controlled() } },
-        async (harness) => {
-          harness.setRules("a", { dies: "listed" });
-          await harness.serve(async (client) => {
-            assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
-            const starts = await harness.waitForEvents("a", () => {
-              const all = harness.startEvents("a");
-              return all.length >= 6 ? all : undefined;
-            });
-            for (const [at, gap] of gaps(starts).entries())
-              assert.ok(gap >= 50 * 2 ** at, `${gap}`);
-            assert.ok((await listToolNames(client)).includes("a__pid"));
-            // The next attempt of its own comes in 1.6 s.
-            const { message } = await client.call("a__pid", {}, 1500);
-            assert.match(failureText(message), /Server "a" exited with code 5/);
-            assert.match(failureText(message), /cannot go on after the listing/);
-            await callPid(client, "b");
-            // A call does not make the attempts that follow come sooner.
-            const before = harness.startEvents("a").length;
-            await client.call("a__pid", {}, 1500);
-            assert.equal(harness.startEvents("a").length, before + 1);
+  it("is started ever more rarely, stays listed, and is tried at once by a call, which gets the cause", () =>
+    withControlledServers(
+      { servers: { a: controlled({ reconnect: SOON }), b: controlled() } },
+      async (harness) => {
+        harness.setRules("a", { dies: "listed" });
+        await harness.serve(async (client) => {
+          assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
+          const starts = await harness.waitForEvents("a", () => {
+            const all = harness.startEvents("a");
+            return all.length >= 6 ? all : undefined;
           });
-        },
-      ),
-  );
+          for (const [at, gap] of gaps(starts).entries()) assert.ok(gap >= 50 * 2 ** at, `${gap}`);
+          assert.ok((await listToolNames(client)).includes("a__pid"));
+          // The next attempt of its own comes in 1.6 s.
+          const { message } = await client.call("a__pid", {}, 1500);
+          assert.match(failureText(message), /Server "a" exited with code 5/);
+          assert.match(failureText(message), /cannot go on after the listing/);
+          await callPid(client, "b");
+          // A call does not make the attempts that follow come sooner.
+          const before = harness.startEvents("a").length;
+          await client.call("a__pid", {}, 1500);
+          assert.equal(harness.startEvents("a").length, before + 1);
+        });
+      },
+    ));
 });
 
 describe("a server that cannot start", () => {
-  it("is told of with the cause, its last words and when it is tried again", TEST_OPTIONS, () =>
+  it("is told of with the cause, its last words and when it is tried again", () =>
     withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
       harness.setRules("a", { start: "exit" });
       const left = await harness.serve(async (client) => {
@@ -140,10 +125,9 @@ describe("a server that cannot start", () => {
         /^toolmux: warn a: Server "a" exited with code 3\. Next attempt in 1 h\. Its last stderr lines: cannot start: the disk is missing\n$/,
       );
       assert.equal(harness.startEvents("a").length, 1);
-    }),
-  );
+    }));
 
-  it("comes back by itself when it can, and its tools appear", TEST_OPTIONS, () =>
+  it("comes back by itself when it can, and its tools appear", () =>
     withControlledServers(
       { servers: { a: controlled({ reconnect: SOON }), b: controlled() } },
       async (harness) => {
@@ -159,49 +143,37 @@ describe("a server that cannot start", () => {
         });
         assert.equal(listChangedCount(left), 1);
       },
-    ),
-  );
+    ));
 
-  it(
-    "ends three times in the midst of its handshake is there at the fourth, with no call",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(
-        { servers: { a: controlled({ reconnect: SOON }) } },
-        async (harness) => {
-          harness.setRules("a", { failures: 3 });
-          await harness.serve(async (client) => {
-            await client.initializeAndList();
-            await waitForListChanged(client, 1);
-            assert.ok((await listToolNames(client)).includes("a__pid"));
-            assert.equal(harness.startEvents("a").length, 4);
-          });
-        },
-      ),
-  );
+  it("ends three times in the midst of its handshake is there at the fourth, with no call", () =>
+    withControlledServers({ servers: { a: controlled({ reconnect: SOON }) } }, async (harness) => {
+      harness.setRules("a", { failures: 3 });
+      await harness.serve(async (client) => {
+        await client.initializeAndList();
+        await waitForListChanged(client, 1);
+        assert.ok((await listToolNames(client)).includes("a__pid"));
+        assert.equal(harness.startEvents("a").length, 4);
+      });
+    }));
 
-  it(
-    "fails for good after maxAttempts, is told of as an error, and is still tried by a call",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(
-        { servers: { a: controlled({ reconnect: { ...SOON, maxAttempts: 2 } }) } },
-        async (harness) => {
-          harness.setRules("a", { start: "exit" });
-          await harness.serve(async (client) => {
-            await client.initializeAndList();
-            await waitForStderr(client, /toolmux: error a: Server "a" exited with code 3/);
-            assert.equal(harness.startEvents("a").length, 2);
-            assert.match(failureText((await client.call("a__pid")).message), /the disk is missing/);
-            harness.setRules("a", {});
-            await callPid(client, "a");
-            await waitForListChanged(client, 1);
-          });
-        },
-      ),
-  );
+  it("fails for good after maxAttempts, is told of as an error, and is still tried by a call", () =>
+    withControlledServers(
+      { servers: { a: controlled({ reconnect: { ...SOON, maxAttempts: 2 } }) } },
+      async (harness) => {
+        harness.setRules("a", { start: "exit" });
+        await harness.serve(async (client) => {
+          await client.initializeAndList();
+          await waitForStderr(client, /toolmux: error a: Server "a" exited with code 3/);
+          assert.equal(harness.startEvents("a").length, 2);
+          assert.match(failureText((await client.call("a__pid")).message), /the disk is missing/);
+          harness.setRules("a", {});
+          await callPid(client, "a");
+          await waitForListChanged(client, 1);
+        });
+      },
+    ));
 
-  it("because there is no such command is told of once, and not tried again", TEST_OPTIONS, () =>
+  it("because there is no such command is told of once, and not tried again", () =>
     withControlledServers(
       {
         servers: {
@@ -221,6 +193,5 @@ describe("a server that cannot start", () => {
         assert.equal(reported.length, 1, left.stderr);
         assert.match(reported[0] ?? "", /^toolmux: error a: .* is not installed/);
       },
-    ),
-  );
+    ));
 });

@@ -3,18 +3,12 @@ import { Buffer } from "node:buffer";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { readRecording } from "../../src/recording/reader.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 import { startRemote } from "../harness/remote-process.ts";
 import { publishedServer, scripted, toToml } from "../harness/manifest.ts";
 
@@ -70,28 +64,24 @@ async function openedPage(client: RawClient): Promise<string[]> {
 }
 
 describe("a recorded hub", () => {
-  it(
-    "is replayed without its servers, and every answer is the same to the byte",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        { servers: { all: publishedServer("everything", ["stdio"]) } },
-        async (setup) => {
-          const first = record(setup);
-          const received = await openedPage(first);
-          assert.equal(await leave(first), 0);
-          assert.equal(statSync(join(setup.dir, "r.jsonl")).mode & 0o777, 0o600);
-          const { notes } = readRecording(Buffer.from(read(setup)), "r");
-          assert.deepEqual(notes, []);
-          const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
-          assert.deepEqual(await openedPage(again), received);
-          assert.equal(await leave(again), 0, again.stderr);
-          assert.match(again.stderr, /replayed: .* 0 not recorded, 0 recorded and never made/);
-        },
-      ),
-  );
+  it("is replayed without its servers, and every answer is the same to the byte", () =>
+    withTestFolder(
+      { servers: { all: publishedServer("everything", ["stdio"]) } },
+      async (setup) => {
+        const first = record(setup);
+        const received = await openedPage(first);
+        assert.equal(await leave(first), 0);
+        assert.equal(statSync(join(setup.dir, "r.jsonl")).mode & 0o777, 0o600);
+        const { notes } = readRecording(Buffer.from(read(setup)), "r");
+        assert.deepEqual(notes, []);
+        const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
+        assert.deepEqual(await openedPage(again), received);
+        assert.equal(await leave(again), 0, again.stderr);
+        assert.match(again.stderr, /replayed: .* 0 not recorded, 0 recorded and never made/);
+      },
+    ));
 
-  it("is replayed also where its server was over HTTP", TEST_OPTIONS, async () => {
+  it("is replayed also where its server was over HTTP", async () => {
     const remote = await startRemote("http");
     try {
       const manifest = { servers: { all: { url: remote.url, transport: "http" } } };
@@ -110,65 +100,57 @@ describe("a recorded hub", () => {
   });
 
   for (const era of ["modern", "brittle"]) {
-    it(
-      `is replayed also where its server spoke otherwise than its client (${era})`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder(
-          { servers: { s: { command: process.execPath, args: [ERAS, era] } } },
-          async (setup) => {
-            const converse = async (client: RawClient): Promise<unknown> => {
-              await client.initialize("2025-11-25", { elicitation: { form: {} } });
-              const { message: listed } = await client.request("tools/list");
-              if (era === "brittle") return listed.result;
-              const id = client.sendCall("s__ask");
-              const { message: question } = await client.find(
-                ({ method }) => method === "elicitation/create",
-                "a question",
-              );
-              const result = { action: "accept", content: { name: "Ada" } };
-              client.send({ jsonrpc: "2.0", id: question.id, result });
-              const { message } = await client.response(id);
-              return [listed.result, question.params, message.result];
-            };
-            const first = record(setup);
-            const received = await converse(first);
-            await leave(first);
-            const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
-            assert.deepEqual(await converse(again), received);
-            assert.equal(await leave(again), 0, again.stderr);
-          },
-        ),
-    );
+    it(`is replayed also where its server spoke otherwise than its client (${era})`, () =>
+      withTestFolder(
+        { servers: { s: { command: process.execPath, args: [ERAS, era] } } },
+        async (setup) => {
+          const converse = async (client: RawClient): Promise<unknown> => {
+            await client.initialize("2025-11-25", { elicitation: { form: {} } });
+            const { message: listed } = await client.request("tools/list");
+            if (era === "brittle") return listed.result;
+            const id = client.sendCall("s__ask");
+            const { message: question } = await client.find(
+              ({ method }) => method === "elicitation/create",
+              "a question",
+            );
+            const result = { action: "accept", content: { name: "Ada" } };
+            client.send({ jsonrpc: "2.0", id: question.id, result });
+            const { message } = await client.response(id);
+            return [listed.result, question.params, message.result];
+          };
+          const first = record(setup);
+          const received = await converse(first);
+          await leave(first);
+          const again = start(setup, "replay", "r.jsonl", "--speed", "max", "--strict");
+          assert.deepEqual(await converse(again), received);
+          assert.equal(await leave(again), 0, again.stderr);
+        },
+      ));
   }
 
-  it(
-    "is replayed server by server, from a manifest in which they stand as commands",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (setup) => {
-        const first = record(setup);
-        const tools = await first.initializeAndList();
-        const { message } = await first.call("b__echo", '{"n":1.0}');
-        await leave(first);
-        const args = (server: string): string[] => ["replay", "r.jsonl", "--server", server];
-        const servers = Object.fromEntries(
-          ["a", "b"].map((name) => [
-            name,
-            { command: executable(), args: args(name), cwd: setup.dir },
-          ]),
-        );
-        writeFileSync(join(setup.dir, "played.toml"), toToml({ servers }));
-        const again = start(setup, "--config", "played.toml");
-        assert.deepEqual(await again.initializeAndList(), tools);
-        assert.deepEqual((await again.call("b__echo", '{"n":1.0}')).message.result, message.result);
-        const { message: other } = await again.call("b__echo", '{"n":2}');
-        assert.equal(other.error?.code, -31009);
-        assert.equal(await leave(again), 0);
-      }),
-  );
+  it("is replayed server by server, from a manifest in which they stand as commands", () =>
+    withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (setup) => {
+      const first = record(setup);
+      const tools = await first.initializeAndList();
+      const { message } = await first.call("b__echo", '{"n":1.0}');
+      await leave(first);
+      const args = (server: string): string[] => ["replay", "r.jsonl", "--server", server];
+      const servers = Object.fromEntries(
+        ["a", "b"].map((name) => [
+          name,
+          { command: executable(), args: args(name), cwd: setup.dir },
+        ]),
+      );
+      writeFileSync(join(setup.dir, "played.toml"), toToml({ servers }));
+      const again = start(setup, "--config", "played.toml");
+      assert.deepEqual(await again.initializeAndList(), tools);
+      assert.deepEqual((await again.call("b__echo", '{"n":1.0}')).message.result, message.result);
+      const { message: other } = await again.call("b__echo", '{"n":2}');
+      assert.equal(other.error?.code, -31009);
+      assert.equal(await leave(again), 0);
+    }));
 
-  it("ends with 1 under --strict if its client diverges, and says where", TEST_OPTIONS, () =>
+  it("ends with 1 under --strict if its client diverges, and says where", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const first = record(setup);
       await first.initializeAndList();
@@ -188,10 +170,9 @@ describe("a recorded hub", () => {
         assert.equal(await leave(again), code);
         assert.match(again.stderr, /diverged: a: tools\/call of echo was not recorded/);
       }
-    }),
-  );
+    }));
 
-  it("has left whole lines to its last message when it is killed", TEST_OPTIONS, () =>
+  it("has left whole lines to its last message when it is killed", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const first = record(setup);
       await first.initializeAndList();
@@ -209,10 +190,9 @@ describe("a recorded hub", () => {
       await again.initializeAndList();
       assert.ok((await again.call("a__echo", { marker: "last" })).message.result);
       await leave(again);
-    }),
-  );
+    }));
 
-  it("has servers that die where they died, and come back", TEST_OPTIONS, () =>
+  it("has servers that die where they died, and come back", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const converse = async (client: RawClient): Promise<readonly unknown[]> => {
         await client.initializeAndList();
@@ -229,10 +209,9 @@ describe("a recorded hub", () => {
       assert.deepEqual(await converse(again), received);
       assert.equal(received[0], true);
       assert.equal(await leave(again), 0, again.stderr);
-    }),
-  );
+    }));
 
-  it("goes on when its recording is full", TEST_OPTIONS, () =>
+  it("goes on when its recording is full", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const first = record(setup, "--record-limit", "8KiB");
       await first.initializeAndList();
@@ -241,10 +220,9 @@ describe("a recorded hub", () => {
       assert.ok(read(setup).length <= 8192);
       assert.match(read(setup), /"event":"full","limit":8192\}\n$/);
       assert.match(first.stderr, /warn the recording ends here: it has reached its size limit/);
-    }),
-  );
+    }));
 
-  it("is not begun over what is no recording, or with a limit that is none", TEST_OPTIONS, () =>
+  it("is not begun over what is no recording, or with a limit that is none", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       writeFileSync(join(setup.dir, "r.jsonl"), "mine");
       for (const [args, why] of [
@@ -261,8 +239,7 @@ describe("a recorded hub", () => {
         assert.match(client.stderr, why);
       }
       assert.equal(read(setup), "mine");
-    }),
-  );
+    }));
 });
 
 const CANARIES = {
@@ -287,59 +264,55 @@ function findCanaries(text: string): string[] {
 }
 
 describe("a recording", () => {
-  it(
-    "has nothing of what servers are given that must not be shown, whoever says it",
-    TEST_OPTIONS,
-    () => {
-      const env = { CANARY_1: "${env:SOURCE_1}", CANARY_2: "${env:SOURCE_2}" };
-      const tell = { command: process.execPath, args: [TELLTALE, "serve"], env };
-      return withTestFolder({ servers: { tell } }, async (bare) => {
-        const given = { SOURCE_1: CANARIES.variable, SOURCE_2: CANARIES.quoted };
-        const setup = { ...bare, env: { ...bare.env, ...given, FACE: CANARIES.bearer } };
-        const http = ["--http", "127.0.0.1:0", "--http-token-env", "FACE", "--stdio"];
-        const client = record(setup, ...http);
-        await client.initializeAndList();
-        const escaped = JSON.stringify(CANARIES.quoted).replace("ä", "\\u00e4").replace("/", "\\/");
-        await client.call("tell__tell", `{"said":${escaped},"plain":"${CANARIES.variable}"}`);
-        await client.call("tell__tell", { token: CANARIES.bearer, in: JSON.stringify(CANARIES) });
-        const url = await client.until(
-          5000,
-          "the address",
-          () => /http:\S+/.exec(client.stderr)?.[0],
-        );
-        const meta = {
-          "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-          "io.modelcontextprotocol/clientCapabilities": {},
-          "io.modelcontextprotocol/clientInfo": { name: "n", version: CANARIES.variable },
-        };
-        const params = { name: "tell__tell", arguments: { over: "http" }, _meta: meta };
-        const response = await fetch(url, {
-          method: "POST",
-          headers: {
-            Authorization: `Bearer ${CANARIES.bearer}`,
-            "Content-Type": "application/json",
-            Accept: "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": "tell__tell",
-          },
-          body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params }),
-        });
-        assert.equal(response.status, 200, await response.text());
-        await leave(client);
-        const text = read(setup);
-        assert.deepEqual(findCanaries(text), []);
-        assert.match(text, /\[redacted\]/);
-        const lines = text
-          .split("\n")
-          .slice(0, -1)
-          .map((line) => JSON.parse(line) as object);
-        const plain = JSON.stringify(lines).replaceAll("\\", "");
-        assert.ok(!plain.includes("umläut") && !plain.includes("umlu00e4ut"), "no part of one");
-        assert.match(text, /"client":2,"way":"received","message":.*"over":"http"/);
-        assert.match(text, /"client":2,"way":"sent","message":/);
-        assert.match(text, /"event":"log","level":"\w+","source":"stderr"/);
+  it("has nothing of what servers are given that must not be shown, whoever says it", () => {
+    const env = { CANARY_1: "${env:SOURCE_1}", CANARY_2: "${env:SOURCE_2}" };
+    const tell = { command: process.execPath, args: [TELLTALE, "serve"], env };
+    return withTestFolder({ servers: { tell } }, async (bare) => {
+      const given = { SOURCE_1: CANARIES.variable, SOURCE_2: CANARIES.quoted };
+      const setup = { ...bare, env: { ...bare.env, ...given, FACE: CANARIES.bearer } };
+      const http = ["--http", "127.0.0.1:0", "--http-token-env", "FACE", "--stdio"];
+      const client = record(setup, ...http);
+      await client.initializeAndList();
+      const escaped = JSON.stringify(CANARIES.quoted).replace("ä", "\\u00e4").replace("/", "\\/");
+      await client.call("tell__tell", `{"said":${escaped},"plain":"${CANARIES.variable}"}`);
+      await client.call("tell__tell", { token: CANARIES.bearer, in: JSON.stringify(CANARIES) });
+      const url = await client.until(
+        5000,
+        "the address",
+        () => /http:\S+/.exec(client.stderr)?.[0],
+      );
+      const meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { name: "n", version: CANARIES.variable },
+      };
+      const params = { name: "tell__tell", arguments: { over: "http" }, _meta: meta };
+      const response = await fetch(url, {
+        method: "POST",
+        headers: {
+          Authorization: `Bearer ${CANARIES.bearer}`,
+          "Content-Type": "application/json",
+          Accept: "application/json, text/event-stream",
+          "MCP-Protocol-Version": "2026-07-28",
+          "Mcp-Method": "tools/call",
+          "Mcp-Name": "tell__tell",
+        },
+        body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params }),
       });
-    },
-  );
+      assert.equal(response.status, 200, await response.text());
+      await leave(client);
+      const text = read(setup);
+      assert.deepEqual(findCanaries(text), []);
+      assert.match(text, /\[redacted\]/);
+      const lines = text
+        .split("\n")
+        .slice(0, -1)
+        .map((line) => JSON.parse(line) as object);
+      const plain = JSON.stringify(lines).replaceAll("\\", "");
+      assert.ok(!plain.includes("umläut") && !plain.includes("umlu00e4ut"), "no part of one");
+      assert.match(text, /"client":2,"way":"received","message":.*"over":"http"/);
+      assert.match(text, /"client":2,"way":"sent","message":/);
+      assert.match(text, /"event":"log","level":"\w+","source":"stderr"/);
+    });
+  });
 });

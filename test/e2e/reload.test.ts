@@ -2,74 +2,111 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, TEST_OPTIONS, executable } from "../harness/hub.ts";
-import type { Manifest, ServerEntry } from "../harness/manifest.ts";
-import { failureText } from "../harness/message.ts";
-import { isAlive, waitUntilExited } from "../harness/processes.ts";
+import { after, before, describe } from "node:test";
+import { runCommand } from "../harness/command.ts";
 import {
   callPid,
-  waitForListChanged,
-  listChangedCount,
-  type EditMethod,
   controlled,
-  holdCall,
-  listToolNames,
   type ControlledServers,
+  type EditMethod,
+  holdCall,
+  listChangedCount,
+  listToolNames,
+  waitForListChanged,
   waitForStderr,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
+import { EXIT_LIMIT, it, TEST_OPTIONS } from "../harness/hub.ts";
+import type { ServerEntry } from "../harness/manifest.ts";
+import { failureText } from "../harness/message.ts";
+import { isAlive, waitUntilExited } from "../harness/processes.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 
 const EDITS: readonly EditMethod[] = ["in place", "by rename"];
-
 const REFUSED = /the changed config has errors/;
 
-/** A manifest of these servers, by name. */
-function of(servers: Readonly<Record<string, ServerEntry>>): Manifest {
-  return { servers };
+type Servers = Readonly<Record<string, ServerEntry>>;
+
+/** A running hub with a client that has listed its tools. */
+interface EditedHub extends ControlledServers {
+  readonly client: RawClient;
+  /** Writes a manifest of these servers. */
+  edit(servers: Servers, how?: EditMethod, path?: string): void;
+  prefixes(): Promise<string>;
+  /** The prefixes after the list_changed of this number. */
+  prefixesAfter(count: number): Promise<string>;
 }
 
-/** A governed server that another argument makes another process. */
+/**
+ * Runs a hub on a manifest of these servers, which tells its client `changes` times that its tools have changed.
+ * `prepare` comes before its start, and may return its arguments.
+ */
+function withEditedHub(
+  servers: Servers,
+  changes: number | undefined,
+  check: (hub: EditedHub) => Promise<void>,
+  prepare?: (harness: ControlledServers) => readonly string[] | void,
+): Promise<void> {
+  return withControlledServers({ servers }, async (harness) => {
+    const args = prepare?.(harness) ?? undefined;
+    const client = await harness.serve(async (started) => {
+      await started.initializeAndList();
+      await check({
+        ...harness,
+        client: started,
+        edit: (edited, how, path) => harness.editManifest({ servers: edited }, how, path),
+        prefixes: () => prefixesOf(started),
+        prefixesAfter: async (count) => {
+          await waitForListChanged(started, count);
+          return prefixesOf(started);
+        },
+      });
+    }, args);
+    if (changes !== undefined) assert.equal(listChangedCount(client), changes);
+  });
+}
+
+/** The prefixes of the tools, each once. */
+async function prefixesOf(client: RawClient): Promise<string> {
+  const names = await listToolNames(client);
+  return [...new Set(names.map((name) => name.slice(0, name.indexOf("__"))))].join();
+}
+
+/** A controlled server that another argument makes another process. */
 function version(argument: string, more: Readonly<Record<string, unknown>> = {}): ServerEntry {
   const { args = [], ...rest } = controlled(more);
   return { ...rest, args: [...args, argument] };
 }
 
-function prefixes(names: readonly string[]): string[] {
-  return [...new Set(names.map((name) => name.slice(0, name.indexOf("__"))))];
-}
-
-/** Runs a command of the executable to its end. @returns its exit code and stderr. */
-async function command(
-  { dir, env }: ControlledServers,
-  ...args: readonly string[]
-): Promise<{ code: number | null; stderr: string }> {
-  const client = new RawClient(executable(), args, dir, env);
-  const { code } = await client.waitForExit(EXIT_LIMIT);
-  return { code, stderr: client.stderr };
+/** Waits until the last process of a server has ended for the `times`th time. */
+function waitForEnd(
+  { waitForEvents }: ControlledServers,
+  server: string,
+  times = 1,
+): Promise<unknown> {
+  const ends = (events: readonly { event: string }[]) =>
+    events.filter(({ event }) => event === "end");
+  return waitForEvents(server, (events) => ends(events)[times - 1]);
 }
 
 /** Removes one server and changes another while calls are in flight on both that never end. */
 function overtake(): Promise<void> {
-  return withControlledServers(of({ gone: controlled(), other: version("1") }), async (harness) => {
-    await harness.serve(async (client) => {
-      await client.initializeAndList();
-      const names = ["gone", "other"] as const;
-      const asked = names.map((name) => client.sendCall(`${name}__hang`));
-      for (const name of names)
-        await harness.waitForEvents(name, (notes) => notes.find(({ tool }) => tool === "hang"));
-      const pids = names.flatMap((name) => harness.startedPids(name));
-      const began = performance.now();
-      harness.editManifest(of({ other: version("2") }));
-      for (const [at, name] of names.entries()) {
-        const { message } = await client.response(asked[at], 20_000);
-        assert.match(failureText(message), new RegExp(`Server "${name}" was stopped`));
-      }
-      assert.ok(performance.now() - began > 9000);
-      await waitUntilExited(pids, EXIT_LIMIT);
-      await callPid(client, "other");
-    });
+  const servers = { gone: controlled(), other: version("1") };
+  return withEditedHub(servers, undefined, async (hub) => {
+    const names = ["gone", "other"] as const;
+    const asked = names.map((name) => hub.client.sendCall(`${name}__hang`));
+    for (const name of names)
+      await hub.waitForEvents(name, (events) => events.find(({ tool }) => tool === "hang"));
+    const pids = names.flatMap((name) => hub.startedPids(name));
+    const began = performance.now();
+    hub.edit({ other: version("2") });
+    for (const [at, name] of names.entries()) {
+      const { message } = await hub.client.response(asked[at], 20_000);
+      assert.match(failureText(message), new RegExp(`Server "${name}" was stopped`));
+    }
+    assert.ok(performance.now() - began > 9000);
+    await waitUntilExited(pids, EXIT_LIMIT);
+    await callPid(hub.client, "other");
   });
 }
 
@@ -84,428 +121,301 @@ before(() => {
 // Also when its own test is not run: nothing of it is left behind.
 after(() => overtaken?.catch(() => undefined), TEST_OPTIONS);
 
+const A = { a: controlled() };
+const A_AND_B = { a: controlled(), b: controlled() };
+
 describe("an edit of the manifest of a running hub", () => {
   for (const how of EDITS) {
-    it(`that adds a server (${how}) shows its tools after one list_changed`, TEST_OPTIONS, () =>
-      withControlledServers(
-        of({ a: controlled() }),
-        async ({ editManifest: edit, serve, startedPids: started }) => {
-          const left = await serve(async (client) => {
-            assert.deepEqual(prefixes((await client.initializeAndList()).map(({ name }) => name)), [
-              "a",
-            ]);
-            edit(of({ a: controlled(), b: controlled() }), how);
-            await waitForListChanged(client, 1);
-            assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
-            await callPid(client, "b");
-          });
-          assert.equal(listChangedCount(left), 1);
-          assert.equal(started("a").length, 1);
-        },
-      ),
-    );
+    it(`that adds a server (${how}) shows its tools after one list_changed`, () =>
+      withEditedHub(A, 1, async (hub) => {
+        assert.equal(await hub.prefixes(), "a");
+        hub.edit(A_AND_B, how);
+        assert.equal(await hub.prefixesAfter(1), "a,b");
+        await callPid(hub.client, "b");
+        assert.equal(hub.startedPids("a").length, 1);
+      }));
 
-    it(
-      `that removes a server (${how}) takes its tools away, lets its call finish and ends its process`,
-      TEST_OPTIONS,
-      () =>
-        withControlledServers(of({ a: controlled(), b: controlled() }), async (harness) => {
-          const left = await harness.serve(async (client) => {
-            await client.initializeAndList();
-            const pid = await callPid(client, "b");
-            const call = await holdCall(harness, client, "b");
-            harness.editManifest(of({ a: controlled() }), how);
-            await waitForListChanged(client, 1);
-            assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
-            assert.equal((await client.call("b__pid")).message.error?.code, -32602);
-            assert.ok(isAlive(pid));
-            await call.release();
-            await waitUntilExited([pid], EXIT_LIMIT);
-            await callPid(client, "a");
-          });
-          assert.equal(listChangedCount(left), 1);
-        }),
-    );
+    it(`that removes a server (${how}) takes its tools away, lets its call finish and ends its process`, () =>
+      withEditedHub(A_AND_B, 1, async (hub) => {
+        const pid = await callPid(hub.client, "b");
+        const call = await holdCall(hub, hub.client, "b");
+        hub.edit(A, how);
+        assert.equal(await hub.prefixesAfter(1), "a");
+        assert.equal((await hub.client.call("b__pid")).message.error?.code, -32602);
+        assert.ok(isAlive(pid));
+        await call.release();
+        await waitUntilExited([pid], EXIT_LIMIT);
+        await callPid(hub.client, "a");
+      }));
   }
 
-  it(
-    "that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: controlled(), b: version("1") }), async (harness) => {
-        harness.setRules("b", { stubborn: true });
-        const left = await harness.serve(
-          async (client) => {
-            await client.initializeAndList();
-            const pids = { a: await callPid(client, "a"), b: await callPid(client, "b") };
-            const calls = [
-              await holdCall(harness, client, "a"),
-              await holdCall(harness, client, "b"),
-            ];
-            harness.setRules("b", { stubborn: true, tools: ["new"] });
-            harness.editManifest(of({ a: controlled(), b: version("2") }));
-            // It waits for the new process, and is told of there: the old one gets no call any more.
-            await waitForStderr(client, /toolmux: info b: its settings changed/);
-            const later = client.sendCall("b__pid");
-            for (const call of calls) await call.release();
-            const { message } = await client.response(later);
-            assert.notEqual(Number(message.result?.content?.[0]?.text), pids.b);
-            await waitForListChanged(client, 1);
-            assert.ok((await listToolNames(client)).includes("b__new"));
-            assert.equal(await callPid(client, "a"), pids.a);
-            const others = harness.startEvents("b").map((start) => start.others);
-            assert.deepEqual(others, [[], []]);
-            harness.setRules("b", {});
-          },
-          ["--config", harness.config, "--log-level", "info"],
-        );
-        assert.equal(listChangedCount(left), 1);
-      }),
-  );
+  it("that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed", () => {
+    const check = async (hub: EditedHub): Promise<void> => {
+      const { client } = hub;
+      const pids = { a: await callPid(client, "a"), b: await callPid(client, "b") };
+      const calls = [await holdCall(hub, client, "a"), await holdCall(hub, client, "b")];
+      hub.setRules("b", { stubborn: true, tools: ["new"] });
+      hub.edit({ ...A, b: version("2") });
+      // It waits for the new process, and is told of there: the old one gets no call any more.
+      await waitForStderr(client, /toolmux: info b: its settings changed/);
+      const later = client.sendCall("b__pid");
+      for (const call of calls) await call.release();
+      const { message } = await client.response(later);
+      assert.notEqual(Number(message.result?.content?.[0]?.text), pids.b);
+      await waitForListChanged(client, 1);
+      assert.ok((await listToolNames(client)).includes("b__new"));
+      assert.equal(await callPid(client, "a"), pids.a);
+      const others = hub.startEvents("b").map((start) => start.others);
+      assert.deepEqual(others, [[], []]);
+      hub.setRules("b", {});
+    };
+    return withEditedHub({ ...A, b: version("1") }, 1, check, ({ config, setRules }) => {
+      setRules("b", { stubborn: true });
+      return ["--config", config, "--log-level", "info"];
+    });
+  });
 
-  it(
-    "that changes a server that hangs at its start lets those who wait go on to the new one",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: version("1"), b: controlled() }), async (harness) => {
-        for (const server of ["a", "b"]) harness.setRules(server, { start: "hang" });
-        await harness.serve(async (client) => {
-          await client.initialize();
-          const asked = [client.sendCall("a__pid"), client.sendCall("b__pid")];
-          for (const server of ["a", "b"])
-            await harness.waitForEvents(server, () => harness.startEvents(server)[0]);
-          harness.editManifest(of({ a: version("2") }));
-          const { pid, args } = await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
-          harness.setRules("a", {});
-          const [a, b] = await Promise.all(asked.map((id) => client.response(id)));
-          assert.equal(a?.message.result?.content?.[0]?.text, String(pid));
-          assert.deepEqual(args, ["2"]);
-          assert.match(failureText(b?.message ?? {}), /Server "b" was stopped/);
-        });
-      }),
-  );
+  it("that changes a server that hangs at its start lets those who wait go on to the new one", () =>
+    withControlledServers({ servers: { a: version("1"), b: controlled() } }, async (harness) => {
+      for (const server of ["a", "b"]) harness.setRules(server, { start: "hang" });
+      await harness.serve(async (client) => {
+        await client.initialize();
+        const asked = [client.sendCall("a__pid"), client.sendCall("b__pid")];
+        for (const server of ["a", "b"])
+          await harness.waitForEvents(server, () => harness.startEvents(server)[0]);
+        harness.editManifest({ servers: { a: version("2") } });
+        const { pid, args } = await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
+        harness.setRules("a", {});
+        const [a, b] = await Promise.all(asked.map((id) => client.response(id)));
+        assert.equal(a?.message.result?.content?.[0]?.text, String(pid));
+        assert.deepEqual(args, ["2"]);
+        assert.match(failureText(b?.message ?? {}), /Server "b" was stopped/);
+      });
+    }));
 
-  it(
-    "that disables a server ends it and hides its tools, until it is enabled again",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: controlled(), b: controlled() }), async (harness) => {
-        const left = await harness.serve(async (client) => {
-          await client.initializeAndList();
-          const pid = await callPid(client, "a");
-          harness.editManifest(of({ a: controlled({ enabled: false }), b: controlled() }));
-          await waitForListChanged(client, 1);
-          assert.deepEqual(prefixes(await listToolNames(client)), ["b"]);
-          await waitUntilExited([pid], EXIT_LIMIT);
-          assert.match(failureText((await client.call("a__pid")).message), /Server "a" is stopped/);
-          harness.editManifest(of({ a: controlled(), b: controlled() }));
-          await waitForListChanged(client, 2);
-          assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
-          assert.notEqual(await callPid(client, "a"), pid);
-        });
-        assert.equal(listChangedCount(left), 2);
-      }),
-  );
+  it("that disables a server ends it and hides its tools, until it is enabled again", () =>
+    withEditedHub(A_AND_B, 2, async (hub) => {
+      const pid = await callPid(hub.client, "a");
+      hub.edit({ ...A_AND_B, a: controlled({ enabled: false }) });
+      assert.equal(await hub.prefixesAfter(1), "b");
+      await waitUntilExited([pid], EXIT_LIMIT);
+      const { message } = await hub.client.call("a__pid");
+      assert.match(failureText(message), /Server "a" is stopped/);
+      hub.edit(A_AND_B);
+      assert.equal(await hub.prefixesAfter(2), "a,b");
+      assert.notEqual(await callPid(hub.client, "a"), pid);
+    }));
 
-  it(
-    "that makes a server lazy leaves it running; one that is lazy no more is started",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(
-        of({ a: controlled(), b: controlled({ lazy: true }), c: controlled() }),
-        async (harness) => {
-          await harness.serve(async (client) => {
-            await client.initializeAndList();
-            const pid = await callPid(client, "a");
-            await harness.waitForEvents("b", (notes) => notes.find(({ event }) => event === "end"));
-            harness.editManifest(
-              of({
-                a: controlled({ lazy: true }),
-                b: controlled(),
-                c: controlled({ prefix: "z" }),
-              }),
-            );
-            await harness.waitForEvents("b", () => harness.startEvents("b")[1]);
-            await waitForListChanged(client, 1);
-            assert.equal(await callPid(client, "a"), pid);
-          });
-        },
-      ),
-  );
+  it("that makes a server lazy leaves it running; one that is lazy no more is started", () => {
+    const lazy = controlled({ lazy: true });
+    return withEditedHub({ ...A, b: lazy, c: controlled() }, undefined, async (hub) => {
+      const pid = await callPid(hub.client, "a");
+      await waitForEnd(hub, "b");
+      hub.edit({ a: lazy, b: controlled(), c: controlled({ prefix: "z" }) });
+      await hub.waitForEvents("b", () => hub.startEvents("b")[1]);
+      await waitForListChanged(hub.client, 1);
+      assert.equal(await callPid(hub.client, "a"), pid);
+    });
+  });
 
-  it(
-    "that changes a lazy server's arguments shows what it lists now, and lets it rest again",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: version("1", { lazy: true }) }), async (harness) => {
-        harness.setRules("a", { tools: ["one"] });
-        const rested = (times: number): Promise<unknown> =>
-          harness.waitForEvents(
-            "a",
-            (notes) => notes.filter(({ event }) => event === "end")[times - 1],
-          );
-        const left = await harness.serve(async (client) => {
-          await client.initializeAndList();
-          await rested(1);
-          harness.setRules("a", { tools: ["two"] });
-          harness.editManifest(of({ a: version("2", { lazy: true }) }));
-          await waitForListChanged(client, 1);
-          const names = await listToolNames(client);
-          assert.ok(names.includes("a__two") && !names.includes("a__one"));
-          await rested(2);
-          // What the first one had is known from before.
-          harness.editManifest(of({ a: version("1", { lazy: true }) }));
-          await waitForListChanged(client, 2);
-          assert.ok((await listToolNames(client)).includes("a__one"));
-          assert.equal(harness.startEvents("a").length, 2);
-        });
-        assert.equal(listChangedCount(left), 2);
-      }),
-  );
+  it("that changes a lazy server's arguments shows what it lists now, and lets it rest again", () => {
+    const check = async (hub: EditedHub): Promise<void> => {
+      await waitForEnd(hub, "a");
+      hub.setRules("a", { tools: ["two"] });
+      hub.edit({ a: version("2", { lazy: true }) });
+      await waitForListChanged(hub.client, 1);
+      const names = await listToolNames(hub.client);
+      assert.ok(names.includes("a__two") && !names.includes("a__one"));
+      await waitForEnd(hub, "a", 2);
+      // What the first one had is known from before.
+      hub.edit({ a: version("1", { lazy: true }) });
+      await waitForListChanged(hub.client, 2);
+      assert.ok((await listToolNames(hub.client)).includes("a__one"));
+      assert.equal(hub.startEvents("a").length, 2);
+    };
+    const prepare = ({ setRules }: ControlledServers) => setRules("a", { tools: ["one"] });
+    return withEditedHub({ a: version("1", { lazy: true }) }, 2, check, prepare);
+  });
 
-  it(
-    "of a prefix, a filter, a new name or a limit is in force without a restart",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: controlled() }), async (harness) => {
-        harness.setRules("a", { tools: ["one", "two"] });
-        const left = await harness.serve(async (client) => {
-          await client.initializeAndList();
-          const pid = await callPid(client, "a");
-          const call = await holdCall(harness, client, "a");
-          const tools = { deny: ["two"], rename: { one: "uno" }, timeout: { hang: "200ms" } };
-          harness.editManifest(of({ a: controlled({ prefix: "z", tools }) }));
-          await waitForListChanged(client, 1);
-          const names = await listToolNames(client);
-          assert.deepEqual(
-            names,
-            ["announce", "hang", "hold", "pid", "uno"].map((name) => `z__${name}`),
-          );
-          assert.equal(await callPid(client, "z"), pid);
-          await call.release();
-          assert.match(failureText((await client.call("z__hang")).message), /0\.2 seconds/);
-        });
-        assert.equal(listChangedCount(left), 1);
-        assert.equal(harness.startedPids("a").length, 1);
-      }),
-  );
+  it("of a prefix, a filter, a new name or a limit is in force without a restart", () => {
+    const check = async (hub: EditedHub): Promise<void> => {
+      const { client } = hub;
+      const pid = await callPid(client, "a");
+      const call = await holdCall(hub, client, "a");
+      const tools = { deny: ["two"], rename: { one: "uno" }, timeout: { hang: "200ms" } };
+      hub.edit({ a: controlled({ prefix: "z", tools }) });
+      await waitForListChanged(client, 1);
+      const names = ["announce", "hang", "hold", "pid", "uno"].map((name) => `z__${name}`);
+      assert.deepEqual(await listToolNames(client), names);
+      assert.equal(await callPid(client, "z"), pid);
+      await call.release();
+      assert.match(failureText((await client.call("z__hang")).message), /0\.2 seconds/);
+      assert.equal(hub.startedPids("a").length, 1);
+    };
+    return withEditedHub(A, 1, check, ({ setRules }) => setRules("a", { tools: ["one", "two"] }));
+  });
 
-  for (const reconnect of [{ policy: "none" }, { base: "1h", max: "1h" }]) {
-    const what = "policy" in reconnect ? "has failed" : "waits for its next attempt";
-    it(`of how a server that ${what} is started has it tried at once`, TEST_OPTIONS, () =>
-      withControlledServers(
-        of({ a: controlled({ reconnect }), b: controlled() }),
-        async (harness) => {
-          harness.setRules("a", { start: "exit" });
-          await harness.serve(async (client) => {
-            await client.initializeAndList();
-            await waitForStderr(client, /Server "a" exited with code 3/);
-            harness.setRules("a", {});
-            harness.editManifest(
-              of({ a: controlled({ reconnect }), b: controlled({ prefix: "z" }) }),
-            );
-            await waitForListChanged(client, 1);
-            assert.equal(harness.startEvents("a").length, 1);
-            harness.editManifest(
-              of({ a: controlled({ connectTimeout: "59s", reconnect }), b: controlled() }),
-            );
-            await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
-            await callPid(client, "a");
-            assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
-            assert.equal(harness.startEvents("a").length, 2);
-          });
-        },
-      ),
-    );
+  for (const [what, reconnect] of [
+    ["has failed", { policy: "none" }],
+    ["waits for its next attempt", { base: "1h", max: "1h" }],
+  ] as const) {
+    it(`of how a server that ${what} is started has it tried at once`, () => {
+      const a = controlled({ reconnect });
+      const check = async (hub: EditedHub): Promise<void> => {
+        await waitForStderr(hub.client, /Server "a" exited with code 3/);
+        hub.setRules("a", {});
+        hub.edit({ a, b: controlled({ prefix: "z" }) });
+        await waitForListChanged(hub.client, 1);
+        assert.equal(hub.startEvents("a").length, 1);
+        hub.edit({ ...A_AND_B, a: controlled({ connectTimeout: "59s", reconnect }) });
+        await hub.waitForEvents("a", () => hub.startEvents("a")[1]);
+        await callPid(hub.client, "a");
+        assert.equal(await hub.prefixes(), "a,b");
+        assert.equal(hub.startEvents("a").length, 2);
+      };
+      const prepare = ({ setRules }: ControlledServers) => setRules("a", { start: "exit" });
+      return withEditedHub({ ...A_AND_B, a }, undefined, check, prepare);
+    });
   }
 
-  it("that breaks it changes nothing and is told as by check; mending it works", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (harness) => {
+  it("that breaks it changes nothing and is told as by check; mending it works", () =>
+    withEditedHub(A, 1, async (hub) => {
+      const pid = await callPid(hub.client, "a");
       const wrong = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
-      const broken = `${wrong}\n[hub]\nnme = "x"\n`;
-      const left = await harness.serve(async (client) => {
-        await client.initializeAndList();
-        const pid = await callPid(client, "a");
-        harness.editManifest(broken);
-        await waitForStderr(client, REFUSED);
-        const check = await command(harness, "check", "--config", harness.config);
-        assert.equal(check.code, 2);
-        const problems = check.stderr.split("\n").filter((line) => line.startsWith(harness.config));
-        assert.equal(problems.length, 4);
-        assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
-        for (const problem of problems)
-          assert.ok(client.stderr.includes(`\n${problem}\n`), problem);
-        assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
-        harness.editManifest(of({ a: controlled(), b: controlled() }));
-        await waitForListChanged(client, 1);
-        assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+      hub.editManifest(`${wrong}\n[hub]\nnme = "x"\n`);
+      await waitForStderr(hub.client, REFUSED);
+      const { code, stderr } = await runCommand(hub, ["check", "--config", hub.config]);
+      assert.equal(code, 2);
+      const problems = stderr.split("\n").filter((line) => line.startsWith(hub.config));
+      assert.equal(problems.length, 4);
+      assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
+      for (const problem of problems)
+        assert.ok(hub.client.stderr.includes(`\n${problem}\n`), problem);
+      assert.equal(await hub.prefixes(), "a");
+      hub.edit(A_AND_B);
+      assert.equal(await hub.prefixesAfter(1), "a,b");
+      assert.equal(await callPid(hub.client, "a"), pid);
+    }));
+
+  it("ten times in a row ends with the last one, and never runs a server twice", () =>
+    withEditedHub({ a: version("0"), b: controlled() }, undefined, async (hub) => {
+      for (let at = 1; at <= 10; at += 1) {
+        hub.setRules("a", { tools: [`tool_${at}`] });
+        hub.edit({ a: version(String(at)), b: controlled() }, EDITS[at % 2]);
+      }
+      const isLast = ({ args }: { args?: readonly string[] }): boolean => args?.[0] === "10";
+      await hub.waitForEvents("a", () => hub.startEvents("a").find(isLast));
+      await callPid(hub.client, "a");
+      assert.ok((await listToolNames(hub.client)).includes("a__tool_10"));
+      const starts = hub.startEvents("a");
+      assert.ok(starts.every(({ others }) => others?.length === 0));
+      assert.deepEqual(starts.at(-1)?.args, ["10"]);
+      assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
+      assert.equal(hub.startedPids("b").length, 1);
+    }));
+
+  it("ten times, each as soon as the server of the one before starts, ends with the last one", () =>
+    withEditedHub({ a: version("0") }, undefined, async (hub) => {
+      for (let at = 1; at <= 10; at += 1) {
+        const past = hub.startedPids("a").length;
+        hub.setRules("a", { tools: [`tool_${at}`] });
+        hub.edit({ a: version(String(at)) }, EDITS[at % 2]);
+        await hub.waitForEvents("a", () => hub.startedPids("a").length > past || undefined);
+      }
+      await callPid(hub.client, "a");
+      assert.ok((await listToolNames(hub.client)).includes("a__tool_10"));
+      const starts = hub.startEvents("a");
+      assert.ok(starts.every(({ others }) => others?.length === 0));
+      assert.equal(starts.length, 11);
+    }));
+
+  it("that deletes it changes nothing and is told; when it is back it counts", () =>
+    withEditedHub(A, 1, async (hub) => {
+      const pid = await callPid(hub.client, "a");
+      rmSync(hub.config);
+      await waitForStderr(hub.client, REFUSED);
+      assert.equal(await callPid(hub.client, "a"), pid);
+      hub.edit(A_AND_B);
+      assert.equal(await hub.prefixesAfter(1), "a,b");
+      assert.equal(await callPid(hub.client, "a"), pid);
+    }));
+
+  it("that puts what is no manifest in its place changes nothing, and is told each time", () =>
+    withEditedHub(A, undefined, async (hub) => {
+      const { client, config } = hub;
+      const pid = await callPid(client, "a");
+      for (const [what, make] of [
+        ["is a folder, not a file", () => mkdirSync(config)],
+        ["is not a regular file", () => symlinkSync("/dev/zero", config)],
+        ["cannot be read \\(ELOOP\\)", () => symlinkSync(config, config)],
+        ["is longer than 4194304 bytes", () => writeFileSync(config, "#".repeat(5_000_000))],
+        ["is not UTF-8 text", () => writeFileSync(config, Buffer.alloc(1000, 0xff))],
+      ] as const) {
+        rmSync(config, { recursive: true, force: true });
+        make();
+        await waitForStderr(client, new RegExp(`toolmux\\.toml: ${what}\n`));
         assert.equal(await callPid(client, "a"), pid);
-      });
-      assert.equal(listChangedCount(left), 1);
-    }),
-  );
+      }
+      rmSync(config);
+      hub.edit({ a: controlled({ prefix: "z" }) });
+      await waitForListChanged(client, 1);
+      assert.equal(await callPid(client, "z"), pid);
+    }));
 
-  it("ten times in a row ends with the last one, and never runs a server twice", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: version("0"), b: controlled() }), async (harness) => {
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        for (let at = 1; at <= 10; at += 1) {
-          harness.setRules("a", { tools: [`tool_${at}`] });
-          harness.editManifest(of({ a: version(String(at)), b: controlled() }), EDITS[at % 2]);
-        }
-        await harness.waitForEvents("a", () =>
-          harness.startEvents("a").find(({ args }) => args?.[0] === "10"),
-        );
-        await callPid(client, "a");
-        assert.ok((await listToolNames(client)).includes("a__tool_10"));
-        const starts = harness.startEvents("a");
-        assert.ok(starts.every(({ others }) => others?.length === 0));
-        assert.deepEqual(starts.at(-1)?.args, ["10"]);
-        assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
-        assert.equal(harness.startedPids("b").length, 1);
-      });
-    }),
-  );
-
-  it(
-    "ten times, each as soon as the server of the one before starts, ends with the last one",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: version("0") }), async (harness) => {
-        await harness.serve(async (client) => {
-          await client.initializeAndList();
-          for (let at = 1; at <= 10; at += 1) {
-            const past = harness.startedPids("a").length;
-            harness.setRules("a", { tools: [`tool_${at}`] });
-            harness.editManifest(of({ a: version(String(at)) }), EDITS[at % 2]);
-            await harness.waitForEvents(
-              "a",
-              () => harness.startedPids("a").length > past || undefined,
-            );
-          }
-          await callPid(client, "a");
-          assert.ok((await listToolNames(client)).includes("a__tool_10"));
-          const starts = harness.startEvents("a");
-          assert.ok(starts.every(({ others }) => others?.length === 0));
-          assert.equal(starts.length, 11);
-        });
-      }),
-  );
-
-  it("that deletes it changes nothing and is told; when it is back it counts", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (harness) => {
-      const left = await harness.serve(async (client) => {
-        await client.initializeAndList();
-        const pid = await callPid(client, "a");
-        rmSync(harness.config);
-        await waitForStderr(client, REFUSED);
-        assert.equal(await callPid(client, "a"), pid);
-        harness.editManifest(of({ a: controlled(), b: controlled() }));
-        await waitForListChanged(client, 1);
-        assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
-        assert.equal(await callPid(client, "a"), pid);
-      });
-      assert.equal(listChangedCount(left), 1);
-    }),
-  );
-
-  it(
-    "that puts what is no manifest in its place changes nothing, and is told each time",
-    TEST_OPTIONS,
-    () =>
-      withControlledServers(of({ a: controlled() }), async (harness) => {
-        const { config } = harness;
-        const makers: Readonly<Record<string, () => void>> = {
-          "is a folder, not a file": () => mkdirSync(config),
-          "is not a regular file": () => symlinkSync("/dev/zero", config),
-          "cannot be read \\(ELOOP\\)": () => symlinkSync(config, config),
-          "is longer than 4194304 bytes": () => writeFileSync(config, "#".repeat(5_000_000)),
-          "is not UTF-8 text": () => writeFileSync(config, Buffer.alloc(1000, 0xff)),
-        };
-        await harness.serve(async (client) => {
-          await client.initializeAndList();
-          const pid = await callPid(client, "a");
-          for (const [what, make] of Object.entries(makers)) {
-            rmSync(config, { recursive: true, force: true });
-            make();
-            await waitForStderr(client, new RegExp(`toolmux\\.toml: ${what}\n`));
-            assert.equal(await callPid(client, "a"), pid);
-          }
-          rmSync(config);
-          harness.editManifest(of({ a: controlled({ prefix: "z" }) }));
-          await waitForListChanged(client, 1);
-          assert.equal(await callPid(client, "z"), pid);
-        });
-      }),
-  );
-
-  it("that empties it ends all servers", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (harness) => {
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        harness.editManifest("");
-        await waitForListChanged(client, 1);
-        assert.deepEqual(await listToolNames(client), []);
-        await waitUntilExited(harness.startedPids("a"), EXIT_LIMIT);
-      });
-    }),
-  );
+  it("that empties it ends all servers", () =>
+    withEditedHub(A, undefined, async (hub) => {
+      hub.editManifest("");
+      assert.equal(await hub.prefixesAfter(1), "");
+      await waitUntilExited(hub.startedPids("a"), EXIT_LIMIT);
+    }));
 });
 
 describe("a trusted manifest in the working directory", () => {
-  it("that changes is refused until it is trusted again beside the running hub", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled() }), async (harness) => {
-      assert.equal((await command(harness, "trust", harness.config)).code, 0);
+  it("that changes is refused until it is trusted again beside the running hub", () =>
+    withControlledServers({ servers: A }, async (harness) => {
+      const trust = async (): Promise<void> =>
+        assert.equal((await runCommand(harness, ["trust", harness.config])).code, 0);
+      await trust();
       const left = await harness.serve(async (client) => {
         await client.initializeAndList();
         const pid = await callPid(client, "a");
-        harness.editManifest(of({ a: controlled(), b: controlled() }));
+        harness.editManifest({ servers: A_AND_B });
         await waitForStderr(client, /toolmux\.toml: has changed since it was trusted\n/);
         assert.doesNotMatch(client.stderr, /no manifest/);
-        assert.deepEqual(prefixes(await listToolNames(client)), ["a"]);
+        assert.equal(await prefixesOf(client), "a");
         assert.equal(harness.startedPids("b").length, 0);
-        assert.equal((await command(harness, "trust", harness.config)).code, 0);
+        await trust();
         await waitForListChanged(client, 1);
-        assert.deepEqual(prefixes(await listToolNames(client)), ["a", "b"]);
+        assert.equal(await prefixesOf(client), "a,b");
         assert.equal(await callPid(client, "a"), pid);
       }, []);
       assert.equal(listChangedCount(left), 1);
-    }),
-  );
+    }));
 });
 
 describe("a hub on two manifests", () => {
-  it("follows both, and the later one wins by server", TEST_OPTIONS, () =>
-    withControlledServers(of({ a: controlled(), b: controlled() }), async (harness) => {
-      const second = join(harness.dir, "second.toml");
-      harness.editManifest(of({ b: controlled({ prefix: "second" }) }), "in place", second);
-      const args = ["--config", harness.config, "--config", second];
-      await harness.serve(async (client) => {
-        assert.deepEqual(prefixes((await client.initializeAndList()).map(({ name }) => name)), [
-          "a",
-          "second",
-        ]);
-        harness.editManifest(
-          of({ a: controlled({ prefix: "one" }), b: controlled({ prefix: "first" }) }),
-        );
-        await waitForListChanged(client, 1);
-        assert.deepEqual(prefixes(await listToolNames(client)), ["one", "second"]);
-        harness.editManifest(
-          of({ b: controlled({ prefix: "two" }), c: controlled() }),
-          "by rename",
-          second,
-        );
-        await client.until(EXIT_LIMIT, "the tools of c", () => harness.startedPids("c")[0]);
-        await callPid(client, "c");
-        assert.deepEqual(prefixes(await listToolNames(client)), ["c", "one", "two"]);
-        assert.equal(harness.startedPids("b").length, 1);
-      }, args);
-    }),
-  );
+  it("follows both, and the later one wins by server", () => {
+    const second = ({ dir }: ControlledServers): string => join(dir, "second.toml");
+    const b = (prefix: string): Servers => ({ b: controlled({ prefix }) });
+    const check = async (hub: EditedHub): Promise<void> => {
+      assert.equal(await hub.prefixes(), "a,second");
+      hub.edit({ a: controlled({ prefix: "one" }), ...b("first") });
+      assert.equal(await hub.prefixesAfter(1), "one,second");
+      hub.edit({ ...b("two"), c: controlled() }, "by rename", second(hub));
+      await hub.client.until(EXIT_LIMIT, "the tools of c", () => hub.startedPids("c")[0]);
+      await callPid(hub.client, "c");
+      assert.equal(await hub.prefixes(), "c,one,two");
+      assert.equal(hub.startedPids("b").length, 1);
+    };
+    return withEditedHub(A_AND_B, undefined, check, (harness) => {
+      harness.editManifest({ servers: b("second") }, "in place", second(harness));
+      return ["--config", harness.config, "--config", second(harness)];
+    });
+  });
 });
 
 describe("a call that never ends", () => {
-  it("fails clearly 10 s after its server was removed or changed", TEST_OPTIONS, async () => {
+  it("fails clearly 10 s after its server was removed or changed", async () => {
     await (overtaken ?? overtake());
   });
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
+import { after, before, describe } from "node:test";
 import { type FullClient, connectFullClient, textOf } from "../harness/full-client.ts";
 import { withServe } from "../harness/serve.ts";
-import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { it, withHub } from "../harness/hub.ts";
 import {
   type RemoteProcess,
   startRemote,
@@ -53,7 +53,7 @@ for (const way of REMOTE_TRANSPORTS) {
   describe(`the server of everything over ${way === "http" ? "Streamable HTTP" : "HTTP with SSE"}`, () => {
     const connected = lasting(way);
 
-    it("has its tools, prompts, resources and completions", TEST_OPTIONS, async () => {
+    it("has its tools, prompts, resources and completions", async () => {
       const [{ sdk, call }] = connected();
       assert.equal(textOf(await call("all__echo", { message: "hi" })), "Echo: hi");
       const { prompts } = await sdk.listPrompts();
@@ -69,7 +69,7 @@ for (const way of REMOTE_TRANSPORTS) {
       assert.ok(completion.values.length > 0);
     });
 
-    it("tells how far a long call is", TEST_OPTIONS, async () => {
+    it("tells how far a long call is", async () => {
       const [{ call }] = connected();
       const steps: number[] = [];
       const onprogress = ({ progress }: { progress: number }): void => void steps.push(progress);
@@ -77,7 +77,7 @@ for (const way of REMOTE_TRANSPORTS) {
       assert.deepEqual(steps, [1, 2, 3, 4]);
     });
 
-    it("has a call cancelled", TEST_OPTIONS, async () => {
+    it("has a call cancelled", async () => {
       const [{ call }] = connected();
       const abort = new AbortController();
       const onprogress = (): void => abort.abort();
@@ -86,7 +86,7 @@ for (const way of REMOTE_TRANSPORTS) {
       assert.equal(textOf(await call("all__echo", { message: "on" })), "Echo: on");
     });
 
-    it("tells of what its clients have subscribed to", TEST_OPTIONS, async () => {
+    it("tells of what its clients have subscribed to", async () => {
       const [{ sdk, call, until, updatedUris: updated }] = connected();
       await sdk.subscribeResource({ uri: TEXT });
       await call("all__toggle-subscriber-updates");
@@ -96,7 +96,7 @@ for (const way of REMOTE_TRANSPORTS) {
     });
 
     if (way === "http") {
-      it("asks whichever of two clients it works for", TEST_OPTIONS, async () => {
+      it("asks whichever of two clients it works for", async () => {
         const args = { prompt: "say it", maxTokens: 7 };
         for (const [i, client] of connected().entries()) {
           const sample = await client.call("all__trigger-sampling-request", args);
@@ -105,26 +105,22 @@ for (const way of REMOTE_TRANSPORTS) {
       });
     } else {
       // The call of the first that was cancelled is never answered: it may be what the server still works on.
-      it(
-        "asks the one of two clients that alone has calls, and neither if both may have",
-        TEST_OPTIONS,
-        async () => {
-          const [one, two] = connected();
-          const args = { prompt: "say it", maxTokens: 7 };
-          assert.match(
-            textOf(await one.call("all__trigger-sampling-request", args)),
-            /sampled by one/,
-          );
-          const said = await two.call("all__trigger-sampling-request", args).then(textOf, String);
-          assert.match(said, /perClient/);
-        },
-      );
+      it("asks the one of two clients that alone has calls, and neither if both may have", async () => {
+        const [one, two] = connected();
+        const args = { prompt: "say it", maxTokens: 7 };
+        assert.match(
+          textOf(await one.call("all__trigger-sampling-request", args)),
+          /sampled by one/,
+        );
+        const said = await two.call("all__trigger-sampling-request", args).then(textOf, String);
+        assert.match(said, /perClient/);
+      });
     }
   });
 }
 
 describe("a server over HTTP", () => {
-  it("asks the one client that there is", TEST_OPTIONS, async () => {
+  it("asks the one client that there is", async () => {
     const remote = await startRemote("sse");
     try {
       const manifest = JSON.stringify({ servers: { all: { url: remote.url } } });

@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
-import { describe, it } from "node:test";
-import { askHub, findRunningHubs } from "../../src/control/running-hubs.ts";
+import { describe } from "node:test";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import {
-  executable,
   type Hub,
-  TEST_OPTIONS,
   type TestFolder,
+  executable,
+  it,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -62,7 +60,7 @@ async function toolsOf({ client }: Hub): Promise<readonly unknown[]> {
 }
 
 describe("a running hub", () => {
-  it("is shown by ps and status, with its servers and its client", TEST_OPTIONS, () =>
+  it("is shown by ps and status, with its servers and its client", () =>
     withRunningHub(
       { servers: { a: scripted(), b: { command: "no-such-program" } } },
       async (hub) => {
@@ -94,10 +92,9 @@ describe("a running hub", () => {
         assert.equal(fresh.source, "fresh");
         assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 2);
       },
-    ),
-  );
+    ));
 
-  it("reconnects a server at once when its cause is mended", TEST_OPTIONS, () =>
+  it("reconnects a server at once when its cause is mended", () =>
     withRunningHub(
       { servers: { a: { command: "./program", reconnect: { policy: "none" } } } },
       async (hub) => {
@@ -113,30 +110,25 @@ describe("a running hub", () => {
         );
         assert.ok((await toolsOf(hub)).length > 0);
       },
-    ),
-  );
+    ));
 
-  it(
-    "shows a slow call, and cancels it: the server is told, and the client gets an error",
-    TEST_OPTIONS,
-    () =>
-      withRunningHub({ servers: { a: scripted() } }, async (hub) => {
-        const { client } = hub;
-        const id = client.sendCall("a__hang");
-        await hub.waitForEvent("a", ({ event }) => event === "call");
-        const { calls } = (await json(hub, "calls")) as { calls: Json[] };
-        const [call] = calls;
-        assert.deepEqual([call?.["name"], call?.["server"], calls.length], ["a__hang", "a", 1]);
-        const { code } = await run(hub, "cancel", "--call", String(call?.["call"]));
-        assert.equal(code, 0);
-        await hub.waitForEvent("a", ({ event }) => event === "cancelled");
-        const { message } = await client.response(id);
-        assert.equal(message.error?.code, -31005);
-        assert.equal((await run(hub, "cancel", "--call", "999")).code, 2);
-      }),
-  );
+  it("shows a slow call, and cancels it: the server is told, and the client gets an error", () =>
+    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
+      const { client } = hub;
+      const id = client.sendCall("a__hang");
+      await hub.waitForEvent("a", ({ event }) => event === "call");
+      const { calls } = (await json(hub, "calls")) as { calls: Json[] };
+      const [call] = calls;
+      assert.deepEqual([call?.["name"], call?.["server"], calls.length], ["a__hang", "a", 1]);
+      const { code } = await run(hub, "cancel", "--call", String(call?.["call"]));
+      assert.equal(code, 0);
+      await hub.waitForEvent("a", ({ event }) => event === "cancelled");
+      const { message } = await client.response(id);
+      assert.equal(message.error?.code, -31005);
+      assert.equal((await run(hub, "cancel", "--call", "999")).code, 2);
+    }));
 
-  it("is what list shows, as its clients see it", TEST_OPTIONS, () =>
+  it("is what list shows, as its clients see it", () =>
     withRunningHub({ servers: { a: scripted(), b: scripted() } }, async (hub) => {
       const { message } = await hub.client.request("tools/list");
       const all = (await json(hub, "list")) as { tools: Json[] };
@@ -148,55 +140,9 @@ describe("a running hub", () => {
       assert.match(shown.stdout, new RegExp(`toolmux ${hub.client.pid}`));
       assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 1);
       assert.equal((await run(hub, "list", "tools", "c")).code, 2);
-    }),
-  );
+    }));
 
-  it("lists its servers as they are, with their titles", TEST_OPTIONS, () =>
-    withRunningHub(
-      { servers: { a: { ...scripted(), title: "Alpha", icon: "A" }, b: { command: "no-such" } } },
-      async (hub) => {
-        const { source, servers } = (await json(hub, "list", "servers")) as {
-          source: string;
-          servers: Json[];
-        };
-        assert.equal(source, "hub");
-        const states = servers.map(({ name, title, icon, state }) => [name, title, icon, state]);
-        assert.deepEqual(states, [
-          ["a", "Alpha", "A", "connected"],
-          ["b", undefined, undefined, "failed"],
-        ]);
-        assert.match((await run(hub, "list", "servers", "a")).stdout, /a \(Alpha\)/);
-        assert.equal((await run(hub, "list", "servers", "b")).code, 3);
-        assert.match((await run(hub, "status", "--fresh", "a")).stdout, /a \(Alpha\)/);
-        assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 2);
-      },
-    ),
-  );
-
-  it("sets things up by its socket, and prints nothing of that to its client", TEST_OPTIONS, () =>
-    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
-      const [running] = await findRunningHubs({ env: hub.env, platform: process.platform });
-      assert.ok(running);
-      const { signal } = new AbortController();
-      const ask = async (method: "GET" | "POST", path: string, body?: object): Promise<Json> => {
-        const request = { method, path, signal, ...(body !== undefined && { body }) };
-        return (await askHub(running, request)).document as Json;
-      };
-      assert.equal((await ask("POST", "/check"))["ok"], true);
-      const { command, args } = scripted();
-      const trial = await ask("POST", "/trial", { name: "t", entry: { command, args } });
-      assert.equal(trial["state"], "connected");
-      const failed = await ask("POST", "/trial", { name: "t", entry: { command: "no-such" } });
-      assert.equal((failed["error"] as Json)["code"], "commandNotFound");
-      const { client } = hub;
-      const { message } = await client.request("ping");
-      assert.deepEqual(message.result, {});
-      for (const { text } of client.lines)
-        assert.equal((JSON.parse(text) as Json)["jsonrpc"], "2.0");
-    }),
-  );
-
-  it("makes the calls of the command line, and starts no server for them", TEST_OPTIONS, () =>
+  it("makes the calls of the command line, and starts no server for them", () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       const starts = (): number => hub.log("a").filter(({ event }) => event === "start").length;
       const called = await run(hub, "call", "a__echo", "text=hello");
@@ -211,10 +157,9 @@ describe("a running hub", () => {
       assert.deepEqual([fresh.code, starts()], [0, 2]);
       const { clients } = ((await json(hub, "ps")) as { hubs: [{ clients: unknown[] }] }).hubs[0];
       assert.equal(clients.length, 1);
-    }),
-  );
+    }));
 
-  it("keeps a stopped server stopped until it is started", TEST_OPTIONS, () =>
+  it("keeps a stopped server stopped until it is started", () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       assert.equal((await run(hub, "stop", "a")).code, 0);
       assert.deepEqual(await toolsOf(hub), []);
@@ -223,41 +168,35 @@ describe("a running hub", () => {
       const unknown = await run(hub, "stop", "aa");
       assert.equal(unknown.code, 2);
       assert.match(unknown.stderr, /"a"/);
-    }),
-  );
+    }));
 
-  it(
-    "is followed by logs -f without a gap or a double, while its server is restarted",
-    TEST_OPTIONS,
-    () =>
-      withRunningHub({ servers: { a: scripted() } }, async (hub) => {
-        const args = ["logs", "-f", "--json", "-n", "1000", "--config", hub.config];
-        const follower = new RawClient(executable(), args, hub.dir, hub.env);
-        const entries = (): Json[] => follower.lines.map(({ json: entry }) => entry as Json);
-        const connections = (): number =>
-          entries().filter(({ text }) => text === "connected").length;
-        await follower.until(10_000, "the first lines", () => connections() === 1 || undefined);
-        for (let i = 2; i < 5; i++) {
-          assert.equal((await run(hub, "reconnect", "a")).code, 0);
-          await follower.until(10_000, `connection ${i}`, () => connections() === i || undefined);
-        }
-        follower.signal("SIGINT");
-        assert.equal((await follower.waitForExit(5000)).code, 130);
-        const seqs = entries().map(({ seq }) => Number(seq));
-        assert.deepEqual(
-          seqs,
-          [...new Set(seqs)].toSorted((a, b) => a - b),
-        );
-        const all = await run(hub, "logs", "--json", "-n", "1000");
-        const kept = all.stdout.split("\n").filter(Boolean);
-        assert.deepEqual(
-          kept.map((line) => (JSON.parse(line) as Json)["seq"]),
-          seqs,
-        );
-      }),
-  );
+  it("is followed by logs -f without a gap or a double, while its server is restarted", () =>
+    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
+      const args = ["logs", "-f", "--json", "-n", "1000", "--config", hub.config];
+      const follower = new RawClient(executable(), args, hub.dir, hub.env);
+      const entries = (): Json[] => follower.lines.map(({ json: entry }) => entry as Json);
+      const connections = (): number => entries().filter(({ text }) => text === "connected").length;
+      await follower.until(10_000, "the first lines", () => connections() === 1 || undefined);
+      for (let i = 2; i < 5; i++) {
+        assert.equal((await run(hub, "reconnect", "a")).code, 0);
+        await follower.until(10_000, `connection ${i}`, () => connections() === i || undefined);
+      }
+      follower.signal("SIGINT");
+      assert.equal((await follower.waitForExit(5000)).code, 130);
+      const seqs = entries().map(({ seq }) => Number(seq));
+      assert.deepEqual(
+        seqs,
+        [...new Set(seqs)].toSorted((a, b) => a - b),
+      );
+      const all = await run(hub, "logs", "--json", "-n", "1000");
+      const kept = all.stdout.split("\n").filter(Boolean);
+      assert.deepEqual(
+        kept.map((line) => (JSON.parse(line) as Json)["seq"]),
+        seqs,
+      );
+    }));
 
-  it("prints its events as JSON lines", TEST_OPTIONS, () =>
+  it("prints its events as JSON lines", () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       const args = ["events", "--kinds", "call", "--config", hub.config];
       const follower = new RawClient(executable(), args, hub.dir, hub.env);
@@ -275,10 +214,9 @@ describe("a running hub", () => {
       assert.equal((await run(hub, "events", "--kinds", "cal")).code, 2);
       follower.signal("SIGINT");
       await follower.waitForExit(5000);
-    }),
-  );
+    }));
 
-  it("shows its alerts until they are dismissed", TEST_OPTIONS, () =>
+  it("shows its alerts until they are dismissed", () =>
     withRunningHub({ servers: { a: { command: "no-such-program" } } }, async (hub) => {
       const { alerts } = (await json(hub, "alerts")) as { alerts: Json[] };
       assert.deepEqual(
@@ -288,10 +226,9 @@ describe("a running hub", () => {
       assert.equal((await run(hub, "alerts", "dismiss", String(alerts[0]?.["id"]))).code, 0);
       assert.deepEqual(await json(hub, "alerts"), { alerts: [] });
       assert.equal((await run(hub, "alerts", "dismiss", "none")).code, 2);
-    }),
-  );
+    }));
 
-  it("takes a changed manifest at once, or tells its problems", TEST_OPTIONS, () =>
+  it("takes a changed manifest at once, or tells its problems", () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       writeFileSync(hub.config, "[servers.a\n");
       const refused = await run(hub, "reload");
@@ -308,10 +245,9 @@ describe("a running hub", () => {
         servers.map(({ name }) => name),
         ["c"],
       );
-    }),
-  );
+    }));
 
-  it("says what became of a server that is added to its manifest, or removed", TEST_OPTIONS, () =>
+  it("says what became of a server that is added to its manifest, or removed", () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       const { command, args = [] } = scripted();
       const add = (name: string, option: string): Promise<CommandOutput> =>
@@ -335,10 +271,9 @@ describe("a running hub", () => {
       assert.equal((await run(hub, "remove", "c", "--live")).code, 0);
       assert.deepEqual(await names(), ["a manifest"]);
       assert.equal((await run(hub, "remove", "a", "--live")).code, 2);
-    }),
-  );
+    }));
 
-  it("of another manifest is used only if --hub names it", TEST_OPTIONS, () =>
+  it("of another manifest is used only if --hub names it", () =>
     withRunningHub({ servers: { a: scripted() } }, async (hub) => {
       const other = join(hub.dir, "other.toml");
       writeFileSync(other, '[servers.x]\ncommand = "y"\n');
@@ -349,62 +284,53 @@ describe("a running hub", () => {
       const named = await runCommand(hub, ["calls", "--hub", pid, "--config", other, "--json"]);
       assert.deepEqual(JSON.parse(named.stdout), { calls: [] });
       assert.equal((await runCommand(hub, ["calls", "--hub", "1", "--config", other])).code, 2);
-    }),
-  );
+    }));
 
-  it(
-    "is told apart from another of the same manifest, and ended by its process id",
-    TEST_OPTIONS,
-    () =>
-      withRunningHub({ servers: { a: scripted() } }, async (hub) => {
-        const second = new RawClient(executable(), ["--config", hub.config], hub.dir, hub.env);
-        await second.initializeAndList();
-        const pids = (): Promise<unknown[]> =>
-          json(hub, "ps").then(({ hubs }) => (hubs as Json[]).map(({ pid }) => pid));
-        let running = await pids();
-        while (running.length < 2) running = await pids();
-        assert.equal((await run(hub, "reconnect", "a")).code, 2);
-        assert.equal((await run(hub, "reconnect", "a", "--hub", String(second.pid))).code, 0);
-        assert.equal((await run(hub, "stop", "--hub", String(second.pid))).code, 0);
-        assert.equal((await second.waitForExit(5000)).code, 0);
-        assert.deepEqual(await pids(), [hub.client.pid]);
-      }),
-  );
+  it("is told apart from another of the same manifest, and ended by its process id", () =>
+    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
+      const second = new RawClient(executable(), ["--config", hub.config], hub.dir, hub.env);
+      await second.initializeAndList();
+      const pids = (): Promise<unknown[]> =>
+        json(hub, "ps").then(({ hubs }) => (hubs as Json[]).map(({ pid }) => pid));
+      let running = await pids();
+      while (running.length < 2) running = await pids();
+      assert.equal((await run(hub, "reconnect", "a")).code, 2);
+      assert.equal((await run(hub, "reconnect", "a", "--hub", String(second.pid))).code, 0);
+      assert.equal((await run(hub, "stop", "--hub", String(second.pid))).code, 0);
+      assert.equal((await second.waitForExit(5000)).code, 0);
+      assert.deepEqual(await pids(), [hub.client.pid]);
+    }));
 
-  it(
-    "that was killed leaves a socket, which doctor finds and the next hub removes",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: { a: scripted() } }, async (folder) => {
-        const start = async (): Promise<RawClient> => {
-          const client = new RawClient(
-            executable(),
-            ["--config", folder.config],
-            folder.dir,
-            folder.env,
-          );
-          await client.initializeAndList();
-          return client;
-        };
-        const first = await start();
-        const socket = await socketOf(folder);
-        first.signal("SIGKILL");
-        await first.waitForExit(5000);
-        assert.equal((await run(folder, "ps")).code, 3);
-        const { stdout } = await run(folder, "doctor", "--json");
-        assert.ok(stdout.includes("TM604"));
-        const second = await start();
-        await poll(
-          10_000,
-          () => "the end of the dead socket",
-          () => !existsSync(socket) || undefined,
+  it("that was killed leaves a socket, which doctor finds and the next hub removes", () =>
+    withTestFolder({ servers: { a: scripted() } }, async (folder) => {
+      const start = async (): Promise<RawClient> => {
+        const client = new RawClient(
+          executable(),
+          ["--config", folder.config],
+          folder.dir,
+          folder.env,
         );
-        second.end();
-        await second.waitForExit(5000);
-      }),
-  );
+        await client.initializeAndList();
+        return client;
+      };
+      const first = await start();
+      const socket = await socketOf(folder);
+      first.signal("SIGKILL");
+      await first.waitForExit(5000);
+      assert.equal((await run(folder, "ps")).code, 3);
+      const { stdout } = await run(folder, "doctor", "--json");
+      assert.ok(stdout.includes("TM604"));
+      const second = await start();
+      await poll(
+        10_000,
+        () => "the end of the dead socket",
+        () => !existsSync(socket) || undefined,
+      );
+      second.end();
+      await second.waitForExit(5000);
+    }));
 
-  it("with control = false has no socket, and no hub is exit code 3", TEST_OPTIONS, () =>
+  it("with control = false has no socket, and no hub is exit code 3", () =>
     withTestFolder({ hub: { control: false }, servers: { a: scripted() } }, async (folder) => {
       const args = ["serve", "--http", "127.0.0.1:0", "--config", folder.config];
       const hub = new RawClient(executable(), args, folder.dir, folder.env);
@@ -416,6 +342,5 @@ describe("a running hub", () => {
       assert.equal(error.code, "hubNotRunning");
       hub.signal("SIGTERM");
       await hub.waitForExit(5000);
-    }),
-  );
+    }));
 });

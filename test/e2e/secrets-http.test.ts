@@ -4,16 +4,10 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 
 const CANARIES = {
   bearer: "canary-of-the-store",
@@ -128,7 +122,7 @@ const BASIC = Buffer.from(`user:${CANARIES.password}`).toString("base64");
 
 describe("what a server over HTTP is given that must not be shown", () => {
   for (const mode of ["error page", "refusal", "redirect", "tools"] as const) {
-    it(`is in nothing that the hub says of it, nor on disk (${mode})`, TEST_OPTIONS, () =>
+    it(`is in nothing that the hub says of it, nor on disk (${mode})`, () =>
       withTelltale(mode, (port) =>
         withTestFolder({ servers: {} }, async (setup) => {
           const url = `http://127.0.0.1:${port}/mcp?key=\${env:QUERY}`;
@@ -170,7 +164,6 @@ describe("what a server over HTTP is given that must not be shown", () => {
           // What a server lists is its own word, and kept.
           if (mode !== "tools") assert.deepEqual(findCanaries(readFolders(setup)), []);
         }),
-      ),
-    );
+      ));
   }
 });

@@ -4,15 +4,9 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 
 const SECRET = "canary-client-secret";
 const TOKEN = "canary-access-token";
@@ -88,52 +82,48 @@ function readFolders(setup: TestFolder): string {
 
 describe("what gets the hub into a server", () => {
   for (const who of ["issuer", "resource"] as const) {
-    it(
-      `is in nothing that the hub says, nor on disk, though the ${who} tells it`,
-      TEST_OPTIONS,
-      () =>
-        withServers(who, (origin) =>
-          withTestFolder({ servers: {} }, async (setup) => {
-            const manifest = [
-              "[servers.a]",
-              `url = "${origin}/mcp"`,
-              `reconnect.policy = "none"`,
-              `oauth = { grant = "clientCredentials", clientId = "client", clientSecret = "\${secret:client}" }`,
-            ];
-            writeFileSync(setup.config, manifest.join("\n"));
-            const env = { ...setup.env, TOOLMUX_SECRET_CLIENT: SECRET, TOOLMUX_KEYCHAIN: "off" };
-            const common = ["--config", setup.config, "--log-level", "debug"];
-            let said = "";
-            for (const args of [
-              ["status"],
-              ["status", "--json"],
-              ["auth", "login", "a"],
-              ["auth", "status"],
-            ]) {
-              const command = new RawClient(executable(), [...args, ...common], setup.dir, env);
-              command.end();
-              await command.waitForExit(EXIT_LIMIT);
-              said += `\n== ${args.join(" ")}\n${command.lines.map(({ text }) => text).join("\n")}${command.unterminatedOutput}${command.stderr}`;
-            }
-            const client = new RawClient(executable(), common, setup.dir, env);
-            await client.initializeAndList();
-            said += (await client.call("a__x")).text;
-            client.end();
-            await client.waitForExit(EXIT_LIMIT);
-            said += client.stderr;
-            assert.match(said, who === "issuer" ? /invalid_client/ : /\[redacted\]/);
-            assert.deepEqual(
-              SPELLINGS.filter((spelling) => said.includes(spelling)),
-              [],
-              said,
-            );
-            const disk = readFolders(setup);
-            assert.deepEqual(
-              SPELLINGS.filter((spelling) => disk.includes(spelling)),
-              [],
-            );
-          }),
-        ),
-    );
+    it(`is in nothing that the hub says, nor on disk, though the ${who} tells it`, () =>
+      withServers(who, (origin) =>
+        withTestFolder({ servers: {} }, async (setup) => {
+          const manifest = [
+            "[servers.a]",
+            `url = "${origin}/mcp"`,
+            `reconnect.policy = "none"`,
+            `oauth = { grant = "clientCredentials", clientId = "client", clientSecret = "\${secret:client}" }`,
+          ];
+          writeFileSync(setup.config, manifest.join("\n"));
+          const env = { ...setup.env, TOOLMUX_SECRET_CLIENT: SECRET, TOOLMUX_KEYCHAIN: "off" };
+          const common = ["--config", setup.config, "--log-level", "debug"];
+          let said = "";
+          for (const args of [
+            ["status"],
+            ["status", "--json"],
+            ["auth", "login", "a"],
+            ["auth", "status"],
+          ]) {
+            const command = new RawClient(executable(), [...args, ...common], setup.dir, env);
+            command.end();
+            await command.waitForExit(EXIT_LIMIT);
+            said += `\n== ${args.join(" ")}\n${command.lines.map(({ text }) => text).join("\n")}${command.unterminatedOutput}${command.stderr}`;
+          }
+          const client = new RawClient(executable(), common, setup.dir, env);
+          await client.initializeAndList();
+          said += (await client.call("a__x")).text;
+          client.end();
+          await client.waitForExit(EXIT_LIMIT);
+          said += client.stderr;
+          assert.match(said, who === "issuer" ? /invalid_client/ : /\[redacted\]/);
+          assert.deepEqual(
+            SPELLINGS.filter((spelling) => said.includes(spelling)),
+            [],
+            said,
+          );
+          const disk = readFolders(setup);
+          assert.deepEqual(
+            SPELLINGS.filter((spelling) => disk.includes(spelling)),
+            [],
+          );
+        }),
+      ));
   }
 });

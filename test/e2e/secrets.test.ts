@@ -3,17 +3,11 @@ import { Buffer } from "node:buffer";
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 
 const TELLTALE = fileURLToPath(new URL("../fixtures/servers/leak-settings.mjs", import.meta.url));
@@ -97,16 +91,15 @@ function readFolders(setup: TestFolder, names: readonly string[]): string {
 const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
 
 describe("what a server is given that must not be shown", () => {
-  it("is given to it, whole", TEST_OPTIONS, () =>
+  it("is given to it, whole", () =>
     withCanaries("list", async (setup) => {
       const { stdout } = await runCommand(setup, ["list", "--json", "--config", setup.config]);
       for (const value of Object.values(CANARIES))
         assert.ok(stdout.includes(encodeURIComponent(value)), value);
-    }),
-  );
+    }));
 
   for (const mode of ["refuse", "die"]) {
-    it(`is in nothing that is said of a server that fails (${mode})`, TEST_OPTIONS, () =>
+    it(`is in nothing that is said of a server that fails (${mode})`, () =>
       withCanaries(mode, async (setup) => {
         const common = ["--config", setup.config, "--log-level", "debug"];
         for (const args of [
@@ -134,11 +127,10 @@ describe("what a server is given that must not be shown", () => {
         assert.match(said, /\[redacted\]/);
         assert.deepEqual(findCanaries(said), []);
         assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
-      }),
-    );
+      }));
   }
 
-  it("is neither in the log nor on disk when a server that runs tells it", TEST_OPTIONS, () =>
+  it("is neither in the log nor on disk when a server that runs tells it", () =>
     withCanaries("serve", async (setup) => {
       for (const format of ["text", "json"]) {
         const args = ["--config", setup.config, "--log-level", "debug", "--log-format", format];
@@ -154,10 +146,9 @@ describe("what a server is given that must not be shown", () => {
         assert.deepEqual(findCanaries(client.stderr), []);
       }
       assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
-    }),
-  );
+    }));
 
-  it("is not in the alert that tools are described otherwise", TEST_OPTIONS, () =>
+  it("is not in the alert that tools are described otherwise", () =>
     withCanaries("list", async (setup) => {
       let said = "";
       for (const _ of [1, 2]) {
@@ -175,12 +166,11 @@ describe("what a server is given that must not be shown", () => {
       }
       assert.match(said, /changed what it says of/);
       assert.deepEqual(findCanaries(said), []);
-    }),
-  );
+    }));
 });
 
 describe("what a plugin has for a server", () => {
-  it("is taken out of what that plugin logs and prints from then on", TEST_OPTIONS, () =>
+  it("is taken out of what that plugin logs and prints from then on", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const plugin = `
         export default {
@@ -210,14 +200,13 @@ describe("what a plugin has for a server", () => {
       // Nobody knows it before it was asked for.
       const [, after = ""] = client.stderr.split(/it is \[redacted\]/);
       assert.ok(!after.includes("canary-of-a-plugin"), client.stderr);
-    }),
-  );
+    }));
 });
 
 describe("toolmux secret", () => {
   const MANIFEST = { servers: { a: scripted("", { env: { TOKEN: "${secret:a/token}" } }) } };
 
-  it("says what to run when a server lacks one, and after that it starts", TEST_OPTIONS, () =>
+  it("says what to run when a server lacks one, and after that it starts", () =>
     withTestFolder(MANIFEST, async (setup) => {
       const common = ["--config", setup.config];
       const before = await runCommand(setup, ["status", ...common]);
@@ -244,8 +233,7 @@ describe("toolmux secret", () => {
       assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 0);
       assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 1);
       assert.equal((await runCommand(setup, ["status", ...common])).code, 3);
-    }),
-  );
+    }));
 
   for (const [what, args, input] of [
     ["a value on the command line", ["set", "x", "hunter2"], "y"],
@@ -261,17 +249,16 @@ describe("toolmux secret", () => {
     ["a store, as there is one only", ["set", "x", "--store", "keychain"], "y"],
     ["two names", ["remove", "x", "y"], ""],
   ] as const) {
-    it(`refuses ${what}, shows no value, and keeps nothing`, TEST_OPTIONS, () =>
+    it(`refuses ${what}, shows no value, and keeps nothing`, () =>
       withTestFolder({ servers: {} }, async (setup) => {
         const { code, stdout, stderr } = await runCommand(setup, ["secret", ...args], { input });
         assert.equal(code, 2, stderr);
         assert.ok(!(stdout + stderr).includes("hunter2"), stderr);
         assert.deepEqual(readdirSync(join(setup.dir, "config")), []);
-      }),
-    );
+      }));
   }
 
-  it("keeps a value as it was piped in, but for its last line end", TEST_OPTIONS, () =>
+  it("keeps a value as it was piped in, but for its last line end", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const value = " two\nlines € \n";
       await runCommand(setup, ["secret", "set", "x"], { input: `${value}\r\n` });
@@ -282,12 +269,11 @@ describe("toolmux secret", () => {
       const { openSecrets } = await import("../../src/secrets/secrets.ts");
       const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
       assert.equal(await openSecrets({ env, platform: "linux" }).require("x"), value);
-    }),
-  );
+    }));
 });
 
 describe("a command that gives a value", () => {
-  it("is shown whole to whoever is to trust the file that it stands in", TEST_OPTIONS, () =>
+  it("is shown whole to whoever is to trust the file that it stands in", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const server = scripted("", { env: { A: "${cmd:pass show 'my token'}" } });
       writeFileSync(
@@ -296,10 +282,9 @@ describe("a command that gives a value", () => {
       );
       const { stdout } = await runCommand(setup, ["trust", setup.config]);
       assert.match(stdout, /commands.*:\n +pass show 'my token'/);
-    }),
-  );
+    }));
 
-  it("is run once for a start, and not at all by check", TEST_OPTIONS, () =>
+  it("is run once for a start, and not at all by check", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const count = join(setup.dir, "count");
       const manifest = {
@@ -321,10 +306,9 @@ describe("a command that gives a value", () => {
       client.end();
       await client.waitForExit(EXIT_LIMIT);
       assert.equal(readFileSync(count, "utf8"), "run\n");
-    }),
-  );
+    }));
 
-  it("that only a server with a problem in its table mentions counts as used", TEST_OPTIONS, () =>
+  it("that only a server with a problem in its table mentions counts as used", () =>
     withTestFolder(
       '[servers.a]\ncomand = "x"\nenv = { KEY = "${secret:a/KEY}" }\n',
       async (setup) => {
@@ -341,6 +325,5 @@ describe("a command that gives a value", () => {
         const removed = await runCommand(setup, ["secret", "remove", "a/KEY", ...common]);
         assert.match(removed.stderr, /\ba needs it to start/);
       },
-    ),
-  );
+    ));
 });

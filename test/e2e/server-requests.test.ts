@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
-import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { it, withHub } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
 
@@ -31,15 +31,14 @@ function textOf({ message }: Received): string {
 }
 
 describe("a published server that asks its client", () => {
-  it("shows the tools that need it only if the client can be asked", TEST_OPTIONS, () =>
+  it("shows the tools that need it only if the client can be asked", () =>
     withHub(MANIFEST, async ({ client }) => {
       const names = await introduce(client, {});
       assert.ok(names.length > 0);
       assert.ok(!names.some((name) => /sampling|elicitation|roots/.test(name)));
-    }),
-  );
+    }));
 
-  it("gets a sample, a filled in form, and the roots", TEST_OPTIONS, () =>
+  it("gets a sample, a filled in form, and the roots", () =>
     withHub(MANIFEST, async ({ client }) => {
       const names = await introduce(client, CAPABILITIES);
       const find = (word: string): string => {
@@ -67,20 +66,18 @@ describe("a published server that asks its client", () => {
       assert.match(textOf(await client.response(form)), /Ada/);
 
       assert.match(textOf(await client.call(find("roots"))), /somewhere/);
-    }),
-  );
+    }));
 
-  it("hears that the roots are others, and asks for them again", TEST_OPTIONS, () =>
+  it("hears that the roots are others, and asks for them again", () =>
     withHub(MANIFEST, async ({ client }) => {
       await introduce(client, CAPABILITIES);
       answer(client, await asked(client, "roots/list"), { roots: [] });
       const from = client.lines.length;
       client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
       answer(client, await asked(client, "roots/list", from), { roots: [] });
-    }),
-  );
+    }));
 
-  it("logs under its own name, from the level on that the client wants", TEST_OPTIONS, () =>
+  it("logs under its own name, from the level on that the client wants", () =>
     withHub(MANIFEST, async ({ client }) => {
       await introduce(client, CAPABILITIES);
       await client.request("logging/setLevel", { level: "info" });
@@ -89,6 +86,5 @@ describe("a published server that asks its client", () => {
       });
       const { message } = await asked(client, "notifications/message");
       assert.match(String(message.params?.["logger"]), /^every/);
-    }),
-  );
+    }));
 });

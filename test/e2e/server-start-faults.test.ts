@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import { assertServes, faulty, peakMemory, withFaulty } from "../harness/faulty-server.ts";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { it, itWith } from "../harness/hub.ts";
 import { failureText, type Tool } from "../harness/message.ts";
 
 const CHANGED = "notifications/tools/list_changed";
@@ -29,12 +29,11 @@ describe("a server that begins oddly but well", () => {
     ["begins with a byte order mark", "bom"],
   ];
   for (const [what, fault] of ODD) {
-    it(`and ${what} is served as all others`, TEST_OPTIONS, () =>
+    it(`and ${what} is served as all others`, () =>
       withFaulty(faulty(["--fault", fault]), async ({ client }) => {
         assert.ok(ofBad(await client.initializeAndList()).includes("bad__fine"));
         await assertServes(client, "bad__fine");
-      }),
-    );
+      }));
   }
 });
 
@@ -49,14 +48,13 @@ describe("a server that does not get up", () => {
     ["is slower than connectTimeout", slow(60_000), /"handshake" within 1 s \(connectTimeout\)/],
   ];
   for (const [what, options, says] of BROKEN) {
-    it(`because it ${what} has no tools, and a call says why`, TEST_OPTIONS, () =>
+    it(`because it ${what} has no tools, and a call says why`, () =>
       withFaulty(faulty(options, { connectTimeout: "1s" }), async ({ client }) => {
         assert.deepEqual(ofBad(await client.initializeAndList()), []);
         const { message } = await client.call("bad__fine");
         assert.match(failureText(message), says);
         assert.match(failureText(message), /"server":"bad"/);
-      }),
-    );
+      }));
   }
 });
 
@@ -91,18 +89,14 @@ describe("a server that takes its time to get up", () => {
     );
   }
 
-  it("is announced when it is up, within connectTimeout", TEST_OPTIONS, () => start(2000, "5s"));
+  it("is announced when it is up, within connectTimeout", () => start(2000, "5s"));
 
   // The defaults as they are; what they mean is tested above in less time.
   const skip = process.env["TOOLMUX_SLOW_TESTS"] === undefined;
-  it("may take 25 s with the default connectTimeout", { ...TEST_OPTIONS, skip }, () =>
-    start(25_000, "30s"),
-  );
-  it(
-    "is announced when it is up, as the same process, long after connectTimeout if the manifest does not set that",
-    { timeout: 90_000, skip },
-    () => start(31_000),
-  );
+  const test = itWith({ timeout: 90_000, skip });
+  test("may take 25 s with the default connectTimeout", () => start(25_000, "30s"));
+  test("is announced when it is up, as the same process, long after connectTimeout if the manifest does not set that", () =>
+    start(31_000));
 });
 
 describe("a listing without an end", () => {
@@ -112,7 +106,7 @@ describe("a listing without an end", () => {
     ["of heavy pages", "heavy-pages", 10_000_000, 6, 7],
   ];
   for (const [what, fault, value, least, most] of ENDLESS) {
-    it(`${what} is cut, and what came before is served`, TEST_OPTIONS, () =>
+    it(`${what} is cut, and what came before is served`, () =>
       withFaulty(faulty(["--fault", fault, "--value", String(value)]), async ({ client }) => {
         await client.initialize();
         const names = ofBad(await list(client, 30_000));
@@ -124,35 +118,30 @@ describe("a listing without an end", () => {
         for (const name of others.slice(-1)) await assertServes(client, name);
         await assertServes(client, "bad__fine");
         assert.ok(peakMemory(client.pid) < 600, `${peakMemory(client.pid)} MB`);
-      }),
-    );
+      }));
   }
 });
 
 describe("a very long listing", () => {
-  it(
-    "of 100,000 tools on one page is listed within 10 s, and each can be called",
-    TEST_OPTIONS,
-    () =>
-      withFaulty(
-        faulty(["--fault", "many", "--value", "100000"]),
-        async ({ client }) => {
-          const began = performance.now();
-          await client.initialize();
-          const names = ofBad(await list(client, 30_000));
-          const took = performance.now() - began;
-          assert.equal(names.filter((name) => name.startsWith("bad__other_")).length, 100_000);
-          for (const at of [0, 50_000, 99_999]) await assertServes(client, `bad__other_${at}`);
-          assert.ok(took < 10_000, `${took} ms`);
-          assert.ok(peakMemory(client.pid) < 600, `${peakMemory(client.pid)} MB`);
-        },
-        { hub: { listWait: "30s" } },
-      ),
-  );
+  it("of 100,000 tools on one page is listed within 10 s, and each can be called", () =>
+    withFaulty(
+      faulty(["--fault", "many", "--value", "100000"]),
+      async ({ client }) => {
+        const began = performance.now();
+        await client.initialize();
+        const names = ofBad(await list(client, 30_000));
+        const took = performance.now() - began;
+        assert.equal(names.filter((name) => name.startsWith("bad__other_")).length, 100_000);
+        for (const at of [0, 50_000, 99_999]) await assertServes(client, `bad__other_${at}`);
+        assert.ok(took < 10_000, `${took} ms`);
+        assert.ok(peakMemory(client.pid) < 600, `${peakMemory(client.pid)} MB`);
+      },
+      { hub: { listWait: "30s" } },
+    ));
 });
 
 describe("a server whose listing is never the same", () => {
-  it("is asked ever more rarely, however often it announces a change", TEST_OPTIONS, () =>
+  it("is asked ever more rarely, however often it announces a change", () =>
     withFaulty(faulty(["--fault", "restless"]), async ({ client }) => {
       await client.initializeAndList();
       const began = performance.now();
@@ -161,6 +150,5 @@ describe("a server whose listing is never the same", () => {
       const took = performance.now() - began;
       // Pauses of 100, 200, 400 and 800 ms; without them five changes take a few ms each.
       assert.ok(took > 1400, `${took} ms`);
-    }),
-  );
+    }));
 });

@@ -4,17 +4,17 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { after, before, describe, it } from "node:test";
+import { after, before, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { EOF_GRACE } from "../../src/base/clock.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
-  assertProtocolOnly,
   EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
   type TestFolder,
+  assertProtocolOnly,
+  executable,
+  it,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -159,7 +159,7 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
     });
   }
 
-  for (const name of Object.keys(ENDINGS)) it(name, TEST_OPTIONS, () => runs[name]);
+  for (const name of Object.keys(ENDINGS)) it(name, () => runs[name]);
 });
 
 describe("a hub that is another one's server", () => {
@@ -191,96 +191,76 @@ describe("a hub that is another one's server", () => {
     });
   }
 
-  it("ends with it, and with all that it has started itself", TEST_OPTIONS, () =>
-    nested(({ client }) => Promise.resolve(client.end())),
-  );
+  it("ends with it, and with all that it has started itself", () =>
+    nested(({ client }) => Promise.resolve(client.end())));
 
-  it("leaves nothing to it if it is killed", TEST_OPTIONS, () =>
-    nested(({ inner }) => Promise.resolve(void process.kill(inner, "SIGKILL"))),
-  );
+  it("leaves nothing to it if it is killed", () =>
+    nested(({ inner }) => Promise.resolve(void process.kill(inner, "SIGKILL"))));
 
-  it("ends if that one is killed", TEST_OPTIONS, () =>
-    nested(({ client }) => Promise.resolve(client.signal("SIGKILL"))),
-  );
+  it("ends if that one is killed", () =>
+    nested(({ client }) => Promise.resolve(client.signal("SIGKILL"))));
 });
 
 describe("a client that goes away", () => {
-  it(
-    "in the middle of a call takes everything with it, and the server learns of it",
-    TEST_OPTIONS,
-    () =>
-      withHub({ servers: { a: scripted() } }, async ({ client, dir, waitForEvent: logged }) => {
-        await client.initializeAndList();
-        client.sendCall("a__hang");
-        await logged("a", ({ tool }) => tool === "hang");
-        const pids = pidsWithEnv(dir);
-        client.end();
-        await logged("a", ({ event }) => event === "cancelled" || event === "eof");
-        await client.waitForExit(EXIT_LIMIT);
-        await waitUntilExited(pids, 1000);
-      }),
-  );
+  it("in the middle of a call takes everything with it, and the server learns of it", () =>
+    withHub({ servers: { a: scripted() } }, async ({ client, dir, waitForEvent: logged }) => {
+      await client.initializeAndList();
+      client.sendCall("a__hang");
+      await logged("a", ({ tool }) => tool === "hang");
+      const pids = pidsWithEnv(dir);
+      client.end();
+      await logged("a", ({ event }) => event === "cancelled" || event === "eof");
+      await client.waitForExit(EXIT_LIMIT);
+      await waitUntilExited(pids, 1000);
+    }));
 
-  it("before it said anything leaves nothing behind", TEST_OPTIONS, () =>
+  it("before it said anything leaves nothing behind", () =>
     withHub({ servers: { a: scripted("--start-delay 60000") } }, async ({ client }) => {
       client.end();
       await client.waitForExit(EXIT_LIMIT);
-    }),
-  );
+    }));
 
-  it("by kill -9 takes everything with it, in the middle of a call", TEST_OPTIONS, () =>
-    whenTheClientIsKilled("relay"),
-  );
+  it("by kill -9 takes everything with it, in the middle of a call", () =>
+    whenTheClientIsKilled("relay"));
 
-  it(
-    "by kill -9 takes everything with it although somebody else holds stdin open",
-    TEST_OPTIONS,
-    () => whenTheClientIsKilled("inherit"),
-  );
+  it("by kill -9 takes everything with it although somebody else holds stdin open", () =>
+    whenTheClientIsKilled("inherit"));
 
-  it(
-    "while a big answer is on its way that it does not read is no reason to stay",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-        const client = open(setup);
-        await client.initializeAndList();
-        client.pause();
-        client.sendCall("a__big", { bytes: 8_000_000 });
-        await setup.waitForEvent("a", ({ tool }) => tool === "big");
-        const pids = pidsWithEnv(setup.dir);
-        client.end();
-        await waitUntilExited(pids, EXIT_LIMIT);
-        client.resume();
-      }),
-  );
+  it("while a big answer is on its way that it does not read is no reason to stay", () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const client = open(setup);
+      await client.initializeAndList();
+      client.pause();
+      client.sendCall("a__big", { bytes: 8_000_000 });
+      await setup.waitForEvent("a", ({ tool }) => tool === "big");
+      const pids = pidsWithEnv(setup.dir);
+      client.end();
+      await waitUntilExited(pids, EXIT_LIMIT);
+      client.resume();
+    }));
 
-  it(
-    "is seen while the hub takes nothing in, as the client does not read, although a request stands before it",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-        const client = open(setup);
-        await client.initializeAndList();
-        const pids = pidsWithEnv(setup.dir);
-        client.pause();
-        for (let n = 0; n < 12; n++) client.sendCall("a__big", { bytes: 4_000_000 });
-        const isTaken = async (n: number): Promise<boolean> => {
-          client.sendCall("a__echo", { n });
-          const test = (text = ""): boolean => text === JSON.stringify({ n });
-          const seen = setup.waitForEvent("a", (event) => test(event.arguments), 1000);
-          return seen.then(
-            () => true,
-            () => false,
-          );
-        };
-        let requests = 1;
-        while (await isTaken(requests)) requests++;
-        client.end();
-        await waitUntilExited(pids, GRACE);
-        client.resume();
-      }),
-  );
+  it("is seen while the hub takes nothing in, as the client does not read, although a request stands before it", () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const client = open(setup);
+      await client.initializeAndList();
+      const pids = pidsWithEnv(setup.dir);
+      client.pause();
+      for (let n = 0; n < 12; n++) client.sendCall("a__big", { bytes: 4_000_000 });
+      const isTaken = async (n: number): Promise<boolean> => {
+        client.sendCall("a__echo", { n });
+        const test = (text = ""): boolean => text === JSON.stringify({ n });
+        const seen = setup.waitForEvent("a", (event) => test(event.arguments), 1000);
+        return seen.then(
+          () => true,
+          () => false,
+        );
+      };
+      let requests = 1;
+      while (await isTaken(requests)) requests++;
+      client.end();
+      await waitUntilExited(pids, GRACE);
+      client.resume();
+    }));
 });
 
 /** A client process starts the hub, with pipes of its own or with those that this process holds, and is killed. */
@@ -296,7 +276,7 @@ function whenTheClientIsKilled(mode: "relay" | "inherit"): Promise<void> {
 }
 
 describe("the processes of servers", () => {
-  it("carry the hub's tag, also those that left their parent's process group", TEST_OPTIONS, () =>
+  it("carry the hub's tag, also those that left their parent's process group", () =>
     withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
       await client.initializeAndList();
       const server = Number((await client.call("a__pid")).message.result?.content?.[0]?.text);
@@ -306,64 +286,55 @@ describe("the processes of servers", () => {
       );
       assert.ok(tags[0]?.includes(String(client.pid)));
       assert.equal(tags[1], tags[0]);
-    }),
-  );
+    }));
 
-  it(
-    "of a server that died are swept with it: a process that it left behind does not outlive its next start",
-    TEST_OPTIONS,
-    () =>
-      withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
+  it("of a server that died are swept with it: a process that it left behind does not outlive its next start", () =>
+    withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
+      await client.initializeAndList();
+      const grandchild = await spawnGrandchild(client, "a", dir);
+      await client.call("a__die");
+      await client.call("a__echo");
+      await poll(
+        EXIT_LIMIT,
+        () => `the end of ${grandchild}`,
+        () => (isAlive(grandchild) ? undefined : true),
+      );
+    }));
+
+  it("see a small environment, their own settings and their own folder, and no secret of the hub's", () =>
+    withTestFolder(
+      {
+        servers: {
+          a: scripted("", { env: { OWN: "value" }, inheritEnv: ["WANTED"], cwd: "state" }),
+        },
+      },
+      async (setup) => {
+        const env = {
+          ...setup.env,
+          SECRET_TOKEN: "hidden",
+          WANTED: "yes",
+          BUN_OPTIONS: "",
+          BUN_INSTALL: "/nowhere",
+          LC_ALL: "C",
+        };
+        const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
         await client.initializeAndList();
-        const grandchild = await spawnGrandchild(client, "a", dir);
-        await client.call("a__die");
-        await client.call("a__echo");
-        await poll(
-          EXIT_LIMIT,
-          () => `the end of ${grandchild}`,
-          () => (isAlive(grandchild) ? undefined : true),
+        const text =
+          (await client.call("a__surroundings")).message.result?.content?.[0]?.text ?? "{}";
+        const seen = JSON.parse(text) as { cwd: string; env: Record<string, string> };
+        assert.equal(seen.cwd, `${setup.dir}/state`);
+        assert.equal(seen.env["OWN"], "value");
+        assert.equal(seen.env["WANTED"], "yes");
+        assert.equal(seen.env["LC_ALL"], "C");
+        assert.equal(seen.env["HOME"], setup.dir);
+        assert.equal(seen.env["SECRET_TOKEN"], undefined);
+        assert.deepEqual(
+          Object.keys(seen.env).filter((key) => key.startsWith("BUN_")),
+          [],
         );
-      }),
-  );
-
-  it(
-    "see a small environment, their own settings and their own folder, and no secret of the hub's",
-    TEST_OPTIONS,
-    () =>
-      withTestFolder(
-        {
-          servers: {
-            a: scripted("", { env: { OWN: "value" }, inheritEnv: ["WANTED"], cwd: "state" }),
-          },
-        },
-        async (setup) => {
-          const env = {
-            ...setup.env,
-            SECRET_TOKEN: "hidden",
-            WANTED: "yes",
-            BUN_OPTIONS: "",
-            BUN_INSTALL: "/nowhere",
-            LC_ALL: "C",
-          };
-          const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
-          await client.initializeAndList();
-          const text =
-            (await client.call("a__surroundings")).message.result?.content?.[0]?.text ?? "{}";
-          const seen = JSON.parse(text) as { cwd: string; env: Record<string, string> };
-          assert.equal(seen.cwd, `${setup.dir}/state`);
-          assert.equal(seen.env["OWN"], "value");
-          assert.equal(seen.env["WANTED"], "yes");
-          assert.equal(seen.env["LC_ALL"], "C");
-          assert.equal(seen.env["HOME"], setup.dir);
-          assert.equal(seen.env["SECRET_TOKEN"], undefined);
-          assert.deepEqual(
-            Object.keys(seen.env).filter((key) => key.startsWith("BUN_")),
-            [],
-          );
-          client.end();
-          await client.waitForExit(EXIT_LIMIT);
-          assertProtocolOnly(client);
-        },
-      ),
-  );
+        client.end();
+        await client.waitForExit(EXIT_LIMIT);
+        assertProtocolOnly(client);
+      },
+    ));
 });

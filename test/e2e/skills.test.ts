@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
-import { after, describe, it } from "node:test";
+import { after, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
@@ -20,7 +20,7 @@ import {
 import { listen } from "../../src/frontend/http/listener.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
 import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
-import { executable, TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
+import { executable, it, withTestFolder } from "../harness/hub.ts";
 import type { RemoteEntry, ServerEntry } from "../harness/manifest.ts";
 import type { StdioCommand } from "../harness/sdk-client.ts";
 
@@ -173,57 +173,49 @@ async function checkBoth(client: Host): Promise<void> {
 }
 
 describe("toolmux list skills", () => {
-  it(
-    "shows the skills as clients see them, and with --all which were renamed and which are hidden",
-    TEST_OPTIONS,
-    async () => {
-      const two = { ...stdio(FOLDERS.two), skills: { deny: ["own"] } };
-      await withTestFolder(
-        { servers: { one: stdio(FOLDERS.one), two } },
-        async ({ dir, config, env }) => {
-          const run = (...args: string[]) =>
-            spawnSync(executable(), ["list", "skills", ...args, "--config", config], {
-              cwd: dir,
-              env,
-              encoding: "utf8",
-            });
-          const plain = run();
-          assert.equal(plain.status, 0);
-          for (const uri of ["skill://refunds/SKILL.md", `${B}/SKILL.md`, `${B}/inner/SKILL.md`]) {
-            assert.ok(plain.stdout.includes(`${uri} `), plain.stdout);
-          }
-          assert.ok(plain.stdout.includes("About refunds: é"));
-          assert.ok(!plain.stdout.includes("skill://own"));
-          const { stdout } = run("--all");
-          assert.match(stdout, /skill:\/\/refunds\/SKILL\.md +two +renamed/);
-          assert.match(stdout, /skill:\/\/own\/SKILL\.md +two +hidden/);
-        },
-      );
-    },
-  );
+  it("shows the skills as clients see them, and with --all which were renamed and which are hidden", async () => {
+    const two = { ...stdio(FOLDERS.two), skills: { deny: ["own"] } };
+    await withTestFolder(
+      { servers: { one: stdio(FOLDERS.one), two } },
+      async ({ dir, config, env }) => {
+        const run = (...args: string[]) =>
+          spawnSync(executable(), ["list", "skills", ...args, "--config", config], {
+            cwd: dir,
+            env,
+            encoding: "utf8",
+          });
+        const plain = run();
+        assert.equal(plain.status, 0);
+        for (const uri of ["skill://refunds/SKILL.md", `${B}/SKILL.md`, `${B}/inner/SKILL.md`]) {
+          assert.ok(plain.stdout.includes(`${uri} `), plain.stdout);
+        }
+        assert.ok(plain.stdout.includes("About refunds: é"));
+        assert.ok(!plain.stdout.includes("skill://own"));
+        const { stdout } = run("--all");
+        assert.match(stdout, /skill:\/\/refunds\/SKILL\.md +two +renamed/);
+        assert.match(stdout, /skill:\/\/own\/SKILL\.md +two +hidden/);
+      },
+    );
+  });
 });
 
 for (const face of SERVER_TRANSPORTS) {
   describe(`skills of real servers behind the hub, for a client over ${face}`, () => {
-    it(
-      "of the same URI at two servers over stdio are read apart, and what is read is what their digests say",
-      TEST_OPTIONS,
-      async () => {
-        const servers = {
-          one: stdio(FOLDERS.one, "dynamic"),
-          two: stdio(FOLDERS.two, "partial"),
-        };
-        await withClient(face, servers, checkBoth);
-      },
-    );
+    it("of the same URI at two servers over stdio are read apart, and what is read is what their digests say", async () => {
+      const servers = {
+        one: stdio(FOLDERS.one, "dynamic"),
+        two: stdio(FOLDERS.two, "partial"),
+      };
+      await withClient(face, servers, checkBoth);
+    });
 
-    it("are the same where one of the servers is reached over HTTP", TEST_OPTIONS, async () => {
+    it("are the same where one of the servers is reached over HTTP", async () => {
       await withRemote(FOLDERS.two, ["partial"], async (two) => {
         await withClient(face, { one: stdio(FOLDERS.one, "dynamic"), two }, checkBoth);
       });
     });
 
-    it("are all listed over several pages if there are 1,100 of them", TEST_OPTIONS, async () => {
+    it("are all listed over several pages if there are 1,100 of them", async () => {
       await withClient(face, { many: stdio(MANY), two: stdio(FOLDERS.two) }, async (client) => {
         const entries = await listSkills(client);
         assert.equal(entries.length, 1104);

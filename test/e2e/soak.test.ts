@@ -1,25 +1,21 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { soak } from "../soak/soak.ts";
-import { executable, TEST_OPTIONS } from "../harness/hub.ts";
+import { executable, it } from "../harness/hub.ts";
 
 const DURATION = 15_000;
 
 describe("a hub in trouble", () => {
-  it(
-    "serves, follows its manifest and ends as it has to, whatever its servers and its client do",
-    TEST_OPTIONS,
-    async () => {
-      const options = { executable: executable(), duration: DURATION, seed: 1, print: () => {} };
-      const report = await soak(options);
-      assert.deepEqual(report.faults, []);
-      // There was trouble.
-      const { tally, edits, kills, stops } = report;
-      assert.ok(
-        tally.answered > 100 && tally.failed > 0 && tally.cancelled > 0,
-        JSON.stringify(tally),
-      );
-      assert.ok(edits > 0 && kills > 0 && stops > 0);
-    },
-  );
+  it("serves, follows its manifest and ends as it has to, whatever its servers and its client do", async () => {
+    const options = { executable: executable(), duration: DURATION, seed: 1, print: () => {} };
+    const report = await soak(options);
+    assert.deepEqual(report.faults, []);
+    // There was trouble.
+    const { tally, edits, kills, stops } = report;
+    assert.ok(
+      tally.answered > 100 && tally.failed > 0 && tally.cancelled > 0,
+      JSON.stringify(tally),
+    );
+    assert.ok(edits > 0 && kills > 0 && stops > 0);
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -11,7 +11,7 @@ import {
 } from "@modelcontextprotocol/sdk/types.js";
 import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
 import type { ConnectTarget } from "../harness/full-client.ts";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { it } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
 
 const SERVERS = { all: publishedServer("everything", ["stdio"]) };
@@ -122,7 +122,7 @@ function withClients(
 
 for (const face of SERVER_TRANSPORTS) {
   describe(`tasks of the server of everything, over ${face}`, () => {
-    it("run to their end, and ask their client on the way", TEST_OPTIONS, () =>
+    it("run to their end, and ask their client on the way", () =>
       withClients(face, async (connected) => {
         const client = await connected();
         const plain = research(client, { topic: "bees" });
@@ -136,10 +136,9 @@ for (const face of SERVER_TRANSPORTS) {
         assert.match(asked.text, /python \(snake\)/);
         const { tasks } = await client.experimental.tasks.listTasks();
         assert.deepEqual(idsOf(tasks), new Set([...ids, ...asked.ids]));
-      }),
-    );
+      }));
 
-    it("are cancelled, and then have ended", TEST_OPTIONS, () =>
+    it("are cancelled, and then have ended", () =>
       withClients(face, async (connected) => {
         const { tasks } = (await connected()).experimental;
         const stream = tasks.callToolStream(
@@ -153,13 +152,12 @@ for (const face of SERVER_TRANSPORTS) {
         assert.equal((await tasks.cancelTask(taskId)).status, "cancelled");
         assert.equal((await tasks.getTask(taskId)).status, "cancelled");
         await assert.rejects(tasks.cancelTask(taskId));
-      }),
-    );
+      }));
   });
 }
 
 describe("clients that share the server of everything", () => {
-  it("have their own tasks only, and answer what their own tasks ask", TEST_OPTIONS, () =>
+  it("have their own tasks only, and answer what their own tasks ask", () =>
     withClients("HTTP", async (connected) => {
       const [one, two] = [await connected(), await connected()];
       const asking = { topic: "python", ambiguous: true };
@@ -172,6 +170,5 @@ describe("clients that share the server of everything", () => {
       const { tasks } = await one.experimental.tasks.listTasks();
       assert.deepEqual(idsOf(tasks), mine.ids);
       await assert.rejects(two.experimental.tasks.getTask([...mine.ids].join()));
-    }),
-  );
+    }));
 });

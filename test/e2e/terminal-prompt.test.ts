@@ -2,17 +2,11 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import {
-  EXIT_LIMIT,
-  executable,
-  TEST_OPTIONS,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 
 const SCRIPT = "/usr/bin/script";
 const isThere = process.platform === "linux" && existsSync(SCRIPT);
@@ -68,18 +62,17 @@ describe("a value that is typed", { skip }, () => {
       "pasted",
     ],
   ] as const) {
-    it(`${what} is kept, and the terminal shows nothing of it`, TEST_OPTIONS, () =>
+    it(`${what} is kept, and the terminal shows nothing of it`, () =>
       withTestFolder({ servers: {} }, async (setup) => {
         const { output, code, isEchoing } = await type(setup, ...keys);
         assert.equal(code, 0, output);
         assert.ok(!output.includes(value), output);
         assert.ok(isEchoing, output);
         assert.equal(await read(setup), value);
-      }),
-    );
+      }));
   }
 
-  it("is hidden also where the question goes elsewhere", TEST_OPTIONS, () =>
+  it("is hidden also where the question goes elsewhere", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const where = `2>'${join(setup.dir, "notes")}'`;
       const { output, code } = await typeAt(setup, `secret set x ${where}`, "(hidden)", [
@@ -88,8 +81,7 @@ describe("a value that is typed", { skip }, () => {
       assert.equal(code, 0, output);
       assert.doesNotMatch(output, /hunter2/);
       assert.equal(await read(setup), "hunter2-typed");
-    }),
-  );
+    }));
 
   for (const [what, keys, exit] of [
     ["Ctrl-C", ["half\u0003"], 130],
@@ -97,20 +89,19 @@ describe("a value that is typed", { skip }, () => {
     ["nothing", ["\r"], 2],
     ["several lines", ["one\rtwo-lines\r"], 2],
   ] as const) {
-    it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, TEST_OPTIONS, () =>
+    it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, () =>
       withTestFolder({ servers: {} }, async (setup) => {
         const { output, code, isEchoing } = await type(setup, ...keys);
         assert.equal(code, exit, output);
         assert.ok(isEchoing, output);
         assert.doesNotMatch(output, /half|two-lines/);
         assert.equal(await read(setup), undefined);
-      }),
-    );
+      }));
   }
 });
 
 describe("the choice of servers to import", { skip }, () => {
-  it("adds those that are chosen one by one", TEST_OPTIONS, () =>
+  it("adds those that are chosen one by one", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       const folder = join(setup.dir, ".cursor");
       mkdirSync(folder);
@@ -123,8 +114,7 @@ describe("the choice of servers to import", { skip }, () => {
       assert.equal(code, 0, output);
       const names = readFileSync(manifest, "utf8").match(/^\[servers\.\w+\]$/gm);
       assert.deepEqual(names, ["[servers.one]", "[servers.three]"]);
-    }),
-  );
+    }));
 });
 
 describe("a question", { skip }, () => {
@@ -134,23 +124,19 @@ describe("a question", { skip }, () => {
     ["no", ["n\r"], 2],
     ["nothing", ["\r"], 2],
   ] as const) {
-    it(
-      `that is answered with ${what} changes nothing, and leaves the terminal as it was`,
-      TEST_OPTIONS,
-      () =>
-        withTestFolder({ servers: {} }, async (setup) => {
-          const folder = join(setup.dir, ".cursor");
-          mkdirSync(folder);
-          const servers = { one: { command: "x" } };
-          writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
-          const manifest = join(setup.dir, "new.toml");
-          const command = `import cursor --project --config '${manifest}'`;
-          const { output, code, isEchoing } = await typeAt(setup, command, "[y/N]", keys);
-          assert.equal(code, exit, output);
-          assert.doesNotMatch(output, /Error|^ +at /m);
-          assert.ok(isEchoing, output);
-          assert.ok(!existsSync(manifest));
-        }),
-    );
+    it(`that is answered with ${what} changes nothing, and leaves the terminal as it was`, () =>
+      withTestFolder({ servers: {} }, async (setup) => {
+        const folder = join(setup.dir, ".cursor");
+        mkdirSync(folder);
+        const servers = { one: { command: "x" } };
+        writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
+        const manifest = join(setup.dir, "new.toml");
+        const command = `import cursor --project --config '${manifest}'`;
+        const { output, code, isEchoing } = await typeAt(setup, command, "[y/N]", keys);
+        assert.equal(code, exit, output);
+        assert.doesNotMatch(output, /Error|^ +at /m);
+        assert.ok(isEchoing, output);
+        assert.ok(!existsSync(manifest));
+      }));
   }
 });

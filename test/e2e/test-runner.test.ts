@@ -4,9 +4,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
-import { TEST_OPTIONS } from "../harness/hub.ts";
+import { TEST_OPTIONS, it } from "../harness/hub.ts";
 
 const RUNNER = fileURLToPath(new URL("../../scripts/test.ts", import.meta.url));
 const NEEDS = new URL("../harness/requirements.ts", import.meta.url).href;
@@ -79,23 +79,19 @@ function runFolder(files: Readonly<Record<string, string>>, ...names: readonly s
 }
 
 describe("the test runner", () => {
-  it(
-    "counts a file all of whose tests are skipped as skipped on every runtime, and says once what to install",
-    TEST_OPTIONS,
-    () => {
-      for (const [name, skipped] of [
-        ["e2e/skipped.test.ts", 2],
-        ["skipped.test.ts", 6],
-      ] as const) {
-        const { code, totals, lacks } = runFolder({ [name]: SKIPPED });
-        assert.equal(totals, `0 passed, 0 failed, ${skipped} skipped`);
-        assert.deepEqual(lacks, ["NOT TESTED: flights: no wings (apt-get install wings)"]);
-        assert.equal(code, 0);
-      }
-    },
-  );
+  it("counts a file all of whose tests are skipped as skipped on every runtime, and says once what to install", () => {
+    for (const [name, skipped] of [
+      ["e2e/skipped.test.ts", 2],
+      ["skipped.test.ts", 6],
+    ] as const) {
+      const { code, totals, lacks } = runFolder({ [name]: SKIPPED });
+      assert.equal(totals, `0 passed, 0 failed, ${skipped} skipped`);
+      assert.deepEqual(lacks, ["NOT TESTED: flights: no wings (apt-get install wings)"]);
+      assert.equal(code, 0);
+    }
+  });
 
-  it("counts skipped tests beside others", TEST_OPTIONS, () => {
+  it("counts skipped tests beside others", () => {
     const files = { "e2e/a.test.ts": PASSING, "e2e/b.test.ts": SKIPPED, "e2e/c.test.ts": PASSING };
     assert.equal(runFolder(files).totals, "2 passed, 0 failed, 2 skipped");
     assert.equal(runFolder(files, "a.test").totals, "1 passed, 0 failed");
@@ -108,7 +104,7 @@ describe("the test runner", () => {
     "with a test that fails": FAILING,
     "that does not load": BROKEN,
   })) {
-    it(`fails for a file ${what}, wherever it is`, TEST_OPTIONS, () => {
+    it(`fails for a file ${what}, wherever it is`, () => {
       for (const folder of ["", "e2e/"]) {
         const alone = runFolder({ [`${folder}x.test.ts`]: text });
         assert.equal(alone.code, 1, folder);
@@ -124,36 +120,32 @@ describe("the test runner", () => {
     });
   }
 
-  it("names the file that reports no test, and counts it once", TEST_OPTIONS, () => {
+  it("names the file that reports no test, and counts it once", () => {
     const { totals, problems } = runFolder({ "e2e/a.test.ts": PASSING, "e2e/x.test.ts": EMPTY });
     assert.equal(totals, "1 passed, 1 failed");
     assert.equal(problems.length, 1);
     assert.match(problems[0] ?? "", /e2e\/x\.test\.ts reported no test/);
   });
 
-  it("fails if there is no test file", TEST_OPTIONS, () => {
+  it("fails if there is no test file", () => {
     const { code, totals } = runFolder({ "readme.md": "" });
     assert.deepEqual({ code, totals }, { code: 1, totals: "0 passed, 1 failed" });
   });
 });
 
 describe("a machine that has neither a browser nor Python nor a keychain", () => {
-  it(
-    "passes the tests that need them, all skipped, with one line for each that says what to install",
-    TEST_OPTIONS,
-    () => {
-      const folder = mkdtempSync(join(tmpdir(), "toolmux-runner-"));
-      try {
-        const files = ["e2e/oauth", "e2e/python", "e2e/keychain"];
-        const bare = { TOOLMUX_TEST_BARE: "1" };
-        const { code, totals, lacks } = runTests(["--output", folder, ...files], bare);
-        assert.equal(code, 0);
-        assert.match(totals, /^\d+ passed, 0 failed, [1-9]\d+ skipped$/);
-        assert.equal(lacks.length, files.length);
-        for (const lack of lacks) assert.match(lack, /apt-get install \w/);
-      } finally {
-        rmSync(folder, { recursive: true, force: true });
-      }
-    },
-  );
+  it("passes the tests that need them, all skipped, with one line for each that says what to install", () => {
+    const folder = mkdtempSync(join(tmpdir(), "toolmux-runner-"));
+    try {
+      const files = ["e2e/oauth", "e2e/python", "e2e/keychain"];
+      const bare = { TOOLMUX_TEST_BARE: "1" };
+      const { code, totals, lacks } = runTests(["--output", folder, ...files], bare);
+      assert.equal(code, 0);
+      assert.match(totals, /^\d+ passed, 0 failed, [1-9]\d+ skipped$/);
+      assert.equal(lacks.length, files.length);
+      for (const lack of lacks) assert.match(lack, /apt-get install \w/);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import process from "node:process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { openUserAuthorizer } from "../../src/cli/transport-factory.ts";
 import { TestAuthorizationServer } from "../fixtures/authorization-server.ts";
 import {
@@ -11,12 +11,12 @@ import {
 import { browse } from "../fixtures/browser.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import { EXIT_LIMIT, executable, TEST_OPTIONS, withTestFolder } from "../harness/hub.ts";
+import { EXIT_LIMIT, executable, it, withTestFolder } from "../harness/hub.ts";
 
 const SIGNAL = new AbortController().signal;
 
 describe("a refresh token that is good once", () => {
-  it("is not lost with a hub whose client leaves while it is exchanged", TEST_OPTIONS, async () => {
+  it("is not lost with a hub whose client leaves while it is exchanged", async () => {
     const authority = await TestAuthorizationServer.open({ rotatesRefreshTokens: true });
     const server = await ProtectedServer.open(authority);
     try {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import type { Tool } from "../harness/message.ts";
-import { TEST_OPTIONS, withHub } from "../harness/hub.ts";
+import { it, withHub } from "../harness/hub.ts";
 import { type ServerEntry, scripted } from "../harness/manifest.ts";
 
 /** A server that has only the tools of these names; each returns its own remote name as its second text. */
@@ -35,39 +35,35 @@ describe("the name that a client sees", () => {
   const LONG = "search_through_all_documents_of_the_whole_company_and_summarise_the_";
   const ODD = ["files/read.txt", "größe", "a b", "🚀", "dots.and:colons", "", "a".repeat(200)];
 
-  it(
-    "fits the budget and the alphabet whatever the server calls its tools, and each reaches its own tool",
-    TEST_OPTIONS,
-    () =>
-      withHub(
-        { servers: { docs: tools([`${LONG}first`, `${LONG}second`, "short", ...ODD]) } },
-        async ({ client }) => {
-          const listed = await list(client);
-          const remotes = new Map<string | undefined, string>();
-          for (const name of names(listed)) {
-            assert.match(name, /^[A-Za-z0-9_-]{1,50}$/);
-            assert.ok(name.startsWith("docs__"));
-            remotes.set(await remote(client, name), name);
-          }
-          for (const name of [`${LONG}first`, `${LONG}second`, "short", ...ODD.filter(Boolean)])
-            assert.ok(remotes.has(name), name);
-          assert.equal(remotes.get("short"), "docs__short");
-          assert.match(remotes.get("files/read.txt") ?? "", /^docs__files_read_txt_[a-z2-7]{6}$/i);
-          for (const long of [`${LONG}first`, `${LONG}second`]) {
-            const exposed = remotes.get(long) ?? "";
-            assert.match(exposed, /^docs__search_through_.*_[a-z2-7]{6}$/i);
-            assert.equal(exposed.length, 50);
-            const tool = listed.find(({ name }) => name === exposed);
-            assert.ok(
-              JSON.stringify(tool?.["_meta"] ?? {}).includes(long),
-              "_meta says the full name",
-            );
-          }
-        },
-      ),
-  );
+  it("fits the budget and the alphabet whatever the server calls its tools, and each reaches its own tool", () =>
+    withHub(
+      { servers: { docs: tools([`${LONG}first`, `${LONG}second`, "short", ...ODD]) } },
+      async ({ client }) => {
+        const listed = await list(client);
+        const remotes = new Map<string | undefined, string>();
+        for (const name of names(listed)) {
+          assert.match(name, /^[A-Za-z0-9_-]{1,50}$/);
+          assert.ok(name.startsWith("docs__"));
+          remotes.set(await remote(client, name), name);
+        }
+        for (const name of [`${LONG}first`, `${LONG}second`, "short", ...ODD.filter(Boolean)])
+          assert.ok(remotes.has(name), name);
+        assert.equal(remotes.get("short"), "docs__short");
+        assert.match(remotes.get("files/read.txt") ?? "", /^docs__files_read_txt_[a-z2-7]{6}$/i);
+        for (const long of [`${LONG}first`, `${LONG}second`]) {
+          const exposed = remotes.get(long) ?? "";
+          assert.match(exposed, /^docs__search_through_.*_[a-z2-7]{6}$/i);
+          assert.equal(exposed.length, 50);
+          const tool = listed.find(({ name }) => name === exposed);
+          assert.ok(
+            JSON.stringify(tool?.["_meta"] ?? {}).includes(long),
+            "_meta says the full name",
+          );
+        }
+      },
+    ));
 
-  it("may be as long as nameLimit less the client's own prefix", TEST_OPTIONS, () =>
+  it("may be as long as nameLimit less the client's own prefix", () =>
     withHub(
       {
         hub: { nameLimit: 40, clientPrefix: "" },
@@ -80,10 +76,9 @@ describe("the name that a client sees", () => {
         assert.ok(listed.includes(whole));
         assert.match(cut ?? "", /^s__x{30}_[a-z2-7]{6}$/i);
       },
-    ),
-  );
+    ));
 
-  it("stays the same when a server is added", TEST_OPTIONS, async () => {
+  it("stays the same when a server is added", async () => {
     const odd = tools([`${LONG}first`, "größe", "plain"]);
     const exposed: string[][] = [];
     for (const servers of [
@@ -97,7 +92,7 @@ describe("the name that a client sees", () => {
     assert.deepEqual(exposed[0], exposed[1]);
   });
 
-  it("has the manifest's prefix and separator", TEST_OPTIONS, () =>
+  it("has the manifest's prefix and separator", () =>
     withHub(
       {
         hub: { separator: "-" },
@@ -107,22 +102,20 @@ describe("the name that a client sees", () => {
         assert.deepEqual(names(await list(client)), ["first-t", "two-t"]);
         assert.equal(await remote(client, "two-t"), "t");
       },
-    ),
-  );
+    ));
 
-  it("has no prefix at all if the manifest says so", TEST_OPTIONS, () =>
+  it("has no prefix at all if the manifest says so", () =>
     withHub(
       { servers: { a: tools(["plain"], { prefix: "" }), b: tools(["plain"]) } },
       async ({ client }) => {
         assert.deepEqual(names(await list(client)), ["b__plain", "plain"]);
         assert.equal(await remote(client, "plain"), "plain");
       },
-    ),
-  );
+    ));
 });
 
 describe("tools.rename, allow and deny", () => {
-  it("rename maps remote names, and the renamed tool reaches the remote one", TEST_OPTIONS, () =>
+  it("rename maps remote names, and the renamed tool reaches the remote one", () =>
     withHub(
       { servers: { a: tools(["read", "write"], { tools: { rename: { read: "cat" } } }) } },
       async ({ client }) => {
@@ -130,10 +123,9 @@ describe("tools.rename, allow and deny", () => {
         assert.equal(await remote(client, "a__cat"), "read");
         assert.equal((await client.call("a__read")).message.error?.code, -32602);
       },
-    ),
-  );
+    ));
 
-  it("a rename wins over an original of the same name", TEST_OPTIONS, () =>
+  it("a rename wins over an original of the same name", () =>
     withHub(
       { servers: { a: tools(["cat", "read"], { tools: { rename: { read: "cat" } } }) } },
       async ({ client }) => {
@@ -141,36 +133,31 @@ describe("tools.rename, allow and deny", () => {
         assert.equal(listed.filter((name) => name === "a__cat").length, 1);
         assert.equal(await remote(client, "a__cat"), "read");
       },
-    ),
-  );
+    ));
 
-  it(
-    "allow keeps only what it names, deny takes away from that, both as patterns over remote names",
-    TEST_OPTIONS,
-    () =>
-      withHub(
-        {
-          servers: {
-            a: tools(["read_file", "read_secret", "list_dir", "write_file", "reading"], {
-              tools: {
-                allow: ["read_*", "list_*"],
-                deny: ["*_secret"],
-                rename: { read_file: "write_file" },
-              },
-            }),
-          },
+  it("allow keeps only what it names, deny takes away from that, both as patterns over remote names", () =>
+    withHub(
+      {
+        servers: {
+          a: tools(["read_file", "read_secret", "list_dir", "write_file", "reading"], {
+            tools: {
+              allow: ["read_*", "list_*"],
+              deny: ["*_secret"],
+              rename: { read_file: "write_file" },
+            },
+          }),
         },
-        async ({ client }) => {
-          assert.deepEqual(names(await list(client)), ["a__list_dir", "a__write_file"]);
-          assert.equal(await remote(client, "a__write_file"), "read_file");
-          for (const name of ["a__read_secret", "a__reading"]) {
-            assert.equal((await client.call(name)).message.error?.code, -32602, name);
-          }
-        },
-      ),
-  );
+      },
+      async ({ client }) => {
+        assert.deepEqual(names(await list(client)), ["a__list_dir", "a__write_file"]);
+        assert.equal(await remote(client, "a__write_file"), "read_file");
+        for (const name of ["a__read_secret", "a__reading"]) {
+          assert.equal((await client.call(name)).message.error?.code, -32602, name);
+        }
+      },
+    ));
 
-  it("a filtered tool cannot be called, not even by its remote name", TEST_OPTIONS, () =>
+  it("a filtered tool cannot be called, not even by its remote name", () =>
     withHub(
       { servers: { a: tools(["keep", "drop"], { tools: { deny: ["drop"] } }) } },
       async ({ client, log }) => {
@@ -182,38 +169,31 @@ describe("tools.rename, allow and deny", () => {
           [],
         );
       },
-    ),
-  );
+    ));
 });
 
 describe("two tools that would have the same name", () => {
-  it(
-    "the first server of the manifest keeps it, the later one's is hidden and reported, all else is served",
-    TEST_OPTIONS,
-    () =>
-      withHub(
-        {
-          servers: {
-            second_by_name: tools(["same", "one"], { prefix: "" }),
-            first_by_name: tools(["same", "two"], { prefix: "" }),
-          },
+  it("the first server of the manifest keeps it, the later one's is hidden and reported, all else is served", () =>
+    withHub(
+      {
+        servers: {
+          second_by_name: tools(["same", "one"], { prefix: "" }),
+          first_by_name: tools(["same", "two"], { prefix: "" }),
         },
-        async ({ client, log }) => {
-          assert.deepEqual(names(await list(client)), ["one", "same", "two"]);
-          await client.call("same");
-          assert.equal(log("second_by_name").filter(({ tool }) => tool === "same").length, 1);
-          assert.deepEqual(
-            log("first_by_name").filter(({ tool }) => tool === "same"),
-            [],
-          );
-          await client.until(5000, "a report", () =>
-            /same/.test(client.stderr) ? true : undefined,
-          );
-        },
-      ),
-  );
+      },
+      async ({ client, log }) => {
+        assert.deepEqual(names(await list(client)), ["one", "same", "two"]);
+        await client.call("same");
+        assert.equal(log("second_by_name").filter(({ tool }) => tool === "same").length, 1);
+        assert.deepEqual(
+          log("first_by_name").filter(({ tool }) => tool === "same"),
+          [],
+        );
+        await client.until(5000, "a report", () => (/same/.test(client.stderr) ? true : undefined));
+      },
+    ));
 
-  it("an unprefixed name loses to a prefixed one, whatever the order", TEST_OPTIONS, () =>
+  it("an unprefixed name loses to a prefixed one, whatever the order", () =>
     withHub(
       { servers: { bare: tools(["b__same"], { prefix: "" }), b: tools(["same"]) } },
       async ({ client, log }) => {
@@ -225,13 +205,11 @@ describe("two tools that would have the same name", () => {
           [],
         );
       },
-    ),
-  );
+    ));
 
-  it("one server that lists a name twice keeps the first", TEST_OPTIONS, () =>
+  it("one server that lists a name twice keeps the first", () =>
     withHub({ servers: { a: tools(["twice", "other", "twice"]) } }, async ({ client }) => {
       assert.deepEqual(names(await list(client)), ["a__other", "a__twice"]);
       assert.equal(await remote(client, "a__twice"), "twice");
-    }),
-  );
+    }));
 });

@@ -23,11 +23,41 @@ export function runCommand(
   args: readonly string[],
   options: CommandOptions = {},
 ): Promise<CommandOutput> {
-  const command = new RawClient(executable(), args, dir, { ...env, ...options.env });
+  const command = start({ dir, env }, args, options.env);
   if (options.input !== undefined) command.write(options.input);
   command.end();
   return finishCommand(command, options.ms);
 }
+
+/** Runs the executable with these arguments on the folder's manifest, to its end. */
+export function run(folder: RunFolder, ...args: readonly string[]): Promise<CommandOutput> {
+  return runCommand(folder, [...args, "--config", folder.config]);
+}
+
+/** The document that such a command prints with `--json`, and its exit code. */
+export async function runJson<Document extends object>(
+  folder: RunFolder,
+  ...args: readonly string[]
+): Promise<Document & { readonly code: number | null }> {
+  const { code, stdout } = await run(folder, ...args, "--json");
+  return { ...(JSON.parse(stdout) as Document), code };
+}
+
+/** Starts the executable with these arguments in the test folder. */
+export function start(
+  { dir, env }: Pick<TestFolder, "dir" | "env">,
+  args: readonly string[],
+  more: Readonly<Record<string, string>> = {},
+): RawClient {
+  return new RawClient(executable(), args, dir, { ...env, ...more });
+}
+
+/** Starts the executable with these arguments on the folder's manifest: without any, a hub. */
+export function startOn(folder: RunFolder, ...args: readonly string[]): RawClient {
+  return start(folder, [...args, "--config", folder.config]);
+}
+
+type RunFolder = Pick<TestFolder, "dir" | "env" | "config">;
 
 /** Waits at most `ms` milliseconds until a command that was started has ended. */
 export async function finishCommand(command: RawClient, ms = EXIT_LIMIT): Promise<CommandOutput> {

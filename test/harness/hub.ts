@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { it as nodeTest, type TestOptions } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "./raw-client.ts";
 import { isJsonRpc } from "./message.ts";
@@ -56,6 +57,17 @@ export const EXIT_LIMIT = 12_000;
 
 /** Test timeout in ms: longer than any wait in a test, so that the wait fails first and names what is missing. */
 export const TEST_OPTIONS = { timeout: 60_000 };
+
+/** `it` of node:test with `TEST_OPTIONS`. */
+export const it = itWith({});
+
+/** `it` with these options; their time limit, if they have none, is that of `TEST_OPTIONS`. */
+export function itWith(options: TestOptions): (name: string, run: () => unknown) => void {
+  return (name, run) =>
+    void nodeTest(name, { ...TEST_OPTIONS, ...options }, async () => {
+      await run();
+    });
+}
 
 /** The executable under test; TOOLMUX_EXECUTABLE names another build of it. */
 export function executable(): string {
