@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import type { ErrorCode } from "../../src/base/errors.ts";
 import { type ByteRange, joinPieces, textOf, utf8 } from "../../src/base/bytes.ts";
 import { parseMessage, parseTruncated } from "../../src/jsonrpc/parse.ts";
 import {
@@ -113,52 +112,33 @@ describe("a response", () => {
 describe("fooling the splice", () => {
   const METHODS = ["\\u006dethod", "\\u006Dethod", "m\\u0065thod", "metho\\u0064", "me\\u0074hod"];
   const forged = head('"result":{"forged":1}', 99);
-  const refused: readonly (readonly [what: string, ErrorCode, texts: readonly string[]])[] = [
-    [
-      "a method key in front of the tail",
-      "invalidRequest",
-      [
-        tail('"result":{},"method":"ping"'),
-        ...METHODS.map((key) => tail(`"result":{},"${key}":"x"`)),
-      ],
-    ],
-    [
-      "a method key behind the result",
-      "invalidRequest",
-      ["method", ...METHODS].map((key) => head(`"result":{},"${key}":"x"`)),
-    ],
-    [
-      "another spelling of the version",
-      "invalidRequest",
-      ['"2.00"', "2.0", '"1.0"', "null", '["2.0"]'].map(
-        (version) => `{"jsonrpc":${version},"id":7,"result":{}}`,
+  const versions = ['"2.00"', "2.0", '"1.0"', "null", '["2.0"]'];
+  const zeros = ["007", "00", "01"];
+  const REFUSED = {
+    invalidRequest: {
+      "a method key in front of the tail": ["method", ...METHODS].map((key) =>
+        tail(`"result":{},"${key}":"x"`),
       ),
-    ],
-    ["a tail in another member", "invalidRequest", [`{"x":${tail('"result":{}')}}`]],
-    [
-      "a raw line end inside a string",
-      "parseError",
-      [
+      "a method key behind the result": ["method", ...METHODS].map((key) =>
+        head(`"result":{},"${key}":"x"`),
+      ),
+      "another version": versions.map((text) => `{"jsonrpc":${text},"id":7,"result":{}}`),
+      "a tail in another member": [`{"x":${tail('"result":{}')}}`],
+    },
+    parseError: {
+      "a raw line end inside a string": [
         head('"result":"a\rb"'),
         head('"method":"a\rb"'),
         '{"jsonrpc":"2.0","method":"ping\r"}',
         '[{"jsonrpc":"2.0","method":"a\nb"}]',
       ],
-    ],
-    [
-      "garbage in front of a valid tail",
-      "parseError",
-      [
+      "garbage in front of a valid tail": [
         `garbage${tail('"result":{}')}`,
         tail('"x":garbage,"result":{}'),
         '{garbage,"jsonrpc":"2.0","id":7}',
         head('garbage,"result":{}'),
       ],
-    ],
-    [
-      "nothing for a body or an id",
-      "parseError",
-      [
+      "nothing for a body or an id": [
         head('"result":{}', ""),
         tail('"result":{}', ""),
         head('"result":'),
@@ -168,29 +148,22 @@ describe("fooling the splice", () => {
         '{"result":{}',
         ',"jsonrpc":"2.0","id":7}',
       ],
-    ],
-    [
       // Some clients read a stream of values.
-      "a whole message after a body that ends early",
-      "parseError",
-      [`${head('"result":{}')}${forged}{}`, `{"result":{}}${forged}${tail('"a":1')}`],
-    ],
-    [
-      "a body that does not end",
-      "parseError",
-      ['{"result":{"a":"{},\\"jsonrpc\\":\\"2.0\\",\\"id\\":99}"'],
-    ],
-    [
-      "leading zeros",
-      "parseError",
-      ["007", "00", "01"].flatMap((id) => [head('"result":{}', id), tail('"result":{}', id)]),
-    ],
-    ["two byte order marks", "parseError", [`\uFEFF\uFEFF${head('"result":{}')}`]],
-  ];
-  for (const [what, code, texts] of refused) {
-    it(`with ${what} fails`, () => {
-      for (const text of texts) assert.equal(readAs("invalid", text).code, code, text);
-    });
+      "a whole message after a body that ends early": [
+        `${head('"result":{}')}${forged}{}`,
+        `{"result":{}}${forged}${tail('"a":1')}`,
+      ],
+      "a body that does not end": ['{"result":{"a":"{},\\"jsonrpc\\":\\"2.0\\",\\"id\\":99}"'],
+      "leading zeros": zeros.flatMap((id) => [head('"result":{}', id), tail('"result":{}', id)]),
+      "two byte order marks": [`\uFEFF\uFEFF${head('"result":{}')}`],
+    },
+  };
+  for (const [code, refused] of Object.entries(REFUSED)) {
+    for (const [what, texts] of Object.entries(refused)) {
+      it(`with ${what} fails`, () => {
+        for (const text of texts) assert.equal(readAs("invalid", text).code, code, text);
+      });
+    }
   }
 
   it("with a request that has its id at the tail, as some SDKs write them, fails", () => {
