@@ -75,27 +75,6 @@ describe("a catalog", () => {
     assert.deepEqual(made, ["y", "a://y"]);
   });
 
-  it("is what it would be without those before it, whichever of their servers it has", () => {
-    // Prefixes that make runs of names meet, and servers without one, whose names others take.
-    const drawn = [3, 7, 1, 5, 0, 6, 2, 4, 7, 0, 3, 5];
-    const make = (prefix: string, at: number): CatalogSource => {
-      const tools = ["x", "y", `z${at}`, "_a", "a__x"].map((name) => tool(name));
-      return source(`s${at}`, tools, { prefix, rename: at % 3 === 0 ? { x: "y" } : {} });
-    };
-    const all = ["", "a", "b", "", "a_b", "", "B", "ab"].map(make);
-    for (let from = 0; from + 4 <= drawn.length; from++) {
-      const taken = [...new Set(drawn.slice(from, from + 4))].flatMap((at) => all[at] ?? []);
-      const before = build(...taken);
-      const fresh = build(...taken.map((one) => ({ ...one })));
-      assert.equal(list(before), list(fresh));
-      assert.deepEqual(before.notes, fresh.notes);
-      assert.ok(before.tools.equals(fresh.tools) && fresh.tools.equals(before.tools));
-      for (const { name, server } of fresh.tools.routes) {
-        assert.equal(before.tools.find(name)?.server, server);
-      }
-    }
-  });
-
   it("shapes anew only what another server lists, or all if names are made in another way", () => {
     const [one, two] = [source("a", [tool("x")]), source("b", [tool("x")])];
     const before = build(one, two).tools;

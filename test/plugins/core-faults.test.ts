@@ -6,9 +6,7 @@ import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   callRequest,
-  isResponseTo,
   type Json,
-  Latch,
   listToolNames,
   type Peer,
   ScriptedServer,
@@ -22,7 +20,6 @@ import {
   openWithClock,
   pluginOf,
   pluginWithHost,
-  responsesTo,
   serverOf,
   throwing,
 } from "./plugin-hub.ts";
@@ -372,17 +369,5 @@ describe("a plugin's mistakes", () => {
     await callTool(client, "s__t");
     assert.deepEqual(await listToolNames(client), ["s__t"]);
     await hub.close();
-  });
-
-  it("answer each of many calls once", async () => {
-    const late = new Latch();
-    const { client } = await openPluginHub([
-      callPlugin("wrong", () => late.wait().then(() => boom())),
-    ]);
-    for (let i = 0; i < 50; i++) client.send(callRequest(i, "s__t"));
-    await turn();
-    late.open();
-    assert.ok((await client.find(isResponseTo(49))).error);
-    for (let i = 0; i < 50; i++) assert.equal(responsesTo(client, i).length, 1);
   });
 });
