@@ -11,7 +11,7 @@ import {
 import { EMPTY_LISTING, readAnnotations, readPage } from "../../src/catalog/listing.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
-const names = { separator: "__", maxLength: 50 };
+const naming = { separator: "__", maxLength: 50 };
 
 function source(
   server: string,
@@ -30,9 +30,10 @@ function source(
 const INPUT = '"inputSchema":{"type":"object"}';
 const tool = (name: string, rest = ""): string =>
   `{"name":${JSON.stringify(name)}${rest},${INPUT}}`;
-const build = (...sources: CatalogSource[]): Catalog => buildCatalog(sources, names, digest);
+const build = (...sources: CatalogSource[]): Catalog => buildCatalog(sources, naming, digest);
 const exposed = (catalog: Catalog): string[] => catalog.tools.routes.map((route) => route.name);
 const list = (catalog: Catalog): string => textOf(catalog.tools.result);
+const toolNotes = (catalog: Catalog) => catalog.notes.filter((note) => note.list === "tools");
 
 describe("a catalog", () => {
   it("lists every server's tools under its prefix, sorted by exposed name", () => {
@@ -47,9 +48,9 @@ describe("a catalog", () => {
   });
 
   it("routes an exposed name to its server and remote name", () => {
-    const route = build(source("fs", [tool('od"d')])).tools.find(`fs__od_d_${"x".repeat(6)}`);
-    assert.equal(route, undefined);
-    const found = build(source("fs", [tool('od"d')])).tools.routes[0];
+    const { tools } = build(source("fs", [tool('od"d')]));
+    assert.equal(tools.find(`fs__od_d_${"x".repeat(6)}`), undefined);
+    const [found] = tools.routes;
     assert.equal(found?.remoteName, 'od"d');
     assert.equal(found && textOf(found.remoteNameJson), '"od\\"d"');
   });
@@ -74,47 +75,14 @@ describe("a catalog", () => {
     assert.deepEqual(made, ["y", "a://y"]);
   });
 
-  it("gives two catalogs of the same listings the same bytes", () => {
-    const make = (): string => list(build(source("b", [tool("x")]), source("a", [tool("y")])));
-    assert.equal(make(), make());
-  });
-
-  it("is what it would be without those before it, whichever of their servers it has", () => {
-    // Prefixes that make runs of names meet, and servers without one, whose names others take.
-    const drawn = [3, 7, 1, 5, 0, 6, 2, 4, 7, 0, 3, 5];
-    const make = (prefix: string, at: number): CatalogSource => {
-      const rules = { prefix, rename: at % 3 === 0 ? { x: "y" } : {} };
-      return source(
-        `s${at}`,
-        ["x", "y", `z${at}`, "_a", "a__x"].map((name) => tool(name)),
-        rules,
-      );
-    };
-    const all = ["", "a", "b", "", "a_b", "", "B", "ab"].map(make);
-    for (let from = 0; from + 4 <= drawn.length; from++) {
-      const taken = [...new Set(drawn.slice(from, from + 4))].flatMap((at) => all[at] ?? []);
-      const before = build(...taken);
-      const fresh = build(...taken.map((one) => ({ ...one })));
-      assert.equal(list(before), list(fresh));
-      assert.deepEqual(before.notes, fresh.notes);
-      assert.ok(before.tools.equals(fresh.tools) && fresh.tools.equals(before.tools));
-      for (const { name, server } of fresh.tools.routes) {
-        assert.equal(before.tools.find(name)?.server, server);
-      }
-    }
-  });
-
   it("shapes anew only what another server lists, or all if names are made in another way", () => {
     const [one, two] = [source("a", [tool("x")]), source("b", [tool("x")])];
     const before = build(one, two).tools;
     const after = build(one, source("b", [tool("x"), tool("y")])).tools;
     assert.equal(after.find("a__x"), before.find("a__x"));
     assert.notEqual(after.find("b__x"), before.find("b__x"));
-    const dotted = buildCatalog([one, two], { separator: "-", maxLength: 50 }, digest).tools;
-    assert.deepEqual(
-      dotted.routes.map(({ name }) => name),
-      ["a-x", "b-x"],
-    );
+    const dotted = buildCatalog([one, two], { separator: "-", maxLength: 50 }, digest);
+    assert.deepEqual(exposed(dotted), ["a-x", "b-x"]);
   });
 
   it("finds the very same route each time, and the one that it lists", () => {
@@ -152,28 +120,16 @@ describe("a catalog", () => {
     assert.deepEqual(reported, [true, false, true, false, true, true]);
   });
 
-  it("changes nothing in a tool but its name, whatever the tool looks like", () => {
-    const odd =
-      '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","type":"object","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';
-    assert.equal(list(build(source("s", [odd]))), `{"tools":[${odd.replace('"n"', '"s__n"')}]}`);
-  });
-
-  it("passes a tool on as it is where nothing in front of its name is wanted", () => {
-    const odd = `{ "name":"n" ,"a":1e5, ${INPUT}}`;
-    assert.equal(list(build(source("s", [odd], { prefix: "" }))), `{"tools":[${odd}]}`);
-  });
-
-  it("replaces the name wherever a tool spells it twice", () => {
-    const twice = `{"name":"first","n\\u0061me":"last",${INPUT}}`;
-    const catalog = build(source("s", [twice]));
-    assert.deepEqual(exposed(catalog), ["s__last"]);
-    assert.equal(list(catalog), `{"tools":[{"name":"s__last","n\\u0061me":"s__last",${INPUT}}]}`);
-  });
-
-  it("leaves a tool that has no name out", () => {
-    assert.deepEqual(exposed(build(source("s", ['{"title":"x"}', "7", '{"name":3}', tool("a")]))), [
-      "s__a",
-    ]);
+  const odd =
+    '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","type":"object","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';
+  it("changes nothing in a tool but its name, wherever that is spelled", () => {
+    const shown = (text: string, prefix = "s"): string =>
+      list(build(source("s", [text], { prefix }))).slice('{"tools":['.length, -2);
+    assert.equal(shown(odd), odd.replace('"n"', '"s__n"'));
+    assert.equal(shown(odd, ""), odd, "nothing in front of its name is wanted");
+    const twice = (one: string, last: string): string =>
+      `{"name":"${one}","n\\u0061me":"${last}",${INPUT}}`;
+    assert.equal(shown(twice("first", "last")), twice("s__last", "s__last"));
   });
 
   for (const [shape, rest, meta] of [
@@ -190,33 +146,40 @@ describe("a catalog", () => {
     });
   }
 
-  it("lets through only what tools.allow names and tools.deny does not", () => {
-    const all = ["read_a", "read_b", "list", "read_delete"].map((name) => tool(name));
+  const expose = (names: string[], rules: Partial<ExposureRules> = {}): string[] =>
+    exposed(
+      build(
+        source(
+          "s",
+          names.map((name) => tool(name)),
+          rules,
+        ),
+      ),
+    );
+
+  it("lets through only what tools.allow names and tools.deny does not, by remote names", () => {
     const rules = { allow: ["read_*"], deny: ["*_delete"] };
-    assert.deepEqual(exposed(build(source("s", all, rules))), ["s__read_a", "s__read_b"]);
+    const names = ["read_a", "read_b", "list", "read_delete"];
+    assert.deepEqual(expose(names, rules), ["s__read_a", "s__read_b"]);
+    assert.deepEqual(expose(["old"], { deny: ["new"], rename: { old: "new" } }), ["s__new"]);
   });
 
-  it("filters by remote names, not by what a tool is renamed to", () => {
-    const rules = { deny: ["new"], rename: { old: "new" } };
-    assert.deepEqual(exposed(build(source("s", [tool("old")], rules))), ["s__new"]);
+  it("does not take a tool called like a property of every object for a renamed one", () => {
+    const expected = ["s____proto__", "s__constructor", "s__toString"];
+    assert.deepEqual(expose(["constructor", "__proto__", "toString"]), expected);
+  });
+
+  it("leaves a tool that has no name out", () => {
+    const tools = ['{"title":"x"}', "7", '{"name":3}', tool("a")];
+    assert.deepEqual(exposed(build(source("s", tools))), ["s__a"]);
   });
 
   it("gives a renamed tool the name before an original of the same name, which is hidden and remarked on", () => {
     const catalog = build(source("s", [tool("cat"), tool("dog")], { rename: { dog: "cat" } }));
     assert.deepEqual(exposed(catalog), ["s__cat"]);
     assert.equal(catalog.tools.find("s__cat")?.remoteName, "dog");
-    assert.deepEqual(
-      catalog.notes.flatMap((note) =>
-        note.list === "tools" ? [[note.kind, note.remoteName]] : [],
-      ),
-      [["clash", "cat"]],
-    );
-  });
-
-  it("does not take a tool called like a property of every object for a renamed one", () => {
-    const tools = ["constructor", "__proto__", "toString"].map((name) => tool(name));
-    const expected = ["s____proto__", "s__constructor", "s__toString"];
-    assert.deepEqual(exposed(build(source("s", tools))), expected);
+    const notes = toolNotes(catalog).map(({ kind, remoteName }) => [kind, remoteName]);
+    assert.deepEqual(notes, [["clash", "cat"]]);
   });
 
   it("keeps the first of two tools of one name from one server and remarks on the other", () => {
@@ -243,10 +206,8 @@ describe("a catalog", () => {
     const fs = source("fs", [tool("a.b"), tool("c")]);
     const alone = exposed(build(fs));
     const together = exposed(build(source("aa", [tool("a.b"), tool("c")]), fs));
-    assert.deepEqual(
-      together.filter((name) => alone.includes(name)),
-      alone,
-    );
+    const left = together.filter((name) => alone.includes(name));
+    assert.deepEqual(left, alone);
   });
 });
 
@@ -256,15 +217,15 @@ describe("a page of a listing", () => {
     return readPage(bytes, { start: 0, end: bytes.length }, "tools");
   };
 
-  it("has the cursor of the next one", () => {
-    assert.equal(read('{"tools":[],"nextCursor":"c\\u0031"}')?.nextCursor, "c1");
-  });
-  it("has an empty cursor, which is a cursor", () => {
-    assert.equal(read('{"tools":[],"nextCursor":""}')?.nextCursor, "");
-  });
-  it("has none where it is null", () => {
-    assert.equal(read('{"tools":[],"nextCursor":null}')?.nextCursor, undefined);
-  });
+  for (const [cursor, expected] of [
+    ['"c\\u0031"', "c1"],
+    ['""', ""],
+    ["null", undefined],
+  ] as const) {
+    it(`has the cursor of the next one, ${expected ?? "none"}, where that is ${cursor}`, () => {
+      assert.equal(read(`{"tools":[],"nextCursor":${cursor}}`)?.nextCursor, expected);
+    });
+  }
   it("counts entries without a usable name", () => {
     assert.equal(read('{"tools":[{"name":"a"},{},null]}')?.unnamedCount, 2);
   });
@@ -279,11 +240,9 @@ describe("hints", () => {
     assert.ok(item);
     return readAnnotations(item);
   };
-  it("are read from the annotations", () => {
+  it("are read from the annotations, and false where these are silent, odd or missing", () => {
     const both = ',"annotations":{"readOnlyHint":true,"idempotentHint":true}';
     assert.deepEqual(hints(both), { readOnly: true, idempotent: true });
-  });
-  it("are false where the annotations are silent, odd or missing", () => {
     const none = { readOnly: false, idempotent: false };
     for (const odd of ["", ',"annotations":null', ',"annotations":{"readOnlyHint":"true"}']) {
       assert.deepEqual(hints(odd), none);
@@ -300,76 +259,56 @@ describe("what the manifest sets of a server's tools", () => {
     return shown.slice('{"tools":['.length, -2).replace(SCHEMA, "");
   };
 
-  it("replaces a description, or adds one, and leaves every other byte", () => {
-    const descriptions = { x: 'Says "é".' };
-    assert.equal(
-      only('{ "name":"x" , "n":1.0, "description" : "old" }', { describe: descriptions }),
-      '{ "name":"x" , "n":1.0, "description" : "Says \\"é\\"." }',
-    );
-    assert.equal(
-      only('{"name":"x","n":1e2}', { describe: descriptions }),
-      `{"name":"x","n":1e2,"description":"Says \\"é\\"."}`,
-    );
+  it("replaces all descriptions, or adds one, and leaves every other byte", () => {
+    const shown = (before: string): string => only(before, { describe: { x: 'Says "é".' } });
+    const says = '"Says \\"é\\"."';
+    const spaced = (text: string): string => `{ "name":"x" , "n":1.0, "description" : ${text} }`;
+    assert.equal(shown(spaced('"old"')), spaced(says));
+    assert.equal(shown('{"name":"x","n":1e2}'), `{"name":"x","n":1e2,"description":${says}}`);
+    const twice = (one: string, other: string): string =>
+      `{"description":${one},"name":"x","description":${other}}`;
+    assert.equal(shown(twice('"a"', '"b"')), twice(says, says), "whichever a parser takes");
   });
 
   it("sets members of _meta one by one, and leaves the server's others as they are spelled", () => {
-    const meta = { x: { "a/b": true, c: [1, { d: null }] } };
-    assert.equal(
-      only('{"name":"x"}', { meta }),
-      '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}',
-    );
-    assert.equal(
-      only('{"name":"x","_meta":{"k":1.0,"c":2}}', { meta }),
-      '{"name":"x","_meta":{"k":1.0,"c":[1,{"d":null}],"a/b":true}}',
-    );
-    assert.equal(
-      only('{"name":"x","_meta":null}', { meta }),
-      '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}',
-    );
+    const shown = (before: string): string =>
+      only(`{"name":"x"${before}}`, { meta: { x: { "a/b": true, c: [1, { d: null }] } } });
+    const added = '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}';
+    assert.equal(shown(""), added);
+    assert.equal(shown(',"_meta":null'), added);
+    const merged = '{"name":"x","_meta":{"k":1.0,"c":[1,{"d":null}],"a/b":true}}';
+    assert.equal(shown(',"_meta":{"k":1.0,"c":2}'), merged);
     assert.equal(only('{"name":"x","_meta":{}}', { meta: { x: {} } }), '{"name":"x","_meta":{}}');
   });
 
-  it("sets annotations, by which is also decided whether a call may be repeated", () => {
-    const catalog = build(
-      source("s", [`{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false,"title":"T"}}`], {
-        annotations: { x: { readOnlyHint: true } },
-      }),
-    );
-    const route = catalog.tools.find("s__x");
-    assert.ok(route);
-    assert.equal(
-      textOf(route.item.bytes),
-      `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":true,"title":"T"}}`,
-    );
-    assert.equal(readAnnotations(route.item).readOnly, true);
+  it("changes nothing of tools that it does not name", () => {
+    const rules = { describe: { y: "n" }, meta: {}, annotations: {} };
+    assert.equal(only('{ "name" :"x","a":1.0}', rules), '{ "name" :"x","a":1.0}');
   });
 
-  it("wins over every member of that key, whichever of them a parser takes", () => {
-    const descriptions = { x: "new" };
-    assert.equal(
-      only('{"description":"a","name":"x","description":"b"}', { describe: descriptions }),
-      '{"description":"new","name":"x","description":"new"}',
-    );
+  it("sets annotations, by which is also decided whether a call may be repeated", () => {
+    const text = (readOnly: boolean): string =>
+      `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":${readOnly},"title":"T"}}`;
+    const rules = { annotations: { x: { readOnlyHint: true } } };
+    const route = build(source("s", [text(false)], rules)).tools.find("s__x");
+    assert.equal(route && textOf(route.item.bytes), text(true));
+    assert.equal(route && readAnnotations(route.item).readOnly, true);
   });
 
   it("is set by the server's own name of a tool that is renamed, prefixed or shortened", () => {
     const rules = { rename: { x: "a.b" }, meta: { x: { k: 1 } } };
-    const catalog = build(source("s", [tool("x")], rules));
-    const [entry] = catalog.tools.routes;
-    assert.ok(entry);
-    assert.match(list(catalog), /"_meta":\{"toolmux\/fullName":"s__a\.b","k":1\}/);
+    const shown = list(build(source("s", [tool("x")], rules)));
+    assert.match(shown, /"_meta":\{"toolmux\/fullName":"s__a\.b","k":1\}/);
   });
+
+  const idle = (rules: Partial<ExposureRules>): string[] =>
+    toolNotes(build(source("s", [tool("x"), tool("hidden")], rules)))
+      .filter(({ kind }) => kind.startsWith("idle"))
+      .map(({ kind, remoteName }) => `${kind} ${remoteName}`);
 
   it("is remarked on where it names a tool that is not listed or not shown", () => {
     const rules = { describe: { nobody: "n" }, meta: { hidden: { k: 1 } }, deny: ["hidden"] };
-    const { notes: remarks } = build(source("s", [tool("x"), tool("hidden")], rules));
-    const idle = remarks
-      .filter(({ list: kind }) => kind === "tools")
-      .filter(({ kind }) => kind === "idleOverride");
-    assert.deepEqual(
-      idle.map(({ remoteName }) => remoteName),
-      ["nobody", "hidden"],
-    );
+    assert.deepEqual(idle(rules), ["idleOverride nobody", "idleOverride hidden"]);
   });
 
   it("is remarked on only by its name if it names a tool that is not listed, in any setting", () => {
@@ -380,38 +319,15 @@ describe("what the manifest sets of a server's tools", () => {
       allow: ["x*", "e?", "*"],
       deny: ["f*", "hidden"],
     };
-    const { notes } = build(source("s", [tool("x"), tool("hidden")], rules));
-    const idle = notes.filter(
-      ({ list: kind, kind: note }) => kind === "tools" && note.startsWith("idle"),
-    );
-    assert.deepEqual(
-      idle.map(({ kind, remoteName }) => [kind, remoteName]),
-      [
-        ["idleFilter", "e?"],
-        ["idleFilter", "f*"],
-        ["idleOverride", "d"],
-        ["idleOverride", "a"],
-        ["idleOverride", "c"],
-      ],
-    );
+    const overrides = ["d", "a", "c"].map((name) => `idleOverride ${name}`);
+    assert.deepEqual(idle(rules), ["idleFilter e?", "idleFilter f*", ...overrides]);
   });
 
   it("is remarked on where the server says another value of an annotation or in _meta, and not where it says the same", () => {
-    const listed = `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}`;
+    const text = `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}`;
     const rules = { annotations: { x: { readOnlyHint: true } }, meta: { x: { k: [1], l: 3 } } };
-    const remarks = build(source("s", [listed], rules)).notes.filter(
-      ({ list: kind }) => kind === "tools",
-    );
-    assert.deepEqual(
-      remarks.map(({ kind }) => kind),
-      ["conflict"],
-    );
-    assert.match(remarks[0]?.text ?? "", /annotations\.readOnlyHint, _meta\.l/);
-  });
-
-  it("changes nothing of tools that it does not name", () => {
-    const rules = { describe: { y: "n" }, meta: {}, annotations: {} };
-    const listed = '{ "name" :"x","a":1.0}';
-    assert.equal(only(listed, rules), listed);
+    const [note, ...more] = toolNotes(build(source("s", [text], rules)));
+    assert.deepEqual([note?.kind, more], ["conflict", []]);
+    assert.match(note?.text ?? "", /annotations\.readOnlyHint, _meta\.l/);
   });
 });

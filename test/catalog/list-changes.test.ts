@@ -122,24 +122,25 @@ class Game {
 }
 
 function copy(offer: ServerListing): ServerListing {
-  const items = KINDS.map((kind) => [
-    kind,
-    offer[kind].map((item) => ({ ...item, bytes: Uint8Array.from(item.bytes) })),
-  ]);
+  const copyItem = (item: ListedItem) => ({ ...item, bytes: Uint8Array.from(item.bytes) });
+  const items = KINDS.map((kind) => [kind, offer[kind].map(copyItem)]);
   return { ...offer, ...Object.fromEntries(items) } as ServerListing;
 }
 
 /** All that clients see, or can reach, and all that is said of it. */
 function describeCatalog(catalog: Catalog): unknown {
-  return KINDS.map((kind) => ({
-    list: textOf(catalog[kind].result),
-    pages: catalog[kind].routes.map(({ name }) => textOf(catalog[kind].pageAfter(name))),
-    routes: catalog[kind].routes.map(({ name, server, remoteName }) => {
-      const found = catalog[kind].find(name);
-      return [name, server, remoteName, found?.server, found?.remoteName];
-    }),
-    remarks: catalog.notes.filter(({ list }) => list === kind),
-  }));
+  return KINDS.map((kind) => {
+    const { result, routes } = catalog[kind];
+    return {
+      list: textOf(result),
+      pages: routes.map(({ name }) => textOf(catalog[kind].pageAfter(name))),
+      routes: routes.map(({ name, server, remoteName }) => {
+        const found = catalog[kind].find(name);
+        return [name, server, remoteName, found?.server, found?.remoteName];
+      }),
+      remarks: catalog.notes.filter(({ list }) => list === kind),
+    };
+  });
 }
 
 describe("a catalog that is made of what others were made of", () => {
@@ -150,11 +151,8 @@ describe("a catalog that is made of what others were made of", () => {
         game.change();
         const { sources, names } = game;
         const kept = buildCatalog(sources, names, digest);
-        const fresh = buildCatalog(
-          sources.map((source) => ({ ...source })),
-          names,
-          digest,
-        );
+        const copies = sources.map((source) => ({ ...source }));
+        const fresh = buildCatalog(copies, names, digest);
         const place = `seed ${seed}, step ${step}`;
         assert.deepEqual(describeCatalog(kept), describeCatalog(fresh), place);
         for (const kind of KINDS) {
@@ -173,10 +171,8 @@ describe("a catalog that is made of what others were made of", () => {
         const catalog = buildCatalog(game.sources, game.names, digest);
         const now = new Map(KINDS.map((kind) => [kind, textOf(catalog[kind].result)]));
         const reported = lists.compare(catalog);
-        const changed = KINDS.filter(
-          (kind) => before.has(kind) && before.get(kind) !== now.get(kind),
-        );
-        const methods = [...new Set(changed.map((kind) => LIST_CHANGED[kind]))];
+        const changed = KINDS.filter((kind) => before.get(kind) !== now.get(kind));
+        const methods = [...new Set(step === 0 ? [] : changed.map((kind) => LIST_CHANGED[kind]))];
         const expected = methods.map((method) => buildNotification(method));
         assert.deepEqual(reported, expected, `seed ${seed}, step ${step}`);
         if (step === 0) for (const kind of KINDS) ask(lists, kind)(catalog);
@@ -189,9 +185,8 @@ describe("a catalog that is made of what others were made of", () => {
 
 /** The client asks for a list. */
 function ask(lists: ListAnswers, kind: Kind): (catalog: Catalog) => unknown {
-  const request = parseMessage(
-    Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${LIST_METHODS[kind]}"}`),
-  );
+  const text = `{"jsonrpc":"2.0","id":1,"method":"${LIST_METHODS[kind]}"}`;
+  const request = parseMessage(Buffer.from(text));
   assert.ok(request.kind === "request");
   return lists.prepareAnswer(kind, request);
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MAX_ITEMS, type ServerListing } from "../../src/catalog/listing.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
+import type { Snapshots } from "../../src/snapshot/snapshots.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import { ScriptedServer, setUpHubWithClock, connectionStatusOf } from "../fixtures/memory-hub.ts";
 
@@ -13,27 +14,24 @@ const UNKNOWN = '"error":{"code":-32601,"message":"no such method"}';
 /** A hub over one server, and what that was last seen to offer. */
 async function connect(script: ScriptedServer, kept?: ServerListing) {
   let offer: ServerListing | undefined;
-  const setup = setUpHubWithClock(
-    { a: script },
-    {
-      servers: { a: { connectTimeout: 1000, reconnect: NEVER } },
-      snapshots: {
-        load: () => Promise.resolve(kept && { listing: kept, savedAt: 0 }),
-        save: async (_, found) => {
-          offer = found;
-          return [];
-        },
-        flush: () => Promise.resolve(),
-      },
+  const servers = { a: { connectTimeout: 1000, reconnect: NEVER } };
+  const snapshots: Snapshots = {
+    load: () => Promise.resolve(kept && { listing: kept, savedAt: 0 }),
+    save: async (_, found) => {
+      offer = found;
+      return [];
     },
-  );
+    flush: () => Promise.resolve(),
+  };
+  const setup = setUpHubWithClock({ a: script }, { servers, snapshots });
   setup.hub.startAll();
   await turn();
   const warnings = (): string[] =>
     setup.events.flatMap((event) =>
       event.kind === "log" && event.level === "warn" ? [event.text] : [],
     );
-  return { ...setup, warnings, offer: () => offer };
+  const status = () => connectionStatusOf(setup.hub, "a");
+  return { ...setup, warnings, status, offer: () => offer };
 }
 
 /** By keys. */
@@ -43,28 +41,30 @@ function shown(offer: ServerListing | undefined): unknown {
   return [tools, prompts, resources, resourceTemplates].map((items) => items.map(({ key }) => key));
 }
 
-function makeServer(): ScriptedServer {
-  const script = new ScriptedServer("t");
-  script.listings = {
+/** How often each list was asked for. */
+const asked = (script: ScriptedServer): number[] =>
+  LISTS.map((method) => script.messagesOf(method).length);
+
+function makeServer(handlers: ScriptedServer["handlers"] = {}): ScriptedServer {
+  const listings = {
     prompts: [{ name: "p" }],
     resources: [{ uri: "a://r", name: "r" }],
     resourceTemplates: [{ uriTemplate: "a://{x}", name: "x" }],
   };
-  return script;
+  return Object.assign(new ScriptedServer("t"), { listings, handlers });
 }
 
 describe("what a server offers", () => {
   it("is counted without asking, also while it is known only from earlier", async () => {
     const script = makeServer();
     script.tools = [];
-    const counts = ({ hub }: Awaited<ReturnType<typeof connect>>): unknown => {
-      const { listing, tools, prompts, resources } = connectionStatusOf(hub, "a");
+    const counts = ({ status }: Awaited<ReturnType<typeof connect>>): unknown => {
+      const { listing, tools, prompts, resources } = status();
       return [listing, tools, prompts, resources];
     };
     const first = await connect(script);
     assert.deepEqual(counts(first), ["server", 0, 1, 1]);
-    const asked = LISTS.map((method) => script.messagesOf(method).length);
-    assert.deepEqual(asked, [1, 1, 1, 1]);
+    assert.deepEqual(asked(script), [1, 1, 1, 1]);
     const dead = new ScriptedServer();
     dead.onInitialize = () => FAILURE;
     assert.deepEqual(counts(await connect(dead, first.offer())), ["snapshot", 0, 1, 1]);
@@ -83,17 +83,16 @@ describe("what a server offers", () => {
     const script = new ScriptedServer("t");
     const { offer } = await connect(script);
     assert.deepEqual(shown(offer()), [["t"], [], [], []]);
-    assert.deepEqual(
-      LISTS.map((method) => script.messagesOf(method).length),
-      [1, 0, 0, 0],
-    );
+    assert.deepEqual(asked(script), [1, 0, 0, 0]);
   });
 
   it("is there without a kind that it cannot list, which is a warning", async () => {
-    const script = makeServer();
-    script.handlers = { "prompts/list": () => FAILURE, "resources/list": () => '"result":{}' };
-    const { hub, offer, warnings } = await connect(script);
-    assert.equal(connectionStatusOf(hub, "a").state, "connected");
+    const script = makeServer({
+      "prompts/list": () => FAILURE,
+      "resources/list": () => '"result":{}',
+    });
+    const { status, offer, warnings } = await connect(script);
+    assert.equal(status().state, "connected");
     assert.deepEqual(shown(offer()), [["t"], [], [], ["a://{x}"]]);
     assert.deepEqual(warnings(), [
       'Server "a" answered with an error: out of order.',
@@ -118,8 +117,8 @@ describe("what a server offers", () => {
     it(`is nothing if it introduces itself by ${what}, which is told in few words`, async () => {
       const script = makeServer();
       script.onInitialize = () => answer;
-      const { hub } = await connect(script);
-      assert.equal(connectionStatusOf(hub, "a").cause?.message, `Server "a" answered with ${text}`);
+      const { status } = await connect(script);
+      assert.equal(status().cause?.message, `Server "a" answered with ${text}`);
     });
   }
 
@@ -129,11 +128,11 @@ describe("what a server offers", () => {
     const script = new ScriptedServer();
     script.tools = names(MAX_ITEMS);
     const whole = await connect(script);
-    assert.deepEqual([connectionStatusOf(whole.hub, "a").tools, whole.warnings()], [MAX_ITEMS, []]);
+    assert.deepEqual([whole.status().tools, whole.warnings()], [MAX_ITEMS, []]);
     script.tools = [...names(MAX_ITEMS - 1), "{}", ...names(1, MAX_ITEMS)];
     const cut = await connect(script);
     const text = `Only the first ${MAX_ITEMS} tools are listed.`;
-    assert.equal(connectionStatusOf(cut.hub, "a").tools, MAX_ITEMS - 1);
+    assert.equal(cut.status().tools, MAX_ITEMS - 1);
     assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
     script.onList = ({ params }) => {
       const page = Number(params?.["cursor"] ?? 0);
@@ -141,10 +140,7 @@ describe("what a server offers", () => {
       return `"result":{"tools":[${names(MAX_ITEMS / 2, (page * MAX_ITEMS) / 2).join()}]${next}}`;
     };
     const paged = await connect(script);
-    assert.deepEqual(
-      [connectionStatusOf(paged.hub, "a").tools, paged.warnings()],
-      [MAX_ITEMS, [text]],
-    );
+    assert.deepEqual([paged.status().tools, paged.warnings()], [MAX_ITEMS, [text]]);
   });
 
   it("is told of as far as it is odd, but not without end", async () => {
@@ -172,44 +168,39 @@ describe("what a server offers", () => {
   });
 
   it("is there without a kind that takes too long", async () => {
-    const script = makeServer();
-    script.handlers = { "prompts/list": () => undefined };
-    const { hub, offer, clock, warnings } = await connect(script);
+    const script = makeServer({ "prompts/list": () => undefined });
+    const { status, offer, clock, warnings } = await connect(script);
     await clock.advanceAsync(600);
-    assert.equal(connectionStatusOf(hub, "a").state, "connected");
+    assert.equal(status().state, "connected");
     assert.deepEqual(shown(offer()), [["t"], [], ["a://r"], ["a://{x}"]]);
     assert.equal(warnings().length, 1);
     assert.equal(script.messagesOf("notifications/cancelled").length, 1);
   });
 
   it("has no templates if it does not know the method, which is usual", async () => {
-    const script = makeServer();
-    script.handlers = { "resources/templates/list": () => UNKNOWN };
+    const script = makeServer({ "resources/templates/list": () => UNKNOWN });
     const { offer, warnings } = await connect(script);
     assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], []]);
     assert.deepEqual(warnings(), []);
   });
 
   it("fails if the tools cannot be listed", async () => {
-    const script = makeServer();
-    script.onList = () => FAILURE;
-    const { offer } = await connect(script);
+    const { offer } = await connect(makeServer({ "tools/list": () => FAILURE }));
     assert.equal(offer(), undefined);
   });
 
   it("leaves a kind as it was that cannot be listed again", async () => {
     const kept = (await connect(makeServer())).offer();
-    const script = makeServer();
-    script.handlers = { "prompts/list": () => FAILURE };
+    const script = makeServer({ "prompts/list": () => FAILURE });
     script.listings = { ...script.listings, resources: [] };
     const { offer } = await connect(script, kept);
     assert.deepEqual(shown(offer()), [["t"], ["p"], [], ["a://{x}"]]);
   });
 
-  for (const [kind, methods] of [
-    ["tools", ["tools/list"]],
-    ["prompts", ["prompts/list"]],
-    ["resources", ["resources/list", "resources/templates/list"]],
+  for (const [kind, counts, left] of [
+    ["tools", [2, 1, 1, 1], [[], ["p"], ["a://r"], ["a://{x}"]]],
+    ["prompts", [1, 2, 1, 1], [["t"], [], ["a://r"], ["a://{x}"]]],
+    ["resources", [1, 1, 2, 2], [["t"], ["p"], [], []]],
   ] as const) {
     it(`is listed again where a change of ${kind} is announced, and nowhere else`, async () => {
       const script = makeServer();
@@ -218,27 +209,19 @@ describe("what a server offers", () => {
       script.listings = { prompts: [], resources: [], resourceTemplates: [] };
       script.newestPeer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
       await turn();
-      assert.deepEqual(
-        LISTS.map((method) => script.messagesOf(method).length),
-        LISTS.map((method) => ((methods as readonly string[]).includes(method) ? 2 : 1)),
-      );
-      const left = { tools: ["t"], prompts: ["p"], resources: ["a://r"], templates: ["a://{x}"] };
-      if (kind === "tools") left.tools = [];
-      else if (kind === "prompts") left.prompts = [];
-      else Object.assign(left, { resources: [], templates: [] });
-      assert.deepEqual(shown(offer()), Object.values(left));
+      assert.deepEqual(asked(script), counts);
+      assert.deepEqual(shown(offer()), left);
     });
   }
 
   it("is asked for again where a change is announced while it is listed", async () => {
-    const script = makeServer();
-    script.handlers = {
+    const script = makeServer({
       "prompts/list": () => {
         script.handlers = {};
         script.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
         return FAILURE;
       },
-    };
+    });
     const { offer } = await connect(script);
     assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], ["a://{x}"]]);
   });

@@ -86,9 +86,8 @@ export function testedPluginSpec(
 export async function loadTestedPlugin(subject: PluginUnderTest): Promise<LoadedPlugin> {
   const result = await loadPlugin(testedPluginSpec(subject));
   if (result.ok) return result.loaded;
-  return assert.fail(
-    result.problems.map(({ path, message }) => `${path.join(".")}: ${message}`).join("; "),
-  );
+  const texts = result.problems.map(({ path, message }) => `${path.join(".")}: ${message}`);
+  return assert.fail(texts.join("; "));
 }
 
 export function formatProblems(equipped: PreparedManifest): string {
@@ -142,11 +141,8 @@ export function withPlugin<T>(
     const [status] = plugins.status;
     assert.equal(status?.lastError?.message, undefined);
     await waitForOpenCalls(testHub);
-    const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
-    assert.deepEqual(
-      lines.filter((line) => line.includes("its dispose() did not finish")),
-      [],
-    );
+    const late = "its dispose() did not finish";
+    assert.ok(!events.some((event) => event.kind === "log" && event.text.includes(late)), late);
     return value;
   });
 }
@@ -169,16 +165,12 @@ async function makePluginHub(
   script.tools = TOOLS;
   const { plugin, find } = countCalls(loaded);
   const { inner } = settings;
-  const loaders: Record<string, PluginLoaders[string]> = {
-    [plugin.name]: () => Promise.resolve({ default: plugin }),
-  };
-  const uses = [plugin.name];
-  if (inner !== undefined) {
-    loaders["inner"] = () => Promise.resolve({ default: inner });
-    uses.push("inner");
-  }
-  const entries = uses.map((use, at) =>
-    testedPluginSpec({ use, folder: subject.folder }, undefined, at),
+  const uses = inner === undefined ? [plugin] : [plugin, inner];
+  const loaders: PluginLoaders = Object.fromEntries(
+    uses.map((use) => [use.name, () => Promise.resolve({ default: use })]),
+  );
+  const entries = uses.map(({ name }, at) =>
+    testedPluginSpec({ use: name, folder: subject.folder }, undefined, at),
   );
   const manifest = { ...manifestFor({ s: script }, settings), plugins: entries };
   const env = { HOME: stateFolder };
@@ -215,15 +207,9 @@ function countCalls({ plugin, options }: LoadedPlugin): {
         const own = parts.call?.(counted, tool) ?? counted;
         if (own === counted) return next;
         return (outer) => {
+          const answer = own(outer);
           seen.openCallCount++;
           const callEnded = (): void => void seen.openCallCount--;
-          let answer: ReturnType<Next>;
-          try {
-            answer = own(outer);
-          } catch (error) {
-            callEnded();
-            throw error;
-          }
           Promise.resolve(answer).then(callEnded, callEnded);
           return answer;
         };
@@ -231,10 +217,7 @@ function countCalls({ plugin, options }: LoadedPlugin): {
       return { ...copyOf(parts), call };
     },
   };
-  return {
-    plugin: wrapped,
-    find: () => instance ?? assert.fail("the plugin was not set up"),
-  };
+  return { plugin: wrapped, find: () => instance ?? assert.fail("the plugin was not set up") };
 }
 
 const KEYS = ["list", "event", "events", "secrets", "servers", "routes", "dispose"];

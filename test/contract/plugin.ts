@@ -56,387 +56,285 @@ export interface PluginRequirement {
 const NO_TOOL = "with these options clients see none of the suite's tools";
 const PLUGIN_FAILED = -31006;
 
-/** The requirements of all plugins. */
-export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = [
-  {
-    sentence: "can be loaded, and is set up with its options",
-    async check(subject) {
-      await withFolder(async (folder) => {
-        const equipped = await setUpAsNamed(subject, folder, subject.options);
-        if (!equipped.ok) assert.fail(formatProblems(equipped));
-        assert.deepEqual(
-          equipped.plugins.plugins.map(({ name }) => name).filter(isName),
-          equipped.plugins.plugins.map(({ name }) => name),
-        );
-        await equipped.plugins.dispose();
-      });
-    },
+const CHECKS: Readonly<Record<string, PluginRequirement["check"]>> = {
+  "can be loaded, and is set up with its options": async (subject) => {
+    await withFolder(async (folder) => {
+      const equipped = await setUpAsNamed(subject, folder, subject.options);
+      if (!equipped.ok) assert.fail(formatProblems(equipped));
+      for (const { name } of equipped.plugins.plugins) assert.match(name, NAME);
+      await equipped.plugins.dispose();
+    });
   },
-  {
-    sentence: "refuses wrong options before it is set up, and says which",
-    async check(subject) {
-      const { wrong = [{ "no-such-option": true }] } = subject;
-      for (const options of wrong) {
-        const reported = JSON.stringify(options);
-        const checked = await loadPlugin(testedPluginSpec(subject, options));
-        if (checked.ok) assert.fail(`it took ${reported}`);
-        for (const { path, message } of checked.problems) {
-          assert.equal(path[2], "options", `${reported}: ${message}`);
-          assert.doesNotMatch(message, /^cannot be checked/, reported);
+  "refuses wrong options before it is set up, and says which": async (subject) => {
+    const { wrong = [{ "no-such-option": true }] } = subject;
+    for (const options of wrong) {
+      const reported = JSON.stringify(options);
+      const checked = await loadPlugin(testedPluginSpec(subject, options));
+      if (checked.ok) assert.fail(`it took ${reported}`);
+      for (const { path, message } of checked.problems) {
+        assert.equal(path[2], "options", `${reported}: ${message}`);
+        assert.doesNotMatch(message, /^cannot be checked/, reported);
+      }
+    }
+  },
+  "can be set up and ended without ever being used": (subject) =>
+    withPluginHub(subject, () => Promise.resolve()),
+  "makes the same of the same list, and changes nothing that it is given": (subject) =>
+    withPluginHub(subject, async (testHub) => {
+      const { list, servers } = testHub.instance.hooks;
+      if (list === undefined) return "it has no list";
+      const own = Object.keys(servers ?? {});
+      for (const [what, tools] of Object.entries(listings())) {
+        for (const server of ["s", ...own]) {
+          const before = JSON.stringify(tools);
+          const [first, second] = [0, 1].map(() => {
+            const made: unknown = testHub.instance.hooks.list?.(Object.freeze([...tools]), server);
+            assert.ok(Array.isArray(made), `${what}: list() returned no array`);
+            return made.map((tool: unknown) => readTool(tool, what));
+          });
+          assert.deepEqual(first, second, `${what}: another list from the same one`);
+          assert.equal(JSON.stringify(tools), before, `${what}: the list was changed`);
+          const names = first?.map((tool) => (JSON.parse(tool) as Tool).name) ?? [];
+          assert.equal(new Set(names).size, names.length, `${what}: two tools of one name`);
         }
       }
-    },
-  },
-  {
-    sentence: "can be set up and ended without ever being used",
-    check: (subject) => withPluginHub(subject, () => Promise.resolve()),
-  },
-  {
-    sentence: "makes the same of the same list, and changes nothing that it is given",
-    check: (subject) =>
-      withPluginHub(subject, async (testHub) => {
-        const { list, servers } = testHub.instance.hooks;
-        if (list === undefined) return "it has no list";
-        const own = Object.keys(servers ?? {});
-        for (const [what, tools] of Object.entries(listings())) {
-          for (const server of ["s", ...own]) {
-            const before = JSON.stringify(tools);
-            const [first, second] = [0, 1].map(() => {
-              const made: unknown = testHub.instance.hooks.list?.(
-                Object.freeze([...tools]),
-                server,
-              );
-              assert.ok(Array.isArray(made), `${what}: list() returned no array`);
-              return made.map((tool: unknown) => readTool(tool, what));
-            });
-            assert.deepEqual(first, second, `${what}: another list from the same one`);
-            assert.equal(JSON.stringify(tools), before, `${what}: the list was changed`);
-            const names = first?.map((tool) => (JSON.parse(tool) as Tool).name) ?? [];
-            assert.equal(new Set(names).size, names.length, `${what}: two tools of one name`);
-          }
-        }
-        return undefined;
-      }),
-  },
-  {
-    sentence: "answers the calls of tools that it adds to a list",
-    check: (subject) =>
-      withPluginHub(subject, async ({ instance, client, script, tools }) => {
-        if (instance.hooks.list === undefined) return "it has no list";
-        const listed = (await listToolNames(client)).filter((name) => name.startsWith("s__"));
-        const added = listed.filter((name) => !tools.includes(name));
-        if (added.length === 0) return "it adds no tools";
-        for (const name of added) assertNotFailed(await ask(client, name));
-        const names = script
-          .messagesOf("tools/call")
-          .map(({ params }) => `s__${String(params?.["name"])}`);
-        assert.deepEqual(
-          names.filter((name) => added.includes(name)),
-          [],
-          "the server was asked for a tool that it does not have",
-        );
-        return undefined;
-      }),
-  },
-  {
-    sentence: "looks at any tool, and leaves it alone or wraps it",
-    check: (subject) =>
-      withPluginHub(subject, async ({ instance }) => {
-        const { call } = instance.hooks;
-        if (call === undefined) return "it has no call";
-        for (const tool of unusualTools()) {
-          const next = (): Promise<never> => Promise.reject(new Error("nothing is called here"));
-          const own: unknown = instance.hooks.call?.(next, tool);
-          assert.equal(typeof own, "function", JSON.stringify(tool.name));
-        }
-        await turn();
-        return undefined;
-      }),
-  },
-  {
-    sentence:
-      "passes arguments and results on as they are spelled, unless it says that it changes them",
-    check: (subject) =>
-      withEachTool(subject, async ({ client, script }, tool) => {
-        const { changes = [] } = subject;
-        const result = `{"content":[{"type":"text","text":"${tool}"}],"structuredContent":{"n":1234567890123456789},"f":1.0,"e":1e400, "u":"\\u00fc"}`;
-        const args = `{"n":1234567890123456789,"f":1.0,"e":1e400, "u":"\\u00fc","of":"${tool}"}`;
-        let came = "";
-        script.onCall = (_, text) => {
-          came = text;
-          return `"result":${result}`;
-        };
-        const answer = await ask(client, tool, args);
+      return undefined;
+    }),
+  "answers the calls of tools that it adds to a list": (subject) =>
+    withPluginHub(subject, async ({ instance, client, script, tools }) => {
+      if (instance.hooks.list === undefined) return "it has no list";
+      const listed = (await listToolNames(client)).filter((name) => name.startsWith("s__"));
+      const added = listed.filter((name) => !tools.includes(name));
+      if (added.length === 0) return "it adds no tools";
+      for (const name of added) assertNotFailed(await ask(client, name));
+      for (const { params } of script.messagesOf("tools/call")) {
+        const isOwn = !added.includes(`s__${String(params?.["name"])}`);
+        assert.ok(isOwn, "the server was asked for a tool that it does not have");
+      }
+      return undefined;
+    }),
+  "looks at any tool, and leaves it alone or wraps it": (subject) =>
+    withPluginHub(subject, async ({ instance }) => {
+      const { call } = instance.hooks;
+      if (call === undefined) return "it has no call";
+      for (const tool of unusualTools()) {
+        const next = (): Promise<never> => Promise.reject(new Error("nothing is called here"));
+        const own: unknown = instance.hooks.call?.(next, tool);
+        assert.equal(typeof own, "function", JSON.stringify(tool.name));
+      }
+      await turn();
+      return undefined;
+    }),
+  "passes arguments and results on as they are spelled, unless it says that it changes them": (
+    subject,
+  ) =>
+    withEachTool(subject, async ({ client, script }, tool) => {
+      const { changes = [] } = subject;
+      const result = `{"content":[{"type":"text","text":"${tool}"}],"structuredContent":{"n":1234567890123456789},"f":1.0,"e":1e400, "u":"\\u00fc"}`;
+      const args = `{"n":1234567890123456789,"f":1.0,"e":1e400, "u":"\\u00fc","of":"${tool}"}`;
+      let came = "";
+      script.onCall = (_, text) => {
+        came = text;
+        return `"result":${result}`;
+      };
+      const answer = await ask(client, tool, args);
+      assertNotFailed(answer);
+      const isSame = came.includes(`"arguments":${args}`) || changes.includes("arguments");
+      // A plugin that changes results may have answered without the server.
+      assert.ok(isSame || (came === "" && changes.includes("results")), `the server got ${came}`);
+      const isKept = answer.includes(`"result":${result}`) || changes.includes("results");
+      assert.ok(isKept, `the client got ${answer}`);
+    }),
+  "leaves errors what they are: those of a tool and those of the protocol": (subject) =>
+    withEachTool(subject, async ({ client, script }, tool) => {
+      const { changes = [] } = subject;
+      const errors = [
+        '"result":{"content":[{"type":"text","text":"no"}],"isError":true}',
+        '"error":{"code":-32001,"message":"no","data":{"n":1.0}}',
+      ];
+      for (const [i, error] of errors.entries()) {
+        script.onCall = () => error;
+        const answer = await ask(client, tool, `{"error":${i}}`);
         assertNotFailed(answer);
-        const isSame = came.includes(`"arguments":${args}`) || changes.includes("arguments");
-        // A plugin that changes results may have answered without the server.
-        assert.ok(isSame || (came === "" && changes.includes("results")), `the server got ${came}`);
-        const isKept = answer.includes(`"result":${result}`) || changes.includes("results");
-        assert.ok(isKept, `the client got ${answer}`);
-      }),
+        if (!changes.includes("results")) assert.ok(answer.includes(error), answer);
+      }
+    }),
+  "copes with any result, however odd or large": (subject) =>
+    withEachTool(subject, async ({ client, script }, tool) => {
+      for (const [i, result] of unusualResults().entries()) {
+        script.onCall = () => `"result":${result}`;
+        assertNotFailed(await ask(client, tool, `{"odd":${i}}`), `the result ${shorten(result)}`);
+      }
+    }),
+  "copes with any arguments, however odd or large, and with none": (subject) =>
+    withEachTool(subject, async ({ client }, tool) => {
+      for (const args of unusualArguments()) {
+        const given = args === undefined ? "" : `,"arguments":${args}`;
+        const answer = await answerTo(client, send(client, `{"name":"${tool}"${given}}`));
+        assertNotFailed(answer, `the arguments ${shorten(args ?? "that are not there")}`);
+      }
+    }),
+  "passes on why there is no answer, or finds one": async (subject) => {
+    let code: ErrorCode = "cancelled";
+    const inner: Plugin<undefined> = {
+      name: "inner",
+      setup: () => ({ call: () => () => Promise.reject(new HubError(code, "there is none")) }),
+    };
+    const ended = ["connectionLost", "callTimeout", "serverStopped", "cancelled"] as const;
+    const codes = [...ended, "spawnFailed", "messageTooLarge"] as const;
+    const check = async ({ client }: PluginTestHub, tool: string): Promise<void> => {
+      for (code of codes) {
+        const answer = await ask(client, tool, `{"code":"${code}"}`);
+        const { error } = JSON.parse(answer) as Json;
+        if (error === undefined || subject.changes?.includes("results")) assertNotFailed(answer);
+        else assert.equal(error.code, new HubError(code, "").toRpc().code, `${code}: ${answer}`);
+      }
+    };
+    return withEachTool(subject, check, { inner });
   },
-  {
-    sentence: "leaves errors what they are: those of a tool and those of the protocol",
-    check: (subject) =>
-      withEachTool(subject, async ({ client, script }, tool) => {
-        const { changes = [] } = subject;
-        const errors = [
-          '"result":{"content":[{"type":"text","text":"no"}],"isError":true}',
-          '"error":{"code":-32001,"message":"no","data":{"n":1.0}}',
-        ];
-        for (const [i, error] of errors.entries()) {
-          script.onCall = () => error;
-          const answer = await ask(client, tool, `{"error":${i}}`);
-          assertNotFailed(answer);
-          if (!changes.includes("results")) assert.ok(answer.includes(error), answer);
-        }
-      }),
-  },
-  {
-    sentence: "copes with any result, however odd or large",
-    check: (subject) =>
-      withEachTool(subject, async ({ client, script }, tool) => {
-        for (const [i, result] of unusualResults().entries()) {
-          script.onCall = () => `"result":${result}`;
-          assertNotFailed(await ask(client, tool, `{"odd":${i}}`), `the result ${shorten(result)}`);
-        }
-      }),
-  },
-  {
-    sentence: "copes with any arguments, however odd or large, and with none",
-    check: (subject) =>
-      withEachTool(subject, async ({ client }, tool) => {
-        for (const args of unusualArguments()) {
-          const given = args === undefined ? "" : `,"arguments":${args}`;
-          const answer = await answerTo(client, send(client, `{"name":"${tool}"${given}}`));
-          assertNotFailed(answer, `the arguments ${shorten(args ?? "that are not there")}`);
-        }
-      }),
-  },
-  {
-    sentence: "passes on why there is no answer, or finds one",
-    async check(subject) {
-      let code: ErrorCode = "cancelled";
-      const inner: Plugin<undefined> = {
-        name: "inner",
-        setup: () => ({ call: () => () => Promise.reject(new HubError(code, "there is none")) }),
-      };
-      const codes = [
-        "connectionLost",
-        "callTimeout",
-        "serverStopped",
-        "spawnFailed",
-        "messageTooLarge",
-        "cancelled",
-      ] as const;
-      const check = async ({ client }: PluginTestHub, tool: string): Promise<void> => {
-        for (code of codes) {
-          const answer = await ask(client, tool, `{"code":"${code}"}`);
-          const { error } = JSON.parse(answer) as Json;
-          if (error === undefined || subject.changes?.includes("results")) assertNotFailed(answer);
-          else assert.equal(error.code, new HubError(code, "").toRpc().code, `${code}: ${answer}`);
-        }
-      };
-      return withEachTool(subject, check, { inner });
-    },
-  },
-  {
-    sentence: "bears that the server dies during a call, and goes on with the next one",
-    check: (subject) =>
-      withEachTool(
-        subject,
-        async ({ client, script }, tool) => {
-          const { onCall } = script;
-          script.onCall = () => {
-            script.disconnect();
-            return undefined;
-          };
-          assertNotFailed(await ask(client, tool, '{"dies":1}'));
-          script.onCall = onCall;
-          assertNotError(subject, await ask(client, tool, '{"dies":0}'), "the call after that");
-        },
-        { servers: { s: { callTimeout: 5000, reconnect: IMMEDIATE_RECONNECT } } },
-      ),
-  },
-  {
-    sentence:
-      "lets go of calls that are cancelled, asks for nothing more, and goes on with the next one",
-    check: (subject) =>
-      withEachTool(subject, async (testHub, tool) => {
-        const { client, script, hub, instance } = testHub;
+  "bears that the server dies during a call, and goes on with the next one": (subject) =>
+    withEachTool(
+      subject,
+      async ({ client, script }, tool) => {
         const { onCall } = script;
-        script.onCall = () => undefined;
-        const ids = numbers(20).map((n) =>
-          send(client, `{"name":"${tool}","arguments":{"n":${n}}}`),
-        );
-        await turn();
-        await turn();
-        for (const id of ids) cancel(client, id);
-        await poll(
-          2000,
-          () => `the calls ${JSON.stringify(hub.snapshot().calls)}`,
-          () => (hub.snapshot().calls.length === 0 ? true : undefined),
-        );
-        await waitForOpenCalls(testHub);
-        await turn();
-        assert.equal(
-          instance.callsAfterEnd,
-          0,
-          `next() was called ${instance.callsAfterEnd} times for what was cancelled`,
-        );
+        script.onCall = () => (script.disconnect(), undefined);
+        assertNotFailed(await ask(client, tool, '{"dies":1}'));
         script.onCall = onCall;
-        assertNotError(subject, await ask(client, tool, '{"n":-1}'), "the call after that");
-      }),
-  },
-  {
-    sentence: "answers each of 100 calls at a time with its own answer",
-    check: (subject) =>
-      withEachTool(subject, async ({ client, script }, tool) => {
-        answerInReverse(script);
-        const ids = numbers(100).map((n) =>
-          send(client, `{"name":"${tool}","arguments":{"n":${n}}}`),
-        );
-        const answers = await Promise.all(ids.map((id) => answerTo(client, id)));
-        for (const [n, answer] of answers.entries()) {
-          assertNotFailed(answer);
-          if (subject.changes?.includes("results")) continue;
-          assert.ok(answer.includes(`<${n}>`), `call ${n} got ${answer}`);
-        }
-      }),
-  },
-  {
-    sentence: "does not let the end of one call be the end of another that is like it",
-    check: (subject) =>
-      withEachTool(subject, async ({ client, script }, tool) => {
-        const { onCall } = script;
-        script.onCall = () => undefined;
-        const params = `{"name":"${tool}","arguments":{"n":1}}`;
-        const [first, second] = [send(client, params), send(client, params)];
-        await turn();
-        await turn();
-        cancel(client, first);
-        await turn();
-        script.onCall = onCall;
-        for (const { id } of script.messagesOf("tools/call")) {
-          script.newestPeer?.send(
-            `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`,
-          );
-        }
-        assertNotError(subject, await answerTo(client, second), "the second call");
-      }),
-  },
-  {
-    sentence: "shares nothing with another of its kind",
-    check: async (subject) => {
-      const loaded = await loadTestedPlugin(subject);
-      return withPlugin(subject, loaded, async (one) => {
-        const [tool] = one.tools;
-        if (tool === undefined) return NO_TOOL;
-        const mine = await callThreeTimes(one, tool);
-        await withPlugin(subject, loaded, async (other) => {
-          assert.deepEqual(other.tools, one.tools, "the second one shows other tools");
-          const theirs = await callThreeTimes(other, tool);
-          assert.deepEqual(theirs, mine, "the second one asked its server for something else");
-        });
-        const answer = await ask(one.client, tool, '{"after":true}');
-        assertNotError(subject, answer, "a call of the first one since the second has ended");
-        return undefined;
+        assertNotError(subject, await ask(client, tool, '{"dies":0}'), "the call after that");
+      },
+      { servers: { s: { callTimeout: 5000, reconnect: IMMEDIATE } } },
+    ),
+  "lets go of calls that are cancelled, asks for nothing more, and goes on with the next one": (
+    subject,
+  ) =>
+    withEachTool(subject, async (testHub, tool) => {
+      const { client, script, hub, instance } = testHub;
+      const { onCall } = script;
+      script.onCall = () => undefined;
+      const ids = sendMany(client, tool, 20);
+      await turn();
+      await turn();
+      for (const id of ids) cancel(client, id);
+      await poll(
+        2000,
+        () => `the calls ${JSON.stringify(hub.snapshot().calls)}`,
+        () => (hub.snapshot().calls.length === 0 ? true : undefined),
+      );
+      await waitForOpenCalls(testHub);
+      await turn();
+      const count = instance.callsAfterEnd;
+      assert.equal(count, 0, `next() was called ${count} times for what was cancelled`);
+      script.onCall = onCall;
+      assertNotError(subject, await ask(client, tool, '{"n":-1}'), "the call after that");
+    }),
+  "answers each of 100 calls at a time with its own answer": (subject) =>
+    withEachTool(subject, async ({ client, script }, tool) => {
+      answerInReverse(script);
+      const ids = sendMany(client, tool, 100);
+      const answers = await Promise.all(ids.map((id) => answerTo(client, id)));
+      for (const [n, answer] of answers.entries()) {
+        assertNotFailed(answer);
+        if (subject.changes?.includes("results")) continue;
+        assert.ok(answer.includes(`<${n}>`), `call ${n} got ${answer}`);
+      }
+    }),
+  "does not let the end of one call be the end of another that is like it": (subject) =>
+    withEachTool(subject, async ({ client, script }, tool) => {
+      const { onCall } = script;
+      script.onCall = () => undefined;
+      const params = `{"name":"${tool}","arguments":{"n":1}}`;
+      const [first, second] = [send(client, params), send(client, params)];
+      await turn();
+      await turn();
+      cancel(client, first);
+      await turn();
+      script.onCall = onCall;
+      for (const { id } of script.messagesOf("tools/call")) {
+        script.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
+      }
+      assertNotError(subject, await answerTo(client, second), "the second call");
+    }),
+  "shares nothing with another of its kind": async (subject) => {
+    const loaded = await loadTestedPlugin(subject);
+    return withPlugin(subject, loaded, async (one) => {
+      const [tool] = one.tools;
+      if (tool === undefined) return NO_TOOL;
+      const mine = await callThreeTimes(one, tool);
+      await withPlugin(subject, loaded, async (other) => {
+        assert.deepEqual(other.tools, one.tools, "the second one shows other tools");
+        const theirs = await callThreeTimes(other, tool);
+        assert.deepEqual(theirs, mine, "the second one asked its server for something else");
       });
-    },
+      const answer = await ask(one.client, tool, '{"after":true}');
+      assertNotError(subject, answer, "a call of the first one since the second has ended");
+      return undefined;
+    });
   },
-  {
-    sentence: "bears events of every kind",
-    check: (subject) =>
-      withPluginHub(subject, async ({ bus }) => {
-        for (const event of Object.values(EVENTS).flat()) bus.emit(event);
-        await turn();
-      }),
-  },
-  {
-    sentence: "gives the secrets that it has, and refuses others without a word of those",
-    check: (subject) =>
-      withPluginHub(subject, async ({ instance, plugins }) => {
-        const { secrets = {} } = instance.hooks;
-        if (Object.keys(secrets).length === 0) return "it has no secrets";
-        const values = Object.values(subject.secrets ?? {}).flatMap((known) =>
-          Object.values(known),
-        );
-        for (const scheme of Object.keys(secrets)) {
-          const resolve = async (path: string): Promise<string> =>
-            plugins.schemes.get(scheme)?.(path, "s") ?? assert.fail(scheme);
-          for (const [path, value] of Object.entries(subject.secrets?.[scheme] ?? {})) {
-            assert.equal(await resolve(path), value);
-          }
-          const unknown = [
-            "no/such/path",
-            "",
-            "..",
-            "__proto__",
-            "constructor",
-            "a\nb",
-            "x".repeat(10_000),
-          ];
-          for (const path of unknown) {
-            const refusal = await resolve(path).then(
-              () => assert.fail(`${scheme}:${path.slice(0, 20)} has a value`),
-              (error: unknown) => error,
-            );
-            assert.ok(refusal instanceof Error, `${scheme} threw what is no Error`);
-            const reported = values.filter(
-              (value) => value !== "" && refusal.message.includes(value),
-            );
-            assert.equal(reported.length, 0, `${scheme} tells a value in its refusal`);
-          }
+  "bears events of every kind": (subject) =>
+    withPluginHub(subject, async ({ bus }) => {
+      for (const event of Object.values(EVENTS).flat()) bus.emit(event);
+      await turn();
+    }),
+  "gives the secrets that it has, and refuses others without a word of those": (subject) =>
+    withPluginHub(subject, async ({ instance, plugins }) => {
+      const { secrets = {} } = instance.hooks;
+      if (Object.keys(secrets).length === 0) return "it has no secrets";
+      const values = Object.values(subject.secrets ?? {}).flatMap((known) => Object.values(known));
+      for (const scheme of Object.keys(secrets)) {
+        const resolve = async (path: string): Promise<string> =>
+          plugins.schemes.get(scheme)?.(path, "s") ?? assert.fail(scheme);
+        for (const [path, value] of Object.entries(subject.secrets?.[scheme] ?? {})) {
+          assert.equal(await resolve(path), value);
         }
-        return undefined;
-      }),
-  },
-  {
-    sentence: "has servers that shake hands, list, answer all that they are asked, and end",
-    check: (subject) =>
-      withPluginHub(subject, async ({ instance, hub }) => {
-        const servers = Object.entries(instance.hooks.servers ?? {});
-        if (servers.length === 0) return "it has no servers";
-        await hub.settled();
-        for (const [name, make] of servers) {
-          const [status] = serverStatusOf(hub, name).connections;
-          assert.equal(status?.state, "connected", `${name} in the hub`);
-          await checkServerWithTwoClients(name, [
-            await openPluginServer(make, undefined),
-            await openPluginServer(make, undefined),
-          ]);
+        const odd = ["", "..", "__proto__", "constructor", "a\nb", "x".repeat(10_000)];
+        for (const path of ["no/such/path", ...odd]) {
+          const refusal = await resolve(path).then(
+            () => assert.fail(`${scheme}:${path.slice(0, 20)} has a value`),
+            (error: unknown) => error,
+          );
+          assert.ok(refusal instanceof Error, `${scheme} threw what is no Error`);
+          const isTold = values.some((value) => value !== "" && refusal.message.includes(value));
+          assert.ok(!isTold, `${scheme} tells a value in its refusal`);
         }
-        return undefined;
-      }),
-  },
-  {
-    sentence: "keeps what it writes into its folder for the user alone",
-    check: (subject) =>
-      withPluginHub(subject, async ({ hub, client, tools, stateFolder }) => {
-        for (const tool of tools) assertNotFailed(await ask(client, tool));
-        await hub.close();
-        const open = await findAccessible(stateFolder);
-        assert.deepEqual(open, [], "others may read or change it (mode 0600, folders 0700)");
-      }),
-  },
-  {
-    sentence: "lets go of calls that run when the hub ends",
-    check: (subject) =>
-      withEachTool(subject, async (testHub, tool) => {
-        const { client, script, hub } = testHub;
-        script.onCall = () => undefined;
-        for (const n of numbers(20)) send(client, `{"name":"${tool}","arguments":{"n":${n}}}`);
-        await turn();
-        await hub.close();
-        await waitForOpenCalls(testHub);
-      }),
-  },
-  {
-    sentence:
-      "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running",
-    check: runInOwnProcess,
-  },
-];
+      }
+      return undefined;
+    }),
+  "has servers that shake hands, list, answer all that they are asked, and end": (subject) =>
+    withPluginHub(subject, async ({ instance, hub }) => {
+      const servers = Object.entries(instance.hooks.servers ?? {});
+      if (servers.length === 0) return "it has no servers";
+      await hub.settled();
+      for (const [name, make] of servers) {
+        const [status] = serverStatusOf(hub, name).connections;
+        assert.equal(status?.state, "connected", `${name} in the hub`);
+        await checkServerWithTwoClients(name, [await make(), await make()]);
+      }
+      return undefined;
+    }),
+  "keeps what it writes into its folder for the user alone": (subject) =>
+    withPluginHub(subject, async ({ hub, client, tools, stateFolder }) => {
+      for (const tool of tools) assertNotFailed(await ask(client, tool));
+      await hub.close();
+      const open = await findAccessible(stateFolder);
+      assert.deepEqual(open, [], "others may read or change it (mode 0600, folders 0700)");
+    }),
+  "lets go of calls that run when the hub ends": (subject) =>
+    withEachTool(subject, async (testHub, tool) => {
+      const { client, script, hub } = testHub;
+      script.onCall = () => undefined;
+      sendMany(client, tool, 20);
+      await turn();
+      await hub.close();
+      await waitForOpenCalls(testHub);
+    }),
+  "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running":
+    runInOwnProcess,
+};
+
+/** The requirements of all plugins. */
+export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = Object.entries(CHECKS).map(
+  ([sentence, check]) => ({ sentence, check }),
+);
 
 /** The contract of every plugin. A file or package is named as in a manifest in `subject.folder`. */
 export function pluginContract(name: string, subject: PluginUnderTest): void {
@@ -450,15 +348,9 @@ export function pluginContract(name: string, subject: PluginUnderTest): void {
 }
 
 /** Reconnect settings without delay. */
-const IMMEDIATE_RECONNECT = {
-  policy: "immediate",
-  base: 1,
-  max: 1,
-  jitter: 0,
-  maxAttempts: 0,
-} as const;
+const IMMEDIATE = { policy: "immediate", base: 1, max: 1, jitter: 0, maxAttempts: 0 } as const;
 
-const isName = (name: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(name);
+const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const numbers = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
 function setUpAsNamed(
@@ -471,28 +363,23 @@ function setUpAsNamed(
 }
 
 /** Runs `check` with each tool that clients see, each time on a new hub. */
-function withEachTool(
+async function withEachTool(
   subject: PluginUnderTest,
   check: (testHub: PluginTestHub, tool: string) => Promise<void>,
   settings: Parameters<typeof withPluginHub>[2] = {},
 ): Promise<string | void> {
-  return loadTestedPlugin(subject).then(async (loaded): Promise<string | void> => {
-    let seen: readonly string[] | undefined;
-    for (let i = 0; seen === undefined || i < seen.length; i++) {
-      const shown = await withPlugin(
-        subject,
-        loaded,
-        async (testHub) => {
-          const tool = testHub.tools[i];
-          if (tool !== undefined) await check(testHub, tool);
-          return testHub.tools;
-        },
-        settings,
-      );
-      seen ??= shown;
-    }
-    return seen.length === 0 ? NO_TOOL : undefined;
-  });
+  const loaded = await loadTestedPlugin(subject);
+  let seen: readonly string[] | undefined;
+  for (let i = 0; seen === undefined || i < seen.length; i++) {
+    const checkNth = async (testHub: PluginTestHub): Promise<readonly string[]> => {
+      const tool = testHub.tools[i];
+      if (tool !== undefined) await check(testHub, tool);
+      return testHub.tools;
+    };
+    const shown = await withPlugin(subject, loaded, checkNth, settings);
+    seen ??= shown;
+  }
+  return seen.length === 0 ? NO_TOOL : undefined;
 }
 
 /** Throws if the answer is a plugin failure; an answer of the server or of the plugin is allowed. */
@@ -513,6 +400,11 @@ function assertNotError({ changes }: PluginUnderTest, answer: string, what: stri
   assert.ok(result !== undefined && result["isError"] !== true, `${what} got ${answer}`);
 }
 
+/** Sends so many calls, each with its number. @returns their ids */
+function sendMany(client: Peer, tool: string, count: number): readonly string[] {
+  return numbers(count).map((n) => send(client, `{"name":"${tool}","arguments":{"n":${n}}}`));
+}
+
 function cancel(client: Peer, requestId: string): void {
   client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
 }
@@ -522,16 +414,14 @@ function answerInReverse(script: PluginTestHub["script"]): void {
   const waiting: (() => void)[] = [];
   script.onCall = ({ id, params }) => {
     const n = String((params?.["arguments"] as { n?: unknown } | undefined)?.n);
-    const answer = `{"content":[{"type":"text","text":"<${n}>"}]}`;
+    const content = [{ type: "text", text: `<${n}>` }];
     if (waiting.length === 0) {
       setTimeout(() => {
         for (const answerCall of waiting.splice(0).toReversed()) answerCall();
       }, 0);
     }
     const { newestPeer: peer } = script;
-    waiting.push(() =>
-      peer?.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${answer}}`),
-    );
+    waiting.push(() => peer?.send({ jsonrpc: "2.0", id, result: { content } }));
     return undefined;
   };
 }
@@ -578,16 +468,13 @@ function listings(): Readonly<Record<string, readonly Tool[]>> {
     '{"name":"ü ","description":"\\u0000\\ud800","inputSchema":{"type":"object","properties":{"":{}}}}',
     `{"name":"${"n".repeat(1000)}",${SCHEMA}}`,
   ];
-  const huge = `{"name":"huge","description":"${"long ".repeat(200_000)}",${SCHEMA}}`;
-  const nested = `{"name":"nested","inputSchema":${deep}}`;
-  const many = numbers(2000).map(
-    (n) => `{"name":"tool-${n}","description":"Does ${n}.",${SCHEMA}}`,
-  );
+  const long = "long ".repeat(200_000);
+  const many = numbers(2000).map((n) => `{"name":"t-${n}","description":"Does ${n}.",${SCHEMA}}`);
   return {
     "no tools": [],
     "odd tools": parseTools(odd),
-    "a huge description": parseTools([huge]),
-    "a deep schema": parseTools([nested]),
+    "a huge description": parseTools([`{"name":"huge","description":"${long}",${SCHEMA}}`]),
+    "a deep schema": parseTools([`{"name":"nested","inputSchema":${deep}}`]),
     "2,000 tools": parseTools(many),
   };
 }
@@ -595,25 +482,19 @@ function listings(): Readonly<Record<string, readonly Tool[]>> {
 function unusualTools(): readonly ToolInfo[] {
   const { "2,000 tools": _, ...others } = listings();
   const definitions = Object.values(others).flat();
-  const isolations = ["shared", "perClient"] as const;
-  return isolations.flatMap((isolation) =>
-    definitions.map((definition) => {
-      const { name } = definition;
-      return { server: "s", name, exposedName: `s__${name}`, definition, isolation };
-    }),
-  );
+  return definitions.flatMap((definition) => {
+    const { name } = definition;
+    const tool = { server: "s", name, exposedName: `s__${name}`, definition };
+    return (["shared", "perClient"] as const).map((isolation) => ({ ...tool, isolation }));
+  });
 }
 
 function unusualResults(): readonly string[] {
   const text = (size: number): string =>
     `{"type":"text","text":"${"0123456789".repeat(size / 10)}"}`;
+  const small = ["{}", "null", "[]", '"text"', '{"content":null}', '{"content":{}}'];
   return [
-    "{}",
-    "null",
-    "[]",
-    '"text"',
-    '{"content":null}',
-    '{"content":{}}',
+    ...small,
     '{"content":[]}',
     '{"content":[null,1,"x",[],{}]}',
     '{"content":[{"type":"text"},{"type":"text","text":1},{"type":1},{"type":"unknown","x":1}]}',
@@ -624,23 +505,15 @@ function unusualResults(): readonly string[] {
     `{"content":[],"structuredContent":${deep}}`,
     `{"content":[${text(2_000_000)}]}`,
     `{"content":[${text(2_000_000)}],"structuredContent":{"all":"${"x".repeat(500_000)}"},"isError":true}`,
-    `{"content":[${numbers(5000)
-      .map(() => text(500))
-      .join()}]}`,
+    `{"content":[${Array.from({ length: 5000 }, () => text(500)).join()}]}`,
     `{"content":[{"type":"image","mimeType":"image/png","data":"${"AAAA".repeat(1_000_000)}"}]}`,
   ];
 }
 
 function unusualArguments(): readonly (string | undefined)[] {
+  const small = [undefined, "null", "{}", "{ }", "[]", "1", '"text"', '{"a":1,"a":2}'];
   return [
-    undefined,
-    "null",
-    "{}",
-    "{ }",
-    "[]",
-    "1",
-    '"text"',
-    '{"a":1,"a":2}',
+    ...small,
     '{"__proto__":{"polluted":true},"constructor":null,"":0}',
     '{"text":"\\ud800\\u0000","n":-0,"e":1e-400}',
     `{"deep":${deep}}`,
@@ -648,7 +521,8 @@ function unusualArguments(): readonly (string | undefined)[] {
   ];
 }
 
-const CONNECTION_LOST = new HubError("connectionLost", "It has ended.");
+const cause = new HubError("connectionLost", "It has ended.");
+const LOST = { server: "t", cause };
 const CALL = { call: 1, client: "c", server: "s", tool: "plain", name: "s__plain", startedAt: 1 };
 
 /** Every kind of event, in all of its forms. */
@@ -660,16 +534,8 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   })),
   state: [
     { kind: "state", server: "s", from: "idle", to: "connecting", attempt: 1 },
-    {
-      kind: "state",
-      server: "t",
-      client: "c9",
-      from: "connected",
-      to: "reconnecting",
-      cause: CONNECTION_LOST,
-      retryAt: 1,
-    },
-    { kind: "state", server: "t", from: "connecting", to: "failed", cause: CONNECTION_LOST },
+    { kind: "state", ...LOST, client: "c9", from: "connected", to: "reconnecting", retryAt: 1 },
+    { kind: "state", ...LOST, from: "connecting", to: "failed" },
     { kind: "state", server: "s", from: "connecting", to: "connected" },
   ],
   log: [
@@ -679,14 +545,7 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   callStarted: [{ kind: "callStarted", ...CALL }],
   callFinished: [
     { kind: "callFinished", ...CALL, duration: 1, outcome: "answered", failed: undefined },
-    {
-      kind: "callFinished",
-      ...CALL,
-      duration: 0,
-      outcome: "failed",
-      failed: true,
-      cause: CONNECTION_LOST,
-    },
+    { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", failed: true, cause },
   ],
   callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
@@ -695,18 +554,11 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     { kind: "catalog", added: [], removed: [], altered: [] },
     { kind: "catalog", added: ["t__a"], removed: ["s__plain"], altered: ["s__reader", "none"] },
   ],
-  alert: [
-    {
-      kind: "alert",
-      raised: true,
-      alert: { id: "1", at: 1, kind: "toolsChanged", server: "s", text: "Look." },
-    },
-    {
-      kind: "alert",
-      raised: false,
-      alert: { id: "2", at: 1, kind: "disconnected", server: "t", text: "" },
-    },
-  ],
+  alert: (["toolsChanged", "disconnected"] as const).map((kind, i) => ({
+    kind: "alert",
+    raised: i === 0,
+    alert: { id: `${i}`, at: 1, kind, server: "s", text: i === 0 ? "Look." : "" },
+  })),
   client: (["joined", "changed", "left"] as const).map((change) => ({
     kind: "client",
     client: "client-1",
@@ -746,10 +598,7 @@ async function checkServerWithTwoClients(
     }
     const unknown = await withinLimit(`${name} to refuse a tool`, callTool(peer, "no-such-tool"));
     assert.ok(unknown.error ?? unknown.result?.["isError"], `${name} has a tool that it has not`);
-    const refused = await withinLimit(
-      `${name} to refuse a method`,
-      request(peer, "no/such/method"),
-    );
+    const refused = await withinLimit(`${name} to refuse`, request(peer, "no/such/method"));
     assert.ok(refused.error, `${name} has a method that there is not`);
   }
   await withinLimit(`the end of ${name}`, first.transport.close());

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import type { ToolDiff } from "../../src/catalog/tool-diff.ts";
 import {
   EMPTY_LISTING,
   KINDS,
@@ -48,8 +47,8 @@ const OTHER_VALUES: { readonly [Key in keyof SnapshotKey]: readonly SnapshotKey[
     {},
     { A: "1" },
     { A: "1", TOKEN: "" },
-    { A: "1", TOKEN: "x" },
     { A: "1,TOKEN:in-a-variable" },
+    { A: "1", TOKEN: "x" },
   ],
   url: [undefined, "", "https://example.com/"],
   principal: [undefined, "", "server", "nobody"],
@@ -104,23 +103,37 @@ export function plainListing(offer: ServerListing | undefined): unknown {
   return { lists, instructions: offer.instructions };
 }
 
+/** A test's snapshots, with short ways to use them. */
+interface Bench {
+  readonly clock: SnapshotSetup;
+  readonly snapshots: Snapshots;
+  /** What there is for the subject. */
+  load(): ReturnType<Snapshots["load"]>;
+  /** Saves these tools. @returns what is said to be described otherwise */
+  save(...tools: string[]): Promise<readonly string[]>;
+}
+
 /** The contract of every `Snapshots`. `open` runs a test on a new, empty one. */
 export function snapshotsContract(
   name: string,
   open: (test: (bench: SnapshotSetup) => Promise<void>) => Promise<void>,
 ): void {
-  const test = (sentence: string, run: (bench: SnapshotSetup) => Promise<void>): void =>
-    void it(sentence, () => open(run));
-  const formatDiffs = (differences: readonly ToolDiff[]): string[] =>
-    differences.map((found) => `${found.name} ${found.parts.join()}`);
+  const test = (sentence: string, run: (bench: Bench) => Promise<void>): void =>
+    void it(sentence, () => open((clock) => run(benchOf(clock))));
+  const benchOf = (clock: SnapshotSetup): Bench => ({
+    clock,
+    snapshots: clock.snapshots,
+    load: () => clock.snapshots.load(SNAPSHOT_KEY),
+    save: async (...tools) =>
+      (await clock.snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools))).map(
+        (found) => `${found.name} ${found.parts.join()}`,
+      ),
+  });
 
   describe(`${name} are snapshots`, () => {
-    test("there is nothing before something was saved", async ({ snapshots }) => {
-      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
-    });
-
     test("a listing comes back byte for byte, in its order, with the time at which it was saved", async (bench) => {
-      const { snapshots } = bench;
+      const { snapshots, clock, load } = bench;
+      assert.equal(await load(), undefined);
       const lists = {
         tools: [...UNUSUAL_TOOLS, tool("last", "x".repeat(100_000))],
         prompts: UNUSUAL_TOOLS,
@@ -129,137 +142,102 @@ export function snapshotsContract(
       };
       const offer = listingOf(lists, "Say é\nand \ud83d\ude00.");
       assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, offer), []);
-      bench.time += 1000;
-      const snapshot = await snapshots.load(SNAPSHOT_KEY);
+      clock.time += 1000;
+      const snapshot = await load();
       assert.deepEqual(plainListing(snapshot?.listing), plainListing(offer));
       assert.equal(snapshot?.savedAt, START);
     });
 
     test("clients that a server was never listed for get its newest listing, but not its era", async (bench) => {
-      const { snapshots } = bench;
+      const { snapshots, clock, load } = bench;
       const detectedEra = { era: "legacy", askedAt: START } as const;
       const save = (named: string, key: Partial<SnapshotKey>) =>
         snapshots.save({ ...SNAPSHOT_KEY, ...key }, toolListingOf(tool(named, "d")), detectedEra);
       await save("first", { capabilities: "" });
-      bench.time += 1000;
+      clock.time += 1000;
       await save("second", { era: "modern" });
-      bench.time += 1000;
+      clock.time += 1000;
       await save("of-another", { args: [] });
-      const newest = await snapshots.load(SNAPSHOT_KEY);
-      assert.deepEqual(
-        newest?.listing.tools.map(({ key }) => key),
-        ["second"],
-      );
-      assert.equal(newest?.savedAt, START + 1000);
+      const newest = await load();
+      assert.equal(newest?.listing.tools.map(({ key }) => key).join(), "second");
+      assert.equal(newest.savedAt, START + 1000);
       assert.equal(newest.detectedEra, undefined);
       const exact = await snapshots.load({ ...SNAPSHOT_KEY, capabilities: "" });
       assert.deepEqual(exact?.detectedEra, detectedEra);
-      bench.time += 31 * DAY;
-      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
+      clock.time += 31 * DAY;
+      assert.equal(await load(), undefined);
     });
 
-    test("a listing without tools is a listing", async ({ snapshots }) => {
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.listing, EMPTY_LISTING);
-    });
-
-    test("what a server declares, and the _meta of its lists, is kept with them", async ({
-      snapshots,
-    }) => {
+    test("what a server declares, and the _meta of its lists, is kept with them, also where there are no tools", async (bench) => {
+      const { snapshots, load } = bench;
       const settings = { extensions: { "x.test/a": { b: [1.5] } }, experimental: {} };
       const declared = { canSubscribe: true, tasks: "modern", ...settings } as const;
       const offer = { ...EMPTY_LISTING, declared, metas: { tools: '{"a":1.0}' } };
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
-      await snapshots.save(SNAPSHOT_KEY, offer);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.listing, offer);
+      for (const listing of [EMPTY_LISTING, offer]) {
+        await snapshots.save(SNAPSHOT_KEY, listing);
+        assert.deepEqual((await load())?.listing, listing);
+      }
     });
 
-    test("what a server was found to speak is kept with it, for a week", async (bench) => {
-      const { snapshots } = bench;
-      const verdict = { era: "modern", askedAt: START } as const;
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, verdict);
-      bench.time += 7 * DAY;
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, verdict);
-      bench.time += 1;
-      const late = await snapshots.load(SNAPSHOT_KEY);
-      assert.equal(late?.detectedEra, undefined);
-      assert.deepEqual(late?.listing, EMPTY_LISTING);
-    });
+    for (const [what, days, guess] of [
+      ["what a server was found to speak is kept with it, for a week", 7, {}],
+      ["what is only guessed of a server is kept for a day", 1, { isGuess: true }],
+    ] as const) {
+      test(what, async ({ snapshots, clock, load }) => {
+        const verdict = { era: "modern", askedAt: START, ...guess } as const;
+        await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
+        assert.deepEqual((await load())?.detectedEra, verdict);
+        clock.time += days * DAY;
+        assert.deepEqual((await load())?.detectedEra, verdict);
+        clock.time += 1;
+        const late = await load();
+        assert.equal(late?.detectedEra, undefined);
+        assert.deepEqual(late?.listing, EMPTY_LISTING);
+      });
+    }
 
-    test("what is only guessed of a server is kept for a day, and anew once it is known", async (bench) => {
-      const { snapshots } = bench;
-      const guess = { era: "legacy", askedAt: START, isGuess: true } as const;
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, guess);
-      bench.time += DAY;
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, guess);
-      bench.time += 1;
-      assert.equal((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, undefined);
-      bench.time = START;
-      const { isGuess: _, ...verdict } = guess;
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
-      assert.deepEqual((await snapshots.load(SNAPSHOT_KEY))?.detectedEra, verdict);
-    });
-
-    test("what a server was found to speak is kept anew if it is another, or not known any more", async ({
-      snapshots,
-    }) => {
-      const speaks = async (): Promise<string | undefined> =>
-        (await snapshots.load(SNAPSHOT_KEY))?.detectedEra?.era;
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
-      assert.equal(await speaks(), undefined);
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, { era: "legacy", askedAt: START });
-      assert.equal(await speaks(), "legacy");
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, { era: "modern", askedAt: START });
-      assert.equal(await speaks(), "modern");
-      await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING);
-      assert.equal(await speaks(), undefined);
+    test("what a server was found to speak is kept anew if it is another, known now, or not known any more", async (bench) => {
+      const { snapshots, load } = bench;
+      const legacy = { era: "legacy", askedAt: START } as const;
+      const modern = { era: "modern", askedAt: START } as const;
+      const guess = { ...legacy, isGuess: true };
+      for (const era of [undefined, guess, legacy, modern, undefined]) {
+        await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, era);
+        assert.deepEqual((await load())?.detectedEra, era);
+      }
     });
 
     for (const [member, values] of Object.entries(OTHER_VALUES)) {
-      test(`another ${member} is another snapshot`, async (bench) => {
-        const { snapshots } = bench;
-        const subjects = [
-          SNAPSHOT_KEY,
-          ...values.map((value) => ({ ...SNAPSHOT_KEY, [member]: value })),
-        ];
+      test(`another ${member} is another snapshot`, async ({ snapshots, clock }) => {
+        const others = values.map((value) => ({ ...SNAPSHOT_KEY, [member]: value }));
+        const subjects = [SNAPSHOT_KEY, ...others];
+        const nameIn = async (subject: SnapshotKey): Promise<string | undefined> =>
+          (await snapshots.load(subject))?.listing.tools[0]?.key;
         for (const [i, subject] of subjects.entries()) {
-          const before = (await snapshots.load(subject))?.listing.tools[0]?.key;
           const isOfServer = member === "era" || member === "capabilities";
           const newest = i === 0 || !isOfServer ? undefined : `t${i - 1}`;
-          assert.equal(before, newest, `${i} is not known before`);
+          assert.equal(await nameIn(subject), newest, `${i} is not known before`);
           await snapshots.save(subject, toolListingOf(tool(`t${i}`, "")));
-          bench.time += 1000;
+          clock.time += 1000;
         }
-        const loads = subjects.map((subject) => snapshots.load(subject));
-        const names = (await Promise.all(loads)).map((found) => found?.listing.tools[0]?.key);
-        assert.deepEqual(
-          names,
-          subjects.map((_, i) => `t${i}`),
-        );
+        for (const [i, subject] of subjects.entries()) {
+          assert.equal(await nameIn(subject), `t${i}`);
+        }
       });
     }
 
     test("the order of the variables makes no other snapshot", async ({ snapshots }) => {
-      await snapshots.save(
-        { ...SNAPSHOT_KEY, env: { A: "1", B: "2" } },
-        toolListingOf(tool("a", "")),
-      );
+      const items = toolListingOf(tool("a", ""));
+      await snapshots.save({ ...SNAPSHOT_KEY, env: { A: "1", B: "2" } }, items);
       assert.ok(await snapshots.load({ ...SNAPSHOT_KEY, env: { B: "2", A: "1" } }));
     });
 
-    test("the last of several saves wins, and each is compared with the one before it", async ({
-      snapshots,
-    }) => {
-      const saves = ["one", "two", "two", "three"].map((text) =>
-        snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", text))),
-      );
+    test("the last of several saves wins, and each is compared with the one before it", async (bench) => {
+      const { snapshots, load } = bench;
+      const items = ["one", "two", "two", "three"].map((text) => toolListingOf(tool("a", text)));
+      const saves = items.map((each) => snapshots.save(SNAPSHOT_KEY, each));
       await snapshots.flush();
-      const last = toolListingOf(tool("a", "three"));
-      assert.deepEqual(
-        plainListing((await snapshots.load(SNAPSHOT_KEY))?.listing),
-        plainListing(last),
-      );
+      assert.deepEqual(plainListing((await load())?.listing), plainListing(items[3]));
       const texts = (await Promise.all(saves)).map((found) => found.map(({ text }) => text).join());
       assert.deepEqual(texts, ["", "- one\n+ two", "", "- two\n+ three"]);
     });
@@ -274,9 +252,7 @@ export function snapshotsContract(
       assert.equal(ended, 10);
     });
 
-    test("a tool that is described otherwise is told once; new ones, gone ones and other spellings are not", async ({
-      snapshots,
-    }) => {
+    test("a tool that is described otherwise is told once; new ones, gone ones and other spellings are not", async (bench) => {
       const saves = [
         [tool("a", "one"), tool("b", "one")],
         [tool("a", "two"), tool("b", "one"), tool("new", "")],
@@ -284,105 +260,83 @@ export function snapshotsContract(
         ['{"description":"tw\\u006f", "name":"a", "_meta":{"v":2}}', tool("b", "one")],
         [tool("b", "two"), tool("a", "two")],
       ];
-      const reported: string[][] = [];
-      for (const tools of saves) {
-        reported.push(formatDiffs(await snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools))));
-      }
+      const reported: (readonly string[])[] = [];
+      for (const tools of saves) reported.push(await bench.save(...tools));
       assert.deepEqual(reported, [[], ["a description"], [], [], ["b description"]]);
     });
 
     test("a tool that goes and comes back is compared with what it was", async (bench) => {
-      const { snapshots } = bench;
-      const save = (...tools: string[]) => snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools));
+      const { snapshots, clock, save } = bench;
+      const back = [tool("a", "two"), tool("b", "one")];
       await save(tool("a", "one"), tool("b", "one"));
       await save();
-      bench.time += 2 * DAY;
+      clock.time += 2 * DAY;
       await save(tool("c", ""));
       await save();
-      const [difference, ...more] = await save(tool("a", "two"), tool("b", "one"));
+      const [difference, ...more] = await snapshots.save(SNAPSHOT_KEY, toolListingOf(...back));
       assert.deepEqual(more, []);
       assert.equal(difference?.name, "a");
       assert.deepEqual(difference.parts, ["description"]);
       assert.match(difference.text, /^Removed and added again .* description\.\n\+ two$/);
-      assert.deepEqual(await save(tool("a", "two"), tool("b", "one")), []);
-      assert.deepEqual(formatDiffs(await save(tool("a", "one"))), ["a description"]);
+      assert.deepEqual(await save(...back), []);
+      assert.deepEqual(await save(tool("a", "one")), ["a description"]);
       await save();
       assert.deepEqual(await save(tool("a", "one")), []);
     });
 
-    test("of tools of one name the first is compared", async ({ snapshots }) => {
-      await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one"), tool("a", "two")));
-      assert.deepEqual(
-        await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one"), tool("a", "x"))),
-        [],
-      );
-      const reported = await snapshots.save(
-        SNAPSHOT_KEY,
-        toolListingOf(tool("a", "x"), tool("a", "one")),
-      );
-      assert.deepEqual(formatDiffs(reported), ["a description"]);
+    test("of tools of one name the first is compared", async ({ save }) => {
+      await save(tool("a", "one"), tool("a", "two"));
+      assert.deepEqual(await save(tool("a", "one"), tool("a", "x")), []);
+      assert.deepEqual(await save(tool("a", "x"), tool("a", "one")), ["a description"]);
     });
 
-    test("5,000 names are remembered, those of the last listing first", async ({ snapshots }) => {
-      const many = (count: number): string[] =>
-        Array.from({ length: count }, (_, i) => tool(`t${i}`, "one"));
-      const save = async (...tools: string[]): Promise<string[]> =>
-        formatDiffs(await snapshots.save(SNAPSHOT_KEY, toolListingOf(...tools)));
+    test("5,000 names are remembered, those of the last listing first", async ({ save }) => {
+      const many = Array.from({ length: 4999 }, (_, i) => tool(`t${i}`, "one"));
+      const all = [...many, tool("5,000th", "one"), tool("one more", "one")];
       await save(tool("old", "one"));
-      await save(...many(4999), tool("5,000th", "one"), tool("one more", "one"));
+      await save(...all);
       await save(tool("new", "one"));
       const others = ["old", "5,000th", "one more", "t4998"].map((gone) => tool(gone, "two"));
       assert.deepEqual(await save(...others), ["t4998 description"]);
-      await save(...many(4999), tool("5,000th", "one"), tool("one more", "one"));
+      await save(...all);
       await save();
       const last = ["5,000th", "one more"].map((gone) => tool(gone, "two"));
       assert.deepEqual(await save(...last), ["5,000th description"]);
     });
 
-    test("an unchanged listing is saved again only after a day", async (bench) => {
-      const { snapshots } = bench;
-      const savedAt = async (): Promise<number | undefined> => {
-        await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "")));
-        return (await snapshots.load(SNAPSHOT_KEY))?.savedAt;
-      };
-      assert.equal(await savedAt(), START);
-      bench.time = START + DAY;
-      assert.equal(await savedAt(), START);
-      bench.time = START + DAY + 1;
-      assert.equal(await savedAt(), START + DAY + 1);
+    test("an unchanged listing is saved again only after a day", async ({ clock, save, load }) => {
+      for (const [time, savedAt] of [
+        [0, 0],
+        [DAY, 0],
+        [DAY + 1, DAY + 1],
+      ] as const) {
+        clock.time = START + time;
+        await save(tool("a", ""));
+        assert.equal((await load())?.savedAt, START + savedAt);
+      }
     });
 
-    test("a snapshot is good for 30 days", async (bench) => {
-      const { snapshots } = bench;
-      await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one")));
-      bench.time = START + 30 * DAY;
-      assert.ok(await snapshots.load(SNAPSHOT_KEY));
-      bench.time = START + 30 * DAY + 1;
-      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
-      bench.time = START;
-      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined, "it is gone");
-      assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "two"))), []);
+    test("a snapshot is good for 30 days, and one of the far future is not used", async (bench) => {
+      const { clock, save, load } = bench;
+      await save(tool("a", "one"));
+      clock.time = START + 30 * DAY;
+      assert.ok(await load());
+      clock.time = START + 30 * DAY + 1;
+      assert.equal(await load(), undefined);
+      clock.time = START;
+      assert.equal(await load(), undefined, "it is gone");
+      clock.time = START + 31 * DAY;
+      assert.deepEqual(await save(tool("a", "two")), []);
+      clock.time = START;
+      assert.equal(await load(), undefined);
     });
 
-    test("a snapshot of the far future is not used", async (bench) => {
-      const { snapshots } = bench;
-      bench.time = START + 31 * DAY;
-      await snapshots.save(SNAPSHOT_KEY, toolListingOf(tool("a", "one")));
-      bench.time = START;
-      assert.equal(await snapshots.load(SNAPSHOT_KEY), undefined);
-    });
-
-    test("a listing of more than 8 MiB is not kept, and the one before it stays", async ({
-      snapshots,
-    }) => {
-      const items = toolListingOf(tool("a", "one"));
-      await snapshots.save(SNAPSHOT_KEY, items);
-      const long = toolListingOf(tool("a", "x".repeat(8 * 1024 * 1024)));
-      assert.deepEqual(await snapshots.save(SNAPSHOT_KEY, long), []);
-      assert.deepEqual(
-        plainListing((await snapshots.load(SNAPSHOT_KEY))?.listing),
-        plainListing(items),
-      );
+    test("a listing of more than 8 MiB is not kept, and the one before it stays", async (bench) => {
+      const { save, load } = bench;
+      await save(tool("a", "one"));
+      assert.deepEqual(await save(tool("a", "x".repeat(8 * 1024 * 1024))), []);
+      const kept = plainListing(toolListingOf(tool("a", "one")));
+      assert.deepEqual(plainListing((await load())?.listing), kept);
     });
   });
 }

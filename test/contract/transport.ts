@@ -114,348 +114,261 @@ const NEVER_ABORTED = new AbortController().signal;
 const MEGABYTE = 1024 * 1024;
 const UNUSUAL_MESSAGE = `{"jsonrpc":"2.0","method":"ü\\u0000\\n\\"\\\\","params":["\u{1f9f6}","\\ud83e\\uddf6","\u2028\u2029","\u007f",1.0,1e400]}`;
 
+interface OpenTransport {
+  readonly link: Transport;
+  readonly events: TransportRecorder;
+}
+
+/** Compared one by one, as they are large. */
+function assertSame(found: readonly string[], texts: readonly string[]): void {
+  assert.equal(found.length, texts.length);
+  for (const [n, text] of texts.entries()) assert.ok(found[n] === text, `message ${n}`);
+}
+
 /** The contract of every `Transport`. `makePair` makes a transport that is not open yet, and its peer. */
 export function transportContract(name: string, makePair: () => Promise<TransportPair>): void {
   /** Runs a test on an open pair, and checks afterwards that the transport closes once and leaves nothing behind. */
-  function opened(
-    run: (pair: TransportPair & { events: TransportRecorder }) => Promise<void>,
-  ): () => Promise<void> {
-    return async () => {
+  function test(
+    sentence: string,
+    run: (pair: TransportPair & OpenTransport) => Promise<void>,
+  ): void {
+    void it(sentence, async () => {
       const pair = await makePair();
       const events = new TransportRecorder();
       try {
         await pair.transport.open(events, NEVER_ABORTED);
-        await run({ ...pair, events });
+        await run({ ...pair, link: pair.transport, events });
       } finally {
         await pair.transport.close();
         await pair.peer.allClosed();
       }
       assert.equal(events.causes.length, 1, "closed was told once");
       assert.equal(events.events.at(-1), "closed", "nothing came after closed");
-    };
+    });
   }
 
   describe(`${name} is a link`, () => {
-    it(
-      "brings messages to the peer in the order in which they were sent",
-      opened(async ({ transport: link, peer }) => {
-        const texts = notifications(500);
-        for (const text of texts) link.send(utf8(text));
-        assert.deepEqual(await peer.receive(500), texts);
-      }),
-    );
+    test("brings messages in both directions in the order in which they were sent", async (pair) => {
+      const { link, peer, events } = pair;
+      const texts = notifications(500);
+      for (const text of texts) link.send(utf8(text));
+      peer.send(texts);
+      assert.deepEqual(await peer.receive(500), texts);
+      await events.until("500 frames", () => events.messages.length === 500);
+      assert.deepEqual(events.messages, texts);
+    });
 
-    it(
-      "joins the pieces of a message and keeps messages apart",
-      opened(async ({ transport: link, peer }) => {
-        const big = notification(1, 40_000);
-        const messages: EncodedMessage[] = [
-          ['{"jsonrpc":"2.0"', ',"method":', '"a"', "}"].map(utf8),
-          utf8('{"jsonrpc":"2.0","method":"b"}'),
-          [utf8(big.slice(0, 30)), utf8(big.slice(30, 39_000)), utf8(big.slice(39_000))],
-          [utf8(""), utf8('{"jsonrpc":"2.0","method":"c"}'), utf8("")],
-        ];
-        for (const message of messages) link.send(message);
-        assert.deepEqual(await peer.receive(4), [
-          '{"jsonrpc":"2.0","method":"a"}',
-          '{"jsonrpc":"2.0","method":"b"}',
-          big,
-          '{"jsonrpc":"2.0","method":"c"}',
-        ]);
-      }),
-    );
+    test("joins the pieces of a message and keeps messages apart", async ({ link, peer }) => {
+      const big = notification(1, 40_000);
+      const messages: EncodedMessage[] = [
+        ['{"jsonrpc":"2.0"', ',"method":', '"a"', "}"].map(utf8),
+        utf8('{"jsonrpc":"2.0","method":"b"}'),
+        [utf8(big.slice(0, 30)), utf8(big.slice(30, 39_000)), utf8(big.slice(39_000))],
+        [utf8(""), utf8('{"jsonrpc":"2.0","method":"c"}'), utf8("")],
+      ];
+      for (const message of messages) link.send(message);
+      assert.deepEqual(await peer.receive(4), [
+        '{"jsonrpc":"2.0","method":"a"}',
+        '{"jsonrpc":"2.0","method":"b"}',
+        big,
+        '{"jsonrpc":"2.0","method":"c"}',
+      ]);
+    });
 
-    it(
-      "brings the peer's messages as frames in wire order",
-      opened(async ({ peer, events }) => {
-        const texts = notifications(500);
-        peer.send(texts);
-        await events.until("500 frames", () => events.messages.length === 500);
-        assert.deepEqual(events.messages, texts);
-      }),
-    );
+    test("puts messages together wherever they were cut", async ({ peer, events }) => {
+      const texts = [UNUSUAL_MESSAGE, notification(1), UNUSUAL_MESSAGE, notification(2)];
+      for (const cut of [1, 2, 7, 50]) peer.send(texts, cut);
+      await events.until("16 frames", () => events.messages.length === 16);
+      assert.deepEqual(events.messages, [...texts, ...texts, ...texts, ...texts]);
+    });
 
-    it(
-      "puts messages together wherever they were cut",
-      opened(async ({ peer, events }) => {
-        const texts = [UNUSUAL_MESSAGE, notification(1), UNUSUAL_MESSAGE, notification(2)];
-        for (const cut of [1, 2, 7, 50]) peer.send(texts, cut);
-        await events.until("16 frames", () => events.messages.length === 16);
-        assert.deepEqual(events.messages, [...texts, ...texts, ...texts, ...texts]);
-      }),
-    );
+    test("passes 5 MB, unicode, escapes and strange numbers whole in both directions", async (pair) => {
+      const { link, peer, events } = pair;
+      const texts = [UNUSUAL_MESSAGE, notification(1, 5 * MEGABYTE)];
+      for (const text of texts) link.send(utf8(text));
+      peer.send(texts);
+      assertSame(await peer.receive(2), texts);
+      await events.until("two frames", () => events.messages.length === 2);
+      assertSame(events.messages, texts);
+    });
 
-    it(
-      "passes messages of 5 MB in both directions whole",
-      opened(async ({ transport: link, peer, events }) => {
-        const big = notification(1, 5 * MEGABYTE);
-        link.send(utf8(big));
-        peer.send([big]);
-        assert.ok((await peer.receive(1))[0] === big, "to the peer");
-        await events.until("a frame", () => events.messages.length === 1);
-        assert.ok(events.messages[0] === big, "from the peer");
-      }),
-    );
+    test("answers from inside a frame without losing or mixing anything", async (pair) => {
+      const { link, peer, events } = pair;
+      events.onMessage = (frame) => {
+        if (frame.kind === "notification") link.send(bytesOf(frame));
+      };
+      const texts = notifications(200);
+      peer.send(texts);
+      assert.deepEqual(await peer.receive(200), texts);
+    });
 
-    it(
-      "passes unicode, escapes and strange numbers byte for byte in both directions",
-      opened(async ({ transport: link, peer, events }) => {
-        link.send(utf8(UNUSUAL_MESSAGE));
-        peer.send([UNUSUAL_MESSAGE]);
-        assert.deepEqual(await peer.receive(1), [UNUSUAL_MESSAGE]);
-        await events.until("a frame", () => events.messages.length === 1);
-        assert.deepEqual(events.messages, [UNUSUAL_MESSAGE]);
-      }),
-    );
-
-    it(
-      "answers from inside a frame without losing or mixing anything",
-      opened(async ({ transport: link, peer, events }) => {
-        events.onMessage = (frame) => {
-          if (frame.kind === "notification") link.send(bytesOf(frame));
-        };
-        const texts = notifications(200);
-        peer.send(texts);
-        assert.deepEqual(await peer.receive(200), texts);
-      }),
-    );
-
-    it(
-      "stops reading when paused, with the rest left to the peer, and loses nothing",
-      opened(async ({ transport: link, peer, events }) => {
-        const texts = notifications(48, MEGABYTE);
-        link.pause();
-        peer.send(texts);
-        for (let n = 0; n < 20; n++) await peer.unreadBytes();
-        assert.ok((await peer.unreadBytes()) > 40 * MEGABYTE, "the peer keeps what is not read");
-        assert.deepEqual(events.events, []);
-        link.resume();
-        await events.until("48 frames", () => events.messages.length === 48);
-        assert.ok(
-          events.messages.every((frame, n) => frame === texts[n]),
-          "all, in order",
-        );
-      }),
-    );
-
-    it(
-      "stops reading when paused from inside a frame",
-      opened(async ({ transport: link, peer, events }) => {
+    for (const [what, isInside] of [
+      ["", false],
+      [" from inside a frame", true],
+    ] as const) {
+      test(`stops reading when paused${what}, with the rest left to the peer, and loses nothing`, async (pair) => {
+        const { link, peer, events } = pair;
         const texts = notifications(48, MEGABYTE);
         events.onMessage = () => {
-          if (events.messages.length === 1) link.pause();
+          if (isInside && events.messages.length === 1) link.pause();
         };
+        if (!isInside) link.pause();
         peer.send(texts);
-        await events.until("a frame", () => events.messages.length > 0);
+        if (isInside) await events.until("a frame", () => events.messages.length > 0);
         for (let n = 0; n < 20; n++) await peer.unreadBytes();
         assert.ok((await peer.unreadBytes()) > 40 * MEGABYTE, "the peer keeps what is not read");
+        if (!isInside) assert.deepEqual(events.events, []);
         link.resume();
         await events.until("48 frames", () => events.messages.length === 48);
-        assert.ok(
-          events.messages.every((frame, n) => frame === texts[n]),
-          "all, in order",
-        );
-      }),
-    );
-
-    it(
-      "says when the peer does not read and when it does again, and loses nothing",
-      opened(async ({ transport: link, peer, events, hasNoBackpressure: isCalm }) => {
-        if (isCalm === true) return;
-        peer.stopReading();
-        const texts: string[] = [];
-        while (!events.has("full")) {
-          assert.ok(texts.length < 64, "pressure within 64 MB");
-          const text = notification(texts.length, MEGABYTE);
-          texts.push(text);
-          link.send(utf8(text));
-          await peer.unreadBytes();
-        }
-        assert.ok(link.queued > MEGABYTE, `${link.queued} bytes are queued`);
-        peer.startReading();
-        await events.until("relief", () => events.has("drained"));
-        const received = await peer.receive(texts.length);
-        assert.ok(
-          received.every((text, n) => text === texts[n]),
-          "all, in order",
-        );
-        assert.deepEqual(events.events, ["full", "drained"]);
-      }),
-    );
-
-    it(
-      "reports a message over the limit, with its edges, and lives on",
-      opened(async ({ peer, events, maxMessage: limit }) => {
-        if (limit === undefined) return;
-        const big = notification(1, 3 * limit);
-        peer.send([notification(0), big, notification(2)]);
-        await events.until("three events", () => events.events.length === 3);
-        assert.deepEqual(events.events, ["frame", "oversized", "frame"]);
-        const [drop] = events.oversizedMessages;
-        assert.equal(drop?.size, big.length);
-        assert.equal(drop?.head, big.slice(0, drop?.head.length));
-        assert.equal(drop?.tail, big.slice(-(drop?.tail.length ?? 0)));
-        assert.deepEqual(events.messages, [notification(0), notification(2)]);
-      }),
-    );
-
-    it(
-      "tells of the peer's end once, after its last message",
-      opened(async ({ peer, events }) => {
-        const texts = notifications(300, 1000);
-        peer.send(texts);
-        peer.end();
-        await events.until("the end", () => events.has("closed"));
-        assert.deepEqual(events.messages, texts);
-        assert.equal(events.causes[0]?.code, "connectionLost");
-      }),
-    );
-
-    it(
-      "delivers what came before the peer's end also after a pause",
-      opened(async ({ transport: link, peer, events }) => {
-        const texts = notifications(300, 100);
-        link.pause();
-        peer.send(texts);
-        await peer.unreadBytes();
-        peer.end();
-        link.resume();
-        await events.until("the end", () => events.has("closed"));
-        assert.deepEqual(events.messages, texts);
-      }),
-    );
-
-    it(
-      "drops what is sent after the end without throwing",
-      opened(async ({ transport: link, peer, events }) => {
-        peer.end();
-        await events.until("the end", () => events.has("closed"));
-        link.send(utf8(notification(1, MEGABYTE)));
-        link.send(utf8(notification(2))).abandon();
-        link.pause();
-        link.resume();
-        assert.equal(link.queued, 0);
-      }),
-    );
-
-    it(
-      "brings all that was sent before it is closed to the peer, and nothing that is sent later",
-      opened(async ({ transport: link, peer }) => {
-        const texts = notifications(50, 100);
-        for (const text of texts) link.send(utf8(text));
-        const closed = link.close();
-        link.send(utf8(notification(50)));
-        const received = await peer.receive(50);
-        await closed;
-        assert.deepEqual(received, texts);
-        assert.equal(peer.queuedCount, 0);
-      }),
-    );
-
-    it(
-      "is closed once however often close is called, and every call waits for the end",
-      opened(async ({ transport: link, events }) => {
-        const ends: string[] = [];
-        const first = link.close().then(() => ends.push(events.events.join()));
-        const second = link.close().then(() => ends.push(events.events.join()));
-        await Promise.all([first, second]);
-        await link.close();
-        assert.deepEqual(ends, ["closed", "closed"]);
-        assert.equal(events.causes[0]?.code, "connectionLost");
-      }),
-    );
-
-    it(
-      "brings no frame after close was called, also from inside a frame",
-      opened(async ({ transport: link, peer, events }) => {
-        let closed: Promise<void> | undefined;
-        events.onMessage = () => {
-          closed = link.close();
-        };
-        peer.send(notifications(100));
-        await events.until("the end", () => events.has("closed"));
-        await closed;
-        assert.equal(events.messages.length, 1);
-      }),
-    );
-
-    it(
-      "can be closed while paused",
-      opened(async ({ transport: link, peer, events }) => {
-        link.pause();
-        peer.send(notifications(20, MEGABYTE));
-        await peer.unreadBytes();
-        await link.close();
-        assert.deepEqual(events.messages, []);
-      }),
-    );
-
-    it(
-      "is opened only once",
-      opened(async ({ transport: link, events }) => {
-        await assert.rejects(link.open(new TransportRecorder(), NEVER_ABORTED), HubError);
-        assert.deepEqual(events.events, []);
-      }),
-    );
-
-    /** Checks that a failed open has emitted no event and left nothing behind. */
-    async function assertNothing(
-      { transport: link, peer }: TransportPair,
-      events: TransportRecorder,
-    ): Promise<void> {
-      link.send(utf8(notification(1)));
-      await link.close();
-      await peer.allClosed();
-      assert.deepEqual(events.events, []);
+        assertSame(events.messages, texts);
+      });
     }
 
-    it("opens nothing if the signal is aborted before", async () => {
-      const pair = await makePair();
-      const events = new TransportRecorder();
-      const opening = pair.transport.open(events, AbortSignal.abort());
-      await assert.rejects(opening, { name: "HubError", code: "cancelled" });
-      await assertNothing(pair, events);
-    });
-
-    it("leaves nothing behind if the signal is aborted while it opens", async () => {
-      const pair = await makePair();
-      const events = new TransportRecorder();
-      const abort = new AbortController();
-      const opening = pair.transport.open(events, abort.signal);
-      abort.abort();
-      const failed = await opening.then(
-        () => undefined,
-        (error: unknown) => error,
-      );
-      await pair.transport.close();
-      await pair.peer.allClosed();
-      if (failed === undefined) assert.deepEqual(events.events, ["closed"]);
-      else {
-        assert.ok(failed instanceof HubError && failed.code === "cancelled");
-        assert.deepEqual(events.events, []);
+    test("says when the peer does not read and when it does again, and loses nothing", async (pair) => {
+      const { link, peer, events, hasNoBackpressure: isCalm } = pair;
+      if (isCalm === true) return;
+      peer.stopReading();
+      const texts: string[] = [];
+      while (!events.has("full")) {
+        assert.ok(texts.length < 64, "pressure within 64 MB");
+        const text = notification(texts.length, MEGABYTE);
+        texts.push(text);
+        link.send(utf8(text));
+        await peer.unreadBytes();
       }
+      assert.ok(link.queued > MEGABYTE, `${link.queued} bytes are queued`);
+      peer.startReading();
+      await events.until("relief", () => events.has("drained"));
+      assertSame(await peer.receive(texts.length), texts);
+      assert.deepEqual(events.events, ["full", "drained"]);
     });
 
-    it("does not open after it was closed", async () => {
-      const pair = await makePair();
-      const events = new TransportRecorder();
-      await pair.transport.close();
-      await assert.rejects(pair.transport.open(events, NEVER_ABORTED), {
-        name: "HubError",
-        code: "cancelled",
+    test("reports a message over the limit, with its edges, and lives on", async (pair) => {
+      const { peer, events, maxMessage: limit } = pair;
+      if (limit === undefined) return;
+      const big = notification(1, 3 * limit);
+      peer.send([notification(0), big, notification(2)]);
+      await events.until("three events", () => events.events.length === 3);
+      assert.deepEqual(events.events, ["frame", "oversized", "frame"]);
+      const [drop] = events.oversizedMessages;
+      assert.equal(drop?.size, big.length);
+      assert.equal(drop?.head, big.slice(0, drop?.head.length));
+      assert.equal(drop?.tail, big.slice(-(drop?.tail.length ?? 0)));
+      assert.deepEqual(events.messages, [notification(0), notification(2)]);
+    });
+
+    test("tells of the peer's end once, after its last message", async ({ peer, events }) => {
+      const texts = notifications(300, 1000);
+      peer.send(texts);
+      peer.end();
+      await events.until("the end", () => events.has("closed"));
+      assert.deepEqual(events.messages, texts);
+      assert.equal(events.causes[0]?.code, "connectionLost");
+    });
+
+    test("delivers what came before the peer's end also after a pause", async (pair) => {
+      const { link, peer, events } = pair;
+      const texts = notifications(300, 100);
+      link.pause();
+      peer.send(texts);
+      await peer.unreadBytes();
+      peer.end();
+      link.resume();
+      await events.until("the end", () => events.has("closed"));
+      assert.deepEqual(events.messages, texts);
+    });
+
+    test("drops what is sent after the end without throwing", async ({ link, peer, events }) => {
+      peer.end();
+      await events.until("the end", () => events.has("closed"));
+      link.send(utf8(notification(1, MEGABYTE)));
+      link.send(utf8(notification(2))).abandon();
+      link.pause();
+      link.resume();
+      assert.equal(link.queued, 0);
+    });
+
+    test("brings all that was sent before it is closed to the peer, and nothing that is sent later", async (pair) => {
+      const { link, peer } = pair;
+      const texts = notifications(50, 100);
+      for (const text of texts) link.send(utf8(text));
+      const closed = link.close();
+      link.send(utf8(notification(50)));
+      const received = await peer.receive(50);
+      await closed;
+      assert.deepEqual(received, texts);
+      assert.equal(peer.queuedCount, 0);
+    });
+
+    test("is closed once however often close is called, and every call waits for the end", async (pair) => {
+      const { link, events } = pair;
+      const ends: string[] = [];
+      const first = link.close().then(() => ends.push(events.events.join()));
+      const second = link.close().then(() => ends.push(events.events.join()));
+      await Promise.all([first, second]);
+      await link.close();
+      assert.deepEqual(ends, ["closed", "closed"]);
+      assert.equal(events.causes[0]?.code, "connectionLost");
+    });
+
+    test("brings no frame after close was called, also from inside a frame", async (pair) => {
+      const { link, peer, events } = pair;
+      let closed: Promise<void> | undefined;
+      events.onMessage = () => {
+        closed = link.close();
+      };
+      peer.send(notifications(100));
+      await events.until("the end", () => events.has("closed"));
+      await closed;
+      assert.equal(events.messages.length, 1);
+    });
+
+    test("can be closed while paused", async ({ link, peer, events }) => {
+      link.pause();
+      peer.send(notifications(20, MEGABYTE));
+      await peer.unreadBytes();
+      await link.close();
+      assert.deepEqual(events.messages, []);
+    });
+
+    test("is opened only once", async ({ link, events }) => {
+      await assert.rejects(link.open(new TransportRecorder(), NEVER_ABORTED), HubError);
+      assert.deepEqual(events.events, []);
+    });
+
+    for (const isClosed of [false, true]) {
+      const what = isClosed ? "it is closed" : "the signal is aborted";
+      const cancelled = { name: "HubError", code: "cancelled" };
+
+      it(`opens nothing if ${what} before`, async () => {
+        const { transport: link, peer } = await makePair();
+        const events = new TransportRecorder();
+        if (isClosed) await link.close();
+        const signal = isClosed ? NEVER_ABORTED : AbortSignal.abort();
+        await assert.rejects(link.open(events, signal), cancelled);
+        link.send(utf8(notification(1)));
+        await link.close();
+        await peer.allClosed();
+        assert.deepEqual(events.events, []);
       });
-      await assertNothing(pair, events);
-    });
 
-    it("leaves nothing behind if it is closed while it opens", async () => {
-      const pair = await makePair();
-      const events = new TransportRecorder();
-      const opening = pair.transport.open(events, NEVER_ABORTED).catch(() => "failed");
-      const closing = pair.transport.close();
-      const outcome = await opening;
-      await closing;
-      await pair.peer.allClosed();
-      assert.deepEqual(events.events, outcome === "failed" ? [] : ["closed"]);
-    });
+      it(`leaves nothing behind if ${what} while it opens`, async () => {
+        const { transport: link, peer } = await makePair();
+        const events = new TransportRecorder();
+        const abort = new AbortController();
+        const opening = link.open(events, abort.signal);
+        const opened = opening.then(
+          () => true,
+          () => false,
+        );
+        if (isClosed) void link.close();
+        else abort.abort();
+        const isOpened = await opened;
+        await link.close();
+        await peer.allClosed();
+        if (!isOpened && !isClosed) await assert.rejects(opening, cancelled);
+        assert.deepEqual(events.events, isOpened ? ["closed"] : []);
+      });
+    }
   });
 }

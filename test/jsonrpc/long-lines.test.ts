@@ -34,9 +34,22 @@ function cutAt(bytes: Buffer, ...places: number[]): LinePart[] {
   return pieces.map((piece) => ({ bytes: piece, isPlain: false, isDetachable: false }));
 }
 
-function sent(response: Response): string {
-  const message = withResponseId(response, ID);
-  return joinMessage(message).toString();
+const sent = (response: Response): string => joinMessage(withResponseId(response, ID)).toString();
+
+/** What a line reader does with long lines. */
+type Events = Pick<ConstructorParameters<typeof LineReader>[1], "line" | "longLine">;
+
+/** Gives a line reader bytes, in chunks of these sizes, again and again. */
+function readLines(bytes: Buffer, sizes: readonly number[], events: Events, ends = true): void {
+  const oversized = (): never => assert.fail("there is no limit");
+  const splitter = new LineReader(1e9, { ...events, oversized });
+  for (let at = 0, count = 0; at < bytes.length; count++) {
+    const size = sizes[count % sizes.length] ?? 1;
+    // Each has memory of its own.
+    splitter.push(Buffer.from(Uint8Array.from(bytes.subarray(at, at + size)).buffer));
+    at += size;
+  }
+  if (ends) splitter.end();
 }
 
 describe("a long response", () => {
@@ -73,26 +86,15 @@ describe("a long response", () => {
 
     for (const hidden of ['"method"', "\\u006dethod", "\\u0078", '"jsonrpc"', "\r"]) {
       it(`of the shape ${name} with ${JSON.stringify(hidden)} anywhere is not spliced`, () => {
-        for (const at of [
-          0,
-          4050,
-          4090,
-          60_000,
-          LONG_LINE,
-          filler.length - 4100,
-          filler.length - 50,
-        ]) {
+        const ends = [filler.length - 4100, filler.length - 50];
+        for (const at of [0, 4050, 4090, 60_000, LONG_LINE, ...ends]) {
           const bytes = make(withAt(at, hidden));
           const place = bytes.indexOf(hidden);
           // Cut in front of it, behind it, and in every place inside it, alone and in crumbs.
-          for (let inside = 0; inside <= hidden.length; inside++) {
-            const cuts = [place + inside, place + inside + 1, place + inside + 2];
-            for (const places of [[place + inside], cuts]) {
-              assert.equal(
-                parseLongResponse(cutAt(bytes, ...places), bytes.length),
-                undefined,
-                `at ${at}`,
-              );
+          for (let cut = place; cut <= place + hidden.length; cut++) {
+            for (const cuts of [[cut], [cut, cut + 1, cut + 2]]) {
+              const parts = cutAt(bytes, ...cuts);
+              assert.equal(parseLongResponse(parts, bytes.length), undefined, `at ${at}`);
             }
           }
         }
@@ -121,19 +123,11 @@ describe("a long response that was searched while it came in", () => {
 
   function arrive(bytes: Buffer, end: string, first: number): Response | undefined {
     let found: Response | undefined;
-    const splitter = new LineReader(1e9, {
+    const all = Buffer.concat([Buffer.from("before\n"), bytes, Buffer.from(end)]);
+    readLines(all, ["before\n".length, first, ...STEPS, ...STEPS, ...STEPS, ...STEPS], {
       line: () => {},
       longLine: (parts, size) => void (found = parseLongResponse(parts, size)),
-      oversized: () => assert.fail("there is no limit"),
     });
-    splitter.push(Buffer.from("before\n"));
-    const all = Buffer.concat([bytes, Buffer.from(end)]);
-    let step = first;
-    for (let at = 0, count = 0; at < all.length; count++) {
-      splitter.push(all.subarray(at, at + step));
-      at += step;
-      step = STEPS[count % STEPS.length] ?? 1;
-    }
     return found;
   }
 
@@ -169,7 +163,7 @@ describe("a long response that was searched while it came in", () => {
 describe("a line of many chunks", () => {
   const split = (text: string, step: number): string[] => {
     const found: string[] = [];
-    const splitter = new LineReader(1e9, {
+    readLines(Buffer.from(text), [step], {
       line: (bytes) => void found.push(bytes.toString()),
       longLine: (parts, size) => {
         const joined = Buffer.concat(parts.map(({ bytes }) => bytes));
@@ -177,11 +171,7 @@ describe("a line of many chunks", () => {
         assert.ok(parts.every(({ bytes }) => bytes.length > 0));
         found.push(`long ${joined.toString()}`);
       },
-      oversized: () => assert.fail("there is no limit"),
     });
-    const bytes = Buffer.from(text);
-    for (let at = 0; at < bytes.length; at += step) splitter.push(bytes.subarray(at, at + step));
-    splitter.end();
     return found;
   };
 
@@ -206,7 +196,7 @@ describe("the memory of a long line's chunks", () => {
   function wipe(lines: readonly string[], step: number): { seen: string[]; shared: number } {
     const seen: (string | Buffer)[] = [];
     let shared = 0;
-    const splitter = new LineReader(1e9, {
+    const events: Events = {
       line: (bytes) => void seen.push(bytes),
       longLine: (parts) => {
         seen.push(Buffer.concat(parts.map(({ bytes }) => bytes)).toString());
@@ -215,13 +205,8 @@ describe("the memory of a long line's chunks", () => {
           else shared += bytes.length;
         }
       },
-      oversized: () => assert.fail("there is no limit"),
-    });
-    const stream = Buffer.from(`first\n${lines.join("\n")}\n`);
-    for (let at = 0; at < stream.length; at += step) {
-      const chunk = stream.subarray(at, at + step);
-      splitter.push(Buffer.from(Uint8Array.from(chunk).buffer));
-    }
+    };
+    readLines(Buffer.from(`first\n${lines.join("\n")}\n`), [step], events, false);
     return { seen: seen.map(String).slice(1), shared };
   }
 

@@ -34,77 +34,31 @@ const written = (message: EncodedMessage): string => joinMessage(message).toStri
 const readdressed = (text: string, id: string): string =>
   written(withResponseId(readAs("response", text), utf8(id)));
 
+/** A message with its id in front of this, or behind it. */
+const head = (body: string, id: unknown = 7): string =>
+  `{"jsonrpc":"2.0","id":${String(id)},${body}}`;
+const tail = (body: string, id: unknown = 7): string =>
+  `{${body},"jsonrpc":"2.0","id":${String(id)}}`;
+
 describe("a response", () => {
-  /** What is spliced: text, shape, id, outcome, and the same under the id "c". */
-  const spliced: readonly (readonly [
-    string,
-    "head" | "tail",
-    number,
-    "result" | "error",
-    string,
-  ])[] = [
-    [
-      '{"jsonrpc":"2.0","id":7,"result":{"a":1.0}}',
-      "head",
-      7,
-      "result",
-      '{"jsonrpc":"2.0","result":{"a":1.0},"id":"c"}',
-    ],
-    [
-      '{"jsonrpc":"2.0","id":0,"error":{"code":1,"message":"é"}}',
-      "head",
-      0,
-      "error",
-      '{"jsonrpc":"2.0","error":{"code":1,"message":"é"},"id":"c"}',
-    ],
-    [
-      '{"jsonrpc":"2.0","id":999999999999999,"result":1234567890123456789}',
-      "head",
-      999_999_999_999_999,
-      "result",
-      '{"jsonrpc":"2.0","result":1234567890123456789,"id":"c"}',
-    ],
-    [
-      '{"jsonrpc":"2.0","id":7,"result":null}',
-      "head",
-      7,
-      "result",
-      '{"jsonrpc":"2.0","result":null,"id":"c"}',
-    ],
-    [
-      '{"result":[ 1 ],"jsonrpc":"2.0","id":7}',
-      "tail",
-      7,
-      "result",
-      '{"result":[ 1 ],"jsonrpc":"2.0","id":"c"}',
-    ],
-    [
-      '{"error":{},"jsonrpc":"2.0","id":42}',
-      "tail",
-      42,
-      "error",
-      '{"error":{},"jsonrpc":"2.0","id":"c"}',
-    ],
-    [
-      '{"jsonrpc":"2.0","id":7,"result":{},"_meta":{}}',
-      "head",
-      7,
-      "result",
-      '{"jsonrpc":"2.0","result":{},"_meta":{},"id":"c"}',
-    ],
-    [
-      '{"jsonrpc":"2.0","id":7,"result":"\\"method\\" \\u001b \uFEFF"}',
-      "head",
-      7,
-      "result",
-      '{"jsonrpc":"2.0","result":"\\"method\\" \\u001b \uFEFF","id":"c"}',
-    ],
+  /** What is spliced: shape, id, outcome, and its body. */
+  const spliced: readonly (readonly ["head" | "tail", number, "result" | "error", string])[] = [
+    ["head", 7, "result", '"result":{"a":1.0}'],
+    ["head", 0, "error", '"error":{"code":1,"message":"é"}'],
+    ["head", 999_999_999_999_999, "result", '"result":1234567890123456789'],
+    ["head", 7, "result", '"result":null'],
+    ["tail", 7, "result", '"result":[ 1 ]'],
+    ["tail", 42, "error", '"error":{}'],
+    ["head", 7, "result", '"result":{},"_meta":{}'],
+    ["head", 7, "result", '"result":"\\"method\\" \\u001b \uFEFF"'],
   ];
-  for (const [text, at, id, outcome, out] of spliced) {
-    it(`in the ${at} shape is spliced: ${text}`, () => {
+  for (const [at, id, outcome, body] of spliced) {
+    it(`in the ${at} shape is spliced: ${body} under ${id}`, () => {
+      const text = at === "head" ? head(body, id) : tail(body, id);
       const frame = readAs("response", text);
       assert.deepEqual([frame.shape, frame.id, frame.outcome], [{ kind: at }, id, outcome]);
-      assert.equal(readdressed(text, '"c"'), out);
+      const rest = at === "head" ? `"jsonrpc":"2.0",${body}` : `${body},"jsonrpc":"2.0"`;
+      assert.equal(readdressed(text, '"c"'), `{${rest},"id":"c"}`);
     });
   }
 
@@ -118,21 +72,16 @@ describe("a response", () => {
     ['{"result": {},"jsonrpc":"2.0","id":7}', 7, "result", "{}"],
     ['{"result":{} ,"jsonrpc":"2.0","id":7}', 7, "result", "{}"],
     ['{"id":7,"jsonrpc":"2.0","error":{}}', 7, "error", "{}"],
-    ['{"jsonrpc":"2.0","id":7,"result":null,"x":"method"}', 7, "result", "null"],
-    ['{"jsonrpc":"2.0","id":7,"result":{"method":"x"}}', 7, "result", '{"method":"x"}'],
-    ['{"jsonrpc":"2.0","id":7.0,"result":{}}', 7, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":1e3,"result":{}}', 1000, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":"7","result":{}}', 7, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":1.5,"result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":-1,"result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":12345678901234567890,"result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":"a7","result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":"1234567890123456","result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":"0x7","result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":"","result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":null,"error":{}}', undefined, "error", "{}"],
-    ['{"jsonrpc":"2.0","id":true,"result":{}}', undefined, "result", "{}"],
-    ['{"jsonrpc":"2.0","id":{},"result":{}}', undefined, "result", "{}"],
+    [head('"result":null,"x":"method"'), 7, "result", "null"],
+    [head('"result":{"method":"x"}'), 7, "result", '{"method":"x"}'],
+    [head('"result":{}', "7.0"), 7, "result", "{}"],
+    [head('"result":{}', "1e3"), 1000, "result", "{}"],
+    [head('"result":{}', '"7"'), 7, "result", "{}"],
+    ...["1.5", "-1", "12345678901234567890", '"a7"', '"1234567890123456"', '"0x7"', '""', "{}"].map(
+      (id) => [head('"result":{}', id), undefined, "result", "{}"] as const,
+    ),
+    [head('"error":{}', "null"), undefined, "error", "{}"],
+    [head('"result":{}', "true"), undefined, "result", "{}"],
     ['{"jsonrpc":"2.0","error":{}}', undefined, "error", "{}"],
     ['{"jsonrpc":"2.0","id":7, "error":{},"result":1}', 7, "result", "1"],
     ['{"jsonrpc":"2.0","id":7, "result":1,"result":2}', 7, "result", "2"],
@@ -151,66 +100,93 @@ describe("a response", () => {
       readdressed('{"id":1, "jsonrpc":"2.0","\\u0069d":{"id":2},"result":{"id":3},"id":"7"}', "-1"),
       '{"id":-1, "jsonrpc":"2.0","\\u0069d":-1,"result":{"id":3},"id":-1}',
     );
+    // Also those in capitals, for parsers that take no notice of case.
+    assert.equal(
+      readdressed('{"jsonrpc":"2.0", "id":7,"result":{},"ID":99,"iD":98}', '"c"'),
+      '{"jsonrpc":"2.0", "id":"c","result":{},"ID":"c","iD":"c"}',
+    );
   });
 });
 
 /** Each tries to make a relay that looks at the edges only take it for what it is not. */
 describe("fooling the splice", () => {
-  it("with a request that has its id at the tail, as some SDKs write them, fails", () => {
-    const request = readAs("request", '{"method":"ping","jsonrpc":"2.0","id":7}');
-    assert.equal(request.method, "ping");
-    const disguised = '{"result":{},"method":"ping","jsonrpc":"2.0","id":7}';
-    assert.equal(readAs("invalid", disguised).code, "invalidRequest");
-  });
-
-  it("with a method key behind the result fails", () => {
-    const text = '{"jsonrpc":"2.0","id":7,"result":{},"method":"sampling/createMessage"}';
-    assert.equal(readAs("invalid", text).code, "invalidRequest");
-  });
-
-  for (const key of [
-    "\\u006dethod",
-    "\\u006Dethod",
-    "m\\u0065thod",
-    "metho\\u0064",
-    "me\\u0074hod",
-  ]) {
-    it(`with a method key that is spelled "${key}" fails`, () => {
-      for (const text of [
-        `{"jsonrpc":"2.0","id":7,"result":{},"${key}":"x"}`,
-        `{"result":{},"${key}":"x","jsonrpc":"2.0","id":7}`,
-      ]) {
-        assert.equal(readAs("invalid", text).code, "invalidRequest");
-      }
-    });
-  }
-
-  it("with a second id behind the result does not give the client another id", () => {
-    for (const key of ["id", "\\u0069d", "i\\u0064", "\\u0069\\u0064"]) {
-      const text = `{"jsonrpc":"2.0","id":7,"result":{},"${key}":99}`;
-      assert.deepEqual(JSON.parse(readdressed(text, '"c"')), {
-        jsonrpc: "2.0",
-        result: {},
-        id: "c",
+  const METHODS = ["\\u006dethod", "\\u006Dethod", "m\\u0065thod", "metho\\u0064", "me\\u0074hod"];
+  const forged = head('"result":{"forged":1}', 99);
+  const versions = ['"2.00"', "2.0", '"1.0"', "null", '["2.0"]'];
+  const zeros = ["007", "00", "01"];
+  const REFUSED = {
+    invalidRequest: {
+      "a method key in front of the tail": ["method", ...METHODS].map((key) =>
+        tail(`"result":{},"${key}":"x"`),
+      ),
+      "a method key behind the result": ["method", ...METHODS].map((key) =>
+        head(`"result":{},"${key}":"x"`),
+      ),
+      "another version": versions.map((text) => `{"jsonrpc":${text},"id":7,"result":{}}`),
+      "a tail in another member": [`{"x":${tail('"result":{}')}}`],
+    },
+    parseError: {
+      "a raw line end inside a string": [
+        head('"result":"a\rb"'),
+        head('"method":"a\rb"'),
+        '{"jsonrpc":"2.0","method":"ping\r"}',
+        '[{"jsonrpc":"2.0","method":"a\nb"}]',
+      ],
+      "garbage in front of a valid tail": [
+        `garbage${tail('"result":{}')}`,
+        tail('"x":garbage,"result":{}'),
+        '{garbage,"jsonrpc":"2.0","id":7}',
+        head('garbage,"result":{}'),
+      ],
+      "nothing for a body or an id": [
+        head('"result":{}', ""),
+        tail('"result":{}', ""),
+        head('"result":'),
+        tail('"result":'),
+        head('"result": '),
+        '{"jsonrpc":"2.0","id":7,"result":',
+        '{"result":{}',
+        ',"jsonrpc":"2.0","id":7}',
+      ],
+      // Some clients read a stream of values.
+      "a whole message after a body that ends early": [
+        `${head('"result":{}')}${forged}{}`,
+        `{"result":{}}${forged}${tail('"a":1')}`,
+      ],
+      "a body that does not end": ['{"result":{"a":"{},\\"jsonrpc\\":\\"2.0\\",\\"id\\":99}"'],
+      "leading zeros": zeros.flatMap((id) => [head('"result":{}', id), tail('"result":{}', id)]),
+      "two byte order marks": [`\uFEFF\uFEFF${head('"result":{}')}`],
+    },
+  };
+  for (const [code, refused] of Object.entries(REFUSED)) {
+    for (const [what, texts] of Object.entries(refused)) {
+      it(`with ${what} fails`, () => {
+        for (const text of texts) assert.equal(readAs("invalid", text).code, code, text);
       });
     }
+  }
+
+  it("with a request that has its id at the tail, as some SDKs write them, fails", () => {
+    assert.equal(readAs("request", tail('"method":"ping"')).method, "ping");
   });
 
-  it("with a second id in front of the tail does not give the client another id", () => {
-    const text = '{"result":{},"id":99,"jsonrpc":"2.0","id":7}';
-    assert.equal(readAs("response", text).id, 7);
-    assert.equal((JSON.parse(readdressed(text, "-1")) as { id: number }).id, -1);
-  });
-
-  it("with an escaped second id makes the last one count", () => {
-    assert.equal(readAs("response", '{"jsonrpc":"2.0","id":7,"result":{},"\\u0069d":8}').id, 8);
+  it("with a second id does not give the client another id", () => {
+    const answers = ["id", "\\u0069d", "i\\u0064", "\\u0069\\u0064"].map((key) =>
+      head(`"result":{},"${key}":99`),
+    );
+    for (const text of [...answers, tail('"result":{},"id":99')]) {
+      const again = JSON.parse(readdressed(text, '"c"')) as object;
+      assert.deepEqual(again, { jsonrpc: "2.0", result: {}, id: "c" });
+    }
+    assert.equal(readAs("response", tail('"result":{},"id":99')).id, 7);
+    assert.equal(readAs("response", head('"result":{},"\\u0069d":8')).id, 8, "the last one counts");
   });
 
   it("with a second result or error fails to hide that it is an answer", () => {
     for (const text of [
-      '{"jsonrpc":"2.0","id":7,"result":{},"error":{}}',
-      '{"jsonrpc":"2.0","id":7,"error":{},"result":{}}',
-      '{"result":1,"result":2,"jsonrpc":"2.0","id":7}',
+      head('"result":{},"error":{}'),
+      head('"error":{},"result":{}'),
+      tail('"result":1,"result":2'),
     ]) {
       const before = JSON.parse(text) as object;
       assert.equal(readAs("response", text).id, 7);
@@ -218,139 +194,49 @@ describe("fooling the splice", () => {
     }
   });
 
-  it("with a raw CR as white space fails: it does not go out, and nothing else changes", () => {
+  it("with a raw line end as white space fails: it does not go out, and nothing else changes", () => {
     for (const text of [
       '{"jsonrpc":"2.0","id":7,"result":{\r}}',
       '{"jsonrpc":"2.0","id":7,"result":{}\r}',
       '\r{"jsonrpc":"2.0",\r\n"id":7,"result":"\\r"}',
       '{"result":[1,\r2],"jsonrpc":"2.0","id":7}',
+      // No line holds this, but another link may bring it.
+      '{"jsonrpc":"2.0","id":7,"result":{\n}}',
     ]) {
-      const out = readdressed(text, "7");
-      assert.equal(out, text.replaceAll(/[\r\n]/g, " "));
+      assert.equal(readdressed(text, "7"), text.replaceAll(/[\r\n]/g, " "));
     }
-  });
-
-  it("with a raw LF, which no line holds but another link may bring, fails as well", () => {
-    assert.equal(
-      readdressed('{"jsonrpc":"2.0","id":7,"result":{\n}}', "8"),
-      '{"jsonrpc":"2.0","id":8,"result":{ }}',
-    );
     const pretty = JSON.stringify({ jsonrpc: "2.0", id: 7, method: "x", params: [1] }, null, 2);
     assert.equal(readAs("request", pretty).bytes.includes(10), false);
   });
 
-  it("with a raw CR inside a string fails: that is no JSON, and is not repaired", () => {
-    for (const text of [
-      '{"jsonrpc":"2.0","id":7,"result":"a\rb"}',
-      '{"jsonrpc":"2.0","id":7,"method":"a\rb"}',
-      '{"jsonrpc":"2.0","method":"ping\r"}',
-      '[{"jsonrpc":"2.0","method":"a\nb"}]',
-    ]) {
-      assert.equal(readAs("invalid", text).code, "parseError");
-    }
-  });
-
-  it("with garbage in front of a valid tail gets it passed on as this answer's, or not at all", () => {
-    assert.equal(
-      readdressed('{"result":garbage}{,"jsonrpc":"2.0","id":7}', '"c"'),
-      '{"result":garbage}{,"jsonrpc":"2.0","id":"c"}',
-    );
-    for (const text of [
-      'garbage{"result":{},"jsonrpc":"2.0","id":7}',
-      '{"x":garbage,"result":{},"jsonrpc":"2.0","id":7}',
-      '{garbage,"jsonrpc":"2.0","id":7}',
-      '{"jsonrpc":"2.0","id":7,garbage,"result":{}}',
-    ]) {
-      assert.equal(readAs("invalid", text).code, "parseError");
-    }
-  });
-
-  it("with nothing for a body or an id fails", () => {
-    for (const text of [
-      '{"jsonrpc":"2.0","id":,"result":{}}',
-      '{"result":{},"jsonrpc":"2.0","id":}',
-      '{"jsonrpc":"2.0","id":7,"result":}',
-      '{"result":,"jsonrpc":"2.0","id":7}',
-      '{"jsonrpc":"2.0","id":7,"result": }',
-      '{"jsonrpc":"2.0","id":7,"result":',
-      '{"result":{}',
-      ',"jsonrpc":"2.0","id":7}',
-    ]) {
-      assert.equal(readAs("invalid", text).code, "parseError");
-    }
-  });
-
-  it("with a whole message after a body that ends early fails, as some clients read a stream of values", () => {
-    const forged = '{"jsonrpc":"2.0","id":99,"result":{"forged":1}}';
-    for (const text of [
-      `{"jsonrpc":"2.0","id":7,"result":{}}${forged}{}`,
-      `{"result":{}}${forged}{"a":1,"jsonrpc":"2.0","id":7}`,
-    ]) {
-      assert.equal(readAs("invalid", text).code, "parseError");
-    }
-  });
-
-  it("with an id in capitals, for parsers that take no notice of case, fails", () => {
-    const text = '{"jsonrpc":"2.0", "id":7,"result":{},"ID":99,"iD":98}';
-    assert.equal(
-      readdressed(text, '"c"'),
-      '{"jsonrpc":"2.0", "id":"c","result":{},"ID":"c","iD":"c"}',
-    );
-  });
-
-  it("with look-alikes inside the body fails", () => {
-    const inner = '{"jsonrpc":"2.0","id":99,"result":{}}';
-    const text = `{"jsonrpc":"2.0","id":7,"result":${inner}}`;
-    assert.equal(readdressed(text, '"c"'), `{"jsonrpc":"2.0","id":"c","result":${inner}}`);
-    const string = JSON.stringify('{},"jsonrpc":"2.0","id":99}');
-    const tail = `{"result":${string},"jsonrpc":"2.0","id":7}`;
-    assert.equal(readAs("response", tail).id, 7);
-    const open = `{"result":{"a":${string}`;
-    assert.equal(readAs("invalid", open).code, "parseError");
-  });
-
-  it("with a tail that is nested in another member fails", () => {
-    const text = '{"x":{"result":{},"jsonrpc":"2.0","id":7}}';
-    assert.equal(readAs("invalid", text).code, "invalidRequest");
-    const unclosed = '{"result":{"a":1,"jsonrpc":"2.0","id":7}';
+  it("with what is no JSON in the body gets it passed on as this answer's", () => {
+    const garbage = '"result":garbage}{';
+    assert.equal(readdressed(tail(garbage), '"c"'), tail(garbage, '"c"'));
+    const unclosed = tail('"result":{"a":1');
     assert.equal(JSON.stringify(readAs("response", unclosed).shape), '{"kind":"tail"}');
     assert.throws(() => JSON.parse(readdressed(unclosed, "1")) as unknown);
   });
 
-  for (const id of ["007", "00", "01"]) {
-    it(`with the leading zero of ${id} fails: that is no JSON`, () => {
-      for (const text of [
-        `{"jsonrpc":"2.0","id":${id},"result":{}}`,
-        `{"result":{},"jsonrpc":"2.0","id":${id}}`,
-      ]) {
-        assert.equal(readAs("invalid", text).code, "parseError");
-      }
-    });
-  }
+  it("with look-alikes inside the body fails", () => {
+    const inner = head('"result":{}', 99);
+    const text = head(`"result":${inner}`);
+    assert.equal(readdressed(text, '"c"'), `{"jsonrpc":"2.0","id":"c","result":${inner}}`);
+    const string = JSON.stringify('{},"jsonrpc":"2.0","id":99}');
+    assert.equal(readAs("response", tail(`"result":${string}`)).id, 7);
+  });
 
   for (const id of ["1.0", "1e3", "-0", "-7", '"7"', "1000000000000000", "9007199254740993"]) {
     it(`with the id ${id} fails: only plain digits are spliced`, () => {
-      for (const text of [
-        `{"jsonrpc":"2.0","id":${id},"result":{}}`,
-        `{"result":{},"jsonrpc":"2.0","id":${id}}`,
-      ]) {
+      for (const shape of [head, tail]) {
+        const text = shape('"result":{}', id);
         assert.equal(readAs("response", text).shape.kind, "scanned");
-        assert.equal(readdressed(text, "5"), text.replace(`"id":${id}`, '"id":5'));
+        assert.equal(readdressed(text, "5"), shape('"result":{}', 5));
       }
     });
   }
 
-  it("with two byte order marks in front fails: one may be there", () => {
-    const text = '{"jsonrpc":"2.0","id":7,"result":{}}';
-    assert.equal(readAs("response", `\uFEFF${text}`).id, 7);
-    assert.equal(readAs("invalid", `\uFEFF\uFEFF${text}`).code, "parseError");
-  });
-
-  it("with another spelling of the version fails", () => {
-    for (const version of ['"2.00"', "2.0", '"1.0"', "null", '["2.0"]']) {
-      const text = `{"jsonrpc":${version},"id":7,"result":{}}`;
-      assert.equal(readAs("invalid", text).code, "invalidRequest");
-    }
+  it("with one byte order mark in front fails: that may be there", () => {
+    assert.equal(readAs("response", `\uFEFF${head('"result":{}')}`).id, 7);
   });
 });
 
@@ -374,14 +260,15 @@ describe("a request", () => {
     ['"\\ud83d\\ude00"', '"😀'],
     ['"12345678901234567890"', '"12345678901234567890'],
   ];
+  const asks = '"method":"tools/call","params":{"id":1}';
+  const shapes = [
+    (id: string) => head(asks, id),
+    (id: string) => tail(asks, id),
+    (id: string) =>
+      `\t{ "id" : ${id} , "params" : {"id":1} , "method" : "tools\\/call" , "jsonrpc" : "2.0" } `,
+  ];
   for (const [spelling, key] of ids) {
     it(`with the id ${spelling} keeps it as it is spelled`, () => {
-      const shapes = [
-        (id: string) => `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"id":1}}`,
-        (id: string) => `{"method":"tools/call","params":{"id":1},"jsonrpc":"2.0","id":${id}}`,
-        (id: string) =>
-          `\t{ "id" : ${id} , "params" : {"id":1} , "method" : "tools\\/call" , "jsonrpc" : "2.0" } `,
-      ];
       for (const shape of shapes) {
         const request = readAs("request", shape(spelling));
         assert.equal(request.method, "tools/call");
@@ -403,36 +290,27 @@ describe("a request", () => {
     assert.notEqual(key("12345678901234567890"), key("12345678901234567891"));
   });
 
-  for (const id of ["null", "true", "false", "{}", "[]", '{"id":1}']) {
-    it(`with the id ${id} is refused, without an id`, () => {
-      const frame = readAs("invalid", `{"jsonrpc":"2.0","id":${id},"method":"x"}`);
-      assert.deepEqual([frame.code, frame.id], ["invalidRequest", undefined]);
-    });
-  }
+  it("with an id that is no number and no text is refused, without an id", () => {
+    for (const id of ["null", "true", "false", "{}", "[]", '{"id":1}']) {
+      const frame = readAs("invalid", head('"method":"x"', id));
+      assert.deepEqual([frame.code, frame.id], ["invalidRequest", undefined], id);
+    }
+  });
 
   it("gets the new id in place of every id that it spells", () => {
-    const request = readAs(
-      "request",
-      '{"id":null,"jsonrpc":"2.0","i\\u0064":"x","method":"m","params":{"id":3},"id":2}',
-    );
+    const shape = (first: string, second: string, third: string): string =>
+      `{"id":${first},"jsonrpc":"2.0","i\\u0064":${second},"method":"m","params":{"id":3},"id":${third}}`;
+    const request = readAs("request", shape("null", '"x"', "2"));
     assert.equal(request.id.key, 2);
-    assert.equal(
-      written(withRequestId(request, 10, [], [])),
-      '{"id":10,"jsonrpc":"2.0","i\\u0064":10,"method":"m","params":{"id":3},"id":10}',
-    );
+    assert.equal(written(withRequestId(request, 10, [], [])), shape("10", "10", "10"));
   });
 
-  it("with several methods or params means the last ones", () => {
-    const request = readAs(
-      "request",
-      '{"jsonrpc":"2.0","id":1,"method":"a","params":1,"\\u006dethod":"b","params":[]}',
-    );
+  it("with several methods or params means the last ones, and need not have params", () => {
+    const text = head('"method":"a","params":1,"\\u006dethod":"b","params":[]');
+    const request = readAs("request", text);
     assert.equal(request.method, "b");
     assert.equal(slice(request.bytes, request.params), "[]");
-  });
-
-  it("need not have params", () => {
-    assert.equal(readAs("request", '{"jsonrpc":"2.0","id":1,"method":"a"}').params, undefined);
+    assert.equal(readAs("request", head('"method":"a"')).params, undefined);
   });
 });
 
@@ -471,9 +349,10 @@ describe("a batch", () => {
 
   it("that is empty is refused, and one that is not closed is no JSON", () => {
     assert.equal(readAs("invalid", "[]").code, "invalidRequest");
-    assert.equal(readAs("invalid", '[{"jsonrpc":"2.0","method":"b"}').code, "parseError");
-    assert.equal(readAs("invalid", '[{"jsonrpc":"2.0","method":"b"}]]').code, "parseError");
-    assert.equal(readAs("invalid", '[{"jsonrpc":"2.0","method":"b"},]').code, "parseError");
+    const item = '{"jsonrpc":"2.0","method":"b"}';
+    for (const text of [`[${item}`, `[${item}]]`, `[${item},]`]) {
+      assert.equal(readAs("invalid", text).code, "parseError", text);
+    }
   });
 
   it("of more than 100,000 messages is refused", () => {
@@ -482,7 +361,7 @@ describe("a batch", () => {
 });
 
 describe("what is no message", () => {
-  for (const text of [
+  const NO_JSON = [
     "",
     " ",
     "hello",
@@ -494,7 +373,8 @@ describe("what is no message", () => {
     "\0",
     "[1",
     "1 2",
-  ]) {
+  ];
+  for (const text of NO_JSON) {
     it(`is a parse error if it is no JSON: ${JSON.stringify(text)}`, () => {
       const frame = readAs("invalid", text);
       assert.deepEqual([frame.code, frame.id], ["parseError", undefined]);
@@ -502,7 +382,7 @@ describe("what is no message", () => {
     });
   }
 
-  for (const text of [
+  const JSON_VALUES = [
     "1",
     "null",
     '"jsonrpc"',
@@ -510,7 +390,8 @@ describe("what is no message", () => {
     "{}",
     '{"jsonrpc":"2.0"}',
     '{"method":"x"}',
-  ]) {
+  ];
+  for (const text of JSON_VALUES) {
     it(`is an invalid request if it is JSON: ${text}`, () => {
       const frame = readAs("invalid", text);
       assert.deepEqual([frame.code, frame.id], ["invalidRequest", undefined]);
@@ -521,8 +402,8 @@ describe("what is no message", () => {
     for (const text of [
       '{"id":7,"method":"x"}',
       '{"jsonrpc":"1.0","id":7,"method":"x"}',
-      '{"jsonrpc":"2.0","id":7,"method":1}',
-      '{"jsonrpc":"2.0","id":7,"method":null}',
+      head('"method":1'),
+      head('"method":null'),
     ]) {
       assert.equal(readAs("invalid", text).id?.key, 7, text);
     }
@@ -533,17 +414,17 @@ describe("what is no message", () => {
       '{"id":7,"result":{}}',
       '{"jsonrpc":"1.0","id":7,"error":{}}',
       '{"jsonrpc":"2.0","id":7}',
-      '{"jsonrpc":"2.0","id":7,"method":"x","result":{}}',
+      head('"method":"x","result":{}'),
     ]) {
       assert.equal(readAs("invalid", text).id, undefined, text);
     }
   });
 
   it("is what nests deeper than 2048", () => {
-    const deep = "[".repeat(3000) + "]".repeat(3000);
-    assert.equal(read(`{"jsonrpc":"2.0","id":1,"method":"x","params":${deep}}`).kind, "invalid");
-    const fine = "[".repeat(2000) + "]".repeat(2000);
-    assert.equal(read(`{"jsonrpc":"2.0","id":1,"method":"x","params":${fine}}`).kind, "request");
+    const nested = (depth: number): string =>
+      head(`"method":"x","params":${"[".repeat(depth)}${"]".repeat(depth)}`);
+    assert.equal(read(nested(3000)).kind, "invalid");
+    assert.equal(read(nested(2000)).kind, "request");
   });
 });
 

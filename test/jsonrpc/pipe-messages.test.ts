@@ -11,7 +11,7 @@ import {
   withResponseId,
 } from "../../src/jsonrpc/message.ts";
 import { LONG_LINE } from "../../src/jsonrpc/line-reader.ts";
-import { Pipe } from "../../src/jsonrpc/pipe.ts";
+import { readThroughPipe } from "./through-pipe.ts";
 
 const TEXT = "é 0123456789 \\n".repeat(LONG_LINE / 12);
 
@@ -57,63 +57,25 @@ const STREAM = fc.array(
 /** What a frame says, and what is written of it, with its place in memory taken away. */
 function essence(frame: Message): unknown {
   if (frame.kind === "batch") return frame.items.map(essence);
-  const bytes = bytesOf(frame).toString();
-  const { kind } = frame;
+  const shown = { kind: frame.kind, bytes: bytesOf(frame).toString() };
   switch (frame.kind) {
     case "invalid":
-      return { kind, bytes, id: frame.id?.key, reason: frame.reason };
+      return { ...shown, id: frame.id?.key, reason: frame.reason };
     case "response":
       return {
-        kind,
-        bytes,
+        ...shown,
         id: frame.id,
         written: joinMessage(withResponseId(frame, "1")).toString(),
       };
     case "request": {
       const written = joinMessage(withRequestId(frame, 2, [], [])).toString();
-      return { kind, bytes, id: frame.id.key, method: frame.method, written };
+      return { ...shown, id: frame.id.key, method: frame.method, written };
     }
     case "notification": {
       const { start = 0, end = 0 } = frame.params ?? {};
-      return {
-        kind,
-        bytes,
-        method: frame.method,
-        params: frame.bytes.toString("utf8", start, end),
-      };
+      return { ...shown, method: frame.method, params: frame.bytes.toString("utf8", start, end) };
     }
   }
-}
-
-/** What a pipe makes of bytes that come in chunks which end there. */
-function readThroughPipe(bytes: Buffer, cuts: readonly number[]): unknown[] {
-  const found: unknown[] = [];
-  let take: (chunk: Buffer) => void = () => {};
-  let finish = (): void => {};
-  const source = {
-    read: (onChunk: typeof take, onEnd: typeof finish): void => {
-      take = onChunk;
-      finish = onEnd;
-    },
-    pause: () => {},
-    resume: () => {},
-  };
-  const sink = { write: () => undefined, end: () => {} };
-  const events = {
-    message: (frame: Message) => void found.push(essence(frame)),
-    oversized: () => assert.fail("nothing is too long"),
-    backpressure: () => {},
-    ended: () => {},
-  };
-  assert.ok(new Pipe(source, sink, 1e9, events));
-  let from = 0;
-  for (const cut of [...cuts, bytes.length].sort((a, b) => a - b)) {
-    // Each has memory of its own, as those that come in have.
-    if (cut > from) take(Buffer.from(new Uint8Array(bytes.subarray(from, cut)).buffer));
-    from = Math.max(from, cut);
-  }
-  finish();
-  return found;
 }
 
 describe("a pipe", () => {
@@ -125,7 +87,9 @@ describe("a pipe", () => {
         const alone = stream
           .filter(({ line }) => line !== "")
           .map(({ line }) => essence(parseMessage(Buffer.from(line))));
-        assert.deepEqual(readThroughPipe(bytes, cuts), alone);
+        const found: unknown[] = [];
+        readThroughPipe(bytes, cuts, (frame) => found.push(essence(frame)));
+        assert.deepEqual(found, alone);
       }),
       { numRuns: 500 },
     );

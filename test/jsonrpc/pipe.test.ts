@@ -9,6 +9,7 @@ import { utf8 } from "../../src/base/bytes.ts";
 import type { Message } from "../../src/jsonrpc/message.ts";
 import { Pipe, WRITE_LIMITS } from "../../src/jsonrpc/pipe.ts";
 import { outputOfChild } from "../../src/process/child-streams.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
 
 /** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */
 class Sink implements ByteOutput {
@@ -22,9 +23,7 @@ class Sink implements ByteOutput {
     assert.equal(this.ended, 0, "nothing is written after the end");
     this.writes.push(bytes);
     if (!this.slow) return undefined;
-    return new Promise((resolve) => {
-      this.#release = resolve;
-    });
+    return new Promise((resolve) => (this.#release = resolve));
   }
 
   end(): void {
@@ -54,27 +53,11 @@ class Source implements ByteInput {
     this.end = onEnd;
   }
 
-  pause(): void {
-    this.calls.push("pause");
-  }
-
-  resume(): void {
-    this.calls.push("resume");
-  }
+  pause = (): void => void this.calls.push("pause");
+  resume = (): void => void this.calls.push("resume");
 }
 
-function turn(): Promise<void> {
-  return new Promise((resolve) => {
-    setImmediate(resolve);
-  });
-}
-
-function make(onPressure: (full: boolean) => void = () => {}): {
-  pipe: Pipe;
-  sink: Sink;
-  source: Source;
-  events: string[];
-} {
+function make(onPressure: (full: boolean) => void = () => {}) {
   const sink = new Sink();
   const source = new Source();
   const events: string[] = [];
@@ -90,6 +73,14 @@ function make(onPressure: (full: boolean) => void = () => {}): {
   return { pipe, sink, source, events };
 }
 
+/** A pipe into this sink, from which nothing comes. */
+function pipeInto(sink: ByteOutput): Pipe {
+  const ignore = (): void => {};
+  const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
+  return new Pipe(new Source(), sink, 1000, events);
+}
+
+const filled = (size = BIG, byte = 98): Uint8Array => new Uint8Array(size).fill(byte);
 const BIG = 100_000;
 
 describe("what is sent into a pipe", () => {
@@ -106,7 +97,7 @@ describe("what is sent into a pipe", () => {
 
   it("is not copied if it is big, and stays in order", async () => {
     const { pipe, sink } = make();
-    const big = new Uint8Array(BIG).fill(98);
+    const big = filled();
     pipe.send([utf8("a"), big, utf8("c")]);
     pipe.send(big);
     pipe.send(utf8("d"));
@@ -125,8 +116,7 @@ describe("what is sent into a pipe", () => {
     pipe.send(utf8("second"));
     pipe.send(utf8("third"));
     await turn();
-    assert.deepEqual(sink.texts, ["first\n"]);
-    assert.equal(pipe.queued, 19);
+    assert.deepEqual([sink.texts, pipe.queued], [["first\n"], 19]);
     await sink.drain();
     assert.deepEqual(sink.texts, ["first\n", "second\nthird\n"]);
     await sink.drain();
@@ -137,7 +127,7 @@ describe("what is sent into a pipe", () => {
     const { pipe, sink } = make();
     sink.slow = true;
     pipe.send(utf8("small"));
-    pipe.send(new Uint8Array(BIG).fill(98));
+    pipe.send(filled());
     const ended = pipe.end();
     for (const count of [1, 2, 3]) {
       await turn();
@@ -154,6 +144,11 @@ describe("what is sent into a pipe", () => {
     let release = (): void => {};
     let writes = 0;
     const take = (bytes: Uint8Array): void => void taken.push(Buffer.from(bytes));
+    const drain = (): void => {
+      if (kept !== undefined) take(kept);
+      kept = undefined;
+      release();
+    };
     const sink: ByteOutput = {
       retainsNoMemory: true,
       end: () => {},
@@ -167,9 +162,7 @@ describe("what is sent into a pipe", () => {
         return new Promise((resolve) => (release = resolve));
       },
     };
-    const ignore = (): void => {};
-    const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
-    const pipe = new Pipe(new Source(), sink, 1000, events);
+    const pipe = pipeInto(sink);
     const sent: string[] = [];
     for (let n = 0; n < 600; n++) {
       for (let k = 0; k <= (n * 7) % 5; k++) {
@@ -178,25 +171,19 @@ describe("what is sent into a pipe", () => {
         pipe.send(k % 2 === 0 ? utf8(text) : [text.slice(0, 2), utf8(text.slice(2))]);
       }
       await (n % 2 === 0 ? Promise.resolve() : turn());
-      if (n % 3 !== 0 || kept === undefined) continue;
-      take(kept);
-      kept = undefined;
-      release();
+      if (n % 3 === 0 && kept !== undefined) drain();
     }
     while (pipe.queued > 0) {
-      if (kept !== undefined) take(kept);
-      kept = undefined;
-      release();
+      drain();
       await turn();
     }
     assert.ok(Buffer.concat(taken).toString() === `${sent.join("\n")}\n`, "every byte, in order");
   });
 
-  for (const keepsNothing of [true, undefined] as const) {
-    const what =
-      keepsNothing === true
-        ? "once it was taken, if it was given"
-        : "by nobody if the sink may keep it";
+  for (const [keepsNothing, what] of [
+    [true, "once it was taken, if it was given"],
+    [undefined, "by nobody if the sink may keep it"],
+  ] as const) {
     it(`is freed ${what}`, async () => {
       const taken: Buffer[] = [];
       let release: (() => void) | undefined;
@@ -208,10 +195,8 @@ describe("what is sent into a pipe", () => {
           return taken.length % 2 === 0 ? new Promise((resolve) => (release = resolve)) : undefined;
         },
       };
-      const ignore = (): void => {};
-      const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
-      const pipe = new Pipe(new Source(), sink, 1000, events);
-      const [first, second, own] = [1, 2, 3].map((byte) => new Uint8Array(BIG).fill(byte));
+      const pipe = pipeInto(sink);
+      const [first, second, own] = [1, 2, 3].map((byte) => filled(BIG, byte));
       assert.ok(first && second && own);
       const given = (of: Uint8Array) =>
         ({ bytes: of, start: 0, end: of.length, isDetachable: true }) as const;
@@ -232,7 +217,7 @@ describe("what is sent into a pipe", () => {
   it("may have empty pieces", async () => {
     const { pipe, sink } = make();
     sink.slow = true;
-    pipe.send([utf8(""), new Uint8Array(BIG).fill(98), utf8("")]);
+    pipe.send([utf8(""), filled(), utf8("")]);
     pipe.send(utf8("a"));
     for (let n = 0; n < 8; n++) {
       await turn();
@@ -245,7 +230,7 @@ describe("what is sent into a pipe", () => {
   it("reports pressure once when much is queued, and relief once when little is left", async () => {
     const { pipe, sink, events } = make();
     sink.slow = true;
-    const piece = new Uint8Array(WRITE_LIMITS.high / 16).fill(98);
+    const piece = filled(WRITE_LIMITS.high / 16);
     for (let n = 0; n < 15; n++) pipe.send(piece);
     await turn();
     assert.deepEqual(events, []);
@@ -265,7 +250,7 @@ describe("what is sent into a pipe", () => {
     const { pipe, sink } = make((full) => {
       if (!full) pipe.send(utf8("later"));
     });
-    pipe.send(new Uint8Array(WRITE_LIMITS.high + 1).fill(98));
+    pipe.send(filled(WRITE_LIMITS.high + 1));
     await turn();
     assert.equal(sink.texts.at(-1), "later\n");
     assert.equal(pipe.queued, 0);
@@ -284,14 +269,10 @@ describe("what is sent into a pipe", () => {
     await sink.drain();
     await ended;
     assert.equal(pipe.end(), ended);
-    assert.deepEqual(sink.texts, ["a\n", "b\n"]);
-    assert.equal(sink.ended, 1);
-  });
-
-  it("ends at once if nothing is to be written", async () => {
-    const { pipe, sink } = make();
-    await pipe.end();
-    assert.equal(sink.ended, 1);
+    assert.deepEqual([sink.texts, sink.ended], [["a\n", "b\n"], 1]);
+    const { pipe: unused, sink: other } = make();
+    await unused.end();
+    assert.equal(other.ended, 1, "at once if nothing is to be written");
   });
 });
 
@@ -320,9 +301,7 @@ describe("a child", () => {
     const child = spawn("cat", { stdio: ["pipe", "pipe", "inherit"] });
     const echoed: Buffer[] = [];
     child.stdout.on("data", (chunk: Buffer) => void echoed.push(chunk));
-    const ignore = (): void => {};
-    const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
-    const pipe = new Pipe(new Source(), outputOfChild(child.stdin), 1000, events);
+    const pipe = pipeInto(outputOfChild(child.stdin));
     const sent: string[] = [];
     for (let round = 0; round < 40; round++) {
       // Nobody reads what it says, so it reads no more, until much waits for it.
@@ -355,14 +334,10 @@ describe("a child that closes its input", () => {
       const ended = once(child, "close");
       await once(stdout, "data");
       let count = 0;
-      const broken = new Promise<void>((resolve) => {
-        const sink = outputOfChild(stdin, () => {
-          count++;
-          resolve();
-        });
+      await new Promise<void>((resolve) => {
+        const sink = outputOfChild(stdin, () => (count++, resolve()));
         for (let n = 0; n < 20; n++) void sink.write(new Uint8Array(size));
       });
-      await broken;
       await turn();
       assert.equal(count, 1);
       const other = child.stdio[3];

@@ -404,6 +404,7 @@ const long = (size: number): string => "0123456789abcdef".repeat(size / 16 + 1).
 const STREAMS: Readonly<Record<string, string>> = {
   "LF, an end without a line end": '{"id":1}\n{"id":2}\n{"id":3}',
   "CRLF, and a CR that is no line end": '{"id":1}\r\n{\r"id":2}\r\n\r\r\n',
+  "lines of spaces": '\uFEFF{"a":"ü🧶"}\r\n  \n \r\n{"c":"\\n"}\n\uFEFFd\nlast',
   "empty lines": '\n\n\r\n{"id":1}\n\n\n\r\n{"id":2}\n\n',
   "a byte order mark": '\uFEFF{"id":1}\n\uFEFF{"id":2}\n',
   "a byte order mark and nothing else": '\uFEFF\n\uFEFF{"id":2}\r\n',

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError, type ErrorCode } from "../../src/base/errors.ts";
-import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
+import type { Answer, Next, ToolCall } from "../../src/plugin/plugin.ts";
 import {
   callOf,
   errorAnswer,
@@ -20,43 +20,60 @@ function answer(call: ToolCall): Promise<Answer> {
   return Promise.resolve(call.answer(RESULT));
 }
 
-describe("the audit log", () => {
-  it("has a line about each call: who, what, when, how long, what became of it, sizes", () =>
-    withAuditLog({}, async ({ run, dispose: end }) => {
-      const before = Date.now();
-      await run(callOf('{"path":"a"}'), answer);
-      const after = Date.now();
-      const [{ time, duration, ...line } = {}, ...more] = await end();
-      assert.deepEqual(more, []);
-      assert.ok(typeof time === "string" && typeof duration === "number");
-      assert.equal(new Date(time).toISOString(), time);
-      assert.ok(Date.parse(time) >= before && Date.parse(time) <= after);
-      assert.ok(duration >= 0 && duration <= after - before + 1);
-      assert.equal(Math.round(duration * 10) / 10, duration);
-      assert.deepEqual(line, {
-        hub: process.pid,
-        call: 7,
-        client: { id: "c1", name: "claude", version: "1.0" },
-        server: "files",
-        tool: "read file",
-        name: "files__read_file",
-        outcome: "ok",
-        sizes: { request: 123, answer: RESULT.length },
-      });
-    }));
+type Lines = readonly Readonly<Record<string, unknown>>[];
 
-  it("measures from the call to its answer", () =>
-    withAuditLog({}, async ({ run, dispose: end }) => {
-      await run(callOf(), async (call) => {
-        const started = performance.now();
-        await new Promise((resolve) => setTimeout(resolve, 30));
-        assert.ok(performance.now() - started > 25);
-        return answer(call);
-      });
-      const [{ time, duration } = {}] = await end();
-      assert.ok(Number(duration) > 25, String(duration));
-      assert.ok(Date.parse(String(time)) <= Date.now() - 25);
-    }));
+/** The lines about these calls, and their text. */
+async function logged(
+  options: object,
+  calls: readonly ToolCall[],
+  next: Next = answer,
+): Promise<{ readonly lines: Lines; readonly text: string }> {
+  let lines: Lines = [];
+  let text = "";
+  await withAuditLog({ file: "log", ...options }, async ({ run, dispose, folder }) => {
+    for (const call of calls) await run(call, next).catch(() => undefined);
+    const file = join(folder, "log");
+    lines = await dispose(file);
+    text = readFileSync(file, "utf8");
+  });
+  return { lines, text };
+}
+
+describe("the audit log", () => {
+  it("has a line about each call: who, what, when, how long, what became of it, sizes", async () => {
+    const before = Date.now();
+    const { lines } = await logged({}, [callOf('{"path":"a"}')]);
+    const after = Date.now();
+    const [{ time, duration, ...line } = {}, ...more] = lines;
+    assert.deepEqual(more, []);
+    assert.ok(typeof time === "string" && typeof duration === "number");
+    assert.equal(new Date(time).toISOString(), time);
+    assert.ok(Date.parse(time) >= before && Date.parse(time) <= after);
+    assert.ok(duration >= 0 && duration <= after - before + 1);
+    assert.equal(Math.round(duration * 10) / 10, duration);
+    assert.deepEqual(line, {
+      hub: process.pid,
+      call: 7,
+      client: { id: "c1", name: "claude", version: "1.0" },
+      server: "files",
+      tool: "read file",
+      name: "files__read_file",
+      outcome: "ok",
+      sizes: { request: 123, answer: RESULT.length },
+    });
+  });
+
+  it("measures from the call to its answer", async () => {
+    const { lines } = await logged({}, [callOf()], async (call) => {
+      const started = performance.now();
+      await new Promise((resolve) => setTimeout(resolve, 30));
+      assert.ok(performance.now() - started > 25);
+      return answer(call);
+    });
+    const [{ time, duration } = {}] = lines;
+    assert.ok(Number(duration) > 25, String(duration));
+    assert.ok(Date.parse(String(time)) <= Date.now() - 25);
+  });
 
   it("gives on what it was given: the very call and the very promise", () =>
     withAuditLog({ arguments: true }, async ({ run }) => {
@@ -67,17 +84,22 @@ describe("the audit log", () => {
         return answered;
       });
       assert.equal(given, answered);
-      const error = new HubError("callTimeout", "late");
-      await assert.rejects(
-        run(call, () => Promise.reject(error)),
-        (thrown) => thrown === error,
-      );
+      // An inner plugin may throw any value.
+      const things: readonly unknown[] = [new HubError("callTimeout", "late"), "b", null];
+      for (const thing of things) {
+        const running = run(call, () => Promise.reject(thing));
+        await assert.rejects(running, (thrown) => thrown === thing);
+      }
     }));
 
   it("is in the plugin's own folder, or where it is wanted to be", async () => {
-    await withAuditLog({ file: "logs/calls.jsonl" }, async ({ folder, run, dispose: end }) => {
+    await withAuditLog({}, async ({ run, dispose }) => {
       await run(callOf(), answer);
-      assert.equal((await end(join(folder, "logs/calls.jsonl"))).length, 1);
+      assert.equal((await dispose()).length, 1);
+    });
+    await withAuditLog({ file: "logs/calls.jsonl" }, async ({ folder, run, dispose }) => {
+      await run(callOf(), answer);
+      assert.equal((await dispose(join(folder, "logs/calls.jsonl"))).length, 1);
       assert.ok(!existsSync(join(folder, "own", "audit.jsonl")));
     });
   });
@@ -86,26 +108,24 @@ describe("the audit log", () => {
     withAuditLog({ file: "a" }, async ({ folder, run }) => {
       await run(callOf(), answer);
       const file = join(folder, "a");
+      const isWritten = () => existsSync(file) && readFileSync(file, "utf8").endsWith("}\n");
       await poll(
         5000,
         () => "a line",
-        () => (existsSync(file) && readFileSync(file, "utf8").endsWith("}\n")) || undefined,
+        () => isWritten() || undefined,
       );
     }));
 
-  it("cuts names that clients and servers made too long", () =>
-    withAuditLog({}, async ({ run, dispose: end }) => {
-      const long = "n\n".repeat(1e6);
-      const tool = { ...TOOL, name: long };
-      await run(callOf("{}", { tool, client: { id: "c1", name: long, version: long } }), answer);
-      await run(
-        callOf("{}", { client: { id: "c2", name: undefined, version: undefined } }),
-        answer,
-      );
-      const [line, nameless] = await end();
-      assert.ok(JSON.stringify(line).length < 1500);
-      assert.deepEqual(nameless?.["client"], { id: "c2" });
-    }));
+  it("cuts names that clients and servers made too long, and has none that there are not", async () => {
+    const long = "n\n".repeat(1e6);
+    const client = { id: "c1", name: long, version: long };
+    const { lines } = await logged({}, [
+      callOf("{}", { tool: { ...TOOL, name: long }, client }),
+      callOf("{}", { client: { id: "c2", name: undefined, version: undefined } }),
+    ]);
+    assert.ok(JSON.stringify(lines[0]).length < 1500);
+    assert.deepEqual(lines[1]?.["client"], { id: "c2" });
+  });
 
   it("of two entries of one manifest in one file has the lines of both", () =>
     withAuditLog({ file: "shared.jsonl" }, (one) => {
@@ -119,44 +139,32 @@ describe("the audit log", () => {
 });
 
 describe("an outcome in the audit log", () => {
+  const failed = (call: ToolCall): Answer => call.answer('{"content":[],"isError":true}');
+  const long = { code: 1, message: "x".repeat(100_000) };
   const answers: readonly [what: string, make: (call: ToolCall) => Answer, expected: object][] = [
-    ["is ok for a result", (call) => call.answer('{"isError":false}'), { outcome: "ok" }],
+    ["ok for a result", (call) => call.answer('{"isError":false}'), { outcome: "ok" }],
+    ["toolError for a result that says so", failed, { outcome: "toolError" }],
+    ["toolError for a refused call", (call) => call.refuse("no"), { outcome: "toolError" }],
     [
-      "is toolError for a result that says so",
-      (call) => call.answer('{"content":[],"isError":true}'),
-      { outcome: "toolError" },
-    ],
-    [
-      "is toolError for a call that a plugin refused",
-      (call) => call.refuse("no"),
-      { outcome: "toolError" },
-    ],
-    [
-      "is error for a JSON-RPC error, with its code",
+      "error for a JSON-RPC error, with its code",
       () => errorAnswer({ code: -32602, message: "secret" }),
       { outcome: "error", error: "-32602" },
     ],
-    ["is error without a code for one that has none", () => errorAnswer({}), { outcome: "error" }],
-    [
-      "is error without a code for one that is too long to look into",
-      () => errorAnswer({ code: 1, message: "x".repeat(100_000) }),
-      { outcome: "error" },
-    ],
+    ["error without a code for one that has none", () => errorAnswer({}), { outcome: "error" }],
+    ["error without a code for one that is long", () => errorAnswer(long), { outcome: "error" }],
   ];
   for (const [what, make, expected] of answers) {
-    it(what, () =>
-      withAuditLog({}, async ({ run, dispose: end }) => {
-        const call = callOf();
-        const made = make(call);
-        await run(call, () => Promise.resolve(made));
-        const [{ outcome, error, sizes } = {}] = await end();
-        assert.deepEqual({ outcome, ...(error !== undefined && { error }) }, expected);
-        assert.deepEqual(sizes, { request: 123, answer: made.size });
-      }),
-    );
+    it(`is ${what}`, async () => {
+      const call = callOf();
+      const made = make(call);
+      const { lines } = await logged({}, [call], () => Promise.resolve(made));
+      const [{ outcome, error, sizes } = {}] = lines;
+      assert.deepEqual({ outcome, ...(error !== undefined && { error }) }, expected);
+      assert.deepEqual(sizes, { request: 123, answer: made.size });
+    });
   }
 
-  const codes: readonly [outcome: string, codes: readonly ErrorCode[]][] = [
+  const outcomes: readonly [outcome: string, codes: readonly ErrorCode[]][] = [
     ["cancelled", ["cancelled"]],
     ["timedOut", ["callTimeout"]],
     ["unavailable", ["valueMissing", "notSupported", "commandNotFound", "notExecutable"]],
@@ -164,122 +172,89 @@ describe("an outcome in the audit log", () => {
     ["lost", ["connectionLost", "notReading", "notResponding"]],
     ["failed", ["internal", "messageTooLarge", "invalidParams"]],
   ];
-  for (const [outcome, members] of codes) {
-    for (const code of members) {
-      it(`is ${outcome} for a call that ended without an answer by ${code}`, () =>
-        withAuditLog({}, async ({ run, dispose: end }) => {
-          const error = new HubError(code, "a secret");
-          await assert.rejects(run(callOf(), () => Promise.reject(error)));
-          const [line] = await end();
-          assert.equal(line?.["outcome"], outcome);
-          assert.equal(line["error"], code);
-          assert.deepEqual(line["sizes"], { request: 123 });
-          assert.doesNotMatch(JSON.stringify(line), /secret/);
-        }));
-    }
+  for (const [outcome, codes] of outcomes) {
+    it(`is ${outcome} for a call that ended without an answer by ${codes.join()}`, async () => {
+      for (const code of codes) {
+        const error = new HubError(code, "a secret");
+        const { lines, text } = await logged({}, [callOf()], () => Promise.reject(error));
+        const { outcome: found, error: told, sizes } = lines[0] ?? {};
+        assert.deepEqual([found, told, sizes], [outcome, code, { request: 123 }]);
+        assert.doesNotMatch(text, /secret/);
+      }
+    });
   }
 
-  it("is failed for whatever else is thrown", () =>
-    withAuditLog({}, async ({ run, dispose: end }) => {
-      // An inner plugin may throw any value.
-      const things: readonly unknown[] = [new Error("a"), "b", null, { code: 5 }];
-      for (const thing of things) {
-        const running = run(callOf(), () => Promise.reject(thing));
-        await assert.rejects(running, (thrown) => thrown === thing);
-      }
-      const lines = await end();
-      const outcomes = lines.map(({ outcome, error }) => [outcome, error]);
-      assert.deepEqual(
-        outcomes,
-        Array.from({ length: 4 }, () => ["failed", undefined]),
-      );
-    }));
+  it("is failed for whatever else is thrown", async () => {
+    const things: readonly unknown[] = [new Error("a"), "b", null, { code: 5 }];
+    for (const thing of things) {
+      const { lines } = await logged({}, [callOf()], () => Promise.reject(thing));
+      assert.deepEqual([lines[0]?.["outcome"], lines[0]?.["error"]], ["failed", undefined]);
+    }
+  });
 });
 
 describe("arguments in the audit log", () => {
-  const SECRET = '{"a":"hunter2"}';
+  it("are left out unless they are wanted", async () => {
+    const { text } = await logged({ redact: ["b"] }, [callOf('{"a":"hunter2"}')]);
+    assert.doesNotMatch(text, /hunter2|"arguments"/);
+  });
 
-  it("are left out unless they are wanted", () =>
-    withAuditLog({ redact: ["b"] }, async ({ run, dispose: end }) => {
-      await run(callOf(SECRET), answer);
-      assert.doesNotMatch(JSON.stringify(await end()), /hunter2|"arguments"/);
-    }));
+  it("are spelled as the client spelled them, in one line", async () => {
+    const args = '{"n":1.0,\r\n "big":1234567890123456789,"s":"\\u0041\\n"}';
+    const { lines, text } = await logged({ arguments: true }, [callOf(args)]);
+    assert.equal(lines.length, 1);
+    assert.ok(text.endsWith(`"arguments":${args.replace("\r\n", "  ")}}\n`), text);
+  });
 
-  it("are spelled as the client spelled them, in one line", () =>
-    withAuditLog({ arguments: true, file: "a" }, async ({ folder, run, dispose: end }) => {
-      await run(callOf('{"n":1.0,\r\n "big":1234567890123456789,"s":"\\u0041\\n"}'), answer);
-      const file = join(folder, "a");
-      assert.equal((await end(file)).length, 1);
-      const text = readFileSync(file, "utf8");
-      const spelled = '"arguments":{"n":1.0,   "big":1234567890123456789,"s":"\\u0041\\n"}}\n';
-      assert.ok(text.endsWith(spelled), text);
-    }));
+  it("are masked where they are to be, and keep their spelling elsewhere", async () => {
+    const options = { arguments: true, redact: ["**.a", "b"] };
+    const { text } = await logged(options, [callOf('{"b":{"c":1},"d":[{"A":2,"e":1.0}]}')]);
+    assert.ok(text.endsWith('"arguments":{"b":"•••","d":[{"A":"•••","e":1.0}]}}\n'), text);
+  });
 
-  it("are masked where they are to be, and keep their spelling elsewhere", () =>
-    withAuditLog(
-      { arguments: true, redact: ["**.a", "b"], file: "a" },
-      async ({ folder, run, dispose: end }) => {
-        await run(callOf('{"b":{"c":1},"d":[{"A":2,"e":1.0}]}'), answer);
-        const file = join(folder, "a");
-        const [line] = await end(file);
-        const masked = { b: "•••", d: [{ A: "•••", e: 1 }] };
-        assert.deepEqual(line?.["arguments"], masked);
-        assert.match(readFileSync(file, "utf8"), /"e":1\.0/);
-      },
-    ));
-
-  it("are left out if they are long or no JSON, which is said together with their size", () =>
-    withAuditLog({ arguments: true, redact: ["b"] }, async ({ run, dispose: end }) => {
-      const long = JSON.stringify({ a: "é".repeat(40_000) });
-      const fitting = JSON.stringify({ a: "x".repeat(64 * 1024 - 8) });
-      for (const text of [long, '{"a":', fitting, fitting.replace("x", "xx")]) {
-        await run(callOf(text), answer);
-      }
-      const lines = await end();
-      const reported = lines.map((line) => ({
-        truncated: line["truncated"],
-        size: (line["sizes"] as { arguments?: number }).arguments,
-        length: JSON.stringify(line["arguments"])?.length,
-      }));
-      assert.deepEqual(reported, [
-        { truncated: true, size: 80_008, length: undefined },
-        { truncated: true, size: 5, length: undefined },
-        { truncated: undefined, size: undefined, length: 64 * 1024 },
-        { truncated: true, size: 64 * 1024 + 1, length: undefined },
-      ]);
-      assert.ok(JSON.stringify(lines[0]).length < 500);
-    }));
+  it("are left out if they are long or no JSON, which is said together with their size", async () => {
+    const long = JSON.stringify({ a: "é".repeat(40_000) });
+    const fitting = JSON.stringify({ a: "x".repeat(64 * 1024 - 8) });
+    const calls = [long, '{"a":', fitting, fitting.replace("x", "xx")].map((text) => callOf(text));
+    const { lines } = await logged({ arguments: true, redact: ["b"] }, calls);
+    const reported = lines.map((line) => [
+      line["truncated"],
+      (line["sizes"] as { arguments?: number }).arguments,
+      JSON.stringify(line["arguments"])?.length,
+    ]);
+    assert.deepEqual(reported, [
+      [true, 80_008, undefined],
+      [true, 5, undefined],
+      [undefined, undefined, 64 * 1024],
+      [true, 64 * 1024 + 1, undefined],
+    ]);
+    assert.ok(JSON.stringify(lines[0]).length < 500);
+  });
 });
 
 describe("an audit log that cannot be written", () => {
   it("stops no call and fails none, and is told of once", { skip: !existsSync("/dev/full") }, () =>
-    withAuditLog({ file: "/dev/full" }, async ({ run, dispose: end, logged }) => {
+    withAuditLog({ file: "/dev/full" }, async ({ run, dispose, logged: told }) => {
       await run(callOf(), answer);
       await poll(
         5000,
         () => "a warning",
-        () => logged[0],
+        () => told[0],
       );
       for (let i = 0; i < 1000; i++) assert.equal((await run(callOf(), answer)).json, RESULT);
       const started = performance.now();
-      await end("/dev/null");
+      await dispose("/dev/null");
       assert.ok(performance.now() - started < 1000);
-      const [warning = "", lost, ...more] = logged;
+      const [warning = "", ...more] = told;
       assert.match(warning, /^warn: \/dev\/full cannot be written: /);
-      assert.equal(lost, "warn: 1001 lines could not be written to /dev/full");
-      assert.deepEqual(more, []);
+      assert.deepEqual(more, ["warn: 1001 lines could not be written to /dev/full"]);
     }),
   );
 });
 
 describe("options of the audit log", () => {
   it("have defaults", async () => {
-    const defaults = {
-      arguments: false,
-      redact: [],
-      maxSize: 10 * 1024 * 1024,
-      keep: 5,
-    };
+    const defaults = { arguments: false, redact: [], maxSize: 10 * 1024 * 1024, keep: 5 };
     assert.deepEqual(await parseOptions({}), defaults);
   });
 

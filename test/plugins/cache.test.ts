@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { isDeepStrictEqual } from "node:util";
 import * as fc from "fast-check";
 import plugin from "../../plugins/cache/index.ts";
 import { normalize, withCachedTime } from "../../plugins/cache/json.ts";
@@ -7,30 +8,32 @@ import { ResultCache } from "../../plugins/cache/store.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { CallSummary } from "../../src/router/call.ts";
-import type { HubEvent, Next, Parts, ToolInfo } from "../../src/plugin/plugin.ts";
+import type { HubEvent, Next, ToolInfo } from "../../src/plugin/plugin.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+import {
+  type HubSetupOptions,
+  sendRequest,
+  callTool,
+  initialize,
+  type Peer,
+  ScriptedServer,
+} from "../fixtures/memory-hub.ts";
+import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./plugin-host.ts";
 
 const READ_ONLY = { annotations: { readOnlyHint: true } };
 const DEFAULTS = { ttl: 60_000, maxSize: 1 << 20, tools: [] as string[], readOnly: true };
 
-interface Setup {
-  readonly host: BareHost;
-  readonly parts: Parts;
-  wrap(next: Next, tool: ToolInfo): Next;
-  tell(event: HubEvent): void;
-}
-
-async function setUp(options: Partial<typeof DEFAULTS> = {}): Promise<Setup> {
+async function setUp(options: Partial<typeof DEFAULTS> = {}) {
   const host = new BareHost();
   const parts = await plugin.setup({ ...DEFAULTS, ...options }, host);
   host.subscribe((event) => void parts.event?.(event), parts.events);
   host.subscriptions = 0;
-  return {
-    host,
-    parts,
-    wrap: (next, tool) => parts.call?.(next, tool) ?? next,
-    tell: (event) => host.bus.emit(event),
-  };
+  const wrap = (next: Next, tool: ToolInfo): Next => parts.call?.(next, tool) ?? next;
+  /** Calls a tool through the plugin with these arguments. */
+  const ask = (next: Next, tool: ToolInfo, args = "{}", client = "c1", signal?: AbortSignal) =>
+    wrap(next, tool)(toolCall(tool, args, client, signal));
+  return { host, parts, wrap, ask, tell: (event: HubEvent) => host.bus.emit(event) };
 }
 
 /** A tool that answers with the number of its calls. */
@@ -55,23 +58,19 @@ describe("the cache", () => {
   const read = toolInfo("files", "read", READ_ONLY);
 
   it("answers a second equal call of a read-only tool itself", async () => {
-    const { wrap } = await setUp();
+    const { ask } = await setUp();
     const server = counter();
-    const call = wrap(server, read);
-    assert.equal(await text(call(toolCall(read, '{"a":1,"b":2}'))), "1");
-    assert.equal(await text(call(toolCall(read, ' { "b" : 2, "a" : 1 } '))), "1");
+    assert.equal(await text(ask(server, read, '{"a":1,"b":2}')), "1");
+    assert.equal(await text(ask(server, read, ' { "b" : 2, "a" : 1 } ')), "1");
     assert.equal(server.count, 1);
   });
 
   it("says of a result that it was kept, and when, and changes nothing else of it", async () => {
-    const { wrap } = await setUp();
+    const { ask } = await setUp();
     const json = '{"x":1.0,"n":1234567890123456789,"content":[ ]}';
-    const call = wrap(
-      countingNext((given) => given.answer(json)),
-      read,
-    );
-    assert.equal((await call(toolCall(read, "{}"))).json, json);
-    const kept = (await call(toolCall(read, "{}"))).json;
+    const server = countingNext((given) => given.answer(json));
+    assert.equal((await ask(server, read)).json, json);
+    const kept = (await ask(server, read)).json;
     assert.match(kept, /,"_meta":\{"toolmux\/cached":"\d{4}-\d\d-\d\dT[\d:.]+Z"\}\}$/);
     assert.equal(kept.replace(/,"_meta":\{[^}]*\}/, ""), json);
   });
@@ -87,13 +86,10 @@ describe("the cache", () => {
   });
 
   it("leaves tools alone that only declare to be read-only if it is told so, but not named ones", async () => {
-    const { wrap } = await setUp({ readOnly: false, tools: ["get_*"] });
+    const { wrap, ask } = await setUp({ readOnly: false, tools: ["get_*"] });
     const next = counter();
     assert.equal(wrap(next, read), next);
-    const named = toolInfo("files", "get_x");
-    const call = wrap(next, named);
-    await call(toolCall(named, "{}"));
-    await call(toolCall(named, "{}"));
+    for (const _ of [1, 2]) await ask(next, toolInfo("files", "get_x"));
     assert.equal(next.count, 1);
   });
 
@@ -111,26 +107,22 @@ describe("the cache", () => {
   ];
   for (const [one, other] of apart) {
     it(`takes ${one} and ${other} for different arguments`, async () => {
-      const { wrap } = await setUp();
+      const { ask } = await setUp();
       const server = counter();
-      const call = wrap(server, read);
-      await call(toolCall(read, one));
-      assert.equal(await text(call(toolCall(read, other))), "2");
+      await ask(server, read, one);
+      assert.equal(await text(ask(server, read, other)), "2");
     });
   }
 
   it("keeps servers, tools, and the clients of a server that each have their own apart", async () => {
-    const { wrap } = await setUp();
+    const setup = await setUp();
     const server = counter();
-    const own = toolInfo("own", "read", READ_ONLY, "perClient");
     const ask = (tool: ToolInfo, client: string): Promise<string> =>
-      text(wrap(server, tool)(toolCall(tool, "{}", client)));
-    const tools = [
-      read,
-      toolInfo("files", "stat", READ_ONLY),
-      toolInfo("files2", "read", READ_ONLY),
-    ];
-    for (const tool of tools) await ask(tool, "c1");
+      text(setup.ask(server, tool, "{}", client));
+    const own = toolInfo("own", "read", READ_ONLY, "perClient");
+    await ask(read, "c1");
+    await ask(toolInfo("files", "stat", READ_ONLY), "c1");
+    await ask(toolInfo("files2", "read", READ_ONLY), "c1");
     assert.equal(server.count, 3);
     assert.equal(await ask(read, "c2"), "1");
     assert.equal(await ask(own, "c1"), "4");
@@ -151,59 +143,53 @@ describe("the cache", () => {
   ];
   for (const [what, answer] of refused) {
     it(`does not keep ${what}`, async () => {
-      const { wrap } = await setUp();
+      const { ask } = await setUp();
       const server = countingNext(answer);
-      const call = wrap(server, read);
-      const first = await call(toolCall(read, "{}"));
-      assert.equal((await call(toolCall(read, "{}"))).json, first.json);
+      const first = await ask(server, read);
+      assert.equal((await ask(server, read)).json, first.json);
       assert.equal(server.count, 2);
     });
   }
 
   for (const json of ['{"content":[1 2]}', '{"content":[}', '{"content":"', "null", "[]"]) {
     it(`passes on what makes no sense, and does not keep it: ${json}`, async () => {
-      const { wrap } = await setUp();
-      const answer = {
-        kind: "result",
-        size: json.length,
-        json,
-        value: undefined,
-        isError: false,
-      } as const;
+      const { ask } = await setUp();
+      const value = undefined;
+      const answer = { kind: "result", size: json.length, json, value, isError: false } as const;
       const server = countingNext(() => answer);
-      const call = wrap(server, read);
-      assert.equal(await call(toolCall(read, "{}")), answer);
-      assert.equal(await call(toolCall(read, "{}")), answer);
+      for (const _ of [1, 2]) assert.equal(await ask(server, read), answer);
       assert.equal(server.count, 2);
     });
   }
 
   it("passes on that there is no answer, and asks again the next time", async () => {
-    const { wrap } = await setUp();
+    const { ask } = await setUp();
     const lost = new HubError("connectionLost", "It is gone.");
     const server = countingNext((call, count) => {
       if (count === 1) throw lost;
       return call.answer({ content: [] });
     });
-    const call = wrap(server, read);
-    await assert.rejects(call(toolCall(read, "{}")), (error) => error === lost);
-    assert.equal((await call(toolCall(read, "{}"))).isError, false);
+    await assert.rejects(ask(server, read), (error) => error === lost);
+    assert.equal((await ask(server, read)).isError, false);
   });
 
   it("sends on arguments that are too big, too deep, or make no sense", async () => {
-    const { wrap } = await setUp();
+    const { ask } = await setUp();
     const server = counter();
-    const call = wrap(server, read);
     const deep = `{"a":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
     const odd = ['{"a":', `{"a":"${"x".repeat(300_000)}"}`, deep, '{"a":1}}'];
-    for (const args of [...odd, ...odd]) await call(toolCall(read, args));
+    for (const args of [...odd, ...odd]) await ask(server, read, args);
     assert.equal(server.count, 8);
   });
 
+  const catalog = (change: Partial<Record<"removed" | "altered", string[]>>): HubEvent => {
+    const { removed = [], altered = [] } = change;
+    return { kind: "catalog", added: [], removed, altered };
+  };
   const changes: [string, HubEvent][] = [
     ["another of its tools may have changed something", finished("files", "write")],
     [
-      "a call that may have changed something was cancelled",
+      "such a call was cancelled",
       { kind: "callCancelled", by: "client", ...callOf("files", "write") },
     ],
     ["it was given another specification", { kind: "server", server: "files", change: "changed" }],
@@ -212,27 +198,19 @@ describe("the cache", () => {
       "it was started anew",
       { kind: "state", server: "files", from: "connecting", to: "connected" },
     ],
-    [
-      "one of its tools is described otherwise",
-      { kind: "catalog", added: [], removed: [], altered: ["files__read"] },
-    ],
-    [
-      "one of its tools is gone",
-      { kind: "catalog", added: [], removed: ["files__read"], altered: [] },
-    ],
+    ["one of its tools is described otherwise", catalog({ altered: ["files__read"] })],
+    ["one of its tools is gone", catalog({ removed: ["files__read"] })],
   ];
   for (const [when, event] of changes) {
     it(`drops a server's results, and no other's, when ${when}`, async () => {
-      const { wrap, tell } = await setUp();
+      const { ask, tell } = await setUp();
       const server = counter();
       const elsewhere = toolInfo("web", "read", READ_ONLY);
-      const ask = (tool: ToolInfo): Promise<string> =>
-        text(wrap(server, tool)(toolCall(tool, "{}")));
-      assert.equal(await ask(read), "1");
-      assert.equal(await ask(elsewhere), "2");
+      assert.equal(await text(ask(server, read)), "1");
+      assert.equal(await text(ask(server, elsewhere)), "2");
       tell(event);
-      assert.equal(await ask(read), "3");
-      assert.equal(await ask(elsewhere), "2");
+      assert.equal(await text(ask(server, read)), "3");
+      assert.equal(await text(ask(server, elsewhere)), "2");
     });
 
     it(`does not keep what was asked before and answered after ${when}`, async () => {
@@ -254,44 +232,36 @@ describe("the cache", () => {
   }
 
   it("keeps a server's results when tools that change nothing are called, or other servers'", async () => {
-    const { wrap, tell } = await setUp({ tools: ["named"] });
+    const { wrap, ask, tell } = await setUp({ tools: ["named"] });
     const server = counter();
-    const named = toolInfo("files", "named");
-    wrap(server, named);
-    const call = wrap(server, read);
-    await call(toolCall(read, "{}"));
-    for (const event of [
-      finished("files", "read"),
-      finished("files", "named"),
-      finished("web", "write"),
-    ]) {
-      tell(event);
-    }
-    await call(toolCall(read, "{}"));
+    wrap(server, toolInfo("files", "named"));
+    await ask(server, read);
+    tell(finished("files", "read"));
+    tell(finished("files", "named"));
+    tell(finished("web", "write"));
+    await ask(server, read);
     assert.equal(server.count, 1);
   });
 
   it("keeps a server's results when a tool is called that is read-only but not cached", async () => {
-    const { wrap, tell } = await setUp({ readOnly: false, tools: ["named"] });
+    const { wrap, ask, tell } = await setUp({ readOnly: false, tools: ["named"] });
     const server = counter();
     const named = toolInfo("files", "named");
-    const call = wrap(server, named);
     wrap(server, read);
-    await call(toolCall(named, "{}"));
+    await ask(server, named);
     tell(finished("files", "read"));
-    await call(toolCall(named, "{}"));
+    await ask(server, named);
     assert.equal(server.count, 1);
   });
 
   it("knows nothing of a tool that is gone: a call of it that ends may have changed something", async () => {
-    const { wrap, tell } = await setUp();
+    const { wrap, ask, tell } = await setUp();
     const server = counter();
-    const call = wrap(server, read);
     wrap(server, toolInfo("files", "stat", READ_ONLY));
-    tell({ kind: "catalog", added: [], removed: ["files__stat"], altered: [] });
-    await call(toolCall(read, "{}"));
+    tell(catalog({ removed: ["files__stat"] }));
+    await ask(server, read);
     tell(finished("files", "stat"));
-    await call(toolCall(read, "{}"));
+    await ask(server, read);
     assert.equal(server.count, 2);
   });
 
@@ -302,35 +272,27 @@ describe("the cache", () => {
   });
 
   it("lets a cancelled call take no other with it", async () => {
-    const { wrap } = await setUp();
-    const call = wrap(async (given) => {
-      if (!given.signal.aborted) await new Promise((done) => setImmediate(done));
+    const { ask } = await setUp();
+    const next: Next = async (given) => {
+      if (!given.signal.aborted) await turn();
       if (given.signal.aborted) throw new HubError("cancelled", "Cancelled.");
       return given.answer({ content: [] });
-    }, read);
+    };
     const cancel = new AbortController();
-    const one = call(toolCall(read, "{}", "c1", cancel.signal));
-    const other = call(toolCall(read, "{}", "c2"));
+    const one = ask(next, read, "{}", "c1", cancel.signal);
+    const other = ask(next, read, "{}", "c2");
     cancel.abort();
     await assert.rejects(one, { code: "cancelled" });
     assert.equal((await other).isError, false);
   });
 
   it("has nothing left, and listens to nothing, after it was disposed of", async () => {
-    const { wrap, host, parts } = await setUp();
+    const { ask, host, parts } = await setUp();
     const server = counter();
-    const call = wrap(server, read);
-    await call(toolCall(read, "{}"));
+    await ask(server, read);
     await parts.dispose?.();
     assert.equal(host.bus.hasListeners("callFinished"), false);
-    await call(toolCall(read, "{}"));
-    assert.equal(server.count, 2);
-  });
-
-  it("shares nothing between two that are set up in one process", async () => {
-    const [one, two] = [await setUp(), await setUp()];
-    const server = counter();
-    for (const { wrap } of [one, two]) await wrap(server, read)(toolCall(read, "{}"));
+    await ask(server, read);
     assert.equal(server.count, 2);
   });
 });
@@ -436,29 +398,17 @@ describe("the canonical text", () => {
       fc.property(fc.jsonValue(), fc.jsonValue(), (one, other) => {
         const texts = [one, other].map((json) => JSON.stringify(json));
         const same = normalize(texts[0]!) === normalize(texts[1]!);
-        assert.equal(same, isEqual(JSON.parse(texts[0]!), JSON.parse(texts[1]!)));
+        assert.equal(same, isDeepStrictEqual(JSON.parse(texts[0]!), JSON.parse(texts[1]!)));
       }),
     );
   });
 });
 
-function isEqual(one: unknown, other: unknown): boolean {
-  try {
-    assert.deepEqual(one, other);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 function reverse(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(reverse);
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value)
-      .reverse()
-      .map(([key, inner]) => [key, reverse(inner)]),
-  );
+  const entries = Object.entries(value).map(([key, inner]) => [key, reverse(inner)]);
+  return Object.fromEntries(entries.reverse());
 }
 
 describe("a mark", () => {
@@ -484,4 +434,98 @@ describe("a mark", () => {
       assert.equal(withCachedTime(json, at), marked);
     });
   }
+});
+
+const READ = '{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}';
+const WRITE = '{"name":"write","inputSchema":{"type":"object"}}';
+
+/** A server with a read-only tool and a writing one, which answer with the number of calls. */
+function counting(): ScriptedServer & { calls: number } {
+  const script = Object.assign(new ScriptedServer(), { calls: 0, tools: [READ, WRITE] });
+  script.onCall = () => `"result":{"n":1.0,"content":[],"count":${++script.calls}}`;
+  return script;
+}
+
+async function ready(client: Peer): Promise<Peer> {
+  await initialize(client);
+  await sendRequest(client, "tools/list");
+  return client;
+}
+
+/** A hub with the cache over two such servers, and a client that has listed their tools. */
+async function open(entry: Partial<PluginUse> = {}, settings: HubSetupOptions = {}) {
+  const [files, web] = [counting(), counting()];
+  const setup = await setUpPluginHub([{ plugin, ...entry }], { files, web }, settings);
+  await ready(setup.client);
+  return { ...setup, files };
+}
+
+async function count(client: Peer, name: string, args = {}): Promise<unknown> {
+  return (await callTool(client, name, args)).result?.["count"];
+}
+
+describe("in a hub, the cache", () => {
+  it("answers equal calls of all clients itself, byte for byte but for its mark", async () => {
+    const { client, hub, connect, files } = await open();
+    const other = await ready(connect());
+    assert.equal(await count(client, "files__read", { a: 1, b: 2 }), 1);
+    assert.equal(await count(other, "files__read", { b: 2, a: 1 }), 1);
+    assert.equal(files.calls, 1);
+    const marked =
+      /"result":\{"n":1\.0,"content":\[\],"count":1,"_meta":\{"toolmux\/cached":"[^"]+"\}\}/;
+    assert.match(other.received.at(-1) ?? "", marked);
+    assert.doesNotMatch(client.received.at(-1) ?? "", /cached/);
+    await hub.close();
+  });
+
+  it("asks again after a tool of that server was called that may have changed something", async () => {
+    const { client, hub } = await open();
+    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await count(client, "web__write"), 1);
+    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await count(client, "files__write"), 2);
+    assert.equal(await count(client, "files__read"), 3);
+    await hub.close();
+  });
+
+  it("asks again after such a tool was called that the entry is not for", async () => {
+    const { client, hub } = await open({ tools: ["read"] });
+    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await count(client, "files__write"), 2);
+    assert.equal(await count(client, "files__read"), 3);
+    await hub.close();
+  });
+
+  it("asks again after the server was started anew", async () => {
+    const { client, hub, events, files } = await open();
+    assert.equal(await count(client, "files__read"), 1);
+    const before = events.length;
+    files.disconnect();
+    const isBack = (): boolean =>
+      events.slice(before).some((event) => event.kind === "state" && event.to === "connected");
+    // The uncached call, which changes nothing, restarts the server.
+    while (!isBack()) await callTool(client, "files__read", { again: true });
+    assert.notEqual(await count(client, "files__read"), 1);
+    await hub.close();
+  });
+
+  it("keeps the clients of a server apart that has a process for each", async () => {
+    const servers = { files: { isolation: "perClient" } } as const;
+    const { client, hub, connect } = await open({}, { servers });
+    const other = await ready(connect());
+    const one = await count(client, "files__read");
+    assert.notEqual(await count(other, "files__read"), one);
+    await hub.close();
+  });
+
+  it("stops caching a tool that is no longer read-only", async () => {
+    const { client, hub, files } = await open();
+    assert.equal(await count(client, "files__read"), 1);
+    files.tools = [READ.replace("true", "false"), WRITE];
+    files.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await client.find(({ method }) => method === "notifications/tools/list_changed");
+    assert.equal(await count(client, "files__read"), 2);
+    assert.equal(await count(client, "files__read"), 3);
+    await hub.close();
+  });
 });

@@ -3,37 +3,25 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
-import { pluginContract } from "../contract/plugin.ts";
+import { pluginContract, type PluginUnderTest } from "../contract/plugin.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "plugins-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-pluginContract("audit-log", {
-  use: "audit-log",
-  folder: ROOT,
-  options: { arguments: true, redact: ["**.token"] },
-  wrong: [{ "no-such-option": 1 }, { keep: -1 }, { redact: "x" }, { file: "" }, { maxSize: {} }],
-});
-
-pluginContract("cache", {
-  use: "cache",
-  folder: ROOT,
-  options: { tools: ["plain"] },
-  wrong: [{ "no-such-option": 1 }, { ttl: -1 }, { tools: "x" }, { readOnly: 1 }],
-});
-
-pluginContract("result-limit", {
-  use: "result-limit",
-  folder: ROOT,
-  wrong: [{ "no-such-option": 1 }, { max: 1 }, { ttl: "x" }, { keep: null }],
-});
-
-pluginContract("schema-repair", {
-  use: "schema-repair",
-  folder: ROOT,
-  wrong: [{ "no-such-option": 1 }, { unrepairable: "fix" }, { unrepairable: true }],
-});
+const BUILT_IN: Readonly<Record<string, Omit<PluginUnderTest, "use" | "folder">>> = {
+  "audit-log": {
+    options: { arguments: true, redact: ["**.token"] },
+    wrong: [{ keep: -1 }, { redact: "x" }, { file: "" }, { maxSize: {} }],
+  },
+  cache: { options: { tools: ["plain"] }, wrong: [{ ttl: -1 }, { tools: "x" }, { readOnly: 1 }] },
+  "result-limit": { wrong: [{ max: 1 }, { ttl: "x" }, { keep: null }] },
+  "schema-repair": { wrong: [{ unrepairable: "fix" }, { unrepairable: true }] },
+};
+for (const [use, { wrong = [], ...subject }] of Object.entries(BUILT_IN)) {
+  const all = [{ "no-such-option": 1 }, ...wrong];
+  pluginContract(use, { use, folder: ROOT, ...subject, wrong: all });
+}
 
 writeFileSync(
   join(folder, "plain.mjs"),

@@ -5,27 +5,24 @@ import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callRequest,
   callTool,
+  connectionStatusOf,
   isResponseTo,
   Latch,
-  ScriptedServer,
-  connectionStatusOf,
 } from "../fixtures/memory-hub.ts";
 import type { PluginUse } from "../fixtures/plugin-hub.ts";
 import {
-  responsesTo,
+  CANCELLED,
+  cancelOf,
+  callPlugin,
   callsOf,
   errorCodeOf,
+  messageTo,
   openWithClock,
+  pluginOf,
   requestTextsTo,
-  callPlugin,
+  responsesTo,
+  silent,
 } from "./plugin-hub.ts";
-
-/** A server that never answers. */
-function silent(...names: string[]): ScriptedServer {
-  const script = new ScriptedServer(...names);
-  script.onCall = () => undefined;
-  return script;
-}
 
 const LIMIT = 1000;
 const LIMITS = { servers: { s: { callTimeout: LIMIT, maxCallTimeout: 3000 } } };
@@ -53,29 +50,44 @@ const awaitingPlugin = callPlugin("waiting", async (given, next) => {
   const answer = await next(given);
   return answer;
 });
+const delayingPlugin = callPlugin("delaying", async (given, next) => {
+  try {
+    return await next(given);
+  } finally {
+    await turn();
+  }
+});
+const HARMLESS = [[], [passThrough], [awaitingPlugin], [awaitingPlugin, passThrough]];
 
 function textOf({ result }: { result?: Record<string, unknown> }): string {
   const [first] = (result?.["content"] ?? []) as { text?: string }[];
   return first?.text ?? "";
 }
 
+/** A hub with these plugins over a server that answers no call, by which a call has been made. */
+async function callSilent(plugins: readonly PluginUse[], settings = {}, more: object = {}) {
+  const setup = await openWithClock(plugins, silent("t"), settings);
+  setup.client.send(callRequest(1, "s__t", {}, more));
+  await turn();
+  return setup;
+}
+
+/** The same after the call's deadline, with what it was answered. */
+async function outlast(plugins: readonly PluginUse[]) {
+  const setup = await callSilent(plugins, LIMITS);
+  await setup.clock.advanceAsync(LIMIT);
+  return { ...setup, answer: await setup.client.find(isResponseTo(1)) };
+}
+
 describe("a call that plugins see, at its deadline,", () => {
-  for (const plugins of [
-    [],
-    [passThrough],
-    [awaitingPlugin],
-    [awaitingPlugin, passThrough, awaitingPlugin],
-  ]) {
-    it(`is answered as without plugins, the server is told: ${plugins.length} plugins, ${plugins.map(({ plugin }) => plugin.name).join()}`, async () => {
-      const s = silent("t");
-      const { client, clock, events, hub } = await openWithClock(plugins, { s }, LIMITS);
-      client.send(callRequest(1, "s__t"));
-      await clock.advanceAsync(LIMIT);
-      const answer = await client.find(isResponseTo(1));
+  for (const plugins of [...HARMLESS, [awaitingPlugin, passThrough, awaitingPlugin]]) {
+    const names = plugins.map(({ plugin }) => plugin.name).join();
+    it(`is answered as without plugins, the server is told: ${plugins.length} plugins, ${names}`, async () => {
+      const { s, answer, events, hub } = await outlast(plugins);
       assert.deepEqual(answer.result?.["_meta"], { "toolmux/error": "callTimeout" });
       assert.equal(answer.result?.["isError"], true);
       assert.match(textOf(answer), /did not finish within 1 second and was cancelled\. Whether/);
-      const reported = s.messagesOf("notifications/cancelled").map(({ params }) => params);
+      const reported = s.messagesOf(CANCELLED).map(({ params }) => params);
       const requestId = s.messagesOf("tools/call")[0]?.id;
       assert.deepEqual(reported, [{ requestId, reason: "The call took too long." }]);
       assert.deepEqual(callsOf(events), ["started s__t", "cancelled by deadline"]);
@@ -83,35 +95,14 @@ describe("a call that plugins see, at its deadline,", () => {
     });
   }
 
-  it("rejects what plugins wait for, and aborts their signal", async () => {
-    const { recorded: seen, recording } = makeRecorder();
-    const { client, clock, plugins } = await openWithClock([recording], { s: silent("t") }, LIMITS);
-    client.send(callRequest(1, "s__t"));
-    await clock.advanceAsync(LIMIT);
-    await client.find(isResponseTo(1));
-    assert.deepEqual(seen, ["aborted", "callTimeout", "callTimeout"]);
-    // The plugin is not at fault.
-    assert.equal(plugins.status[0]?.lastError, undefined);
-  });
-
   it("says which plugin held it: the innermost of those that had not given it back", async () => {
     const outer = callPlugin("outer", async (given, next) => next(given));
-    const s = silent("t");
-    const setup = await openWithClock(
-      [outer, awaitingPlugin, blockingPlugin("holder"), passThrough],
-      { s },
-      LIMITS,
-    );
-    setup.client.send(callRequest(1, "s__t"));
-    await setup.clock.advanceAsync(LIMIT);
-    const answer = await setup.client.find(isResponseTo(1));
+    const holder = blockingPlugin("holder");
+    const { s, answer, plugins } = await outlast([outer, awaitingPlugin, holder, passThrough]);
     assert.match(textOf(answer), /was held by plugin "holder", which was not done within 1 sec/);
     assert.match(textOf(answer), /Try again later/);
-    const failed = setup.plugins.status.filter(({ lastError }) => lastError !== undefined);
-    assert.deepEqual(
-      failed.map(({ name }) => name),
-      ["holder"],
-    );
+    const failed = plugins.status.filter(({ lastError }) => lastError !== undefined);
+    assert.equal(failed.map(({ name }) => name).join(), "holder");
     assert.deepEqual(requestTextsTo(s), []);
   });
 
@@ -120,11 +111,7 @@ describe("a call that plugins see, at its deadline,", () => {
       await next(given);
       return new Promise(() => {});
     });
-    const { client, clock } = await openWithClock(
-      [keeping, awaitingPlugin],
-      { s: new ScriptedServer("t") },
-      LIMITS,
-    );
+    const { client, clock } = await openWithClock([keeping, awaitingPlugin], undefined, LIMITS);
     client.send(callRequest(1, "s__t"));
     await clock.advanceAsync(LIMIT);
     const text = textOf(await client.find(isResponseTo(1)));
@@ -140,28 +127,23 @@ describe("a call that plugins see, at its deadline,", () => {
         return next(given);
       }
     });
-    const s = silent("t");
-    const { client, clock } = await openWithClock([retrying], { s }, LIMITS);
+    const { client, clock, s } = await callSilent([retrying], LIMITS);
     s.onMake = () => new Promise(() => {});
-    client.send(callRequest(1, "s__t"));
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    await messageTo(s);
     s.disconnect();
     await clock.advanceAsync(LIMIT);
     assert.match(textOf(await client.find(isResponseTo(1))), /Whether it took effect is unknown/);
   });
 
   it("says that it was not called, if its server was not ready", async () => {
-    const s = silent("t");
-    const { client, clock } = await openWithClock([awaitingPlugin], { s }, LIMITS);
+    const { client, clock, s } = await openWithClock([awaitingPlugin], silent("t"), LIMITS);
     s.onMake = () => new Promise(() => {});
     s.disconnect();
     await turn();
     client.send(callRequest(1, "s__t"));
     await clock.advanceAsync(LIMIT);
-    assert.match(
-      textOf(await client.find(isResponseTo(1))),
-      /was not called: the server was not ready/,
-    );
+    const answer = await client.find(isResponseTo(1));
+    assert.match(textOf(answer), /was not called: the server was not ready/);
   });
 
   it("sends nothing any more, whatever plugins do", async () => {
@@ -177,17 +159,13 @@ describe("a call that plugins see, at its deadline,", () => {
       await again();
       return given.answer({ content: [], late: true });
     });
-    const s = silent("t");
-    const { client, clock } = await openWithClock([insisting], { s }, LIMITS);
-    client.send(callRequest(1, "s__t"));
-    await clock.advanceAsync(LIMIT);
-    await client.find(isResponseTo(1));
+    const { client, s } = await outlast([insisting]);
     late.open();
     await turn();
-    assert.deepEqual(codes.length, 4);
+    assert.equal(codes.length, 4);
     assert.ok(codes.every((code) => code === "callTimeout" || code === "cancelled"));
     assert.equal(requestTextsTo(s).length, 1);
-    assert.equal(s.messagesOf("notifications/cancelled").length, 1);
+    assert.equal(s.messagesOf(CANCELLED).length, 1);
     const [answer, ...more] = responsesTo(client, 1);
     assert.equal(answer?.result?.["late"], undefined);
     assert.deepEqual(more, []);
@@ -199,10 +177,7 @@ describe("a call that plugins see, at its deadline,", () => {
       await late.wait();
       throw Object.create(null);
     });
-    const { client, clock, plugins } = await openWithClock([throwing], { s: silent("t") }, LIMITS);
-    client.send(callRequest(1, "s__t"));
-    await clock.advanceAsync(LIMIT);
-    await client.find(isResponseTo(1));
+    const { client, plugins } = await outlast([throwing]);
     const before = plugins.status[0]?.lastError;
     late.open();
     await turn();
@@ -211,34 +186,26 @@ describe("a call that plugins see, at its deadline,", () => {
   });
 
   it("is put off by progress, up to the limit in all", async () => {
-    const s = silent("t");
-    const { client, clock } = await openWithClock([awaitingPlugin, passThrough], { s }, LIMITS);
-    client.send(callRequest(1, "s__t", {}, { _meta: { progressToken: 7 } }));
-    await turn();
+    const plugins = [awaitingPlugin, passThrough];
+    const meta = { _meta: { progressToken: 7 } };
+    const { client, clock, s } = await callSilent(plugins, LIMITS, meta);
+    const method = "notifications/progress";
     for (const _ of [1, 2, 3]) {
       await clock.advanceAsync(LIMIT - 100);
       const progressToken = s.messagesOf("tools/call")[0]?.id;
-      const params = { progressToken, progress: 1 };
-      s.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+      s.newestPeer?.send({ jsonrpc: "2.0", method, params: { progressToken, progress: 1 } });
       await turn();
       assert.equal(responsesTo(client, 1).length, 0);
     }
     await clock.advanceAsync(300);
     assert.match(textOf(await client.find(isResponseTo(1))), /within 3 seconds in all/);
-    const reported = client.messages.filter(({ method }) => method === "notifications/progress");
-    assert.deepEqual(
-      reported.map(({ params }) => params?.["progressToken"]),
-      [7, 7, 7],
-    );
+    const reported = client.messages.filter((message) => message.method === method);
+    const tokens = reported.map(({ params }) => params?.["progressToken"]);
+    assert.deepEqual(tokens, [7, 7, 7]);
   });
 
   it("is not put off by a plugin that does nothing", async () => {
-    const { client, clock } = await openWithClock(
-      [blockingPlugin("h")],
-      { s: silent("t") },
-      LIMITS,
-    );
-    client.send(callRequest(1, "s__t"));
+    const { client, clock } = await callSilent([blockingPlugin("h")], LIMITS);
     await clock.advanceAsync(LIMIT - 1);
     assert.equal(responsesTo(client, 1).length, 0);
     await clock.advanceAsync(1);
@@ -246,45 +213,25 @@ describe("a call that plugins see, at its deadline,", () => {
   });
 });
 
-const CANCEL = {
-  jsonrpc: "2.0",
-  method: "notifications/cancelled",
-  params: { requestId: 1, reason: "the user said so", more: 1.5 },
-};
+const REASON = { reason: "the user said so", more: 1.5 };
 
 describe("a call that plugins see, and that its client cancels,", () => {
-  for (const plugins of [[], [passThrough], [awaitingPlugin], [awaitingPlugin, passThrough]]) {
-    it(`is cancelled at its server, in the client's words, and not answered: ${plugins.length} plugins, ${plugins.map(({ plugin }) => plugin.name).join()}`, async () => {
-      const s = silent("t");
-      const { client, events, hub } = await openWithClock(plugins, { s });
-      client.send(callRequest(1, "s__t"));
-      await s.newestPeer?.find(({ method }) => method === "tools/call");
-      client.send(CANCEL);
-      await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+  for (const plugins of HARMLESS) {
+    const names = plugins.map(({ plugin }) => plugin.name).join();
+    it(`is cancelled at its server, in the client's words, and not answered: ${plugins.length} plugins, ${names}`, async () => {
+      const { client, events, hub, s } = await callSilent(plugins);
+      const { id: requestId } = await messageTo(s);
+      client.send(cancelOf(1, REASON));
+      await messageTo(s, CANCELLED);
       await turn();
-      const requestId = s.messagesOf("tools/call")[0]?.id;
-      assert.deepEqual(
-        s.messagesOf("notifications/cancelled").map(({ params }) => params),
-        [{ ...CANCEL.params, requestId }],
-      );
+      const reported = s.messagesOf(CANCELLED).map(({ params }) => params);
+      assert.deepEqual(reported, [{ ...REASON, requestId }]);
       assert.deepEqual(responsesTo(client, 1), []);
       assert.deepEqual(callsOf(events), ["started s__t", "cancelled by client"]);
       assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
       assert.deepEqual(hub.snapshot().calls, []);
     });
   }
-
-  it("rejects what plugins wait for, and aborts their signal", async () => {
-    const { recorded: seen, recording } = makeRecorder();
-    const s = silent("t");
-    const { client, plugins } = await openWithClock([recording], { s });
-    client.send(callRequest(1, "s__t"));
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
-    client.send(CANCEL);
-    await turn();
-    assert.deepEqual(seen, ["aborted", "cancelled", "cancelled"]);
-    assert.equal(plugins.status[0]?.lastError, undefined);
-  });
 
   it("is taken from the plugin that holds it, and nobody is told of an answer", async () => {
     const late = new Latch();
@@ -294,154 +241,109 @@ describe("a call that plugins see, and that its client cancels,", () => {
       await late.wait();
       return given.answer({});
     });
-    const s = silent("t");
-    const { client, events } = await openWithClock([awaitingPlugin, answering], { s });
-    client.send(callRequest(1, "s__t"));
-    await turn();
-    client.send(CANCEL);
+    const { client, events, s } = await callSilent([awaitingPlugin, answering]);
+    client.send(cancelOf(1));
     await turn();
     assert.equal(kept[0]?.signal.aborted, true);
     late.open();
     await turn();
     assert.deepEqual(responsesTo(client, 1), []);
     assert.deepEqual(callsOf(events), ["started s__t", "cancelled by client"]);
-    assert.deepEqual([...requestTextsTo(s), ...requestTextsTo(s, "notifications/cancelled")], []);
+    assert.deepEqual([...requestTextsTo(s), ...requestTextsTo(s, CANCELLED)], []);
   });
 
   it("is cancelled in each of the requests that were made for it", async () => {
     const doubling = callPlugin("doubling", (given, next) =>
       Promise.all([next(given), next(given)]),
     );
-    const s = silent("t");
-    const { client } = await openWithClock([doubling], { s });
-    client.send(callRequest(1, "s__t"));
-    await turn();
-    client.send(CANCEL);
+    const { client, s } = await callSilent([doubling]);
+    client.send(cancelOf(1));
     await turn();
     const ids = s.messagesOf("tools/call").map(({ id }) => id);
-    const reported = s
-      .messagesOf("notifications/cancelled")
-      .map(({ params }) => params?.["requestId"]);
+    const reported = s.messagesOf(CANCELLED).map(({ params }) => params?.["requestId"]);
     assert.equal(ids.length, 2);
     assert.deepEqual(reported, ids);
   });
 });
 
 describe("a call that plugins see", () => {
-  const ENDINGS = {
-    "its client's leaving": {
-      end: ({ client }) => client.transport.close(),
-      events: ["started s__t", "cancelled by disconnect"],
-      code: "cancelled",
-    },
-    "the operator's cancel": {
-      end: ({ hub }) => hub.cancelCall(1),
-      events: ["started s__t", "cancelled by operator"],
-      code: "cancelled",
-    },
-    "its server's stop": {
-      end: ({ hub }) => hub.stop("s"),
-      events: ["started s__t", "cancelled by shutdown"],
-      code: "serverStopped",
-    },
-    "its server's death": {
-      end: (_, s) => s.disconnect(),
-      events: ["started s__t", "failed connectionLost"],
-      code: "connectionLost",
-    },
-  } satisfies Record<
-    string,
-    {
-      end: (setup: Awaited<ReturnType<typeof openWithClock>>, s: ScriptedServer) => unknown;
-      events: readonly string[];
-      code: string;
-    }
-  >;
-  for (const [what, { end, events, code }] of Object.entries(ENDINGS)) {
+  type Setup = Awaited<ReturnType<typeof callSilent>>;
+  const ENDINGS: readonly [string, (setup: Setup) => unknown, last: string, code: string][] = [
+    [
+      "its deadline",
+      ({ clock }) => clock.advanceAsync(60_000),
+      "cancelled by deadline",
+      "callTimeout",
+    ],
+    [
+      "its client's cancel",
+      ({ client }) => client.send(cancelOf(1)),
+      "cancelled by client",
+      "cancelled",
+    ],
+    [
+      "its client's leaving",
+      ({ client }) => client.transport.close(),
+      "cancelled by disconnect",
+      "cancelled",
+    ],
+    ["the operator's cancel", ({ hub }) => hub.cancelCall(1), "cancelled by operator", "cancelled"],
+    ["its server's stop", ({ hub }) => hub.stop("s"), "cancelled by shutdown", "serverStopped"],
+    ["its server's death", ({ s }) => s.disconnect(), "failed connectionLost", "connectionLost"],
+    ["the hub's end", ({ hub }) => hub.close(), "cancelled by shutdown", "serverStopped"],
+  ];
+  for (const [what, end, last, code] of ENDINGS) {
     it(`ends with ${what}, for plugins and client, as it does without plugins`, async () => {
-      const { recorded: seen, recording } = makeRecorder();
+      const { recorded, recording } = makeRecorder();
       const answers: unknown[] = [];
-      for (const plugins of [
-        [],
-        [passThrough],
-        [recording],
-        [recording, passThrough, awaitingPlugin],
-      ]) {
-        const s = silent("t");
-        const setup = await openWithClock(plugins, { s });
-        setup.client.send(callRequest(1, "s__t"));
-        await s.newestPeer?.find(({ method }) => method === "tools/call");
-        await end(setup, s);
+      const chain = [recording, passThrough, awaitingPlugin];
+      for (const plugins of [[], [passThrough], [recording], chain, [delayingPlugin]]) {
+        const setup = await callSilent(plugins);
+        await messageTo(setup.s);
+        await end(setup);
         await turn();
-        assert.deepEqual(callsOf(setup.events), events);
+        await turn();
+        assert.deepEqual(callsOf(setup.events), ["started s__t", last]);
         answers.push(JSON.stringify(responsesTo(setup.client, 1)));
         assert.deepEqual(setup.hub.snapshot().calls, []);
+        // The plugins are not at fault.
+        for (const { lastError } of setup.plugins.status) assert.equal(lastError, undefined);
       }
-      assert.deepEqual(new Set(answers).size, 1);
-      const codes = seen.filter((one) => one !== "aborted" && one !== undefined);
+      assert.equal(new Set(answers).size, 1);
+      const codes = recorded.filter((one) => one !== "aborted" && one !== undefined);
       assert.ok(codes.length >= 2);
       assert.deepEqual(new Set(codes), new Set([code]));
+      if (what.endsWith("deadline") || what.endsWith("cancel"))
+        assert.equal(recorded[0], "aborted");
     });
   }
 
   it("is cancelled at its server when the operator cancels it, once", async () => {
-    const s = silent("t");
-    const { client, hub } = await openWithClock([awaitingPlugin], { s });
-    client.send(callRequest(1, "s__t"));
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    const { client, hub, s } = await callSilent([awaitingPlugin]);
+    const { id: requestId } = await messageTo(s);
     assert.equal(hub.cancelCall(1), true);
     const { error } = await client.find(isResponseTo(1));
     assert.match(error?.message ?? "", /operator/);
-    const [reported, ...more] = s.messagesOf("notifications/cancelled");
-    assert.equal(reported?.params?.["requestId"], s.messagesOf("tools/call")[0]?.id);
-    assert.deepEqual(more, []);
+    const reported = s.messagesOf(CANCELLED).map(({ params }) => params?.["requestId"]);
+    assert.deepEqual(reported, [requestId]);
     assert.equal(hub.cancelCall(1), false);
-  });
-
-  it("ends with the hub as it does without plugins", async () => {
-    const outcomes: string[] = [];
-    const delaying = callPlugin("delaying", async (given, next) => {
-      try {
-        return await next(given);
-      } finally {
-        await turn();
-      }
-    });
-    for (const plugins of [[], [passThrough], [awaitingPlugin], [delaying, awaitingPlugin]]) {
-      const s = silent("t");
-      const { client, hub, events } = await openWithClock(plugins, { s });
-      client.send(callRequest(1, "s__t"));
-      await s.newestPeer?.find(({ method }) => method === "tools/call");
-      await hub.close();
-      await turn();
-      const answers = responsesTo(client, 1).map(({ error }) => error?.data?.["code"]);
-      outcomes.push(JSON.stringify([answers, callsOf(events)]));
-    }
-    assert.deepEqual(new Set(outcomes).size, 1, outcomes.join("\n"));
   });
 
   it("ends with the hub before its plugins do", async () => {
     const order: string[] = [];
-    const slow: PluginUse = {
-      plugin: {
-        name: "slow",
-        setup: () => ({
-          call: (next) => async (given) => {
-            try {
-              return await next(given);
-            } finally {
-              await turn();
-              order.push("call ended");
-            }
-          },
-          dispose: () => void order.push("disposed"),
-        }),
+    const slow = pluginOf("slow", {
+      call: (next) => async (given) => {
+        try {
+          return await next(given);
+        } finally {
+          await turn();
+          order.push("call ended");
+        }
       },
-    };
-    const s = silent("t");
-    const { client, hub, events } = await openWithClock([slow], { s });
-    client.send(callRequest(1, "s__t"));
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+      dispose: () => void order.push("disposed"),
+    });
+    const { client, hub, events, s } = await callSilent([slow]);
+    await messageTo(s);
     await hub.close();
     assert.deepEqual(order, ["call ended", "disposed"]);
     assert.deepEqual(callsOf(events), ["started s__t", "cancelled by shutdown"]);
@@ -454,8 +356,7 @@ describe("a call that plugins see", () => {
       await late.wait();
       return given.answer({});
     });
-    const setup = await openWithClock([held], { s: silent("t") });
-    const { client, hub, plugins } = setup;
+    const { client, hub, plugins } = await openWithClock([held], silent("t"));
     // An event subscriber ends the call before plugins have seen it.
     const forget = hub.subscribe(
       (event) => event.kind === "callStarted" && hub.cancelCall(event.call),
@@ -465,7 +366,7 @@ describe("a call that plugins see", () => {
     forget();
     client.send(callRequest(1, "s__t"));
     await turn();
-    client.send(CANCEL);
+    client.send(cancelOf(1));
     await turn();
     let isOver = false;
     const over = plugins.disposeWhenIdle(5000).then(() => (isOver = true));

@@ -3,37 +3,45 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import type { Answer, Host } from "../../src/plugin/plugin.ts";
+import type { Host } from "../../src/plugin/plugin.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import {
-  callRequest,
-  callTool,
-  isResponseTo,
-  ScriptedServer,
-  connectionStatusOf,
-} from "../fixtures/memory-hub.ts";
+import { callTool, ScriptedServer, connectionStatusOf } from "../fixtures/memory-hub.ts";
 import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 import {
+  answerTo,
+  callPlugin,
+  CANCELLED,
   errorCodeOf,
-  pluginWithHost,
+  exact,
+  messageTo,
   openPluginHub,
   openWithClock,
-  requestTextsTo,
   pluginOf,
-  callPlugin,
+  pluginWithHost,
+  requestTextsTo,
+  RESULT,
+  silent,
 } from "./plugin-hub.ts";
 
 /** A plugin that only exposes its host. */
-function keep(name = "keeper"): {
-  readonly keeper: PluginUse;
-  readonly host: (at?: number) => Host;
-} {
+function keep(name = "keeper"): { readonly keeper: PluginUse; readonly hosts: readonly Host[] } {
   const hosts: Host[] = [];
   const keeper = pluginWithHost(name, (given) => {
     hosts.push(given);
     return {};
   });
-  return { keeper, host: (at = 0) => hosts[at] ?? assert.fail("it was not set up") };
+  return { keeper, hosts };
+}
+
+/** A hub with such a plugin in front of these. */
+async function open(
+  script?: ScriptedServer,
+  others: readonly PluginUse[] = [],
+  settings: Parameters<typeof openPluginHub>[2] = {},
+) {
+  const { keeper, hosts } = keep();
+  const setup = await openPluginHub([keeper, ...others], script, settings);
+  return { ...setup, host: hosts[0] ?? assert.fail("it was not set up") };
 }
 
 async function codeFrom(promise: Promise<unknown>): Promise<unknown> {
@@ -43,62 +51,44 @@ async function codeFrom(promise: Promise<unknown>): Promise<unknown> {
   );
 }
 
-const RESULT = '{"content":[],"n":1.0,"big":12345678901234567890}';
-function exact(...names: string[]): ScriptedServer {
-  const script = new ScriptedServer(...names);
-  script.onCall = () => `"result":${RESULT}`;
-  return script;
-}
+const hiding = pluginOf("hiding", { list: (items) => items.filter(({ name }) => name !== "b") });
 
 describe("the host of a plugin", () => {
   it("lists what clients see", async () => {
-    const { keeper, host } = keep();
-    const hiding = pluginOf("hiding", {
-      list: (items) => items.filter(({ name }) => name !== "b"),
-    });
-    await openPluginHub([keeper, hiding], { s: new ScriptedServer("a", "b") });
-    const tools = await host().list();
-    assert.deepEqual(
-      tools.map(({ name }) => name),
-      ["s__a"],
-    );
+    const { host } = await open(new ScriptedServer("a", "b"), [hiding]);
+    const tools = await host.list();
+    assert.equal(tools.map(({ name }) => name).join(), "s__a");
     assert.throws(() => Object.assign(tools[0] ?? {}, { name: "x" }), TypeError);
   });
 
   it("calls a tool by the name that clients see, and gives the exact answer", async () => {
-    const { keeper, host } = keep();
-    const s = exact("t");
-    await openPluginHub([keeper], { s });
-    const answer = await host().call("s__t", '{"x":1.0,\n"y":[]}');
+    const { host, s } = await open(exact("t"));
+    const answer = await host.call("s__t", '{"x":1.0,\n"y":[]}');
     assert.equal(answer.json, RESULT);
     assert.deepEqual([answer.kind, answer.isError, answer.size], ["result", false, RESULT.length]);
     assert.ok(requestTextsTo(s)[0]?.includes('"arguments":{"x":1.0, "y":[]}'));
-    await host().call("s__t", { z: 1 });
-    await host().call("s__t");
+    await host.call("s__t", { z: 1 });
+    await host.call("s__t");
     const sent = s.messagesOf("tools/call").map(({ params }) => params?.["arguments"]);
     assert.deepEqual(sent, [{ x: 1, y: [] }, { z: 1 }, {}]);
   });
 
   it("gives errors of servers as answers, and what there is no answer for as errors with a code", async () => {
-    const { keeper, host } = keep();
-    const s = exact("t", "u");
+    const { hub, host, s } = await open(exact("t", "u"));
     s.onCall = () => '"error":{"code":-5,"message":"no"}';
-    const { hub } = await openPluginHub([keeper], { s });
-    const answer = await host().call("s__t");
+    const answer = await host.call("s__t");
     assert.deepEqual([answer.kind, answer.isError], ["error", true]);
     assert.deepEqual(answer.value, { code: -5, message: "no" });
-    assert.equal((await host().call("s__nothing")).isError, true);
+    assert.equal((await host.call("s__nothing")).isError, true);
     await hub.close();
-    assert.equal(await codeFrom(host().call("s__t")), "cancelled");
-    assert.equal(await codeFrom(host().list()), "cancelled");
+    assert.equal(await codeFrom(host.call("s__t")), "cancelled");
+    assert.equal(await codeFrom(host.list()), "cancelled");
   });
 
   it("refuses arguments that are no object", async () => {
-    const { keeper, host } = keep();
-    const s = exact("t");
-    await openPluginHub([keeper], { s });
+    const { host, s } = await open();
     for (const args of ["1", "[1]", '{"a":', '{"a":"\n"}']) {
-      await assert.rejects(host().call("s__t", args), TypeError);
+      await assert.rejects(host.call("s__t", args), TypeError);
     }
     assert.deepEqual(requestTextsTo(s), []);
   });
@@ -113,35 +103,27 @@ describe("the host of a plugin", () => {
       void host.list();
       return {};
     });
-    await openPluginHub([early], { s: new ScriptedServer("t") });
+    await openPluginHub([early]);
     assert.deepEqual(await Promise.all(codes), ["usage", "usage"]);
   });
 
   it("takes calls through all plugins but its own", async () => {
     const path: string[] = [];
-    const { keeper, host } = keep("b");
-    const b: PluginUse = {
-      plugin: {
-        ...keeper.plugin,
-        setup: async (options, given) => ({
-          ...(await keeper.plugin.setup(options, given)),
-          call: (next) => (passed) => {
-            path.push("b");
-            return next(passed);
-          },
-        }),
-      },
-    };
+    let host: Host | undefined;
+    const b = pluginWithHost("b", (given) => {
+      host = given;
+      return { call: (next) => (passed) => (path.push("b"), next(passed)) };
+    });
     const telling = (name: string) =>
       callPlugin(name, (given, next) => {
         path.push(`${name} ${given.client.id}`);
         return next(given);
       });
-    const { client } = await openPluginHub([telling("a"), b, telling("c")], { s: exact("t") });
-    await host().call("s__t");
-    assert.deepEqual(path, ["a plugin-b-2", "c plugin-b-2"]);
+    const { client } = await openPluginHub([telling("a"), b, telling("c")]);
+    await host?.call("s__t");
+    assert.deepEqual(path.splice(0), ["a plugin-b-2", "c plugin-b-2"]);
     await callTool(client, "s__t");
-    assert.deepEqual(path.slice(2), ["a client-1", "b", "c client-1"]);
+    assert.deepEqual(path, ["a client-1", "b", "c client-1"]);
   });
 
   it("is another client than any other plugin, also one of the same name", async () => {
@@ -150,69 +132,54 @@ describe("the host of a plugin", () => {
       ids.push(given.client.id);
       return next(given);
     });
-    const { keeper, host } = keep("twin");
-    await openPluginHub([watching, keeper, keeper], { s: exact("t") });
-    for (const at of [0, 1, 0]) await host(at).call("s__t");
+    const { keeper, hosts } = keep("twin");
+    await openPluginHub([watching, keeper, keeper]);
+    for (const at of [0, 1, 0]) await hosts[at]?.call("s__t");
     const [first, second, third] = ids;
-    assert.equal(first, third);
-    assert.notEqual(first, second);
+    assert.ok(first !== undefined && first === third && first !== second);
   });
 
   it("cancels a call with the signal that was given, and its server is told", async () => {
-    const { keeper, host } = keep();
-    const s = new ScriptedServer("t");
-    s.onCall = () => undefined;
-    const { hub } = await openPluginHub([keeper], { s });
+    const { hub, host, s } = await open(silent("t"));
     const stop = new AbortController();
     const reason = new Error("enough");
-    const failed = assert.rejects(host().call("s__t", {}, stop.signal), reason);
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    const failed = assert.rejects(host.call("s__t", {}, stop.signal), reason);
+    await messageTo(s);
     stop.abort(reason);
     await failed;
-    await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    await messageTo(s, CANCELLED);
     assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
-    assert.equal(s.messagesOf("notifications/cancelled").length, 1);
-    await assert.rejects(host().call("s__t", {}, AbortSignal.abort(reason)), reason);
-    await assert.rejects(host().list(AbortSignal.abort(reason)), reason);
+    assert.equal(s.messagesOf(CANCELLED).length, 1);
+    await assert.rejects(host.call("s__t", {}, AbortSignal.abort(reason)), reason);
+    await assert.rejects(host.list(AbortSignal.abort(reason)), reason);
   });
 
   it("has calls of its own at their deadlines answered as those of clients", async () => {
-    const { keeper, host } = keep();
-    const s = new ScriptedServer("t");
-    s.onCall = () => undefined;
-    const { clock } = await openWithClock([keeper], { s });
-    const answered = host().call("s__t");
+    const { keeper, hosts } = keep();
+    const { clock } = await openWithClock([keeper], silent("t"));
+    const answered = hosts[0]?.call("s__t");
     await turn();
     await clock.advanceAsync(60_000);
-    assert.equal((await answered).isError, true);
+    assert.equal((await answered)?.isError, true);
   });
 
   it("takes no harm from calls that nobody looks at", async () => {
-    const { keeper, host } = keep();
-    const s = new ScriptedServer("t");
-    s.onCall = () => undefined;
-    const { hub } = await openPluginHub([keeper], { s });
-    void host().call("s__t");
-    void host().call("s__t", "nonsense");
-    void host().list(AbortSignal.abort(new Error("x")));
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    const { hub, host, s } = await open(silent("t"));
+    void host.call("s__t");
+    void host.call("s__t", "nonsense");
+    void host.list(AbortSignal.abort(new Error("x")));
+    await messageTo(s);
     await hub.close();
-    void host().call("s__t");
-    void host().list();
+    void host.call("s__t");
+    void host.list();
     await turn();
   });
 
   it("has calls that two plugins make of each other without end come to one", async () => {
     let calls = 0;
     const bouncing = (name: string) =>
-      pluginWithHost(name, (host) => ({
-        call: () => (): Promise<Answer> => {
-          calls++;
-          return host.call("s__t");
-        },
-      }));
-    const s = exact("t");
-    const { client, hub } = await openPluginHub([bouncing("a"), bouncing("b")], { s });
+      pluginWithHost(name, (host) => ({ call: () => () => (calls++, host.call("s__t")) }));
+    const { client, hub } = await openPluginHub([bouncing("a"), bouncing("b")]);
     const { error, result } = await callTool(client, "s__t");
     assert.ok(JSON.stringify(error ?? result).includes("which is the limit"));
     assert.ok(calls <= 2001, `${calls}`);
@@ -222,51 +189,40 @@ describe("the host of a plugin", () => {
   });
 
   it("has calls beyond a limit refused, until others have ended", async () => {
-    const { keeper, host } = keep();
-    const s = new ScriptedServer("t");
-    s.onCall = () => undefined;
-    await openPluginHub([keeper], { s });
+    const { host, s } = await open(silent("t"));
     const stop = new AbortController();
     const running = Array.from({ length: 1000 }, () =>
-      codeFrom(host().call("s__t", {}, stop.signal)),
+      codeFrom(host.call("s__t", {}, stop.signal)),
     );
-    assert.equal(await codeFrom(host().call("s__t")), "usage");
+    assert.equal(await codeFrom(host.call("s__t")), "usage");
     stop.abort(new Error("enough"));
     await Promise.all(running);
     s.onCall = () => `"result":${RESULT}`;
-    assert.equal((await host().call("s__t")).json, RESULT);
+    assert.equal((await host.call("s__t")).json, RESULT);
   });
 
   it("knows what clients call a tool, as long as they see it", async () => {
-    const { keeper, host } = keep();
-    const hiding = pluginOf("hiding", {
-      list: (items) => items.filter(({ name }) => name !== "b"),
-    });
     const tools = { allow: undefined, deny: [], rename: { a: "z" }, timeout: {} };
     const settings = { servers: { s: { tools } } };
-    const { hub } = await openPluginHub(
-      [keeper, hiding],
-      { s: new ScriptedServer("a", "b") },
-      settings,
-    );
-    assert.equal(host().nameOf("s", "a"), "s__z");
-    assert.equal(host().nameOf("s", "b"), undefined);
-    assert.equal(host().nameOf("nobody", "a"), undefined);
+    const { hub, host } = await open(new ScriptedServer("a", "b"), [hiding], settings);
+    const names = () => [host.nameOf("s", "a"), host.nameOf("s", "b"), host.nameOf("nobody", "a")];
+    assert.deepEqual(names(), ["s__z", undefined, undefined]);
     hub.remove("s");
-    assert.equal(host().nameOf("s", "a"), undefined);
+    assert.equal(host.nameOf("s", "a"), undefined);
   });
 
   it("has a folder for it that nobody else can read, and paths relative to the manifest", async () => {
     const stateFolder = await mkdtemp(join(tmpdir(), "toolmux-"));
     try {
-      const { keeper, host } = keep("with-folder");
+      const { keeper, hosts } = keep("with-folder");
       await setUpPluginHub([keeper], { s: new ScriptedServer("t") }, { stateFolder });
-      const [folder, again] = await Promise.all([host().folder(), host().folder()]);
+      const [host = assert.fail()] = hosts;
+      const [folder, again] = await Promise.all([host.folder(), host.folder()]);
       assert.equal(folder, join(stateFolder, "plugins", "with-folder"));
       assert.equal(again, folder);
       assert.equal((await stat(folder)).mode & 0o777, 0o700);
-      assert.equal(host().resolve("x/../y"), "/nowhere/y");
-      assert.equal(host().resolve("/abs"), "/abs");
+      assert.equal(host.resolve("x/../y"), "/nowhere/y");
+      assert.equal(host.resolve("/abs"), "/abs");
     } finally {
       await rm(stateFolder, { recursive: true });
     }
@@ -274,14 +230,13 @@ describe("the host of a plugin", () => {
 
   it("aborts its signal at the end, and gives it no events any more", async () => {
     const received: string[] = [];
-    const { keeper, host } = keep();
-    const { hub, client } = await openPluginHub([keeper], { s: exact("t") });
-    host().subscribe(({ kind }) => received.push(kind), ["callStarted"]);
+    const { hub, client, host } = await open();
+    host.subscribe(({ kind }) => received.push(kind), ["callStarted"]);
     await callTool(client, "s__t");
-    assert.equal(host().signal.aborted, false);
+    assert.equal(host.signal.aborted, false);
     await hub.close();
-    assert.equal(host().signal.aborted, true);
-    host().subscribe(({ kind }) => received.push(kind));
+    assert.equal(host.signal.aborted, true);
+    host.subscribe(({ kind }) => received.push(kind));
     hub.reportRejectedManifest("nothing");
     assert.deepEqual(received, ["callStarted"]);
   });
@@ -290,14 +245,10 @@ describe("the host of a plugin", () => {
     const asking = pluginWithHost("asking", (host) => ({
       call: (next, { name }) => (name === "t" ? () => host.call("s__u", '{"n":1.0}') : next),
     }));
-    const s = exact("t", "u");
-    const { client } = await openPluginHub([asking], { s });
-    client.send(callRequest("x", "s__t"));
-    await client.find(isResponseTo("x"));
+    const { client, s } = await openPluginHub([asking], exact("t", "u"));
+    await answerTo(client, "x");
     assert.ok(client.received.at(-1)?.includes(RESULT));
-    assert.deepEqual(
-      s.messagesOf("tools/call").map(({ params }) => params?.["name"]),
-      ["u"],
-    );
+    const names = s.messagesOf("tools/call").map(({ params }) => params?.["name"]);
+    assert.deepEqual(names, ["u"]);
   });
 });

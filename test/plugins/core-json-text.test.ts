@@ -51,10 +51,7 @@ describe("the spelling of a JSON text", () => {
     assert.ok(part?.kind === "object");
     const [a, c] = part.members.map(({ value }) => value);
     assert.ok(a?.kind === "array");
-    assert.deepEqual(
-      [...a.elements, c].map((each) => each?.kind),
-      ["closed", "scalar"],
-    );
+    assert.equal([...a.elements, c].map((each) => each?.kind).join(), "closed,scalar");
   });
 
   it("is read however deep a text is, and checked down there", () => {
@@ -92,12 +89,44 @@ describe("a rewritten object", () => {
   it("has what was changed, and all else as it was spelled, also if it was a part of another", () => {
     const text = '{"o": {"n": 1.0, "\\u0061":[ 1 ],"z":0},"a":1}';
     assert.equal(rewrite(text, { a: undefined }), '{"o":{"n": 1.0, "\\u0061":[ 1 ],"z":0}}');
+    assert.equal(rewrite('{ "a" : 1.0 ,"c":"\\u00e9\\\\" }', {}), '{"a":1.0,"c":"\\u00e9\\\\"}');
     const part = readSpelling(text, 2);
     const inner = part?.kind === "object" ? part.members[0]?.value : undefined;
     assert.equal(
       rewrite(inner ?? assert.fail(), { a: "2.0", z: undefined, new: "[]" }),
       '{"n":1.0,"\\u0061":2.0,"new":[]}',
     );
+  });
+
+  it("has each member as JSON.parse has it, replaced or taken away, and nothing else changes", () => {
+    const choices = Choices.random(SEED);
+    let objects = 0;
+    for (let run = 0; run < RUNS; run++) {
+      const text = jsonText(choices);
+      const value = JSON.parse(text) as Record<string, unknown>;
+      if (typeof value !== "object" || value === null || Array.isArray(value)) continue;
+      objects++;
+      for (const key of ["none", ...Object.keys(value)]) {
+        const others = (json: string): string =>
+          write(Object.entries(JSON.parse(json) as object).filter(([other]) => other !== key));
+        const member = memberOf(text, key);
+        if (!Object.hasOwn(value, key)) assert.equal(member, undefined);
+        else assert.equal(write(JSON.parse(member ?? assert.fail())), write(value[key]));
+        const [gone, changed] = [undefined, "[1.0]"].map((to) => rewrite(text, { [key]: to }));
+        assert.equal(others(gone ?? ""), others(text), `${SEED}: ${text}`);
+        assert.equal(memberOf(gone ?? "", key), undefined);
+        assert.equal(others(changed ?? ""), others(text), `${SEED}: ${text}`);
+        assert.equal(memberOf(changed ?? "", key), "[1.0]");
+      }
+    }
+    assert.ok(objects > RUNS / 20, `only ${objects} were objects`);
+  });
+
+  it("has what stands there twice as JSON.parse reads it", () => {
+    const json = '{"a":1,"b":2,"\\u0061":3}';
+    assert.equal(memberOf(json, "a"), "3");
+    assert.deepEqual(JSON.parse(rewrite(json, { a: "4" })), { a: 4, b: 2 });
+    assert.equal(rewrite(json, { a: undefined }), '{"b":2}');
   });
 });
 

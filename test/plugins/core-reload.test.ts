@@ -1,12 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
-import type { EventBus, HubEvent } from "../../src/base/events.ts";
-import type { Hub } from "../../src/hub/hub.ts";
 import type { Host, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
-import { setUpPlugins } from "../../src/plugin/setup.ts";
-import type { Transport } from "../../src/transport/transport.ts";
+import { reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
@@ -24,25 +21,23 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { pluginSpecOf, type PluginUse } from "../fixtures/plugin-hub.ts";
 import { lastRequest, overStreamedTransports } from "../fixtures/streamed-transport.ts";
-import { errorCodeOf, pluginWithHost, logsOf, pluginOf, callPlugin } from "./plugin-hub.ts";
-
-interface World {
-  readonly hub: Hub;
-  readonly client: ReturnType<typeof setUpHub>["client"];
-  readonly connect: ReturnType<typeof setUpHub>["connect"];
-  readonly events: HubEvent[];
-  readonly bus: EventBus;
-  readonly clock: VirtualClock;
-  /** Replaces the active plugins by these. @returns the new set */
-  exchange(...uses: readonly PluginUse[]): Promise<PluginSet | undefined>;
-}
+import {
+  callPlugin,
+  CANCELLED,
+  errorCodeOf,
+  logsOf,
+  messageTo,
+  pluginOf,
+  pluginWithHost,
+  silent,
+} from "./plugin-hub.ts";
 
 /** A hub with these plugins, which can be replaced. */
 async function start(
   first: readonly PluginUse[],
-  scripts: Record<string, ScriptedServer>,
+  s = new ScriptedServer("t"),
   servers: Servers = {},
-): Promise<World> {
+) {
   const { bus, events } = recordEvents();
   const clock = new VirtualClock();
   const equip = async (uses: readonly PluginUse[]) => {
@@ -50,30 +45,29 @@ async function start(
       uses.map(({ plugin }) => [plugin.name, () => Promise.resolve({ default: plugin })]),
     );
     const plugins = uses.map((one, at) => pluginSpecOf(one, at));
-    const manifest = { ...manifestFor(scripts, { servers }), plugins };
+    const manifest = { ...manifestFor({ s }, { servers }), plugins };
     const environment = { bus, env: {}, stateFolder: "/nowhere", clock: systemClock, loaders };
     const prepared = await setUpPlugins(manifest, environment);
     assert.ok(prepared.ok, JSON.stringify(prepared));
     return { ...prepared, bus, events };
   };
   const prepared = await equip(first);
-  const setup = setUpHub(scripts, { prepared, clock, random: () => 0, servers });
+  const setup = setUpHub({ s }, { prepared, clock, random: () => 0, servers });
   await initialize(setup.client);
   await turn();
-  return {
-    ...setup,
-    bus,
-    clock,
-    async exchange(...uses) {
-      if (uses.length === 0) {
-        setup.hub.reload(manifestFor(scripts, { servers }));
-        return undefined;
-      }
-      const next = await equip(uses);
-      setup.hub.reload(next.manifest, next.plugins);
-      return next.plugins;
-    },
-  };
+  /** Replaces the active plugins by these. @returns the new set */
+  async function exchange(...uses: readonly PluginUse[]): Promise<PluginSet | undefined> {
+    const next = uses.length === 0 ? undefined : await equip(uses);
+    setup.hub.reload(next?.manifest ?? manifestFor({ s }, { servers }), next?.plugins);
+    return next?.plugins;
+  }
+  /** Sends a call, which is under way then. */
+  async function call(name = "s__t"): Promise<void> {
+    setup.client.send(callRequest(1, name));
+    await turn();
+  }
+  const answer = async () => (await setup.client.find(isResponseTo(1))).result;
+  return { ...setup, bus, clock, exchange, call, answer };
 }
 
 const LIST_CHANGED = "notifications/tools/list_changed";
@@ -85,6 +79,7 @@ const adding = (name: string): PluginUse =>
 /** A plugin that marks its results and records its end. */
 function marking(mark: string, order: string[], parts: Parts = {}): PluginUse {
   return pluginWithHost("marking", (host) => {
+    order.push(`${mark} set up`);
     host.signal.addEventListener("abort", () => order.push(`${mark} aborted`));
     return {
       call: () => (given) => Promise.resolve(given.answer({ mark })),
@@ -97,19 +92,13 @@ function marking(mark: string, order: string[], parts: Parts = {}): PluginUse {
 describe("plugins that make place for others", () => {
   it("end when the others are in force", async () => {
     const order: string[] = [];
-    const { client, exchange, hub } = await start([marking("old", order)], {
-      s: new ScriptedServer("t"),
-    });
+    const { client, exchange, hub } = await start([marking("old", order)]);
     assert.deepEqual((await callTool(client, "s__t")).result, { mark: "old" });
-    const fresh = pluginWithHost("marking", () => {
-      order.push("new set up");
-      return { call: () => (given) => Promise.resolve(given.answer({ mark: "new" })) };
-    });
-    const set = await exchange(fresh);
+    const set = await exchange(marking("new", order));
     assert.equal(hub.activePlugins.set, set);
     assert.deepEqual((await callTool(client, "s__t")).result, { mark: "new" });
     await turn();
-    assert.deepEqual(order, ["new set up", "old aborted", "old disposed"]);
+    assert.deepEqual(order, ["old set up", "new set up", "old aborted", "old disposed"]);
   });
 
   it("end their calls first, in the old way, while new ones go the new way", async () => {
@@ -122,15 +111,14 @@ describe("plugins that make place for others", () => {
         return given.answer({ mark: "old" });
       },
     });
-    const { client, exchange } = await start([slow], { s: new ScriptedServer("t") });
-    client.send(callRequest(1, "s__t"));
-    await turn();
+    const { client, exchange, call, answer } = await start([slow]);
+    await call();
     await exchange(marking("new", order));
     assert.deepEqual((await callTool(client, "s__t")).result, { mark: "new" });
     await turn();
-    assert.deepEqual(order, []);
+    assert.deepEqual(order.splice(0), ["old set up", "new set up"]);
     late.open();
-    assert.deepEqual((await client.find(isResponseTo(1))).result, { mark: "old" });
+    assert.deepEqual(await answer(), { mark: "old" });
     await turn();
     assert.deepEqual(order, ["old answered", "old aborted", "old disposed"]);
   });
@@ -138,17 +126,13 @@ describe("plugins that make place for others", () => {
   it("end at once with the hub, if they still have calls", async () => {
     const order: string[] = [];
     const hanging = marking("old", order, { call: () => () => new Promise(() => {}) });
-    const { client, exchange, hub } = await start([hanging], { s: new ScriptedServer("t") });
-    client.send(callRequest(1, "s__t"));
-    await turn();
+    const { exchange, hub, call } = await start([hanging]);
+    await call();
     await exchange(marking("new", order));
+    order.splice(0);
     await hub.close();
-    assert.deepEqual(order.toSorted(), [
-      "new aborted",
-      "new disposed",
-      "old aborted",
-      "old disposed",
-    ]);
+    const ends = ["new aborted", "new disposed", "old aborted", "old disposed"];
+    assert.deepEqual(order.toSorted(), ends);
   });
 
   it("hear and are asked nothing any more", async () => {
@@ -164,15 +148,14 @@ describe("plugins that make place for others", () => {
         call: (next) => (received.push("call"), next),
       };
     });
-    const { client, exchange } = await start([old], { s: new ScriptedServer("t") });
+    const { client, exchange } = await start([old]);
     await callTool(client, "s__t");
     assert.deepEqual(received.splice(0).toSorted(), ["call", "callStarted", "callStarted", "list"]);
     await exchange();
     await turn();
     await callTool(client, "s__t");
     assert.deepEqual(await listToolNames(client), ["s__t"]);
-    const failed = await host?.call("s__t").catch(errorCodeOf);
-    assert.equal(failed, "cancelled");
+    assert.equal(await host?.call("s__t").catch(errorCodeOf), "cancelled");
     assert.deepEqual(received, []);
   });
 
@@ -186,9 +169,8 @@ describe("plugins that make place for others", () => {
       },
       call: () => () => new Promise(() => {}),
     }));
-    const { client, exchange, bus } = await start([echoing], { s: new ScriptedServer("t") });
-    client.send(callRequest(1, "s__t"));
-    await turn();
+    const { exchange, bus, call } = await start([echoing]);
+    await call();
     await exchange(echoing);
     received = 0;
     bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
@@ -197,25 +179,21 @@ describe("plugins that make place for others", () => {
 
   it("lose no call that they have made through the hub before it ended, nor leave one", async () => {
     const codes: unknown[] = [];
-    const s = new ScriptedServer("t", "u");
-    s.onCall = () => undefined;
     const asking = pluginWithHost("asking", (host) => {
-      void host.call("s__u").catch((error: unknown) => codes.push(errorCodeOf(error)));
+      const ask = (): void =>
+        void host.call("s__u").catch((error: unknown) => codes.push(errorCodeOf(error)));
+      ask();
       return {
         call: (next, { name }) =>
-          name === "t"
-            ? (given) => {
-                void host.call("s__u").catch((error: unknown) => codes.push(errorCodeOf(error)));
-                return Promise.resolve(given.answer({}));
-              }
-            : next,
+          name === "t" ? (given) => (ask(), Promise.resolve(given.answer({}))) : next,
       };
     });
-    const { client, exchange, hub } = await start([asking], { s });
+    const s = silent("t", "u");
+    const { client, exchange, hub } = await start([asking], s);
     await callTool(client, "s__t");
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    await messageTo(s);
     await exchange();
-    await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    await messageTo(s, CANCELLED);
     await turn();
     assert.deepEqual(codes, ["usage", "cancelled"]);
     assert.equal(connectionStatusOf(hub, "s").inFlight, 0);
@@ -235,11 +213,9 @@ describe("plugins that make place for others", () => {
       };
     });
     const s = new ScriptedServer("t");
-    const { client, exchange, hub, bus } = await start(
-      [busy],
-      { s },
-      { s: { isolation: "perClient" } },
-    );
+    const { client, exchange, hub, bus } = await start([busy], s, {
+      s: { isolation: "perClient" },
+    });
     let most = 0;
     for (let i = 0; i < 200; i++) {
       assert.ok((await callTool(client, "s__t")).result);
@@ -265,40 +241,35 @@ describe("plugins that make place for others", () => {
 });
 
 describe("a client's list, when plugins are exchanged,", () => {
-  async function after(
-    first: readonly PluginUse[],
-    then: readonly PluginUse[],
-  ): Promise<[number, string[]]> {
-    const { client, exchange, clock } = await start(first, { s: new ScriptedServer("t") });
-    await listToolNames(client);
-    await exchange(...then);
-    await clock.advanceAsync(1000);
-    const reported = client.messages.filter(({ method }) => method === LIST_CHANGED).length;
-    return [reported, [...(await listToolNames(client))]];
+  const none = pluginOf("none", {});
+  const passing = callPlugin("passing", (given, next) => next(given));
+  for (const [what, before, after, count, shown] of [
+    ["is another", [adding("a")], [adding("b")], 1, ["s__b", "s__t"]],
+    ["is another without them", [adding("a")], [], 1, ["s__t"]],
+    ["is another with the first that change it", [none], [adding("b")], 1, ["s__b", "s__t"]],
+    ["is the same if they make the same of it", [adding("a")], [adding("a")], 0, ["s__a", "s__t"]],
+    ["is the same if they do not change it", [none], [passing], 0, ["s__t"]],
+    ["is the same without such", [passing], [], 0, ["s__t"]],
+  ] as const) {
+    it(`${what}, which the client is told ${count} times`, async () => {
+      const { client, exchange, clock } = await start(before);
+      await listToolNames(client);
+      await exchange(...after);
+      await clock.advanceAsync(1000);
+      assert.equal(client.messages.filter(({ method }) => method === LIST_CHANGED).length, count);
+      assert.deepEqual(await listToolNames(client), shown);
+    });
   }
-
-  it("is another if they make another one of it, which the client is told once", async () => {
-    assert.deepEqual(await after([adding("a")], [adding("b")]), [1, ["s__b", "s__t"]]);
-    assert.deepEqual(await after([adding("a")], []), [1, ["s__t"]]);
-    assert.deepEqual(await after([pluginOf("none", {})], [adding("b")]), [1, ["s__b", "s__t"]]);
-  });
-
-  it("is the same if they make the same of it, and the client is told nothing", async () => {
-    assert.deepEqual(await after([adding("a")], [adding("a")]), [0, ["s__a", "s__t"]]);
-    const passing = callPlugin("passing", (given, next) => next(given));
-    assert.deepEqual(await after([pluginOf("none", {})], [passing]), [0, ["s__t"]]);
-    assert.deepEqual(await after([passing], []), [0, ["s__t"]]);
-  });
 });
 
 describe("a plugin's server", () => {
   /** A plugin with a scripted server. */
-  const serving = (script: ScriptedServer, more: Parts = {}, name = "serving"): PluginUse =>
-    pluginOf(name, { servers: { own: (): Transport => script.connect() }, ...more });
+  const serving = (script: ScriptedServer, more: Parts = {}): PluginUse =>
+    pluginOf("serving", { servers: { own: () => script.connect() }, ...more });
 
   it("is a server like any other", async () => {
     const own = new ScriptedServer("hello");
-    const { client } = await start([serving(own)], { s: new ScriptedServer("t") });
+    const { client } = await start([serving(own)]);
     assert.deepEqual(await listToolNames(client), ["own__hello", "s__t"]);
     assert.ok((await callTool(client, "own__hello")).result);
     own.disconnect();
@@ -310,12 +281,10 @@ describe("a plugin's server", () => {
   it("goes on as long as its plugins stay, and is started anew with others", async () => {
     const own = new ScriptedServer("hello");
     const s = new ScriptedServer("t");
-    const environment = await start([serving(own)], { s });
-    const { client, hub, exchange } = environment;
+    const { client, hub, exchange } = await start([serving(own)], s);
     await listToolNames(client);
     const { set } = hub.activePlugins;
     assert.ok(set);
-    const { reusePlugins } = await import("../../src/plugin/setup.ts");
     const plugins = [pluginSpecOf(serving(own))];
     const kept = await reusePlugins({ ...manifestFor({ s }, {}), plugins }, set);
     assert.ok(kept.ok);
@@ -330,17 +299,16 @@ describe("a plugin's server", () => {
   it("over a link with streams is spoken to as one over HTTP, and the link hears in which revision", async () => {
     const own = new ScriptedServer("hello");
     const links = overStreamedTransports(own);
-    const { client, hub, clock } = await start([serving(own)], { s: new ScriptedServer("t") });
+    const { client, hub, clock, call, answer } = await start([serving(own)]);
     await listToolNames(client);
     assert.equal(connectionStatusOf(hub, "own").way, "http");
     assert.deepEqual(links[0]?.protocol, { era: "legacy", version: "2025-11-25" });
     own.onCall = () => undefined;
-    client.send(callRequest(1, "own__hello"));
-    await turn();
+    await call("own__hello");
     own.onCall = () => '"result":{"content":[],"again":true}';
     links[0]?.loseRequest(lastRequest(links, "tools/call"), "notDelivered");
     await clock.advanceAsync(100);
-    assert.equal((await client.find(isResponseTo(1))).result?.["again"], true);
+    assert.equal((await answer())?.["again"], true);
   });
 
   it("whose link knows what must not be shown is told of without that", async () => {
@@ -349,7 +317,7 @@ describe("a plugin's server", () => {
     const connect = own.connect.bind(own);
     const redact = (text: string): string => text.replaceAll("s3cret", "***");
     own.connect = () => Object.assign(connect(), { redact });
-    const { client, hub } = await start([serving(own)], { s: new ScriptedServer("t") });
+    const { client, hub } = await start([serving(own)]);
     await listToolNames(client);
     assert.match(connectionStatusOf(hub, "own").lastError?.message ?? "", /\*\*\* is no good/);
   });
@@ -357,7 +325,7 @@ describe("a plugin's server", () => {
   it("that wants an authorization is taken at its word", async () => {
     const own = new ScriptedServer("hello");
     const links = overStreamedTransports(own);
-    const { client, hub } = await start([serving(own)], { s: new ScriptedServer("t") });
+    const { client, hub } = await start([serving(own)]);
     await listToolNames(client);
     links[0]?.challenge({ status: 401, header: undefined });
     await turn();
@@ -366,34 +334,27 @@ describe("a plugin's server", () => {
 
   it("finishes its calls before its plugin is disposed of", async () => {
     const order: string[] = [];
-    const own = new ScriptedServer("hello");
-    own.onCall = () => undefined;
+    const own = silent("hello");
     const first = serving(own, { dispose: () => void order.push("disposed") });
-    const { client, exchange } = await start([first], { s: new ScriptedServer("t") });
-    client.send(callRequest(1, "own__hello"));
-    await own.newestPeer?.find(({ method }) => method === "tools/call");
+    const { exchange, call, answer } = await start([first]);
+    await call("own__hello");
+    const { id } = await messageTo(own);
     const old = own.newestPeer;
     await exchange(pluginOf("other", {}));
     await turn();
     assert.deepEqual(order, []);
-    const { id } = own.messagesOf("tools/call")[0] ?? {};
     old?.send({ jsonrpc: "2.0", id, result: { content: [] } });
-    assert.deepEqual((await client.find(isResponseTo(1))).result, { content: [] });
+    assert.deepEqual(await answer(), { content: [] });
     await turn();
     await turn();
     assert.deepEqual(order, ["disposed"]);
   });
 
   it("whose plugin is gone is gone from the list", async () => {
-    const { client, exchange, events } = await start([serving(new ScriptedServer("hello"))], {
-      s: new ScriptedServer("t"),
-    });
+    const { client, exchange, events } = await start([serving(new ScriptedServer("hello"))]);
     assert.deepEqual(await listToolNames(client), ["own__hello", "s__t"]);
     await exchange();
     assert.deepEqual(await listToolNames(client), ["s__t"]);
-    assert.deepEqual(
-      logsOf(events).filter((text) => text.includes("failed")),
-      [],
-    );
+    assert.ok(!logsOf(events).some((text) => text.includes("failed")));
   });
 });

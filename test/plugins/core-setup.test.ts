@@ -2,65 +2,35 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as v from "valibot";
 import { systemClock } from "../../src/base/clock.ts";
-import { EventBus, type HubEvent } from "../../src/base/events.ts";
-import { loadManifest } from "../../src/manifest/load.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
-import type { Manifest } from "../../src/manifest/manifest.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, reusePlugins, setUpPlugins } from "../../src/plugin/setup.ts";
 import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
-import { Latch } from "../fixtures/memory-hub.ts";
-import { logsOf } from "./plugin-hub.ts";
-
-interface World {
-  readonly bus: EventBus;
-  readonly events: HubEvent[];
-  readonly manifest: Manifest;
-  readonly equipped: PreparedManifest;
-}
+import { Latch, recordEvents } from "../fixtures/memory-hub.ts";
+import { logsOf, throwing } from "./plugin-hub.ts";
 
 type Given = { readonly options?: unknown } | ((host: Host) => Parts | Promise<Parts>);
+type AllGiven = Readonly<Record<string, Given>>;
 
 /** Sets up those of these plugins that a manifest names. */
-async function setUp(
-  toml: string,
-  given: Readonly<Record<string, Given>>,
-  use: (environment: World) => Promise<void> | void,
-  setupLimit = 30_000,
-): Promise<void> {
-  await withManifestFolder(async (folder) => {
-    const file = await folder.write("t.toml", toml);
-    const loaded = await loadManifest({
-      files: [file],
-      env: {},
-      cwd: folder.cwd,
-      platform: "linux",
-    });
-    assert.ok(loaded.ok, JSON.stringify(loaded));
-    const bus = new EventBus();
-    const events: HubEvent[] = [];
-    bus.subscribe((event) => void events.push(event));
-    const loaders = Object.fromEntries(
-      Object.entries(given).map(([name, one]) => {
-        const plugin =
-          typeof one === "function"
-            ? { name, setup: (_: unknown, host: Host) => one(host) }
-            : { name, setup: () => ({}), ...one };
-        return [name, () => Promise.resolve({ default: plugin })];
-      }),
-    );
-    const environment = {
-      bus,
-      env: {},
-      stateFolder: folder.home,
-      clock: systemClock,
-      loaders,
-      setupTimeout: setupLimit,
-    };
-    const prepared = await setUpPlugins(loaded.manifest, environment);
-    await use({ bus, events, manifest: loaded.manifest, equipped: prepared });
+async function setUp(toml: string, given: AllGiven, setupTimeout = 30_000) {
+  const { bus, events } = recordEvents();
+  const loaders = Object.fromEntries(
+    Object.entries(given).map(([name, one]) => {
+      const plugin =
+        typeof one === "function"
+          ? { name, setup: (_: unknown, host: Host) => one(host) }
+          : { name, setup: () => ({}), ...one };
+      return [name, () => Promise.resolve({ default: plugin })];
+    }),
+  );
+  return withManifestFolder(async (folder) => {
+    const { manifest } = await folder.loadValid({ files: [await folder.write("t.toml", toml)] });
+    const stateFolder = folder.home;
+    const options = { bus, env: {}, stateFolder, clock: systemClock, loaders, setupTimeout };
+    return { bus, events, manifest, prepared: await setUpPlugins(manifest, options) };
   });
 }
 
@@ -71,17 +41,21 @@ function problemsOf(prepared: PreparedManifest): readonly string[] {
   return problems.map((problem) => formatProblem(problem).replace(/^\S*\//, ""));
 }
 
-function setOf(prepared: PreparedManifest): PluginSet {
-  return prepared.ok ? prepared.plugins : assert.fail(problemsOf(prepared).join("\n"));
+/** What is made of a manifest without problems. */
+function successOf(prepared: PreparedManifest) {
+  if (!prepared.ok) return assert.fail(problemsOf(prepared).join("\n"));
+  return { set: prepared.plugins, servers: prepared.manifest.servers };
+}
+
+async function setOf(toml: string, given: AllGiven): Promise<PluginSet> {
+  return successOf((await setUp(toml, given)).prepared).set;
 }
 
 const uses = (...names: string[]): string =>
   names.map((name) => `[[plugins]]\nuse = "${name}"\n`).join("");
 
 const nonsense = (value: unknown): Parts => value as Parts;
-const throwing = (thrown: unknown): never => {
-  throw thrown;
-};
+const boom = (): never => throwing(new Error("boom"));
 
 describe("plugins that cannot be set up", () => {
   it("are all told at once if it is seen before any is set up, each with its place", async () => {
@@ -89,21 +63,22 @@ describe("plugins that cannot be set up", () => {
     const options = v.strictObject({ n: v.number("a number") });
     const given = { good: () => (setUps++, {}), picky: { options }, bare: {} };
     const toml = `${uses("good")}\n[[plugins]]\nuse = "picky"\noptions = { n = "x", m = 1 }\n[[plugins]]\nuse = "bare"\noptions.x = 1\n[[plugins]]\nuse = "goood"\n`;
-    await setUp(toml, given, ({ equipped: prepared }) => {
-      const lines = problemsOf(prepared);
-      assert.deepEqual(lines.slice(0, 3), [
-        "t.toml:6:17: plugins[1].options.n: expected a number, found a string",
-        't.toml:6:22: plugins[1].options.m: unknown key; did you mean "n"?',
-        "t.toml:9:1: plugins[2].options: this plugin takes no options",
-      ]);
-      assert.match(
-        lines[3] ?? "",
-        /^t\.toml:11:7: plugins\[3\]\.use: there is no built-in plugin "goood", .* mean "good"\?$/,
-      );
-      assert.equal(setUps, 0);
-    });
+    const lines = problemsOf((await setUp(toml, given)).prepared);
+    assert.deepEqual(lines.slice(0, 3), [
+      "t.toml:6:17: plugins[1].options.n: expected a number, found a string",
+      't.toml:6:22: plugins[1].options.m: unknown key; did you mean "n"?',
+      "t.toml:9:1: plugins[2].options: this plugin takes no options",
+    ]);
+    const unknown =
+      /^t\.toml:11:7: plugins\[3\]\.use: there is no built-in plugin "goood", .* mean "good"\?$/;
+    assert.match(lines[3] ?? "", unknown);
+    assert.equal(setUps, 0);
   });
 
+  const returns =
+    (value: unknown): Given =>
+    () =>
+      nonsense(value);
   const FAULTS: Readonly<Record<string, readonly [Given, string]>> = {
     throws: [() => throwing(new Error("boom\nand more")), "boom and more"],
     rejects: [() => Promise.reject(new Error("boom")), "boom"],
@@ -111,31 +86,28 @@ describe("plugins that cannot be set up", () => {
       () => throwing(Object.create(null)),
       "it threw something that cannot be described",
     ],
-    "gives back nothing": [() => nonsense(undefined), "it returned no object of parts"],
-    "gives back an array": [() => nonsense([]), "it returned no object of parts"],
-    "gives back a function": [() => nonsense(() => {}), "it returned no object of parts"],
+    "gives back nothing": [returns(undefined), "it returned no object of parts"],
+    "gives back an array": [returns([]), "it returned no object of parts"],
+    "gives back a function": [returns(() => {}), "it returned no object of parts"],
     "gives back an unknown part": [
-      () => nonsense({ calls: () => {} }),
+      returns({ calls: () => {} }),
       'it returned "calls", which is no part of a plugin',
     ],
-    "gives back a part that is no function": [
-      () => nonsense({ call: 1 }),
-      "its call is no function",
-    ],
+    "gives back a part that is no function": [returns({ call: 1 }), "its call is no function"],
     "gives back events that are no names": [
-      () => nonsense({ events: "log" }),
+      returns({ events: "log" }),
       "its events are no array of names",
     ],
     "gives back secrets that are no functions": [
-      () => nonsense({ secrets: { vault: "x" } }),
+      returns({ secrets: { vault: "x" } }),
       "its secrets.vault is no function",
     ],
     "gives back servers that are no object": [
-      () => nonsense({ servers: "x" }),
+      returns({ servers: "x" }),
       "its servers are no object",
     ],
   };
-  for (const [what, [given, fault]] of Object.entries(FAULTS)) {
+  for (const [what, [wrong, fault]] of Object.entries(FAULTS)) {
     it(`are told, and those before them are ended: one ${what}`, async () => {
       const order: string[] = [];
       const before = (name: string) => (host: Host) => {
@@ -143,15 +115,13 @@ describe("plugins that cannot be set up", () => {
         return { dispose: () => void order.push(`${name} disposed`) };
       };
       const after = () => (order.push("after"), {});
-      const toml = uses("one", "two", "wrong", "after");
-      const all = { one: before("one"), two: before("two"), wrong: given, after };
-      await setUp(toml, all, ({ equipped: prepared, bus }) => {
-        assert.deepEqual(problemsOf(prepared), [
-          `t.toml:5:3: plugins[2]: plugin "wrong" failed in its setup: ${fault}`,
-        ]);
-        assert.deepEqual(order, ["one aborted", "two aborted", "two disposed", "one disposed"]);
-        assert.equal(bus.hasListeners("state"), true);
-      });
+      const all = { one: before("one"), two: before("two"), wrong, after };
+      const { prepared, bus } = await setUp(uses("one", "two", "wrong", "after"), all);
+      assert.deepEqual(problemsOf(prepared), [
+        `t.toml:5:3: plugins[2]: plugin "wrong" failed in its setup: ${fault}`,
+      ]);
+      assert.deepEqual(order, ["one aborted", "two aborted", "two disposed", "one disposed"]);
+      assert.equal(bus.hasListeners("state"), true);
     });
   }
 
@@ -164,19 +134,13 @@ describe("plugins that cannot be set up", () => {
       await late.wait();
       return { dispose: () => disposed.open() };
     };
-    await setUp(
-      uses("slow"),
-      { slow },
-      async ({ equipped: prepared }) => {
-        assert.deepEqual(problemsOf(prepared), [
-          't.toml:1:3: plugins[0]: plugin "slow" failed in its setup: did not end within 20 ms',
-        ]);
-        assert.equal(signal?.aborted, true);
-        late.open();
-        await disposed.wait();
-      },
-      20,
-    );
+    const { prepared } = await setUp(uses("slow"), { slow }, 20);
+    assert.deepEqual(problemsOf(prepared), [
+      't.toml:1:3: plugins[0]: plugin "slow" failed in its setup: did not end within 20 ms',
+    ]);
+    assert.equal(signal?.aborted, true);
+    late.open();
+    await disposed.wait();
   });
 });
 
@@ -188,37 +152,26 @@ const server =
 describe("servers of plugins", () => {
   it("are servers like others, after them, with their own names as prefixes", async () => {
     const toml = `${uses("p")}[servers.s]\ncommand = "x"\n[defaults]\ncallTimeout = "7s"\n`;
-    await setUp(toml, { p: server("mine") }, ({ equipped: prepared }) => {
-      const { number } = setOf(prepared);
-      assert.ok(prepared.ok);
-      const [s, mine, ...more] = prepared.manifest.servers;
-      assert.deepEqual([s?.name, more], ["s", []]);
-      assert.ok(mine?.kind === "plugin");
-      const { name, prefix, plugin, set, callTimeout } = mine;
-      const expected = {
-        name: "mine",
-        prefix: "mine",
-        plugin: "p",
-        set: number,
-        callTimeout: 7000,
-      };
-      assert.deepEqual({ name, prefix, plugin, set, callTimeout }, expected);
-    });
+    const { prepared } = await setUp(toml, { p: server("mine") });
+    const { set, servers } = successOf(prepared);
+    const [s, mine, ...more] = servers;
+    assert.deepEqual([s?.name, more], ["s", []]);
+    assert.ok(mine?.kind === "plugin");
+    const { name, prefix, plugin, callTimeout } = mine;
+    assert.deepEqual([name, prefix, plugin, callTimeout], ["mine", "mine", "p", 7000]);
+    assert.equal(mine.set, set.number);
   });
 
   it("have the settings that the manifest has for them", async () => {
     const toml = `${uses("p")}[servers.mine]\nplugin = "p"\nprefix = "other"\nlazy = true\n`;
-    await setUp(toml, { p: server("mine") }, ({ equipped: prepared }) => {
-      assert.ok(prepared.ok);
-      const [mine, ...more] = prepared.manifest.servers;
-      assert.ok(mine?.kind === "plugin" && more.length === 0);
-      assert.deepEqual([mine.prefix, mine.lazy, mine.set], ["other", true, setOf(prepared).number]);
-    });
+    const { prepared } = await setUp(toml, { p: server("mine") });
+    const { set, servers } = successOf(prepared);
+    const [mine, ...more] = servers;
+    assert.ok(mine?.kind === "plugin" && more.length === 0);
+    assert.deepEqual([mine.prefix, mine.lazy, mine.set], ["other", true, set.number]);
   });
 
-  const ABSENT: Readonly<
-    Record<string, readonly [string, Readonly<Record<string, Given>>, string]>
-  > = {
+  const ABSENT: Readonly<Record<string, readonly [toml: string, AllGiven, problem: string]>> = {
     "of a plugin that the manifest does not name": [
       `${uses("notes", "q")}[servers.x]\nplugin = "nots"\n`,
       { notes: server("x"), q: {} },
@@ -242,36 +195,33 @@ describe("servers of plugins", () => {
   };
   for (const [what, [toml, given, problem]] of Object.entries(ABSENT)) {
     it(`have failed, with their own place, if the manifest has one ${what}, and the plugins are set up`, async () => {
-      await setUp(toml, given, ({ equipped: prepared }) => {
-        assert.ok(prepared.ok);
-        assert.deepEqual(problemsOf(prepared), [problem]);
-      });
+      const { prepared } = await setUp(toml, given);
+      assert.ok(prepared.ok);
+      assert.deepEqual(problemsOf(prepared), [problem]);
     });
   }
 
   it("are looked for anew when the manifest has changed and its plugins have not", async () => {
-    await setUp(uses("p"), { p: server("mine") }, async ({ equipped: prepared, manifest }) => {
-      const [origin] = manifest.plugins.map((plugin) => plugin.origin);
-      const [made] = prepared.ok ? prepared.manifest.servers : [];
-      assert.ok(origin && made?.kind === "plugin");
-      const place = { file: origin.file, path: ["servers", "x"] };
-      const stray = { ...made, name: "x", prefix: "x", origin: place };
-      const kept = (spec: typeof made): Promise<PreparedManifest> =>
-        reusePlugins({ ...manifest, servers: [spec] }, setOf(prepared));
-      const message = (await Promise.all([kept(stray), kept({ ...stray, plugin: "q" })])).map(
-        (each) => problemsOf(each).join(),
-      );
-      assert.deepEqual(message, [
-        't.toml: servers.x: plugin "p" has no server "x"',
-        't.toml: servers.x.plugin: there is no plugin "q"; did you mean "p"?',
-      ]);
-      assert.ok((await kept(made)).ok);
-    });
+    const { prepared, manifest } = await setUp(uses("p"), { p: server("mine") });
+    const { set, servers } = successOf(prepared);
+    const [origin] = manifest.plugins.map((plugin) => plugin.origin);
+    const [made] = servers;
+    assert.ok(origin && made?.kind === "plugin");
+    const place = { file: origin.file, path: ["servers", "x"] };
+    const stray = { ...made, name: "x", prefix: "x", origin: place };
+    const kept = (spec: typeof made): Promise<PreparedManifest> =>
+      reusePlugins({ ...manifest, servers: [spec] }, set);
+    assert.deepEqual(problemsOf(await kept(stray)), [
+      't.toml: servers.x: plugin "p" has no server "x"',
+    ]);
+    assert.deepEqual(problemsOf(await kept({ ...stray, plugin: "q" })), [
+      't.toml: servers.x.plugin: there is no plugin "q"; did you mean "p"?',
+    ]);
+    assert.ok((await kept(made)).ok);
   });
 
-  const CLASHES: Readonly<
-    Record<string, readonly [string, Readonly<Record<string, Given>>, RegExp]>
-  > = {
+  const another = /its server "x" has the name of another server of the manifest/;
+  const CLASHES: Readonly<Record<string, readonly [toml: string, AllGiven, message: RegExp]>> = {
     "two plugins have one of that name": [
       uses("p", "q"),
       { p: server("x"), q: server("x") },
@@ -280,12 +230,12 @@ describe("servers of plugins", () => {
     "the manifest has another one of that name": [
       `${uses("p")}[servers.x]\ncommand = "x"\n`,
       { p: server("x") },
-      /its server "x" has the name of another server of the manifest/,
+      another,
     ],
     "the manifest says that it is another plugin's": [
       `${uses("p", "q")}[servers.x]\nplugin = "q"\n`,
       { p: server("x"), q: {} },
-      /its server "x" has the name of another server of the manifest/,
+      another,
     ],
     "its name is another's prefix": [
       `${uses("p")}[servers.s]\ncommand = "x"\nprefix = "x"\n`,
@@ -297,110 +247,89 @@ describe("servers of plugins", () => {
   };
   for (const [what, [toml, given, message]] of Object.entries(CLASHES)) {
     it(`are refused, with the plugin's place, if ${what}`, async () => {
-      await setUp(toml, given, ({ equipped: prepared }) => {
-        const [first, ...more] = problemsOf(prepared);
-        assert.match(first ?? "", message);
-        assert.match(first ?? "", /^t\.toml:\d+:3: plugins\[\d\]: /);
-        assert.deepEqual(more, []);
-      });
+      const [first = "", ...more] = problemsOf((await setUp(toml, given)).prepared);
+      assert.match(first, message);
+      assert.match(first, /^t\.toml:\d+:3: plugins\[\d\]: /);
+      assert.deepEqual(more, []);
     });
   }
 
   it("may have the prefix of one that is switched off", async () => {
     const toml = `${uses("p")}[servers.s]\ncommand = "x"\nprefix = "x"\nenabled = false\n`;
-    await setUp(toml, { p: server("x") }, ({ equipped: prepared }) => assert.ok(setOf(prepared)));
+    assert.ok(await setOf(toml, { p: server("x") }));
   });
 
   it("are made again for a manifest that keeps its plugins, with all its problems", async () => {
-    await setUp(uses("p"), { p: server("mine") }, async ({ equipped: prepared, manifest }) => {
-      const set = setOf(prepared);
-      const kept = await reusePlugins(manifest, set);
-      assert.ok(kept.ok && kept.plugins === set && prepared.ok);
-      assert.deepEqual(kept.manifest, prepared.manifest);
-      const [other] = prepared.manifest.servers;
-      assert.ok(other);
-      const clash = { ...manifest, servers: [{ ...other, name: "s" }] };
-      const refused = await reusePlugins(clash, set);
-      assert.match(problemsOf(refused).join("\n"), /"mine" needs another prefix/);
-      assert.equal(set.plugins[0]?.status.broken.length, 0);
-    });
+    const { prepared, manifest } = await setUp(uses("p"), { p: server("mine") });
+    const { set, servers } = successOf(prepared);
+    const kept = await reusePlugins(manifest, set);
+    assert.ok(kept.ok && kept.plugins === set);
+    assert.deepEqual(kept.manifest.servers, servers);
+    assert.deepEqual(kept.manifest, prepared.ok && prepared.manifest);
+    const [other] = servers;
+    assert.ok(other);
+    const refused = await reusePlugins({ ...manifest, servers: [{ ...other, name: "s" }] }, set);
+    assert.match(problemsOf(refused).join("\n"), /"mine" needs another prefix/);
+    assert.equal(set.plugins[0]?.status.broken.length, 0);
   });
 
   it("fail to start if what makes them does, and the plugin is blamed", async () => {
     const made: Record<string, () => unknown> = {
-      throwing: () => throwing(new Error("boom")),
+      throwing: boom,
       rejecting: () => Promise.reject(new Error("boom")),
       nothing: () => undefined,
       strange: () => ({ open: 1 }),
     };
-    await setUp(
-      uses("p"),
-      { p: () => nonsense({ servers: made }) },
-      async ({ equipped: prepared }) => {
-        const set = setOf(prepared);
-        assert.ok(prepared.ok);
-        for (const spec of prepared.manifest.servers) {
-          assert.ok(spec.kind === "plugin");
-          await assert.rejects(set.openTransport(spec, undefined), {
-            code: "pluginFailed",
-            server: spec.name,
-            message: /boom|not a link/,
-          });
-          await assert.rejects(set.openTransport({ ...spec, name: "toString" }, undefined), {
-            code: "notSupported",
-          });
-        }
-      },
-    );
+    const { prepared } = await setUp(uses("p"), { p: () => nonsense({ servers: made }) });
+    const { set, servers } = successOf(prepared);
+    assert.equal(servers.length, 4);
+    for (const spec of servers) {
+      assert.ok(spec.kind === "plugin");
+      const failed = { code: "pluginFailed", server: spec.name, message: /boom|not a link/ };
+      await assert.rejects(set.openTransport(spec), failed);
+      const unknown = set.openTransport({ ...spec, name: "toString" });
+      await assert.rejects(unknown, { code: "notSupported" });
+    }
   });
 });
 
 describe("secrets of plugins", () => {
   it("are asked for with the path, the server and a signal", async () => {
     const seen: unknown[] = [];
-    const vault = () => ({
-      secrets: {
-        vault: (path: string, context: { server: string; signal: AbortSignal }) => {
-          seen.push(path, context.server, context.signal.aborted);
-          return Promise.resolve("value");
-        },
-      },
-    });
-    await setUp(uses("v"), { v: vault }, async ({ equipped: prepared }) => {
-      const { schemes } = setOf(prepared);
-      assert.equal(await schemes.get("vault")?.("a/b", "s"), "value");
-      assert.deepEqual(seen, ["a/b", "s", false]);
-      assert.deepEqual([...schemes.keys()], ["vault"]);
-    });
+    const vault = (path: string, context: { server: string; signal: AbortSignal }) => {
+      seen.push(path, context.server, context.signal.aborted);
+      return Promise.resolve("value");
+    };
+    const { schemes } = await setOf(uses("v"), { v: () => ({ secrets: { vault } }) });
+    assert.equal(await schemes.get("vault")?.("a/b", "s"), "value");
+    assert.deepEqual(seen, ["a/b", "s", false]);
+    assert.deepEqual([...schemes.keys()], ["vault"]);
   });
 
-  const SCHEMES: readonly [string, RegExp][] = [
-    ["env", /its scheme "env" is toolmux's own/],
-    ["file", /its scheme "file" is toolmux's own/],
-    ["input", /its scheme "input" is toolmux's own/],
-    ["secret", /its scheme "secret" is toolmux's own/],
-    ["cmd", /its scheme "cmd" is toolmux's own/],
+  const own = ["env", "file", "input", "secret", "cmd"].map((scheme): [string, RegExp] => [
+    scheme,
+    new RegExp(`its scheme "${scheme}" is toolmux's own`),
+  ]);
+  for (const [scheme, message] of [
+    ...own,
     ["Vault", /its scheme "Vault" is none: expected lower-case letters/],
     ["a:b", /its scheme "a:b" is none/],
     ["", /its scheme "" is none/],
-  ];
-  for (const [scheme, message] of SCHEMES) {
+  ] as const) {
     it(`cannot have the scheme ${JSON.stringify(scheme)}`, async () => {
       const wrong = () => ({ secrets: { [scheme]: () => "x" } });
-      await setUp(uses("wrong"), { wrong }, ({ equipped: prepared }) => {
-        assert.match(problemsOf(prepared).join("\n"), message);
-      });
+      const { prepared } = await setUp(uses("wrong"), { wrong });
+      assert.match(problemsOf(prepared).join("\n"), message);
     });
   }
 
   it("cannot have one scheme from two plugins, which is told with all else that clashes", async () => {
     const both = () => ({ secrets: { vault: () => "x" }, servers: { s: link } });
-    await setUp(uses("p", "q"), { p: both, q: both }, ({ equipped: prepared }) => {
-      assert.deepEqual(problemsOf(prepared), [
-        't.toml:3:3: plugins[1]: plugin "q": its scheme "vault" is also one of plugin "p"',
-        't.toml:3:3: plugins[1]: plugin "q": its server "s" is also one of plugin "p"',
-      ]);
-    });
+    const { prepared } = await setUp(uses("p", "q"), { p: both, q: both });
+    assert.deepEqual(problemsOf(prepared), [
+      't.toml:3:3: plugins[1]: plugin "q": its scheme "vault" is also one of plugin "p"',
+      't.toml:3:3: plugins[1]: plugin "q": its server "s" is also one of plugin "p"',
+    ]);
   });
 
   it("that there are not are told in the plugin's words, and those that are no text without their value", async () => {
@@ -409,30 +338,24 @@ describe("secrets of plugins", () => {
       strange: () => throwing(Object.create(null)),
       number: () => 123_456_789 as unknown as string,
     };
-    await setUp(uses("v"), { v: () => ({ secrets }) }, async ({ equipped: prepared }) => {
-      const { schemes } = setOf(prepared);
-      const messages: string[] = [];
-      for (const [scheme, ask] of schemes) {
-        await ask("x", "s").catch((error: unknown) =>
-          messages.push(`${scheme}: ${(error as Error).message}`),
-        );
-      }
-      assert.deepEqual(messages, [
-        "throwing: sealed for now",
-        "strange: it threw something that cannot be described",
-        "number: the plugin returned a value that is not a string",
-      ]);
-    });
+    const { schemes } = await setOf(uses("v"), { v: () => ({ secrets }) });
+    const messages: string[] = [];
+    for (const ask of schemes.values()) {
+      await ask("x", "s").catch((error: unknown) => messages.push((error as Error).message));
+    }
+    assert.deepEqual(messages, [
+      "sealed for now",
+      "it threw something that cannot be described",
+      "the plugin returned a value that is not a string",
+    ]);
   });
 
   it("are not waited for when the plugins end", async () => {
     const vault = () => ({ secrets: { vault: () => new Promise<string>(() => {}) } });
-    await setUp(uses("v"), { v: vault }, async ({ equipped: prepared }) => {
-      const set = setOf(prepared);
-      const failed = assert.rejects(set.schemes.get("vault")?.("x", "s") ?? Promise.resolve());
-      await set.dispose();
-      await failed;
-    });
+    const set = await setOf(uses("v"), { v: vault });
+    const failed = assert.rejects(set.schemes.get("vault")?.("x", "s") ?? Promise.resolve());
+    await set.dispose();
+    await failed;
   });
 });
 
@@ -440,26 +363,20 @@ describe("the end of plugins", () => {
   it("is once, from the last to the first, and one that hangs keeps no other from it", async () => {
     const order: string[] = [];
     const ending = (name: string, dispose: () => unknown) => () =>
-      nonsense({
-        dispose() {
-          order.push(name);
-          return dispose();
-        },
-      });
+      nonsense({ dispose: () => (order.push(name), dispose()) });
     const given = {
       a: ending("a", () => {}),
       b: ending("b", () => throwing(Object.create(null))),
       c: ending("c", () => new Promise(() => {})),
       d: ending("d", () => new Promise(() => {})),
     };
-    await setUp(uses("a", "b", "c", "d"), given, async ({ equipped: prepared, events }) => {
-      const set = setOf(prepared);
-      const began = performance.now();
-      await Promise.all([set.dispose(), set.dispose(), set.disposeWhenIdle(10)]);
-      assert.ok(performance.now() - began < 1900);
-      assert.deepEqual(order, ["d", "c", "b", "a"]);
-      const reported = logsOf(events).filter((text) => text.includes("dispose() did not finish"));
-      assert.equal(reported.length, 2);
-    });
+    const { prepared, events } = await setUp(uses("a", "b", "c", "d"), given);
+    const { set } = successOf(prepared);
+    const began = performance.now();
+    await Promise.all([set.dispose(), set.dispose(), set.disposeWhenIdle(10)]);
+    assert.ok(performance.now() - began < 1900);
+    assert.deepEqual(order, ["d", "c", "b", "a"]);
+    const reported = logsOf(events).filter((text) => text.includes("dispose() did not finish"));
+    assert.equal(reported.length, 2);
   });
 });

@@ -4,13 +4,13 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { EventBus, type HubEvent } from "../../src/base/events.ts";
+import type { HubEvent } from "../../src/base/events.ts";
 import { describePluginFault, markHandled, positionInFile } from "../../src/plugin/errors.ts";
 import type { Host, ToolCall } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
 import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
-import { callTool, manifestOf, ScriptedServer } from "../fixtures/memory-hub.ts";
+import { callTool, manifestOf, recordEvents } from "../fixtures/memory-hub.ts";
 import { errorCodeOf, pluginWithHost, logsOf, openPluginHub, callPlugin } from "./plugin-hub.ts";
 
 const PLUGIN = `export default { name: "NAME", setup: () => ({}) };`;
@@ -22,24 +22,18 @@ async function withFiles(
   link = false,
 ): Promise<void> {
   await withManifestFolder(async (folder) => {
-    const bus = new EventBus();
-    const events: HubEvent[] = [];
-    bus.subscribe((event) => void events.push(event), ["log"]);
+    const { bus, events } = recordEvents();
     const paths: string[] = [];
     const plugins = [];
-    for (const [at, name] of names.entries()) {
-      const path = await folder.write(`${name}/plugin.js`, PLUGIN.replaceAll("NAME", name));
-      const linked = join(folder.root, `${name}.js`);
-      if (link) await symlink(path, linked);
-      paths.push(path);
+    for (const [at, use] of names.entries()) {
+      const file = await folder.write(`${use}/plugin.js`, PLUGIN.replaceAll("NAME", use));
+      const linked = join(folder.root, `${use}.js`);
+      if (link) await symlink(file, linked);
+      paths.push(file);
+      const options = { options: undefined, servers: undefined, tools: undefined };
       const origin = { file: "/nowhere/toolmux.toml", path: ["plugins", at] };
-      const entry = {
-        options: undefined,
-        servers: undefined,
-        tools: undefined,
-        baseDir: folder.root,
-      };
-      plugins.push({ ...entry, use: name, path: link ? linked : path, origin });
+      const path = link ? linked : file;
+      plugins.push({ ...options, use, path, baseDir: folder.root, origin });
     }
     const environment = { bus, env: {}, stateFolder: folder.home, clock: systemClock };
     const prepared = await setUpPlugins({ ...manifestOf({}), plugins }, environment);
@@ -90,10 +84,8 @@ describe("an error that nobody caught", () => {
     });
     await withFiles(["one", "two"], (set, events) => {
       assert.equal(set.attributeError(Object.create(null)), true);
-      assert.match(
-        logsOf(events)[0] ?? "",
-        /this plugin or another one threw a value that is not an error: it/,
-      );
+      const either = /this plugin or another one threw a value that is not an error: it/;
+      assert.match(logsOf(events)[0] ?? "", either);
     });
   });
 
@@ -111,10 +103,8 @@ describe("an error that nobody caught", () => {
       }
       assert.deepEqual(logsOf(events), []);
     });
-    const { plugins } = await openPluginHub(
-      [callPlugin("built-in", (given, next) => next(given))],
-      {},
-    );
+    const builtIn = callPlugin("built-in", (given, next) => next(given));
+    const { plugins } = await openPluginHub([builtIn], {});
     assert.equal(plugins.attributeError("a text"), false);
   });
 
@@ -144,25 +134,17 @@ describe("an error that nobody caught", () => {
       if (given.argumentsJson === "{}") throw new Error("boom");
       return next(given);
     });
-    const s = new ScriptedServer("t");
-    const { client, plugins, hub } = await openPluginHub([dropping, wrong], { s });
+    const { client, plugins, hub, s } = await openPluginHub([dropping, wrong]);
     await callTool(client, "s__t");
     s.onCall = () => (s.disconnect(), undefined);
     await callTool(client, "s__t", { a: 1 });
     await hub.close();
     await host?.call("s__t").catch(note);
-    assert.deepEqual(errors.map(errorCodeOf), [
-      "pluginFailed",
-      "pluginFailed",
-      "connectionLost",
-      "cancelled",
-      "cancelled",
-    ]);
+    const failed = ["pluginFailed", "pluginFailed", "connectionLost", "cancelled", "cancelled"];
+    assert.deepEqual(errors.map(errorCodeOf), failed);
     for (const error of errors) assert.equal(plugins.attributeError(error), true);
-    assert.equal(
-      plugins.attributeError(new HubError("connectionLost", "not given to anybody")),
-      false,
-    );
+    const other = new HubError("connectionLost", "not given to anybody");
+    assert.equal(plugins.attributeError(other), false);
   });
 });
 
@@ -170,20 +152,18 @@ describe("what was thrown", () => {
   it("is told in one line, whatever it was", () => {
     const { proxy, revoke } = Proxy.revocable({}, {});
     revoke();
+    const strange = "it threw something that cannot be described";
     const reported: readonly [unknown, string][] = [
       [new Error("a\n b"), "a b"],
       [new RangeError(""), "RangeError"],
       ["text", "text"],
       [undefined, "undefined"],
       [Symbol("s"), "Symbol(s)"],
-      [Object.create(null), "it threw something that cannot be described"],
-      [proxy, "it threw something that cannot be described"],
+      [Object.create(null), strange],
+      [proxy, strange],
     ];
-    for (const [thrown, fault] of reported) {
-      assert.deepEqual(describePluginFault(thrown, "/p.js"), {
-        message: fault,
-        position: undefined,
-      });
+    for (const [thrown, message] of reported) {
+      assert.deepEqual(describePluginFault(thrown, "/p.js"), { message, position: undefined });
     }
   });
 

@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import type { HubEvent } from "../../src/base/events.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type {
@@ -11,10 +12,12 @@ import type {
 } from "../../src/plugin/plugin.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import {
+  callRequest,
   initialize,
+  isResponseTo,
   type Json,
   type Peer,
-  type ScriptedServer,
+  ScriptedServer,
   type HubSetupOptions,
 } from "../fixtures/memory-hub.ts";
 import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
@@ -53,15 +56,17 @@ export function callPlugin(name: string, run: CallHandler, more: PluginUseOption
   return pluginOf(name, { call: wrap }, more);
 }
 
-type PluginTestHub = Awaited<ReturnType<typeof setUpPluginHub>>;
+/** One server is the server `s`. */
+type Scripts = ScriptedServer | Readonly<Record<string, ScriptedServer>>;
+type PluginTestHub = Awaited<ReturnType<typeof setUpPluginHub>> & { readonly s: ScriptedServer };
 
-/** A hub with these plugins, and a client that has listed the tools. */
+/** A hub with these plugins, by default over a server `s` with a tool `t`, and a client that has listed the tools. */
 export async function openPluginHub(
   plugins: readonly PluginUse[],
-  scripts: Record<string, ScriptedServer>,
+  scripts: Scripts = new ScriptedServer("t"),
   settings: HubSetupOptions = {},
 ): Promise<PluginTestHub> {
-  const setup = await setUpPluginHub(plugins, scripts, settings);
+  const setup = await setUp(plugins, scripts, settings);
   await initialize(setup.client);
   await setup.hub.settled();
   return setup;
@@ -70,16 +75,68 @@ export async function openPluginHub(
 /** The same with a virtual clock. @param capabilities the client's capabilities */
 export async function openWithClock(
   plugins: readonly PluginUse[],
-  scripts: Record<string, ScriptedServer>,
+  scripts: Scripts = new ScriptedServer("t"),
   settings: HubSetupOptions = {},
   capabilities: object = {},
 ): Promise<PluginTestHub & { readonly clock: VirtualClock }> {
   const clock = new VirtualClock();
-  const setup = await setUpPluginHub(plugins, scripts, { ...settings, clock, random: () => 0 });
+  const setup = await setUp(plugins, scripts, { ...settings, clock, random: () => 0 });
   await initialize(setup.client, capabilities);
   await turn();
   return { ...setup, clock };
 }
+
+async function setUp(
+  plugins: readonly PluginUse[],
+  scripts: Scripts,
+  settings: HubSetupOptions,
+): Promise<PluginTestHub> {
+  const servers = scripts instanceof ScriptedServer ? { s: scripts } : scripts;
+  const setup = await setUpPluginHub(plugins, servers, settings);
+  return { ...setup, s: servers["s"] ?? new ScriptedServer() };
+}
+
+/** A result that would be changed by parsing and printing. */
+export const RESULT =
+  '{"content":[{"type":"text","text":"1.0"}],"big":1234567890123456789,"n":1.0}';
+
+/** A server with these tools that does this with calls. */
+export function serverOf(onCall: ScriptedServer["onCall"], ...names: string[]): ScriptedServer {
+  return Object.assign(new ScriptedServer(...names), { onCall });
+}
+
+/** Servers that answer calls with `RESULT`, and not at all. */
+export const exact = (...names: string[]) => serverOf(() => `"result":${RESULT}`, ...names);
+export const silent = (...names: string[]) => serverOf(() => undefined, ...names);
+
+/** Throws what is no error as well. */
+export const throwing = (thrown: unknown): never => {
+  throw thrown;
+};
+
+/** Sends a message with this id, by default a call of `s__t`. @returns the response */
+export function answerTo(
+  client: Peer,
+  id: unknown,
+  message: object | string = callRequest(id, "s__t"),
+): Promise<Json> {
+  client.send(message);
+  return client.find(isResponseTo(id));
+}
+
+/** The first message of this method that the server got, or gets. */
+export function messageTo(script: ScriptedServer, method = "tools/call"): Promise<Json> {
+  return script.newestPeer?.find((message) => message.method === method) ?? assert.fail();
+}
+
+export const CANCELLED = "notifications/cancelled";
+
+/** A client's cancellation of the call with this id. */
+export const cancelOf = (requestId: unknown, more: object = {}): object => ({
+  jsonrpc: "2.0",
+  method: CANCELLED,
+  params: { requestId, ...more },
+});
 
 /** The text of each message of this method that a server received. */
 export function requestTextsTo(script: ScriptedServer, method = "tools/call"): readonly string[] {

@@ -1,14 +1,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import {
-  chmodSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import process from "node:process";
@@ -19,33 +11,34 @@ import { loadManifest } from "../../src/manifest/load.ts";
 import { callTool, type Json, listToolNames } from "../fixtures/memory-hub.ts";
 import { pluginContract, type PluginUnderTest } from "../contract/plugin.ts";
 import { type PluginTestHub, withPluginHub } from "../contract/plugin-setup.ts";
+import { requestTextsTo } from "./plugin-hub.ts";
 
 /* Checks all code that plugins/README.md shows, unchanged. */
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const README = readFileSync(join(ROOT, "plugins/README.md"), "utf8");
+const README = fs.readFileSync(join(ROOT, "plugins/README.md"), "utf8");
 
 const sources = blocks("ts");
 /** A folder outside of the project, as a user's, with all plugins of plugins/README.md by name. */
-const folder = mkdtempSync(join(tmpdir(), "template-"));
-after(() => rmSync(folder, { recursive: true, force: true }));
-symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
+const folder = fs.mkdtempSync(join(tmpdir(), "template-"));
+after(() => fs.rmSync(folder, { recursive: true, force: true }));
+fs.symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
 const plugins = sources.map((text) => {
   const name = /\bname: "([\w-]+)",\n/.exec(text)?.[1] ?? "nameless";
-  writeFileSync(join(folder, `${name}.ts`), text);
+  fs.writeFileSync(join(folder, `${name}.ts`), text);
   return name;
 });
 
 // One of them runs a program for secrets.
-mkdirSync(join(folder, "bin"));
-writeFileSync(
+fs.mkdirSync(join(folder, "bin"));
+fs.writeFileSync(
   join(folder, "bin", "pass"),
   `#!/bin/sh
   [ "$3" = work/notes ] && echo hunter2 && exit
   echo "Error: $3 is not in the password store." >&2
   exit 1`,
 );
-chmodSync(join(folder, "bin", "pass"), 0o755);
+fs.chmodSync(join(folder, "bin", "pass"), 0o755);
 process.env["PATH"] = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
 
 interface ReadmeCheck extends Omit<PluginUnderTest, "use" | "folder"> {
@@ -60,7 +53,7 @@ const README_CHECKS: Readonly<Record<string, ReadmeCheck>> = {
     async run({ client, script, events }) {
       assert.deepEqual(await listToolNames(client), ["s__plain", "s__reader"]);
       script.onCall = ({ id }) => {
-        const answer = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`;
+        const answer = { jsonrpc: "2.0", id, result: { content: [] } };
         setTimeout(() => script.newestPeer?.send(answer), 20);
         return undefined;
       };
@@ -95,30 +88,22 @@ const README_CHECKS: Readonly<Record<string, ReadmeCheck>> = {
   "fifty-rows": {
     changes: ["arguments"],
     async run({ client, script }) {
-      const { onCall } = script;
-      const texts: string[] = [];
-      script.onCall = (message, text) => {
-        texts.push(text);
-        return onCall(message, text);
-      };
       for (const [id, args] of ['{"n":1.0,"rows":2e1}', '{"n":1234567890123456789}'].entries()) {
         client.send(
           `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"s__reader","arguments":${args}}}`,
         );
         await client.find((message) => message.id === id);
       }
-      assert.ok(texts[0]?.includes('"arguments":{"n":1.0,"rows":2e1}'), texts.join());
-      assert.ok(
-        texts[1]?.includes('"arguments":{"n":1234567890123456789,"rows":50}'),
-        texts.join(),
-      );
+      const [first = "", second = ""] = requestTextsTo(script);
+      assert.ok(first.includes('"arguments":{"n":1.0,"rows":2e1}'), first);
+      assert.ok(second.includes('"arguments":{"n":1234567890123456789,"rows":50}'), second);
     },
   },
   counter: {
     async run({ client, hub, stateFolder }) {
       for (const tool of ["s__plain", "s__plain", "s__reader"]) await callTool(client, tool);
       await hub.close();
-      const text = readFileSync(join(stateFolder, "plugins/counter/counts.json"), "utf8");
+      const text = fs.readFileSync(join(stateFolder, "plugins/counter/counts.json"), "utf8");
       assert.deepEqual(JSON.parse(text), { "s plain": 2, "s reader": 1 });
     },
   },
@@ -152,35 +137,31 @@ describe("the page about plugins", () => {
 
   it("shows TypeScript without a mistake in it", () => {
     // Inside the project, so that its packages and types are found.
-    mkdirSync(join(ROOT, "dist"), { recursive: true });
-    const checked = mkdtempSync(join(ROOT, "dist", "template-"));
+    fs.mkdirSync(join(ROOT, "dist"), { recursive: true });
+    const checked = fs.mkdtempSync(join(ROOT, "dist", "template-"));
     try {
-      const config = {
-        extends: "../../tsconfig.json",
-        compilerOptions: { paths: { "toolmux/*": ["../../*"] } },
-        include: ["*.ts"],
-      };
-      writeFileSync(join(checked, "tsconfig.json"), JSON.stringify(config));
-      for (const [i, text] of sources.entries()) writeFileSync(join(checked, `${i}.ts`), text);
+      const compilerOptions = { paths: { "toolmux/*": ["../../*"] } };
+      const config = { extends: "../../tsconfig.json", compilerOptions, include: ["*.ts"] };
+      fs.writeFileSync(join(checked, "tsconfig.json"), JSON.stringify(config));
+      for (const [i, text] of sources.entries()) fs.writeFileSync(join(checked, `${i}.ts`), text);
       const bun = join(ROOT, "node_modules/.bin/bun");
       const check = (): string => {
-        const { status, stdout, stderr } = spawnSync(bun, ["check", "-p", checked], {
-          encoding: "utf8",
-        });
+        const args = ["check", "-p", checked];
+        const { status, stdout, stderr } = spawnSync(bun, args, { encoding: "utf8" });
         return status === 0 ? "" : `${stdout}${stderr}`;
       };
       assert.equal(check(), "");
-      writeFileSync(join(checked, "wrong.ts"), `export const wrong: number = "text";`);
+      fs.writeFileSync(join(checked, "wrong.ts"), `export const wrong: number = "text";`);
       assert.match(check(), /wrong\.ts/);
     } finally {
-      rmSync(checked, { recursive: true, force: true });
+      fs.rmSync(checked, { recursive: true, force: true });
     }
   });
 
   it("shows manifests that are right", async () => {
     for (const text of blocks("toml")) {
       const file = join(folder, "toolmux.toml");
-      writeFileSync(file, text);
+      fs.writeFileSync(file, text);
       const env = { HOME: folder };
       const loaded = await loadManifest({ files: [file], env, cwd: folder, platform: "linux" });
       assert.ok(loaded.ok, loaded.ok ? "" : loaded.problems.map(formatProblem).join("\n"));
@@ -202,9 +183,8 @@ describe("what the page about plugins shows", () => {
 });
 
 function blocks(language: string): readonly string[] {
-  return [...README.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(
-    ([, text = ""]) => text,
-  );
+  const pattern = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms");
+  return [...README.matchAll(pattern)].map(([, text = ""]) => text);
 }
 
 /** The arguments that the server echoed. */

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/result-limit/index.ts";
 import {
+  type HubSetupOptions,
   sendRequest,
   callTool,
   initialize,
@@ -12,21 +13,26 @@ import {
 import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 
 const LONG = Array.from({ length: 1000 }, (_, i) => `line ${i}`).join("\n");
-const USE: PluginUse = { plugin, options: { max: "4KB" } };
 
-/** A server with one tool, which has an output schema and answers with this result. */
-function serverWith(result: object): ScriptedServer {
+/** A server with one tool, which has an output schema and answers with a long result. */
+function longServer(): ScriptedServer {
   const script = new ScriptedServer();
-  script.tools = [
-    '{"name":"read","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}',
-  ];
-  script.onCall = () => `"result":${JSON.stringify(result)}`;
+  const schema = '{"type":"object"}';
+  script.tools = [`{"name":"read","inputSchema":${schema},"outputSchema":${schema}}`];
+  script.onCall = () => `"result":${JSON.stringify({ content: [{ type: "text", text: LONG }] })}`;
   return script;
 }
 
 async function ready(client: Peer): Promise<Json> {
   await initialize(client);
   return sendRequest(client, "tools/list");
+}
+
+/** A hub over such a server, and what a client lists. */
+async function open(entry: Partial<PluginUse> = {}, settings: HubSetupOptions = {}) {
+  const use = { plugin, options: { max: "4KB" }, ...entry };
+  const setup = await setUpPluginHub([use], { files: longServer() }, settings);
+  return { ...setup, list: await ready(setup.client) };
 }
 
 async function textsOf(client: Peer, name: string, args = {}): Promise<string[]> {
@@ -36,21 +42,15 @@ async function textsOf(client: Peer, name: string, args = {}): Promise<string[]>
 
 /** The call that the last line of a result names. */
 function nextOf(notice = ""): { name: string; args: object } | undefined {
-  const [, name, args] = /call the tool (\S+) with (\{.*?\})/.exec(notice) ?? [];
-  return name === undefined || args === undefined
-    ? undefined
-    : { name, args: JSON.parse(args) as object };
+  const [, name = "", args] = /call the tool (\S+) with (\{.*?\})/.exec(notice) ?? [];
+  return args === undefined ? undefined : { name, args: JSON.parse(args) as object };
 }
 
 describe("in a hub, a result that is too long", () => {
   it("is read to its end by doing what its last line says", async () => {
-    const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub } = await setUpPluginHub([USE], { files });
-    const list = await ready(client);
-    assert.deepEqual(
-      (list.result?.["tools"] as { name: string }[]).map(({ name }) => name),
-      ["files__read", "results__read_more"],
-    );
+    const { client, hub, list } = await open();
+    const names = (list.result?.["tools"] as { name: string }[]).map(({ name }) => name);
+    assert.deepEqual(names, ["files__read", "results__read_more"]);
     assert.equal(JSON.stringify(list).includes("outputSchema"), false);
     let whole = "";
     let calls = 0;
@@ -65,27 +65,21 @@ describe("in a hub, a result that is too long", () => {
   });
 
   it("is read on under the name that clients see", async () => {
-    const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub } = await setUpPluginHub([USE], { files }, { hub: { separator: "-" } });
-    await ready(client);
+    const { client, hub } = await open({}, { hub: { separator: "-" } });
     const [, notice] = await textsOf(client, "files-read");
     assert.equal(nextOf(notice)?.name, "results-read_more");
     await hub.close();
   });
 
   it("is left alone where the entry is not for it", async () => {
-    const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub } = await setUpPluginHub([{ ...USE, servers: ["other"] }], { files });
-    const list = await ready(client);
+    const { client, hub, list } = await open({ servers: ["other"] });
     assert.equal(JSON.stringify(list).includes("outputSchema"), true);
     assert.deepEqual(await textsOf(client, "files__read"), [LONG]);
     await hub.close();
   });
 
   it("is read on by any client that was told its id", async () => {
-    const files = serverWith({ content: [{ type: "text", text: LONG }] });
-    const { client, hub, connect } = await setUpPluginHub([USE], { files });
-    await ready(client);
+    const { client, hub, connect } = await open();
     const [first, notice] = await textsOf(client, "files__read");
     const other = connect();
     await ready(other);

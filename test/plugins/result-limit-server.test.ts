@@ -8,6 +8,7 @@ import { OwnAnswer } from "../../src/plugin/answer.ts";
 import { paginate } from "../../plugins/result-limit/pages.ts";
 import { type StoredContent, ContentStore } from "../../plugins/result-limit/store.ts";
 import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
+import type { Json } from "../fixtures/memory-hub.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { toolCall, toolInfo } from "./plugin-host.ts";
 import { libraryHost, type LinkTransport, openServer, readerOf } from "./result-limit-reader.ts";
@@ -28,57 +29,61 @@ async function setUp() {
   return { host, parts, id };
 }
 
-/** The server's answer to a message that no SDK would send. */
-async function ask(transport: LinkTransport, message: object): Promise<Record<string, unknown>> {
+/** What the server says to messages that no SDK would send, until it has answered. */
+async function ask(transport: LinkTransport, ...messages: object[]): Promise<Json[]> {
   await transport.start();
-  const answered = new Promise<Record<string, unknown>>((resolve) => {
+  const received: Json[] = [];
+  const answered = new Promise<void>((resolve) => {
     // oxlint-disable-next-line unicorn/prefer-add-event-listener
-    transport.onmessage = (received) => resolve(received as Record<string, unknown>);
+    transport.onmessage = (message) => {
+      received.push(message);
+      resolve();
+    };
   });
-  await transport.send({ jsonrpc: "2.0", ...message });
-  return answered;
+  for (const message of messages) await transport.send({ jsonrpc: "2.0", ...message });
+  await answered;
+  await transport.close();
+  return received;
 }
 
+const V2 = { versionNegotiation: { mode: "legacy" } } as const;
 const CLIENTS = {
-  "the SDK's client, version 1": async (transport: LinkTransport) => {
-    const client = new ClientV1(INFO);
-    await client.connect(transport);
-    return client;
-  },
-  "the SDK's client, version 2": async (transport: LinkTransport) => {
-    const client = new ClientV2(INFO, { versionNegotiation: { mode: "legacy" } });
-    await client.connect(transport);
-    return client;
-  },
+  "the SDK's client, version 1": () => new ClientV1(INFO),
+  "the SDK's client, version 2": () => new ClientV2(INFO, V2),
 } as const;
 
-for (const [name, connect] of Object.entries(CLIENTS)) {
+for (const [name, make] of Object.entries(CLIENTS)) {
+  const connect = async () => {
+    const setup = await setUp();
+    const client = make() as ClientV1;
+    await client.connect(await openServer(setup.parts));
+    /** Calls read_more. @returns the texts of the result */
+    const readMore = async (args: object) => {
+      const result = await client.callTool({ name: "read_more", arguments: { ...args } });
+      const texts = (result.content as { text: string }[]).map(({ text }) => text);
+      return { isError: result.isError === true, texts };
+    };
+    return { client, id: setup.id, readMore };
+  };
+
   describe(`what was cut off, for ${name},`, () => {
     it("is read on with the one tool there is", async () => {
-      const { parts, id } = await setUp();
-      const client = await connect(await openServer(parts));
+      const { client, id, readMore } = await connect();
       const { tools } = await client.listTools();
-      assert.deepEqual(
-        tools.map((tool) => tool.name),
-        ["read_more"],
-      );
-      const result = await client.callTool({ name: "read_more", arguments: { id } });
-      const [page, notice] = result.content as { text: string }[];
-      assert.ok(LONG.includes(page?.text ?? assert.fail()));
+      assert.equal(tools.map((tool) => tool.name).join(), "read_more");
+      const [page = assert.fail(), notice] = (await readMore({ id })).texts;
+      assert.ok(LONG.includes(page));
       assert.equal(
-        notice?.text,
+        notice,
         `[Page 2 of 3. For page 3 call the tool results__read_more with {"id":"${id}","page":3}.]`,
       );
-      const last = await client.callTool({ name: "read_more", arguments: { id, page: 3 } });
-      const [, end] = last.content as { text: string }[];
-      assert.equal(end?.text, "[Page 3 of 3: the end.]");
+      assert.equal((await readMore({ id, page: 3 })).texts[1], "[Page 3 of 3: the end.]");
       await client.ping();
       await client.close();
     });
 
     it("is a resource, whole and in pages, which no list tells of", async () => {
-      const { parts, id } = await setUp();
-      const client = await connect(await openServer(parts));
+      const { client, id } = await connect();
       assert.deepEqual((await client.listResources()).resources, []);
       const { resourceTemplates } = await client.listResourceTemplates();
       assert.deepEqual(
@@ -99,9 +104,8 @@ for (const [name, connect] of Object.entries(CLIENTS)) {
     });
 
     it("is asked for in a way that cannot be answered, and that is said", async () => {
-      const { parts, id } = await setUp();
-      const client = await connect(await openServer(parts));
-      const refusals: [Record<string, unknown>, RegExp][] = [
+      const { client, id, readMore } = await connect();
+      const refusals: [object, RegExp][] = [
         [{}, /Give the id/],
         [{ id: 1 }, /Give the id/],
         [{ id: "0".repeat(32) }, /no result of that id any more.*ask for less/],
@@ -111,13 +115,11 @@ for (const [name, connect] of Object.entries(CLIENTS)) {
         [{ id, page: 4 }, /no page 4\b.*\b3\b/],
       ];
       for (const [args, says] of refusals) {
-        const result = await client.callTool({ name: "read_more", arguments: args });
-        assert.equal(result.isError, true);
-        assert.match((result.content as { text: string }[])[0]?.text ?? "", says);
+        const { isError, texts } = await readMore(args);
+        assert.equal(isError, true);
+        assert.match(texts[0] ?? "", says);
       }
-      const spaced = { id: ` ${id} `, page: "3" };
-      const fine = await client.callTool({ name: "read_more", arguments: spaced });
-      assert.notEqual(fine.isError, true);
+      assert.equal((await readMore({ id: ` ${id} `, page: "3" })).isError, false);
       await assert.rejects(client.callTool({ name: "other", arguments: {} }), /read_more/);
       await client.close();
     });
@@ -129,41 +131,28 @@ describe("the server of results", () => {
     it(`speaks ${version}, or the newest version that it knows`, async () => {
       const { parts } = await setUp();
       const params = { protocolVersion: version, capabilities: {}, clientInfo: INFO };
-      const transport = await openServer(parts);
-      const { result } = await ask(transport, { id: "a", method: "initialize", params });
-      const spoken = (result as Record<string, unknown>)["protocolVersion"];
-      assert.equal(spoken, version === "1999-01-01" ? LEGACY_VERSIONS[0] : version);
-      await transport.close();
+      const request = { id: "a", method: "initialize", params };
+      const [answer] = await ask(await openServer(parts), request);
+      const spoken = version === "1999-01-01" ? LEGACY_VERSIONS[0] : version;
+      assert.equal(answer?.result?.["protocolVersion"], spoken);
     });
   }
 
   it("refuses what it does not know, under the id that was asked with", async () => {
     const { parts } = await setUp();
-    const transport = await openServer(parts);
-    const { id, error } = await ask(transport, { id: 7, method: "prompts/list" });
-    assert.equal(id, 7);
-    assert.equal((error as { code: number }).code, -32601);
-    await transport.close();
+    const [answer] = await ask(await openServer(parts), { id: 7, method: "prompts/list" });
+    assert.deepEqual([answer?.id, answer?.error?.code], [7, -32601]);
   });
 
   it("answers no notification", async () => {
     const { parts } = await setUp();
-    const transport = await openServer(parts);
-    await transport.start();
-    const received: unknown[] = [];
-    const ponged = new Promise<void>((resolve) => {
-      // oxlint-disable-next-line unicorn/prefer-add-event-listener
-      transport.onmessage = (message) => {
-        received.push(message);
-        resolve();
-      };
-    });
-    await transport.send({ jsonrpc: "2.0", method: "notifications/initialized" });
-    await transport.send({ jsonrpc: "2.0", id: 1, result: {} });
-    await transport.send({ jsonrpc: "2.0", id: 2, method: "ping" });
-    await ponged;
+    const received = await ask(
+      await openServer(parts),
+      { method: "notifications/initialized" },
+      { id: 1, result: {} },
+      { id: 2, method: "ping" },
+    );
     assert.deepEqual(received, [{ jsonrpc: "2.0", id: 2, result: {} }]);
-    await transport.close();
   });
 
   it("gives what one client was told of to all that know the id, in any number of connections", async () => {
@@ -176,10 +165,6 @@ describe("the server of results", () => {
 });
 
 describe("the shelf", () => {
-  const text = (size: number): StoredContent => {
-    const bytes = Buffer.alloc(size, "x");
-    return { kind: "text", bytes, ends: paginate(bytes, 1000) };
-  };
   const media = (size: number): StoredContent => ({
     kind: "media",
     mimeType: "image/png",
@@ -194,15 +179,14 @@ describe("the shelf", () => {
     assert.ok(store.get(a));
     const d = put(store, media(400));
     assert.equal(store.size, 1000);
-    assert.deepEqual(
-      [a, b, c, d].map((id) => store.get(id) !== undefined),
-      [true, false, true, true],
-    );
+    const kept = [a, b, c, d].filter((id) => store.get(id) !== undefined);
+    assert.deepEqual(kept, [a, c, d]);
   });
 
   it("counts what it takes to find the pages", () => {
     const store = new ContentStore(100_000, 1000, new VirtualClock());
-    put(store, text(10_000));
+    const bytes = Buffer.alloc(10_000, "x");
+    put(store, { kind: "text", bytes, ends: paginate(bytes, 1000) });
     assert.equal(store.size, 10_080);
   });
 
@@ -249,15 +233,9 @@ describe("the shelf", () => {
     for (const id of ids) assert.match(id, /^[0-9a-f]{32}$/);
     // Each of the 128 bits occurs as 0 and as 1.
     const bits = ids.map((id) => BigInt(`0x${id}`));
-    const all = (1n << 128n) - 1n;
-    assert.equal(
-      bits.reduce((a, b) => a | b),
-      all,
-    );
-    assert.equal(
-      bits.reduce((a, b) => a & b),
-      0n,
-    );
+    const ones = bits.reduce((a, b) => a | b);
+    const common = bits.reduce((a, b) => a & b);
+    assert.deepEqual([ones, common], [(1n << 128n) - 1n, 0n]);
   });
 
   it("has nothing, takes nothing and waits for nothing once it is closed", () => {

@@ -7,9 +7,9 @@ import plugin from "../../plugins/result-limit/index.ts";
 import { printSize } from "../../plugins/result-limit/notices.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
-import type { Answer, Parts, Schema, Tool } from "../../src/plugin/plugin.ts";
+import type { Answer, Schema, Tool } from "../../src/plugin/plugin.ts";
 import { errorAnswer, toolCall, toolInfo } from "./plugin-host.ts";
-import { libraryHost, type LibraryHost, type Reader, readerOf } from "./result-limit-reader.ts";
+import { libraryHost, type Reader, readerOf } from "./result-limit-reader.ts";
 
 const MAX = 4000;
 const DEFAULTS = { max: MAX, maxMedia: 5_000_000, keep: 1 << 26, ttl: 60_000 };
@@ -28,27 +28,26 @@ interface Result {
   readonly _meta?: unknown;
 }
 
-interface Setup {
-  readonly host: LibraryHost;
-  readonly parts: Parts;
-  /** The plugin's answer for this answer of the server. */
-  limit(answer: Answer, definition?: Omit<Tool, "name">): Promise<Answer>;
-  /** The same for a result, parsed. */
-  cut(result: object | string, definition?: Omit<Tool, "name">): Promise<Result>;
-  reader(): Promise<Reader>;
-}
-
-async function setUp(options: Partial<typeof DEFAULTS> = {}): Promise<Setup> {
+async function setUp(options: Partial<typeof DEFAULTS> = {}) {
   const host = libraryHost(MORE);
   const parts = await plugin.setup({ ...DEFAULTS, ...options }, host);
-  const limit: Setup["limit"] = async (answer, definition) => {
+  /** The plugin's answer for this answer of the server. */
+  const limit = async (answer: Answer, definition?: Omit<Tool, "name">): Promise<Answer> => {
     const tool = toolInfo("files", "read", definition);
     const next = parts.call?.(() => Promise.resolve(answer), tool) ?? assert.fail();
     return next(toolCall(tool, "{}"));
   };
-  const cut: Setup["cut"] = async (result, definition) =>
+  /** The same for a result, parsed. */
+  const cut = async (result: object | string, definition?: Omit<Tool, "name">): Promise<Result> =>
     (await limit(new OwnAnswer(result), definition)).value as Result;
-  return { host, parts, limit, cut, reader: () => readerOf(parts) };
+  /** What is read on of a truncated result. */
+  const rest = async (result: Result): Promise<string> => {
+    const client = await readerOf(parts);
+    const pages = await readAll(result, client);
+    await client.close();
+    return pages.join("");
+  };
+  return { host, parts, limit, cut, rest, reader: () => readerOf(parts) };
 }
 
 const text = (value: string): Item => ({ type: "text", text: value });
@@ -88,17 +87,9 @@ function textSizeOf({ content }: Result): number {
 describe("a result", () => {
   it("within the limit is the same answer, and is not looked at", async () => {
     const { limit } = await setUp();
-    const answer: Answer = {
-      kind: "result",
-      size: MAX,
-      isError: false,
-      get json() {
-        return assert.fail();
-      },
-      get value() {
-        return assert.fail();
-      },
-    };
+    const unseen = { get: () => assert.fail() };
+    const answer = { kind: "result", size: MAX, isError: false } as Answer;
+    Object.defineProperties(answer, { json: unseen, value: unseen });
     assert.equal(await limit(answer), answer);
   });
 
@@ -142,9 +133,8 @@ describe("a result", () => {
       if (Buffer.byteLength(whole) <= MAX) return assert.deepEqual(result.content, all.map(text));
       cuts++;
       assert.ok(textSizeOf(result) <= MAX);
-      assert.ok(
-        JSON.stringify(result).isWellFormed() && !/\\ud[89a-f]/.test(JSON.stringify(result)),
-      );
+      const written = JSON.stringify(result);
+      assert.ok(written.isWellFormed() && !/\\ud[89a-f]/.test(written));
       const shown = result.content.slice(0, -1).map((item) => item.text);
       const pages = await readAll(result, client);
       for (const page of pages) assert.ok(Buffer.byteLength(page) <= MAX - 200);
@@ -169,13 +159,6 @@ describe("a result", () => {
     assert.ok(made.endsWith('],"extra":1e2}'));
   });
 
-  it("that reports an error is cut and still does", async () => {
-    const { cut } = await setUp();
-    const result = await cut({ content: [text(lines(1000))], isError: true });
-    assert.equal(result.isError, true);
-    assert.ok(textSizeOf(result) <= MAX);
-  });
-
   it("that is a JSON-RPC error is left alone, and so is a call without an answer", async () => {
     const { limit, parts } = await setUp();
     const { json } = new OwnAnswer({ content: [text(lines(1000))] });
@@ -187,53 +170,37 @@ describe("a result", () => {
     await assert.rejects(next(toolCall(tool, "{}")), lost);
   });
 
-  const strange = [
-    `{"content":"${"x".repeat(9000)}"}`,
-    `{"task":{"id":"${"x".repeat(9000)}"}}`,
-    `{"contents":[{"type":"text","text":"${"x".repeat(9000)}"}]}`,
-  ];
-  for (const json of strange) {
-    it(`of another form is left alone: ${json.slice(0, 20)}…`, async () => {
+  const long = "x".repeat(9000);
+  for (const json of [
+    `{"content":"${long}"}`,
+    `{"task":{"id":"${long}"}}`,
+    `{"contents":[{"type":"text","text":"${long}"}]}`,
+    // That is no JSON.
+    `{"content":[{"type":"text","text":"${long}",}]}`,
+  ]) {
+    it(`of another form is left alone: ${json.slice(0, 20)}…${json.slice(-4)}`, async () => {
       const { limit } = await setUp();
-      const answer = new OwnAnswer(json);
+      const answer = { kind: "result", size: json.length, json, isError: false } as Answer;
+      Object.defineProperty(answer, "value", { get: () => JSON.parse(json) as unknown });
       assert.equal(await limit(answer), answer);
     });
   }
 
-  it("that is no JSON is left alone", async () => {
-    const { limit } = await setUp();
-    const json = `{"content":[{"type":"text","text":"${"x".repeat(9000)}",}]}`;
-    const answer: Answer = {
-      kind: "result",
-      size: json.length,
-      json,
-      isError: false,
-      get value() {
-        return JSON.parse(json) as unknown;
-      },
-    };
-    assert.equal(await limit(answer), answer);
-  });
-
   it("of many entries shows those that have room, and the beginning of the next", async () => {
-    const { cut, reader } = await setUp();
+    const { cut, rest } = await setUp();
     const all = ["a".repeat(500), "b".repeat(500), "c".repeat(5000), "d"];
     const result = await cut({ content: all.map(text) });
     assert.deepEqual(result.content.slice(0, 2), all.slice(0, 2).map(text));
-    const client = await reader();
-    const pages = await readAll(result, client);
-    assert.equal(`${result.content[2]?.text}${pages.join("")}`, `${all[2]}\n\n${all[3]}`);
-    await client.close();
+    assert.equal(`${result.content[2]?.text}${await rest(result)}`, `${all[2]}\n\n${all[3]}`);
   });
 
-  it("of many entries is cut between two where there is no better place", async () => {
-    const { cut, reader } = await setUp();
+  it("of many entries is cut between two where there is no better place, and stays an error", async () => {
+    const { cut, rest } = await setUp();
     const all = ["a", "b", "c", "d"].map((letter) => letter.repeat(1000));
-    const result = await cut({ content: all.map(text) });
+    const result = await cut({ content: all.map(text), isError: true });
     assert.deepEqual(result.content.slice(0, -1), all.slice(0, 3).map(text));
-    const client = await reader();
-    assert.deepEqual(await readAll(result, client), all.slice(3));
-    await client.close();
+    assert.equal(await rest(result), all[3]);
+    assert.equal(result.isError, true);
   });
 
   it("shows the beginning of an embedded text as a text, under its address", async () => {
@@ -261,25 +228,22 @@ describe("a picture", () => {
     const { limit, cut } = await setUp();
     const answer = new OwnAnswer({ content: [image(5_000_000), text("a picture")] });
     assert.equal(await limit(answer), answer);
-    const result = await cut({ content: [text(lines(1000)), image(100_000)] });
-    assert.deepEqual(
-      result.content.map(({ type }) => type),
-      ["text", "image", "text"],
-    );
-    assert.deepEqual(result.content[1], image(100_000));
+    const { content } = await cut({ content: [text(lines(1000)), image(100_000)] });
+    assert.equal(content.map(({ type }) => type).join(), "text,image,text");
+    assert.deepEqual(content[1], image(100_000));
   });
 
   it("over its own limit is replaced by a line, and can be read as a resource", async () => {
     const { cut, reader } = await setUp({ maxMedia: 10_000 });
     const big = image(12_344);
-    const result = await cut({ content: [text("before"), big, text("after")] });
-    const line = result.content[1]?.text ?? assert.fail();
+    const { content } = await cut({ content: [text("before"), big, text("after")] });
+    const line = content[1]?.text ?? assert.fail();
     const uri = /toolmux-result:\/\/[0-9a-f]{32}/.exec(line)?.[0] ?? assert.fail();
     assert.equal(
       line,
       `[An image (image/png, 12.3 KB in base64) was left out, as it is over the limit of 10 KB. It can be read as the resource ${uri}.]`,
     );
-    assert.deepEqual([result.content[0], result.content[2]], [text("before"), text("after")]);
+    assert.deepEqual([content[0], content[2]], [text("before"), text("after")]);
     const client = await reader();
     assert.deepEqual(await client.read(uri), [{ uri, mimeType: "image/png", blob: big["data"] }]);
     const reported = await client.call("read_more", { id: uri.slice(-32) });
@@ -324,29 +288,21 @@ describe("structured content", () => {
   });
 
   it("over the limit goes, and nothing is said of it where the text says the same", async () => {
-    const { cut, reader } = await setUp();
-    const result = await cut({
-      content: [text(JSON.stringify(big, null, 1))],
-      structuredContent: big,
-    });
+    const { cut, rest } = await setUp();
+    const whole = JSON.stringify(big, null, 1);
+    const result = await cut({ content: [text(whole)], structuredContent: big });
     assert.equal("structuredContent" in result, false);
-    const client = await reader();
-    const pages = await readAll(result, client);
-    assert.equal(`${result.content[0]?.text}${pages.join("")}`, JSON.stringify(big, null, 1));
-    await client.close();
+    assert.equal(`${result.content[0]?.text}${await rest(result)}`, whole);
   });
 
   it("over the limit is read as text, as it was spelled, where the text does not say it", async () => {
-    const { limit, reader } = await setUp();
+    const { cut, rest } = await setUp();
     const structured = `{"n":1.0,"id":12345678901234567890,"rows":${JSON.stringify(rows)}}`;
     const json = `{"content":[{"type":"text","text":"400 rows"}],"structuredContent":${structured}}`;
-    const result = (await limit(new OwnAnswer(json))).value as Result;
+    const result = await cut(json);
     assert.equal("structuredContent" in result, false);
     assert.equal(result.content[0]?.text, "400 rows");
-    const client = await reader();
-    const pages = await readAll(result, client);
-    assert.equal(`${result.content[1]?.text}${pages.join("")}`, structured);
-    await client.close();
+    assert.equal(`${result.content[1]?.text}${await rest(result)}`, structured);
   });
 
   /** A text within the limit, with equal structured content that exceeds it. */
@@ -367,15 +323,15 @@ describe("structured content", () => {
 
   it("is not taken for what the text says if that is less", async () => {
     const { cut } = await setUp();
-    for (const structuredContent of [{ result: [quotes, 2, 3] }, { result: quotes, more: 1 }]) {
-      const { content } = await cut({ content: [text(quotes), text("2")], structuredContent });
+    for (const structuredContent of [
+      { result: [quotes, 2, 3] },
+      { result: quotes, more: 1 },
+      { a: quotes, b: 1 },
+    ]) {
+      const texts = "a" in structuredContent ? [text(quotes)] : [text(quotes), text("2")];
+      const { content } = await cut({ content: texts, structuredContent });
       assert.match(content.at(-1)?.text ?? "", /too long/);
     }
-    const { content } = await cut({
-      content: [text(quotes)],
-      structuredContent: { a: quotes, b: 1 },
-    });
-    assert.match(content.at(-1)?.text ?? "", /too long/);
   });
 
   it("that is all there is becomes text", async () => {
@@ -387,10 +343,9 @@ describe("structured content", () => {
 
   it("stays whole where clients were told how it looks, as they would refuse the result", async () => {
     const { cut } = await setUp();
-    const result = await cut(
-      { content: [text(JSON.stringify(big))], structuredContent: big },
-      { outputSchema: { type: "object" } },
-    );
+    const definition = { outputSchema: { type: "object" } };
+    const given = { content: [text(JSON.stringify(big))], structuredContent: big };
+    const result = await cut(given, definition);
     assert.deepEqual(result.structuredContent, big);
     assert.ok(textSizeOf(result) <= MAX);
   });
@@ -413,16 +368,9 @@ describe("the plugin", () => {
   const schema = plugin.options as Schema<unknown> & v.GenericSchema;
   const check = (options: object): unknown => v.safeParse(schema, options).issues?.[0].message;
 
-  it("has defaults for all options", () => {
-    assert.deepEqual(v.parse(schema, {}), {
-      max: 64_000,
-      maxMedia: 5_000_000,
-      keep: 1 << 26,
-      ttl: 1_800_000,
-    });
-  });
-
-  it("says what it expects of options", () => {
+  it("has defaults for all options, and says what it expects of them", () => {
+    const defaults = { max: 64_000, maxMedia: 5_000_000, keep: 1 << 26, ttl: 1_800_000 };
+    assert.deepEqual(v.parse(schema, {}), defaults);
     assert.equal(check({ max: "1KB" }), "a size of at least 2KB");
     assert.match(String(check({ max: "big" })), /^a size such as/);
     assert.match(String(check({ ttl: 0 })), /^a duration/);
@@ -435,17 +383,13 @@ describe("the plugin", () => {
     assert.equal(parts.call?.(next, toolInfo("results", "read_more")), next);
   });
 
-  it("keeps nothing where clients have no tool to read it, and says so", async () => {
-    const { cut, host } = await setUp();
-    host.readMore = undefined;
-    const result = await cut({ content: [text(lines(1000))] });
-    assert.match(readNotice(result).notice, /The rest was not kept: ask for less\.\]$/);
-  });
-
-  it("says so if the rest is bigger than all that it may keep", async () => {
-    const { cut } = await setUp({ keep: 5000 });
-    const result = await cut({ content: [text(lines(1000))] });
-    assert.match(readNotice(result).notice, /The rest was not kept: ask for less\.\]$/);
+  it("says that nothing is kept where clients have no tool to read it, or there is no room", async () => {
+    const unreadable = await setUp();
+    unreadable.host.readMore = undefined;
+    for (const { cut } of [unreadable, await setUp({ keep: 5000 })]) {
+      const result = await cut({ content: [text(lines(1000))] });
+      assert.match(readNotice(result).notice, /The rest was not kept: ask for less\.\]$/);
+    }
   });
 
   it("has room for the longest name of a tool", async () => {

@@ -10,13 +10,8 @@ const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 1000), 100_000)
 
 // Without `allErrors`, the code that Ajv generates for some combinations of keywords skips keywords or refers to
 // undeclared variables.
-const OPTIONS = {
-  allErrors: true,
-  strict: false,
-  validateFormats: false,
-  unicodeRegExp: false,
-  logger: false,
-} as const;
+const LAX = { strict: false, validateFormats: false, unicodeRegExp: false } as const;
+const OPTIONS = { ...LAX, allErrors: true, logger: false } as const;
 const DRAFT_7 = "http://json-schema.org/draft-07/schema#";
 
 const DIALECTS = { old: new Ajv(OPTIONS), present: new Ajv2020(OPTIONS) };
@@ -35,18 +30,9 @@ function compile(schema: unknown): ValidateFunction | undefined {
 }
 
 const NAMES = fc.constantFrom("a", "b", "c", "x[y]");
-const REFERENCES = fc.constantFrom(
-  "#",
-  "#/$defs/a",
-  "#/$defs/b",
-  "#/definitions/a",
-  "#/properties/a",
-  "#/properties/b/items",
-  "#/anyOf/0",
-  "#/nowhere",
-  "#anchor",
-  "http://127.0.0.1/schema",
-);
+const PLACES = ["#/$defs/a", "#/$defs/b", "#/definitions/a", "#/properties/a", "#/anyOf/0"];
+const ODD_PLACES = ["#", "#/properties/b/items", "#/nowhere", "#anchor", "http://127.0.0.1/schema"];
+const REFERENCES = fc.constantFrom(...PLACES, ...ODD_PLACES);
 const COUNT = fc.integer({ min: 0, max: 3 });
 const BOUND = fc.integer({ min: -2, max: 5 });
 const TYPE = fc.constantFrom("object", "array", "string", "integer", "number", "null", "boolean");
@@ -55,6 +41,7 @@ const VALUE = fc.jsonValue({ maxDepth: 1 });
 const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
   const schema = tie("schema");
   const some = fc.array(schema, { minLength: 1, maxLength: 2 });
+  const names = fc.uniqueArray(NAMES, { maxLength: 2 });
   const named = fc.dictionary(NAMES, schema, { maxKeys: 3 });
   const keywords = {
     type: fc.oneof(TYPE, fc.uniqueArray(TYPE, { minLength: 1, maxLength: 3 })),
@@ -63,7 +50,7 @@ const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
     additionalProperties: fc.oneof(fc.constant(false), schema),
     unevaluatedProperties: fc.oneof(fc.constant(false), schema),
     unevaluatedItems: fc.constant(false),
-    required: fc.uniqueArray(NAMES, { maxLength: 2 }),
+    required: names,
     items: schema,
     prefixItems: some,
     contains: schema,
@@ -78,9 +65,7 @@ const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
     then: schema,
     else: schema,
     propertyNames: fc.constantFrom({ maxLength: 1 }, { pattern: "^[ab]" }),
-    dependentRequired: fc.dictionary(NAMES, fc.uniqueArray(NAMES, { maxLength: 2 }), {
-      maxKeys: 2,
-    }),
+    dependentRequired: fc.dictionary(NAMES, names, { maxKeys: 2 }),
     dependentSchemas: named,
     dependencies: named,
     enum: fc.array(VALUE, { minLength: 1, maxLength: 3 }),
@@ -95,11 +80,10 @@ const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
     title: fc.constant("title"),
     description: fc.constant("words"),
   };
+  const KEYS = Object.keys(keywords) as (keyof typeof keywords)[];
   const part = (size: number): fc.Arbitrary<object> =>
     fc
-      .uniqueArray(fc.constantFrom(...(Object.keys(keywords) as (keyof typeof keywords)[])), {
-        maxLength: size,
-      })
+      .uniqueArray(fc.constantFrom(...KEYS), { maxLength: size })
       .chain((keys) => fc.record(Object.fromEntries(keys.map((key) => [key, keywords[key]]))));
   return {
     schema: fc.oneof({ maxDepth: 4, depthSize: "small" }, fc.boolean(), part(1), part(2), part(4)),
@@ -107,21 +91,8 @@ const GOOD = fc.letrec<{ schema: unknown }>((tie) => {
 }).schema;
 
 /** Invalid values. */
-const INVALID_VALUES = fc.constantFrom<unknown>(
-  null,
-  true,
-  false,
-  "",
-  "Object",
-  "any",
-  0,
-  -1,
-  1.5,
-  [],
-  {},
-  [{}],
-  ["a", 1],
-);
+const JUNK: readonly unknown[] = [null, true, false, "", "Object", "any", 0, -1, 1.5, []];
+const INVALID_VALUES = fc.constantFrom(...JUNK, {}, [{}], ["a", 1]);
 
 /** A schema in which some keywords have invalid values. */
 const BAD = fc
@@ -158,11 +129,10 @@ function rooted(part: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
     },
     { requiredKeys: [] },
   );
-  return fc
-    .tuple(root, part)
-    .map(([whole, more]) =>
-      typeof more === "object" && more !== null ? { ...more, ...whole } : whole,
-    );
+  return fc.tuple(root, part).map(([whole, more]) => {
+    const isObject = typeof more === "object" && more !== null;
+    return isObject ? { ...more, ...whole } : whole;
+  });
 }
 
 /** Schemas and values for which Ajv without `allErrors` fails or is wrong, before or after the repair. */

@@ -3,6 +3,9 @@ import { describe, it } from "node:test";
 import plugin from "../../plugins/schema-repair/index.ts";
 import { repair } from "../../plugins/schema-repair/repair.ts";
 import type { Tool } from "../../src/plugin/plugin.ts";
+import type { HubEvent } from "../../src/base/events.ts";
+import { sendRequest, initialize, listToolNames, ScriptedServer } from "../fixtures/memory-hub.ts";
+import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 import { BareHost } from "./plugin-host.ts";
 
 interface Setup {
@@ -20,8 +23,20 @@ async function setUp(unrepairable: "hide" | "show" = "hide"): Promise<Setup> {
   };
 }
 
+const STRING = { type: "string" };
+const ARRAY = { type: "array" };
+/** It has a pattern that is none, which a repair leaves out: then it is wider. */
+const WRONG = { pattern: "(" };
+const DRAFT_7 = { $schema: "http://json-schema.org/draft-07/schema#" };
+
+const object = (properties: object, more: object = {}): object => ({
+  type: "object",
+  properties,
+  ...more,
+});
 /** A tool's input schema with one argument of this schema. */
-const having = (x: unknown): object => ({ type: "object", properties: { x } });
+const having = (x: unknown, more: object = {}): object => object({ x }, more);
+const NOTHING = object({});
 
 function repaired(schema: unknown): unknown {
   const result = repair(schema, "arguments");
@@ -29,59 +44,30 @@ function repaired(schema: unknown): unknown {
   return result.kind === "repaired" ? result.schema : undefined;
 }
 
-function faultOf(schema: unknown): string {
+function assertFault(schema: unknown, fault: RegExp): void {
   const result = repair(schema, "arguments");
   assert.equal(result.kind, "unrepairable", JSON.stringify(result));
-  return result.kind === "unrepairable" ? result.fault : "";
+  assert.match(result.kind === "unrepairable" ? result.fault : "", fault);
 }
 
-const NOTHING = { type: "object", properties: {} };
-
 describe("a schema that is fine", () => {
+  const standard = { $schema: "https://json-schema.org/draft/2020-12/schema" };
   const table: [string, object][] = [
     ["has no arguments", NOTHING],
-    [
-      "says which standard it follows",
-      { $schema: "https://json-schema.org/draft/2020-12/schema", ...NOTHING },
-    ],
-    [
-      "refers to its definitions",
-      { ...having({ $ref: "#/$defs/a" }), $defs: { a: { type: "string" } } },
-    ],
-    [
-      "combines below its root",
-      having({ oneOf: [{ type: "string" }, { type: "null" }], not: { minLength: 1 } }),
-    ],
-    [
-      "has conditions at its root",
-      // oxlint-disable-next-line unicorn/no-thenable -- a keyword of schemas
-      { ...NOTHING, if: { required: ["a"] }, then: { required: ["b"] } },
-    ],
+    ["says which standard it follows", { ...standard, ...NOTHING }],
+    ["refers to its definitions", having({ $ref: "#/$defs/a" }, { $defs: { a: STRING } })],
+    ["combines", having({ oneOf: [STRING, { type: "null" }], not: { minLength: 1 } })],
+    // oxlint-disable-next-line unicorn/no-thenable -- a keyword of schemas
+    ["has conditions", { ...NOTHING, if: { required: ["a"] }, then: { required: ["b"] } }],
     ["lets anything be", having({ description: "anything" })],
-    ["has tuples", having({ type: "array", prefixItems: [{ type: "string" }], items: false })],
-    [
-      "says that of a list nothing may be left over",
-      having({ type: "array", prefixItems: [{}], unevaluatedItems: false }),
-    ],
-    [
-      "has keywords that nobody knows",
-      having({ type: "string", nullable: true, "x-order": [null] }),
-    ],
+    ["has tuples", having({ ...ARRAY, prefixItems: [STRING], items: false })],
+    ["lets nothing be left over", having({ ...ARRAY, prefixItems: [{}], unevaluatedItems: false })],
+    ["has unknown keywords", having({ ...STRING, nullable: true, "x-order": [null] })],
     [
       "has properties that are called like keywords",
-      {
-        type: "object",
-        properties: {
-          type: { type: "string" },
-          definitions: { type: "string" },
-          required: { type: "boolean" },
-        },
-      },
+      object({ type: STRING, definitions: STRING, required: { type: "boolean" } }),
     ],
-    [
-      "has patterns that only lenient readers take",
-      having({ type: "string", pattern: "^[\\w-.]+$" }),
-    ],
+    ["has patterns that only lenient readers take", having({ ...STRING, pattern: "^[\\w-.]+$" })],
   ];
   for (const [what, schema] of table) {
     it(`stays as it is: one that ${what}`, () => {
@@ -91,138 +77,106 @@ describe("a schema that is fine", () => {
 });
 
 describe("a repair", () => {
-  const draft7 = { $schema: "http://json-schema.org/draft-07/schema#" };
+  const definitions = { a: STRING };
+  const $ref = "#/definitions/a";
   const roots: [string, unknown, unknown][] = [
     ["makes a missing schema one without arguments", undefined, NOTHING],
     ["makes null one without arguments", null, NOTHING],
     ["makes true one without arguments", true, NOTHING],
     ["makes an empty schema one without arguments", {}, NOTHING],
     ["adds properties, which OpenAI wants", { type: "object" }, NOTHING],
-    [
-      "adds the type of the whole",
-      { properties: { a: { type: "string" } } },
-      { properties: { a: { type: "string" } }, type: "object" },
-    ],
-    [
-      "takes object out of several types of the whole",
-      { type: ["object", "null"], properties: {} },
-      NOTHING,
-    ],
+    ["adds the type of the whole", { properties: { x: STRING } }, having(STRING)],
+    ["takes object out of several types", { ...NOTHING, type: ["object", "null"] }, NOTHING],
     [
       "writes types in small letters, as Gemini does not",
       { type: "OBJECT", properties: { x: { type: "STRING" } } },
-      having({ type: "string" }),
+      having(STRING),
     ],
     ["leaves out that required is null", { ...NOTHING, required: null }, NOTHING],
     [
       "describes required arguments that are not described",
-      { type: "object", properties: { a: { type: "string" } }, required: ["a", "b"] },
-      { type: "object", properties: { a: { type: "string" }, b: {} }, required: ["a", "b"] },
+      object({ a: STRING }, { required: ["a", "b"] }),
+      object({ a: STRING, b: {} }, { required: ["a", "b"] }),
     ],
-    [
-      "leaves out the mark of draft-07",
-      { $schema: "http://json-schema.org/draft-07/schema#", ...having({ type: "string" }) },
-      having({ type: "string" }),
-    ],
+    ["leaves out the mark of draft-07", { ...DRAFT_7, ...having(STRING) }, having(STRING)],
     [
       "lets a reference of draft-07 stand alone",
-      {
-        $schema: "http://json-schema.org/draft-07/schema#",
-        ...having({ $ref: "#/definitions/a", minLength: 5, description: "words" }),
-        definitions: { a: { type: "string" } },
-      },
-      {
-        ...having({ $ref: "#/definitions/a", description: "words" }),
-        definitions: { a: { type: "string" } },
-      },
+      having({ $ref, minLength: 5, description: "words" }, { ...DRAFT_7, definitions }),
+      having({ $ref, description: "words" }, { definitions }),
     ],
     [
       "puts what the root refers to in its place",
-      { $ref: "#/definitions/A", definitions: { A: having({ type: "string" }) } },
-      { ...having({ type: "string" }), definitions: { A: having({ type: "string" }) } },
+      { $ref, definitions: { a: having(STRING) } },
+      having(STRING, { definitions: { a: having(STRING) } }),
     ],
     [
       "moves arguments with names that Anthropic refuses to where they mean the same",
-      {
-        type: "object",
-        properties: { "filter[id]": { type: "string" }, ok: { type: "string" } },
-        required: ["filter[id]"],
-        additionalProperties: false,
-      },
-      {
-        type: "object",
-        properties: { ok: { type: "string" } },
-        required: ["filter[id]"],
-        additionalProperties: false,
-        patternProperties: { "^filter\\[id\\]$": { type: "string" } },
-      },
+      object({ "f[id]": STRING, x: {} }, { required: ["f[id]"], additionalProperties: false }),
+      having(
+        {},
+        {
+          required: ["f[id]"],
+          additionalProperties: false,
+          patternProperties: { "^f\\[id\\]$": STRING },
+        },
+      ),
     ],
-  ];
-  roots.push(
     [
       "gives the dependencies of draft-07 their two names",
-      { ...NOTHING, ...draft7, dependencies: { a: ["b"], c: { required: ["d"] } } },
+      { ...NOTHING, ...DRAFT_7, dependencies: { a: ["b"], c: { required: ["d"] } } },
       { ...NOTHING, dependentRequired: { a: ["b"] }, dependentSchemas: { c: { required: ["d"] } } },
     ],
     [
       "leaves out what meant nothing in draft-07",
-      { ...NOTHING, ...draft7, dependentRequired: { a: ["b"] }, unevaluatedProperties: false },
+      { ...NOTHING, ...DRAFT_7, dependentRequired: { a: ["b"] }, unevaluatedProperties: false },
       NOTHING,
     ],
     [
       "adds no arguments to those that are said to be all, and asks for no others than before",
-      {
-        type: "object",
-        properties: { a: { type: "string" } },
-        additionalProperties: false,
-        anyOf: [{ properties: { b: { type: "string" } } }],
-      },
-      { type: "object", properties: { a: { type: "string" } }, additionalProperties: false },
+      having(STRING, { additionalProperties: false, anyOf: [{ properties: { b: STRING } }] }),
+      having(STRING, { additionalProperties: false }),
     ],
     [
       "asks nothing of what is left over where alternatives at the root are left out",
-      { ...having({}), anyOf: [{ properties: { y: {} } }], unevaluatedProperties: false },
-      { type: "object", properties: { x: {}, y: {} } },
+      having({}, { anyOf: [{ properties: { y: {} } }], unevaluatedProperties: false }),
+      object({ x: {}, y: {} }),
     ],
     [
       "leaves out references that start at a document within the document",
-      {
-        ...having({ $id: "http://127.0.0.1/x", items: { $ref: "#/definitions/a" } }),
-        definitions: { a: { type: "string" } },
-      },
-      {
-        ...having({ $id: "http://127.0.0.1/x", items: {} }),
-        definitions: { a: { type: "string" } },
-      },
+      having({ $id: "http://127.0.0.1/x", items: { $ref } }, { definitions }),
+      having({ $id: "http://127.0.0.1/x", items: {} }, { definitions }),
     ],
     [
       "leaves out references to what is not in the place of a schema",
-      { ...having({ $ref: "#/x-types/a" }), "x-types": { a: { type: "array" } } },
-      { ...having({}), "x-types": { a: { type: "array" } } },
+      having({ $ref: "#/x-types/a" }, { "x-types": { a: ARRAY } }),
+      having({}, { "x-types": { a: ARRAY } }),
     ],
     [
       "follows references with characters that are written otherwise in them",
-      { ...having({ $ref: "#/$defs/a~1b~0%20" }), $defs: { "a/b~ ": true } },
-      { ...having({ $ref: "#/$defs/a~1b~0%20" }), $defs: { "a/b~ ": {} } },
+      having({ $ref: "#/$defs/a~1b~0%20" }, { $defs: { "a/b~ ": true } }),
+      having({ $ref: "#/$defs/a~1b~0%20" }, { $defs: { "a/b~ ": {} } }),
     ],
-  );
-  for (const [what, before, after] of roots) {
-    it(what, () => assert.deepEqual(repaired(before), after));
-  }
-
-  const parts: [string, unknown, unknown][] = [
-    ["adds missing items, which OpenAI wants", { type: "array" }, { type: "array", items: {} }],
     [
-      "adds them where there may be something else",
+      "leaves a not out that refers to what has become wider",
+      having({ not: { $ref: "#/$defs/a" } }, { $defs: { a: WRONG } }),
+      having({}, { $defs: { a: {} } }),
+    ],
+    [
+      "only leaves out which of the root's own arguments have to be there together",
+      object({ a: STRING, b: STRING }, { anyOf: [{ required: ["a"] }, { required: ["b"] }] }),
+      object({ a: STRING, b: STRING }),
+    ],
+  ];
+  const parts: [string, unknown, unknown][] = [
+    ["adds missing items, which OpenAI wants", ARRAY, { ...ARRAY, items: {} }],
+    [
+      "adds items to one of several types",
       { type: ["array", "null"] },
       { type: ["array", "null"], items: {} },
     ],
-    [
-      "adds the type that all values have",
-      { enum: ["a", "b"] },
-      { enum: ["a", "b"], type: "string" },
-    ],
+    ["adds the type that all values have", { enum: ["a", "b"] }, { enum: ["a", "b"], ...STRING }],
     ["adds the type that the value has", { const: 1 }, { const: 1, type: "integer" }],
+    ["finds the type of numbers", { enum: [1, 2.5] }, { enum: [1, 2.5], type: "number" }],
     ["writes true as a schema", true, {}],
     ["writes false as a schema", false, { not: {} }],
     ["makes null a schema", null, {}],
@@ -233,53 +187,28 @@ describe("a repair", () => {
     ],
     [
       "rewrites draft-07's tuples",
-      { type: "array", items: [{ type: "string" }], additionalItems: false },
-      { type: "array", prefixItems: [{ type: "string" }], items: false },
+      { ...ARRAY, items: [STRING], additionalItems: false },
+      { ...ARRAY, prefixItems: [STRING], items: false },
     ],
-    ["leaves out draft-03's required", { type: "string", required: true }, { type: "string" }],
-    [
-      "leaves out a type that is none",
-      { type: "any", description: "words" },
-      { description: "words" },
-    ],
-    [
-      "leaves out what is empty and may not be",
-      { type: "string", enum: [], anyOf: [] },
-      { type: "string" },
-    ],
-    ["leaves out patterns that are none", { type: "string", pattern: "(" }, { type: "string" }],
-    [
-      "leaves out references that lead nowhere",
-      { $ref: "#/$defs/gone", title: "x" },
-      { title: "x" },
-    ],
+    ["leaves out draft-03's required", { ...STRING, required: true }, STRING],
+    ["leaves out a type that is none", { type: "any", title: "x" }, { title: "x" }],
+    ["leaves out what is empty and may not be", { ...STRING, enum: [], anyOf: [] }, STRING],
+    ["leaves out patterns that are none", { ...STRING, ...WRONG }, STRING],
+    ["leaves out references to nothing", { $ref: "#/$defs/gone", title: "x" }, { title: "x" }],
     ["leaves out references that lead elsewhere", { $ref: "http://127.0.0.1/x" }, {}],
-    ["leaves a not out that would become narrower", { not: { pattern: "(" } }, {}],
+    ["leaves a not out that would become narrower", { not: WRONG }, {}],
     [
       "makes exactly one of several at least one if they become wider",
-      { oneOf: [{ pattern: "(" }, { type: "null" }] },
+      { oneOf: [WRONG, { type: "null" }] },
       { anyOf: [{}, { type: "null" }] },
     ],
-    [
-      "leaves out where other items begin if it cannot be said where",
-      { prefixItems: "none", items: { type: "null" } },
-      {},
-    ],
+    ["leaves out items that begin nobody knows where", { prefixItems: "none", items: STRING }, {}],
     ["leaves out items that are said in two ways", { prefixItems: [{}], items: [{}] }, {}],
-    [
-      "finds the type of whole numbers and others",
-      { enum: [1, 2.5] },
-      { enum: [1, 2.5], type: "number" },
-    ],
-    [
-      "leaves out dependencies where readers do not agree on them",
-      { dependencies: { a: ["b"] } },
-      {},
-    ],
-    ["leaves a not out that has some", { not: { dependencies: { a: ["b"] } } }, {}],
+    ["leaves out dependencies on which readers differ", { dependencies: { a: ["b"] } }, {}],
+    ["leaves a not out that has such", { not: { dependencies: { a: ["b"] } } }, {}],
     [
       "does not take what is only defined for a part",
-      { $defs: { a: { pattern: "(" } }, unevaluatedProperties: false },
+      { $defs: { a: WRONG }, unevaluatedProperties: false },
       { $defs: { a: {} }, unevaluatedProperties: false },
     ],
     [
@@ -294,221 +223,146 @@ describe("a repair", () => {
     ],
     [
       "counts no matches of what would match more often",
-      { type: "array", contains: { pattern: "(" }, maxContains: 1, items: {} },
-      { type: "array", contains: {}, items: {} },
+      { ...ARRAY, contains: WRONG, maxContains: 1, items: {} },
+      { ...ARRAY, contains: {}, items: {} },
     ],
-    [
-      "leaves out a condition that would hold more often",
-      // oxlint-disable-next-line unicorn/no-thenable -- a keyword of schemas
-      { if: { minimum: "1" }, then: { type: "string" }, else: { type: "null" } },
-      {},
-    ],
+    // oxlint-disable-next-line unicorn/no-thenable -- a keyword of schemas
+    ["leaves out wider conditions", { if: { minimum: "1" }, then: STRING, else: ARRAY }, {}],
     [
       "leaves out what is said of the others where it cannot be said which these are",
       { type: "object", properties: null, additionalProperties: false },
       { type: "object" },
     ],
   ];
-  for (const [what, before, after] of parts) {
-    it(what, () => assert.deepEqual(repaired(having(before)), having(after)));
+  const inParts = parts.map(([what, ...both]) => [what, ...both.map((x) => having(x))] as const);
+  for (const [what, before, after] of [...roots, ...inParts]) {
+    it(what, () => assert.deepEqual(repaired(before), after));
   }
 
   it("cuts references in a circle after one turn, and keeps the type", () => {
-    const node = { type: "object", properties: { next: { $ref: "#/$defs/node" } } };
-    const cut = { type: "object", properties: { next: { type: "object" } } };
-    assert.deepEqual(repaired({ ...having({ $ref: "#/$defs/node" }), $defs: { node } }), {
-      ...having({ $ref: "#/$defs/node" }),
-      $defs: { node: cut },
-    });
+    const node = object({ next: { $ref: "#/$defs/node" } });
+    const cut = object({ next: { type: "object" } });
+    const around = ($defs: object): object => having({ $ref: "#/$defs/node" }, { $defs });
+    assert.deepEqual(repaired(around({ node })), around({ node: cut }));
     assert.deepEqual(repaired(having({ $ref: "#" })), having({ type: "object" }));
     const result = repair({ properties: { x: { $ref: "#" } } }, "arguments");
     assert.match(result.kind === "repaired" ? result.done : "", /^references in a circle left out/);
   });
 
   it("cuts references in a circle of two", () => {
-    const list = (name: string): object => ({ type: "array", items: { $ref: `#/$defs/${name}` } });
-    const schema = { ...having({ $ref: "#/$defs/a" }), $defs: { a: list("b"), b: list("a") } };
-    const { $defs } = repaired(schema) as { $defs: { a: object; b: object } };
-    assert.deepEqual($defs, {
-      a: list("b"),
-      b: { type: "array", items: { type: "array", items: {} } },
-    });
-  });
-
-  it("leaves a not out that refers to what has become wider", () => {
-    const schema = { ...having({ not: { $ref: "#/$defs/a" } }), $defs: { a: { pattern: "(" } } };
-    assert.deepEqual(repaired(schema), { ...having({}), $defs: { a: {} } });
+    const list = (name: string): object => ({ ...ARRAY, items: { $ref: `#/$defs/${name}` } });
+    const around = (b: object): object =>
+      having({ $ref: "#/$defs/a" }, { $defs: { a: list("b"), b } });
+    const cut = { ...ARRAY, items: { ...ARRAY, items: {} } };
+    assert.deepEqual(repaired(around(list("a"))), around(cut));
   });
 
   it("makes alternatives at the root arguments, of which only the common ones have to be there", () => {
-    const result = repair(
-      {
-        anyOf: [
-          {
-            type: "object",
-            properties: {
-              kind: { const: "a", type: "string" },
-              x: { type: "string", description: "an x" },
-            },
-            required: ["kind", "x"],
-          },
-          {
-            type: "object",
-            properties: { kind: { const: "b", type: "string" } },
-            required: ["kind"],
-          },
-        ],
-      },
-      "arguments",
-    );
+    const [a, b] = ["a", "b"].map((kind) => ({ const: kind, ...STRING }));
+    const x = { ...STRING, description: "an x" };
+    const anyOf = [
+      object({ kind: a, x }, { required: ["kind", "x"] }),
+      object({ kind: b }, { required: ["kind"] }),
+    ];
+    const result = repair({ anyOf }, "arguments");
     assert.ok(result.kind === "repaired");
-    assert.deepEqual(result.schema, {
-      type: "object",
-      properties: {
-        kind: {
-          anyOf: [
-            { const: "a", type: "string" },
-            { const: "b", type: "string" },
-          ],
-        },
-        x: { description: "an x" },
-      },
-      required: ["kind"],
-    });
+    assert.deepEqual(
+      result.schema,
+      object({ kind: { anyOf: [a, b] }, x: { description: "an x" } }, { required: ["kind"] }),
+    );
     assert.match(result.text, /^The arguments also have to match this JSON Schema: \{"anyOf":\[/);
   });
 
   it("keeps the types of arguments that no alternative leaves free", () => {
-    const shape = (name: string): object => ({
-      type: "object",
-      properties: { [name]: { type: "string" } },
-      required: [name],
-      additionalProperties: false,
-    });
-    assert.deepEqual(repaired({ oneOf: [shape("a"), shape("b"), { type: "null" }] }), {
-      type: "object",
-      properties: { a: { type: "string" }, b: { type: "string" } },
-    });
-  });
-
-  it("only leaves out which of the root's own arguments have to be there together", () => {
-    const properties = { a: { type: "string" }, b: { type: "string" } };
-    const schema = {
-      type: "object",
-      properties,
-      anyOf: [{ required: ["a"] }, { required: ["b"] }],
-    };
-    assert.deepEqual(repaired(schema), { type: "object", properties });
+    const shape = (name: string): object =>
+      object({ [name]: STRING }, { required: [name], additionalProperties: false });
+    assert.deepEqual(
+      repaired({ oneOf: [shape("a"), shape("b"), { type: "null" }] }),
+      object({ a: STRING, b: STRING }),
+    );
   });
 
   it("loses nothing of parts that all hold, and has nothing to tell of them", () => {
-    const result = repair(
-      {
-        type: "object",
-        allOf: [
-          { $ref: "#/$defs/base" },
-          { properties: { b: { type: "integer" } }, required: ["b"] },
-        ],
-        $defs: { base: { type: "object", properties: { a: { type: "string" } }, required: ["a"] } },
-      },
-      "arguments",
-    );
+    const allOf = [{ $ref: "#/$defs/a" }, { properties: { b: ARRAY }, required: ["b"] }];
+    const $defs = { a: object({ a: STRING }, { required: ["a"] }) };
+    const result = repair({ type: "object", allOf, $defs }, "arguments");
     assert.ok(result.kind === "repaired");
     const { properties, required } = result.schema;
-    assert.deepEqual(properties, { a: { type: "string" }, b: { type: "integer" } });
+    assert.deepEqual(properties, { a: STRING, b: { ...ARRAY, items: {} } });
     assert.deepEqual(required, ["a", "b"]);
     assert.equal(result.text, "");
   });
 
   it("keeps what is called like a member of every object", () => {
-    const schema = JSON.parse(
-      '{"properties":{"__proto__":{"type":"array"},"constructor":true}}',
-    ) as object;
+    const text = '{"properties":{"__proto__":{"type":"array"},"constructor":true}}';
     assert.equal(
-      JSON.stringify(repaired(schema)),
+      JSON.stringify(repaired(JSON.parse(text))),
       '{"properties":{"__proto__":{"type":"array","items":{}},"constructor":{}},"type":"object"}',
     );
   });
 });
 
 describe("a schema of which nothing can be made", () => {
+  const none = /no arguments/;
   const table: [string, unknown, RegExp][] = [
     ["accepts nothing", false, /accepts nothing/],
     ["is a text", "object", /no schema/],
     ["is a list", [], /no schema/],
-    ["is a string's", { type: "string" }, /not the schema of an object/],
-    ["is a list's", { type: "array", items: {} }, /not the schema of an object/],
+    ["is a string's", STRING, /not the schema of an object/],
+    ["is a list's", { ...ARRAY, items: {} }, /not the schema of an object/],
     ["is one of values that are no objects", { enum: ["a"] }, /not the schema of an object/],
-    [
-      "has only alternatives that are no objects",
-      { anyOf: [{ type: "string" }, { type: "null" }] },
-      /no arguments/,
-    ],
-    [
-      "has a part that no object matches",
-      { allOf: [{ type: "object" }, { type: "string" }] },
-      /no arguments/,
-    ],
+    ["has only alternatives that are no objects", { anyOf: [STRING, { type: "null" }] }, none],
+    ["has a part that no object matches", { allOf: [{ type: "object" }, STRING] }, none],
   ];
   for (const [what, schema, fault] of table) {
-    it(`is one that ${what}`, () => assert.match(faultOf(schema), fault));
+    it(`is one that ${what}`, () => assertFault(schema, fault));
   }
 
   it("is one that is nested 10,000 deep, which takes no time", () => {
-    let deep: object = { type: "string" };
-    for (let i = 0; i < 10_000; i++) deep = { type: "array", items: deep };
-    within(5000, () => assert.match(faultOf(having(deep)), /nested more than 200 deep/));
+    let deep: object = STRING;
+    for (let i = 0; i < 10_000; i++) deep = { ...ARRAY, items: deep };
+    within(5000, () => assertFault(having(deep), /nested more than 200 deep/));
   });
 
   it("is one with a million parts, which takes no time", () => {
-    const properties = Object.fromEntries(
-      Array.from({ length: 300_000 }, (_, i) => [`p${i}`, { type: "array" }]),
-    );
-    within(5000, () =>
-      assert.match(faultOf({ type: "object", properties }), /more than 200000 parts/),
-    );
+    const properties = many(300_000, (i) => [`p${i}`, { ...ARRAY }]);
+    within(5000, () => assertFault(object(properties), /more than 200000 parts/));
   });
 
   it("is one whose references would unfold to 2^50 schemas, which takes no time", () => {
-    const $defs: Record<string, object> = { d0: { type: "string" } };
-    for (let i = 1; i <= 50; i++) {
+    const $defs = many(51, (i) => {
       const each = { $ref: `#/$defs/d${i - 1}` };
-      $defs[`d${i}`] = { type: "object", properties: { a: each, b: each } };
-    }
-    const schema = { ...having({ $ref: "#/$defs/d50" }), $defs };
-    within(5000, () => assert.match(faultOf(structuredClone(schema)), /more than 100000 schemas/));
+      return [`d${i}`, i === 0 ? STRING : object({ a: each, b: each })];
+    });
+    const schema = having({ $ref: "#/$defs/d50" }, { $defs });
+    within(5000, () => assertFault(structuredClone(schema), /more than 100000 schemas/));
   });
 });
 
 describe("a big schema", () => {
   it("of 10 MB is repaired in no time", () => {
-    const properties = Object.fromEntries(
-      Array.from({ length: 10_000 }, (_, i) => [
-        `p${i}`,
-        { type: "array", description: "x".repeat(1000) },
-      ]),
-    );
+    const long = { ...ARRAY, description: "x".repeat(1000) };
+    const schema = object(many(10_000, (i) => [`p${i}`, { ...long }]));
     within(5000, () => {
-      const { p9999 } = (
-        repaired({ type: "object", properties }) as { properties: Record<string, object> }
-      ).properties;
-      assert.deepEqual(p9999, { type: "array", description: "x".repeat(1000), items: {} });
+      const { properties } = repaired(schema) as { properties: Record<string, object> };
+      assert.deepEqual(properties["p9999"], { ...long, items: {} });
     });
   });
 
   it("with a chain of 20,000 references is read without a deep stack", () => {
-    const $defs: Record<string, object> = { d0: { type: "array" } };
-    for (let i = 1; i <= 20_000; i++) $defs[`d${i}`] = { $ref: `#/$defs/d${i - 1}` };
-    within(5000, () => repaired({ ...having({ $ref: "#/$defs/d20000" }), $defs }));
+    const $defs = many(20_001, (i) => [`d${i}`, i === 0 ? ARRAY : { $ref: `#/$defs/d${i - 1}` }]);
+    within(5000, () => repaired(having({ $ref: "#/$defs/d20000" }, { $defs })));
   });
 
   it("with arguments of strange names of any length is moved in no time", () => {
-    const properties = Object.fromEntries(
-      Array.from({ length: 5000 }, (_, i) => [`${"[(".repeat(100)}${i}`, {}]),
-    );
-    within(5000, () => repaired({ type: "object", properties }));
+    const properties = many(5000, (i) => [`${"[(".repeat(100)}${i}`, {}]);
+    within(5000, () => repaired(object(properties)));
   });
 });
+
+function many(count: number, entry: (i: number) => [string, object]): Record<string, object> {
+  return Object.fromEntries(Array.from({ length: count }, (_, i) => entry(i)));
+}
 
 /** Time limit in ms, far above the expected time. */
 function within(limit: number, work: () => void): void {
@@ -521,12 +375,11 @@ function within(limit: number, work: () => void): void {
 describe("the plugin", () => {
   const fine: Tool = { name: "fine", inputSchema: NOTHING, outputSchema: NOTHING };
   const bad: Tool = { name: "bad", title: "Bad", inputSchema: { type: "object" }, _meta: { a: 1 } };
-  const hopeless: Tool = { name: "hopeless", inputSchema: { type: "string" } };
+  const hopeless: Tool = { name: "hopeless", inputSchema: STRING };
 
   it("returns the very same tools where there is nothing to do, and says nothing", async () => {
     const { list, lines } = await setUp();
-    const [tool] = list(fine);
-    assert.equal(tool, fine);
+    assert.equal(list(fine)[0], fine);
     assert.deepEqual(lines(), []);
   });
 
@@ -552,23 +405,12 @@ describe("the plugin", () => {
 
   it("leaves out an outputSchema that cannot be repaired, and repairs others, without hiding the tool", async () => {
     const { list, lines } = await setUp();
-    for (const outputSchema of [
-      null,
-      false,
-      { type: "array" },
-      {},
-      { anyOf: [{ type: "object" }] },
-    ]) {
+    for (const outputSchema of [null, false, ARRAY, {}, { anyOf: [{ type: "object" }] }]) {
       assert.deepEqual(list({ ...fine, outputSchema }), [{ name: "fine", inputSchema: NOTHING }]);
     }
     assert.match(lines()[0]!, /its outputSchema was left out: it is no schema/);
-    const outputSchema = {
-      ...having({ type: "array" }),
-      $schema: "http://json-schema.org/draft-07/schema#",
-    };
-    assert.deepEqual(list({ ...fine, outputSchema }), [
-      { ...fine, outputSchema: having({ type: "array" }) },
-    ]);
+    const shown = list({ ...fine, outputSchema: { ...having(ARRAY), ...DRAFT_7 } });
+    assert.deepEqual(shown, [{ ...fine, outputSchema: having(ARRAY) }]);
   });
 
   it("leaves what only providers of models want out of an outputSchema", async () => {
@@ -586,7 +428,7 @@ describe("the plugin", () => {
       lines()[0]!,
       /^warn Server "web", tool "bad": its inputSchema was repaired: missing properties added\.$/,
     );
-    list({ ...bad, inputSchema: having({ type: "array" }) });
+    list({ ...bad, inputSchema: having(ARRAY) });
     assert.equal(lines().length, 3);
     assert.match(lines()[2]!, /missing items added \(properties\.x\)/);
   });
@@ -601,9 +443,8 @@ describe("the plugin", () => {
 
   it("warns of all but the mark of an older draft, which nearly all have", async () => {
     const { list, lines } = await setUp();
-    const $schema = "http://json-schema.org/draft-07/schema#";
-    list({ ...fine, inputSchema: { ...NOTHING, $schema } });
-    list({ ...bad, inputSchema: { type: "object", $schema } });
+    list({ ...fine, inputSchema: { ...NOTHING, ...DRAFT_7 } });
+    list({ ...bad, inputSchema: { type: "object", ...DRAFT_7 } });
     list({ ...fine, outputSchema: { ...NOTHING, title: 1 } });
     assert.match(lines()[0]!, /^info .*: the mark of an older draft left out\.$/);
     assert.match(lines()[1]!, /^warn .*left out; missing properties added\.$/);
@@ -621,7 +462,7 @@ describe("the plugin", () => {
   it("lets no name break a line of the log, or fill it", async () => {
     const { list, lines } = await setUp();
     const name = `a\nb\u001b[31m${"c".repeat(5000)}`;
-    list({ name, inputSchema: { type: "object", properties: { [name]: { type: "array" } } } });
+    list({ name, inputSchema: object({ [name]: ARRAY }) });
     assert.equal(lines().length, 1);
     for (const odd of ["\n", "\u001b"]) assert.ok(!lines()[0]!.includes(odd));
     assert.ok(lines()[0]!.length < 500);
@@ -629,21 +470,65 @@ describe("the plugin", () => {
 
   it("tells the model in the description what its schema can no longer say", async () => {
     const { list } = await setUp();
-    const inputSchema = { ...having({}), not: { required: ["y"] } };
-    const [tool] = list({ name: "t", description: "Does it.", inputSchema });
+    const described = { name: "t", description: "Does it." };
+    const inputSchema = having({}, { not: { required: ["y"] } });
+    const [tool = assert.fail()] = list({ ...described, inputSchema });
     assert.equal(
-      tool?.description,
+      tool.description,
       'Does it.\n\nThe arguments also have to match this JSON Schema: {"not":{"required":["y"]}}',
     );
-    assert.ok(tool !== undefined);
     assert.deepEqual(list(tool), [tool]);
-    const long = { ...having({}), not: { required: ["y".repeat(2000)] } };
-    assert.deepEqual(list({ name: "t", description: "Does it.", inputSchema: long }), [
-      { name: "t", description: "Does it.", inputSchema: having({}) },
-    ]);
-    assert.equal(
-      list({ name: "t", inputSchema })[0]?.description?.startsWith("The arguments"),
-      true,
-    );
+    const long = having({}, { not: { required: ["y".repeat(2000)] } });
+    const [short] = list({ ...described, inputSchema: long });
+    assert.deepEqual(short, { ...described, inputSchema: having({}) });
+    assert.match(list({ name: "t", inputSchema })[0]?.description ?? "", /^The arguments/);
+  });
+});
+
+const FINE =
+  '{"name":"fine","inputSchema":{ "type":"object","properties":{"n":{"maximum":1.0e2}} }}';
+const BARE = '{"name":"bare"}';
+const LOST = '{"name":"lost","inputSchema":{"type":"string"}}';
+const CYCLE =
+  '{"name":"cycle","inputSchema":{"type":"object","properties":{"node":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}}}}}}';
+
+/** A hub with the plugin over a server with these tools, and an initialized client. */
+async function open(...tools: string[]) {
+  const web = Object.assign(new ScriptedServer(), { tools });
+  const setup = await setUpPluginHub([{ plugin }], { web });
+  await initialize(setup.client);
+  return { ...setup, web };
+}
+
+function warnings(events: readonly HubEvent[]): string[] {
+  return events.flatMap((event) =>
+    event.kind === "log" && event.level === "warn" ? [event.text] : [],
+  );
+}
+
+describe("in a hub, schemas", () => {
+  it("are repaired where they have to be, and byte for byte the same where they are fine", async () => {
+    const { client, hub } = await open(FINE, BARE, CYCLE);
+    await sendRequest(client, "tools/list");
+    const list = client.received.at(-1) ?? "";
+    const fine = '"inputSchema":{ "type":"object","properties":{"n":{"maximum":1.0e2}} }';
+    assert.ok(list.includes(fine));
+    assert.match(list, /"name":"web__bare","inputSchema":\{"type":"object","properties":\{\}\}/);
+    assert.ok(list.includes('{"n":{"type":"object","properties":{"next":{"type":"object"}}}}'));
+    await hub.close();
+  });
+
+  it("that cannot be repaired hide their tool and no other, and the log names it once", async () => {
+    const { client, hub, events, web } = await open(FINE, LOST);
+    assert.deepEqual(await listToolNames(client), ["web__fine"]);
+    web.tools = [FINE, LOST, BARE];
+    web.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await client.find(({ method }) => method === "notifications/tools/list_changed");
+    assert.deepEqual(await listToolNames(client), ["web__bare", "web__fine"]);
+    for (const name of ["lost", "bare"]) {
+      const lines = warnings(events).filter((line) => line.includes(`tool "${name}"`));
+      assert.equal(lines.length, 1, lines.join("\n"));
+    }
+    await hub.close();
   });
 });

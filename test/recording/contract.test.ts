@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
-import { Recorder as Recording } from "../../src/recording/recorder.ts";
+import { Recorder } from "../../src/recording/recorder.ts";
 import { recordTransport } from "../../src/recording/recorded-transport.ts";
 import {
   transportContract,
@@ -13,18 +13,16 @@ import { makeHttpTransportPair } from "../fixtures/http-transport-pair.ts";
 import { makeMemoryTransportPair } from "../fixtures/message-queue.ts";
 import { MemoryRecordingSink } from "../fixtures/recording.ts";
 
-function recorded(pair: TransportPair, outlet = new MemoryRecordingSink()): TransportPair {
-  const recording = new Recording({
-    sink: outlet,
+function recorded(pair: TransportPair, sink = new MemoryRecordingSink()): TransportPair {
+  const recorder = new Recorder({
+    sink,
     limit: 1024 * 1024 * 1024,
     redact: (text) => text,
     now: () => performance.now(),
     warn: (text) => assert.fail(text),
   });
-  return {
-    ...pair,
-    transport: recordTransport(pair.transport, recording.nextServerRun("peer"), recording),
-  };
+  const transport = recordTransport(pair.transport, recorder.nextServerRun("peer"), recorder);
+  return { ...pair, transport };
 }
 
 transportContract("recordLink() around memoryPair()", async () =>
@@ -36,11 +34,7 @@ transportContract("recordLink() around httpLink()", async () =>
 
 describe("a recorded link", () => {
   it("is told by what it has, as the link in it is", async () => {
-    const [plain, remote] = [
-      await makeMemoryTransportPair(),
-      await makeHttpTransportPair("legacy"),
-    ];
-    for (const pair of [plain, remote]) {
+    for (const pair of [await makeMemoryTransportPair(), await makeHttpTransportPair("legacy")]) {
       const { transport: link } = recorded(pair);
       assert.equal(link.adopt === undefined, pair.transport.adopt === undefined);
       assert.equal(link.redact === undefined, pair.transport.redact === undefined);
@@ -62,10 +56,10 @@ describe("a recorded link", () => {
     await events.until("a frame", () => events.messages.length === 1);
     await link.close();
     const lines = await outlet.until((all) => all.some(({ event }) => event === "closed"));
-    assert.deepEqual(
-      lines.slice(1).map(({ way, message, event, by }) => way ?? event ?? [message, by]),
-      ["opening", "sent", "received", "closed"],
-    );
+    const crossed = lines
+      .slice(1)
+      .map(({ way, message, event, by }) => way ?? event ?? [message, by]);
+    assert.deepEqual(crossed, ["opening", "sent", "received", "closed"]);
     assert.deepEqual(lines[2]?.message, JSON.parse(notification(1)));
     assert.equal(lines.at(-1)?.by, "hub");
   });

@@ -15,13 +15,7 @@ import { MemoryRecordingSink, recordingOf } from "../fixtures/recording.ts";
 
 const MEGABYTE = 1024 * 1024;
 
-interface Made {
-  readonly recorder: Recorder;
-  readonly outlet: MemoryRecordingSink;
-  readonly warnings: string[];
-}
-
-function make({ limit = 256 * MEGABYTE, secrets = [] as string[] } = {}): Made {
+function make({ limit = 256 * MEGABYTE, secrets = [] as string[] } = {}) {
   const outlet = new MemoryRecordingSink();
   const warnings: string[] = [];
   const redactor = new Redactor(secrets);
@@ -50,12 +44,8 @@ describe("a recording", () => {
 
   it("says when, of which run of which server, and which way; clients are counted", async () => {
     const { recorder, outlet } = make();
-    for (const peer of [
-      recorder.nextServerRun("a"),
-      recorder.nextServerRun("b"),
-      recorder.nextServerRun("a"),
-    ]) {
-      recorder.message(peer, "received", utf8("{}"));
+    for (const name of ["a", "b", "a"]) {
+      recorder.message(recorder.nextServerRun(name), "received", utf8("{}"));
     }
     recorder.message(recorder.nextClient(), "sent", utf8("{}"));
     recorder.message(recorder.nextClient(), "sent", utf8("{}"), 7);
@@ -73,14 +63,11 @@ describe("a recording", () => {
 
   it("has what is no JSON as a text, so that every line of it is JSON", async () => {
     const { recorder, outlet } = make();
-    for (const text of ['{"jsonrpc":"2.0","id":1,"result":{]}', "}", '{"a":1}}', "\u0000\n"]) {
-      recorder.message(recorder.nextClient(), "received", utf8(text));
-    }
+    const texts = ['{"jsonrpc":"2.0","id":1,"result":{]}', "}", '{"a":1}}', "\u0000\n"];
+    for (const text of texts) recorder.message(recorder.nextClient(), "received", utf8(text));
     await recorder.close();
-    assert.deepEqual(
-      outlet.lines.slice(1, -1).map(({ text }) => text),
-      ['{"jsonrpc":"2.0","id":1,"result":{]}', "}", '{"a":1}}', "\u0000\n"],
-    );
+    const written = outlet.lines.slice(1, -1).map(({ text }) => text);
+    assert.deepEqual(written, texts);
   });
 
   it("ends at its limit with a line that says so, and its hub is told once", async () => {
@@ -112,10 +99,8 @@ describe("a recording", () => {
     const missing = lines.find(({ event }) => event === "missing");
     assert.equal(written + Number(missing?.["messages"]), 20);
     assert.ok(written < 5, `${written} were held`);
-    assert.deepEqual(
-      lines.slice(-3).map(({ way, event }) => way ?? event),
-      ["missing", "received", "end"],
-    );
+    const last = lines.slice(-3).map(({ way, event }) => way ?? event);
+    assert.deepEqual(last, ["missing", "received", "end"]);
   });
 
   it("has of a message that is far too large only which one it is", async () => {
@@ -149,6 +134,7 @@ describe("a recording", () => {
 
 const SECRET = 'pa"ss/wörd+1';
 const ASCII = JSON.stringify(SECRET).replace("ö", "\\u00f6");
+const ESCAPED = SECRET.replace(/./g, (c) => `\\u00${c.charCodeAt(0).toString(16)}`);
 const NESTED = JSON.stringify(JSON.stringify({ deep: JSON.stringify({ k: SECRET }) }));
 
 describe("a message with a secret in it", () => {
@@ -158,10 +144,7 @@ describe("a message with a secret in it", () => {
     ["as it is", `{"a":[${JSON.stringify(SECRET)}],"b":1.0}`],
     ["escaped as ASCII", `{"a":${ASCII},"b":1.0}`],
     ["with an escaped slash", `{"a":${JSON.stringify(SECRET).replace("/", "\\/")}}`],
-    [
-      "all in \\u escapes",
-      `{"a":"${SECRET.replace(/./g, (c) => `\\u00${c.charCodeAt(0).toString(16)}`)}"}`,
-    ],
+    ["all in \\u escapes", `{"a":"${ESCAPED}"}`],
     ["as a key", `{${ASCII}:1}`],
     ["in JSON in JSON", `{"a":${NESTED}}`],
     ["in Base64", `{"a":"${Buffer.from(`me:${SECRET}`).toString("base64")}"}`],
@@ -199,47 +182,43 @@ describe("a message with a secret in it", () => {
 });
 
 describe("the file of a recording", () => {
-  async function within(run: (folder: string) => Promise<void>): Promise<void> {
-    const folder = mkdtempSync(join(tmpdir(), "toolmux-recording-"));
-    try {
-      await run(folder);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+  function test(sentence: string, run: (folder: string) => Promise<void>): void {
+    void it(sentence, async () => {
+      const folder = mkdtempSync(join(tmpdir(), "toolmux-recording-"));
+      try {
+        await run(folder);
+      } finally {
+        rmSync(folder, { recursive: true });
+      }
+    });
   }
 
-  it("is its owner's alone, and is there from the beginning", () =>
-    within(async (folder) => {
-      const file = join(folder, "r");
-      const outlet = await openRecordingFile(file);
-      await outlet.append(utf8("one\n"));
-      assert.equal(statSync(file).mode & 0o777, 0o600);
-      outlet.appendNow(utf8("two\n"));
-      await outlet.append(utf8("three\n"));
-      await outlet.close();
-      assert.equal(readFileSync(file, "utf8"), "one\ntwo\nthree\n");
-    }));
+  test("is its owner's alone, and is there from the beginning", async (folder) => {
+    const file = join(folder, "r");
+    const outlet = await openRecordingFile(file);
+    await outlet.append(utf8("one\n"));
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    outlet.appendNow(utf8("two\n"));
+    await outlet.append(utf8("three\n"));
+    await outlet.close();
+    assert.equal(readFileSync(file, "utf8"), "one\ntwo\nthree\n");
+  });
 
-  it("takes the place of a recording, and of nothing else", () =>
-    within(async (folder) => {
-      const file = join(folder, "r");
-      for (const before of [recordingOf(), ""]) {
-        writeFileSync(file, before);
-        await (await openRecordingFile(file)).close();
-        assert.equal(readFileSync(file, "utf8"), "");
-      }
-      const link = join(folder, "link");
-      writeFileSync(file, '{"servers":{}}');
-      symlinkSync(file, link);
-      for (const path of [file, link, folder]) {
-        await assert.rejects(openRecordingFile(path), {
-          code: "usage",
-          message: /is not a recording/,
-        });
-      }
-      assert.equal(readFileSync(file, "utf8"), '{"servers":{}}');
-      await assert.rejects(openRecordingFile(join(folder, "none", "r")), { code: "usage" });
-    }));
+  test("takes the place of a recording, and of nothing else", async (folder) => {
+    const file = join(folder, "r");
+    for (const before of [recordingOf(), ""]) {
+      writeFileSync(file, before);
+      await (await openRecordingFile(file)).close();
+      assert.equal(readFileSync(file, "utf8"), "");
+    }
+    const link = join(folder, "link");
+    writeFileSync(file, '{"servers":{}}');
+    symlinkSync(file, link);
+    const refused = { code: "usage", message: /is not a recording/ };
+    for (const path of [file, link, folder]) await assert.rejects(openRecordingFile(path), refused);
+    assert.equal(readFileSync(file, "utf8"), '{"servers":{}}');
+    await assert.rejects(openRecordingFile(join(folder, "none", "r")), { code: "usage" });
+  });
 });
 
 describe("reading a recording", () => {
@@ -263,26 +242,28 @@ describe("reading a recording", () => {
   });
 
   const base = '{"t":1,"server":"s","run":1,"way":"sent","message":';
-  for (const [line, why] of [
-    ["nonsense", "it is no JSON object"],
-    ["[]", "it is no JSON object"],
-    ['{"t":1} {}', "it is no JSON object"],
-    ["[".repeat(5000), "it is no JSON object"],
-    ['{"server":"s","run":1,"way":"sent","message":{}}', "it does not say when"],
-    ['{"t":-1,"server":"s","run":1,"way":"sent","message":{}}', "it does not say when"],
-    ['{"t":1,"server":"s","run":1.5,"way":"sent","message":{}}', "it does not say when"],
-    ['{"t":1,"server":"s","run":1,"way":"up","message":{}}', "it has no way"],
-    ['{"t":1,"server":"s","run":1,"way":"sent"}', "it has no message"],
-    [`${base}5}`, "the message is no object"],
-    [`${base}{"jsonrpc":"1.0","method":"x"}}`, "."],
-  ] as const) {
-    it(`says which line is wrong, and why: ${line.slice(0, 60)}`, () => {
-      const bytes = Buffer.from(`${whole.toString()}${line}\n`);
-      const reported = (error: unknown): boolean =>
-        error instanceof HubError &&
-        error.code === "usage" &&
-        error.message.startsWith(`file, line 5: ${why.slice(0, -1)}`);
-      assert.throws(() => readRecording(bytes, "file"), reported);
+  const WRONG: Readonly<Record<string, readonly string[]>> = {
+    "it is no JSON object": ["nonsense", "[]", '{"t":1} {}', "[".repeat(5000)],
+    "it does not say when": [
+      '{"server":"s","run":1,"way":"sent","message":{}}',
+      '{"t":-1,"server":"s","run":1,"way":"sent","message":{}}',
+      '{"t":1,"server":"s","run":1.5,"way":"sent","message":{}}',
+    ],
+    "it has no way": ['{"t":1,"server":"s","run":1,"way":"up","message":{}}'],
+    "it has no message": ['{"t":1,"server":"s","run":1,"way":"sent"}'],
+    "the message is no object": [`${base}5}`],
+    "": [`${base}{"jsonrpc":"1.0","method":"x"}}`],
+  };
+  for (const [why, wrong] of Object.entries(WRONG)) {
+    it(`says which line is wrong, and why: ${why}`, () => {
+      for (const line of wrong) {
+        const bytes = Buffer.from(`${whole.toString()}${line}\n`);
+        const reported = (error: unknown): boolean =>
+          error instanceof HubError &&
+          error.code === "usage" &&
+          error.message.startsWith(`file, line 5: ${why}`);
+        assert.throws(() => readRecording(bytes, "file"), reported, line);
+      }
     });
   }
 
@@ -292,20 +273,14 @@ describe("reading a recording", () => {
   });
 
   it("gives back a manifest with the names and rules of the recorded one, and nothing of how servers were reached", () => {
-    const servers = {
-      a: { prefix: "x", lazy: true, callTimeout: 5, tools: { rename: { b: "c" }, deny: ["d*"] } },
-    };
-    const manifest = readManifest(
-      { hub: { separator: "-" }, servers: { a: { command: "recorded", ...servers.a } } },
-      ["b"],
-    );
+    const tools = { rename: { b: "c" }, deny: ["d*"] };
+    const a = { command: "recorded", prefix: "x", lazy: true, callTimeout: 5, tools };
+    const manifest = readManifest({ hub: { separator: "-" }, servers: { a } }, ["b"]);
     const again = readManifest(recordableManifest(manifest), []);
     assert.deepEqual(again, manifest);
     assert.ok(!JSON.stringify(recordableManifest(manifest)).includes("baseDir"));
-    assert.throws(
-      () => readManifest({ servers: { a: { url: 5 } } }, []),
-      /manifest in the recording/,
-    );
+    const wrong = { servers: { a: { url: 5 } } };
+    assert.throws(() => readManifest(wrong, []), /manifest in the recording/);
     assert.throws(() => readManifest({ servers: 5 }, []), { code: "usage" });
   });
 });
