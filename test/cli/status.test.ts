@@ -38,7 +38,17 @@ const REMOTE: UnsupportedServer = {
 
 function connection(state: StateName, more: Partial<ConnectionStatus> = {}): ConnectionStatus {
   const responsive = state === "connected" ? true : undefined;
-  const status = { id: "", state, since: 0, attempt: 1, responsive, calls: 0, inFlight: 0 };
+  const status = {
+    id: "",
+    clients: [],
+    canAsk: [],
+    state,
+    since: 0,
+    attempt: 1,
+    responsive,
+    calls: 0,
+    inFlight: 0,
+  };
   return { ...status, ...more } as ConnectionStatus;
 }
 

@@ -463,6 +463,15 @@ describe("taking over servers", () => {
     assert.equal((await read(folder, { like })).planned.length, 1);
   });
 
+  itIn("takes over what a server is called, and knows it under another title", async (folder) => {
+    const servers = { s: { command: "x", name: "Nice", description: "For us." } };
+    const { planned } = await read(folder, servers);
+    const wanted = { title: "Nice", description: "For us.", command: "x" };
+    assert.deepEqual(plainCopy(planned.map(({ entry }) => entry)), [wanted]);
+    const manifest = await load(folder, { s: { command: "x" } });
+    assert.deepEqual((await read(folder, servers, manifest)).planned, []);
+  });
+
   itIn("says what is wrong with an entry, and takes the others", async (folder) => {
     const c = { command: "c", args: ["${unclosed"] };
     const { names, skipped } = await read(folder, { a: 7, b: {}, c, d: { command: "d" } });

@@ -307,7 +307,10 @@ const CHECKS: Readonly<Record<string, PluginRequirement["check"]>> = {
       for (const [name, make] of servers) {
         const [status] = serverStatusOf(hub, name).connections;
         assert.equal(status?.state, "connected", `${name} in the hub`);
-        await checkServerWithTwoClients(name, [await make(), await make()]);
+        await checkServerWithTwoClients(name, [
+          await openPluginServer(make, undefined),
+          await openPluginServer(make, undefined),
+        ]);
       }
       return undefined;
     }),

@@ -145,7 +145,7 @@ describe("the first client of a process", () => {
   }
 
   it("gets the instructions that servers give to clients with its capabilities", () =>
-    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup, { sampling: {} }, "a__pid");
       await serveOnce(setup, {}, "a__pid");
       await serveOnce(setup, { sampling: {} }, "a__pid");
@@ -201,7 +201,7 @@ describe("the first client of a process", () => {
 
 describe("the first client after a change of the manifest", () => {
   it("gets the new name, and the instructions of unchanged servers", () =>
-    withTestFolder({ servers: { a: scripted("--instruct") } }, async (setup) => {
+    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup);
       const text = readFileSync(setup.config, "utf8");
       writeFileSync(setup.config, text.replace("[hub]\n", '[hub]\nname = "mine"\n'));
@@ -217,7 +217,7 @@ describe("the first client after a change of the manifest", () => {
       await serveOnce(setup, { sampling: {} });
       const changed = server("another");
       const servers = { c, b: { ...b, enabled: false }, a, d: changed, other: scripted() };
-      writeFileSync(setup.config, JSON.stringify({ servers }));
+      writeFileSync(setup.config, JSON.stringify({ hub: OWN, servers }));
       for (const [capabilities, instructions] of [
         [{ sampling: {} }, "# c\n\nFor c.\n\n# a\n\nFor a."],
         [{}, undefined],
@@ -226,7 +226,8 @@ describe("the first client after a change of the manifest", () => {
         assert.equal(answer.instructions, instructions);
       }
     };
-    return withTestFolder(JSON.stringify({ servers: { a, b, c, d, e } }), run, "toolmux.json");
+    const manifest = { hub: OWN, servers: { a, b, c, d, e } };
+    return withTestFolder(JSON.stringify(manifest), run, "toolmux.json");
   });
 });
 

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe } from "node:test";
+import { askHub, findRunningHubs } from "../../src/control/running-hubs.ts";
 import { type CommandOutput, runCommand } from "../harness/command.ts";
 import {
   type Hub,
@@ -140,6 +142,49 @@ describe("a running hub", () => {
       assert.match(shown.stdout, new RegExp(`toolmux ${hub.client.pid}`));
       assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 1);
       assert.equal((await run(hub, "list", "tools", "c")).code, 2);
+    }));
+
+  it("lists its servers as they are, with their titles", () =>
+    withRunningHub(
+      { servers: { a: { ...scripted(), title: "Alpha", icon: "A" }, b: { command: "no-such" } } },
+      async (hub) => {
+        const { source, servers } = (await json(hub, "list", "servers")) as {
+          source: string;
+          servers: Json[];
+        };
+        assert.equal(source, "hub");
+        const states = servers.map(({ name, title, icon, state }) => [name, title, icon, state]);
+        assert.deepEqual(states, [
+          ["a", "Alpha", "A", "connected"],
+          ["b", undefined, undefined, "failed"],
+        ]);
+        assert.match((await run(hub, "list", "servers", "a")).stdout, /a \(Alpha\)/);
+        assert.equal((await run(hub, "list", "servers", "b")).code, 3);
+        assert.match((await run(hub, "status", "--fresh", "a")).stdout, /a \(Alpha\)/);
+        assert.equal(hub.log("a").filter(({ event }) => event === "start").length, 2);
+      },
+    ));
+
+  it("sets things up by its socket, and prints nothing of that to its client", () =>
+    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
+      const [running] = await findRunningHubs({ env: hub.env, platform: process.platform });
+      assert.ok(running);
+      const { signal } = new AbortController();
+      const ask = async (method: "GET" | "POST", path: string, body?: object): Promise<Json> => {
+        const request = { method, path, signal, ...(body !== undefined && { body }) };
+        return (await askHub(running, request)).document as Json;
+      };
+      assert.equal((await ask("POST", "/check"))["ok"], true);
+      const { command, args } = scripted();
+      const trial = await ask("POST", "/trial", { name: "t", entry: { command, args } });
+      assert.equal(trial["state"], "connected");
+      const failed = await ask("POST", "/trial", { name: "t", entry: { command: "no-such" } });
+      assert.equal((failed["error"] as Json)["code"], "commandNotFound");
+      const { client } = hub;
+      const { message } = await client.request("ping");
+      assert.deepEqual(message.result, {});
+      for (const { text } of client.lines)
+        assert.equal((JSON.parse(text) as Json)["jsonrpc"], "2.0");
     }));
 
   it("makes the calls of the command line, and starts no server for them", () =>

@@ -292,18 +292,28 @@ describe("a change of a list", () => {
   });
 });
 
-function teller(text: string): ScriptedServer {
-  const script = new ScriptedServer("t");
-  script.instructions = text;
-  return script;
-}
-
 /** The hub's own paragraph. */
 const INTRODUCTION = HUB_DEFAULTS.instructions.replace("{separator}", "__");
 
 describe("instructions", () => {
   const teller = (instructions: string): ScriptedServer =>
     Object.assign(new ScriptedServer("t"), { instructions });
+
+  for (const [what, hub, servers, own] of [
+    ["say how tools are named, within 400 characters", {}, {}, INTRODUCTION],
+    ["name the separator of the manifest", { separator: "-" }, {}, INTRODUCTION.replace("__", "-")],
+    ["begin with the manifest's own text", { instructions: "Mind the gap." }, {}, "Mind the gap."],
+    ["have no first paragraph if the manifest wants none", { instructions: "" }, {}, undefined],
+    ["have none if no server has a prefix", {}, { a: { prefix: "" } }, undefined],
+  ] as const) {
+    it(what, async () => {
+      const { client } = setUpHub({ a: teller("Be kind.") }, { hub, servers });
+      client.send(INITIALIZE_REQUEST);
+      const { result } = await client.find(isResponseTo("init"));
+      assert.equal(result?.["instructions"], own);
+      assert.ok((own ?? "").length <= 400);
+    });
+  }
 
   /** The answer to `initialize` in a first or a second run. */
   async function instructionsOf(scripts: Record<string, ScriptedServer>, isFirst = false) {
@@ -324,13 +334,14 @@ describe("instructions", () => {
   }
 
   it("are not there in a first run, and do not hold it up", async () => {
-    assert.equal(await instructionsOf({ a: teller("Be kind.") }, true), undefined);
+    assert.equal(await instructionsOf({ a: teller("Be kind.") }, true), INTRODUCTION);
   });
 
   it("are those of all servers in the next run, each under its server's name, and come before the first list", async () => {
     const b = new ScriptedServer("t");
     const scripts = { a: teller("Be kind."), b, c: teller(" Be quick.\n") };
-    assert.equal(await instructionsOf(scripts), "# a\n\nBe kind.\n\n# c\n\nBe quick.");
+    const texts = [INTRODUCTION, "# a\n\nBe kind.", "# c\n\nBe quick."];
+    assert.equal(await instructionsOf(scripts), texts.join("\n\n"));
   });
 
   it("are waited for no longer than a moment", async () => {

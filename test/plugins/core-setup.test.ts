@@ -286,8 +286,8 @@ describe("servers of plugins", () => {
     for (const spec of servers) {
       assert.ok(spec.kind === "plugin");
       const failed = { code: "pluginFailed", server: spec.name, message: /boom|not a link/ };
-      await assert.rejects(set.openTransport(spec), failed);
-      const unknown = set.openTransport({ ...spec, name: "toString" });
+      await assert.rejects(set.openTransport(spec, undefined), failed);
+      const unknown = set.openTransport({ ...spec, name: "toString" }, undefined);
       await assert.rejects(unknown, { code: "notSupported" });
     }
   });

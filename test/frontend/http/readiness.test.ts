@@ -5,8 +5,10 @@ import type { StateName } from "../../../src/base/events.ts";
 import { summaryOf } from "../../../src/frontend/http/server.ts";
 import type { ConnectionStatus, Goal, ServerStatus } from "../../../src/upstream/status.ts";
 
-const connection = (state: StateName, cause?: HubError): ConnectionStatus =>
-  ({ id: "", state, since: 0, cause, calls: 0, inFlight: 0 }) as ConnectionStatus;
+function connection(state: StateName, cause?: HubError): ConnectionStatus {
+  const status: Partial<ConnectionStatus> = { id: "", state, since: 0, calls: 0, inFlight: 0 };
+  return { ...status, cause } as ConnectionStatus;
+}
 
 function server(goal: Goal, ...connections: ConnectionStatus[]): ServerStatus {
   return { server: "s", origin: "manifest", transport: "stdio", goal, connections };
