@@ -5,7 +5,7 @@ import { count } from "../base/format.ts";
 import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { FULL_MODE, isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import {
   type HttpAddress,
@@ -17,8 +17,10 @@ import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-ma
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
-import { usageError } from "./args.ts";
+import { suggestName, usageError } from "./args.ts";
+import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording } from "./hub-recording.ts";
+import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -41,6 +43,8 @@ export interface HostOutput {
 
 export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
+  readonly mode: string | undefined;
+  readonly servers: string | undefined;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
 }
@@ -69,16 +73,35 @@ export async function serveHub({
   runCli,
 }: ServeOptions): Promise<number> {
   const { log } = output;
+  const { mode } = invocation.options;
+  const modeFault = mode === undefined ? undefined : commandLineModeFault(mode, loaded.manifest);
+  if (modeFault !== undefined) throw usageError(`--mode: ${modeFault}.`);
+  const subset = readServerNames(invocation.options.servers);
+  const { httpToken, clients: named = [] } = loaded.manifest;
   const address =
     requestedAddress &&
-    (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
-  if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
+    (await withManifestToken(requestedAddress, httpToken, context, named.length > 0));
+  const findClients = async (manifest: Manifest): Promise<HttpSettings["clients"]> => {
+    if ((manifest.clients ?? []).length === 0) return undefined;
+    const { resolveHttpClients } = await import("./http-clients.ts");
+    return resolveHttpClients(manifest, context, (text) => log("warn", text));
+  };
+  const clients = address && (await findClients(loaded.manifest));
+  if (address !== undefined && address.token === undefined && clients === undefined)
+    log("warn", NO_TOKEN_WARNING);
   const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
     snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
-    secrets: address?.token === undefined ? [] : [address.token],
+    secrets: [address?.token, ...(clients ?? []).map(({ token }) => token)].filter(
+      (token) => token !== undefined,
+    ),
+    mode,
+    choose: (manifest) => {
+      checkServerNames(subset, manifest);
+      return manifest;
+    },
   });
   const { hub, close } = opened;
   const startedAt = Date.now();
@@ -90,7 +113,7 @@ export async function serveHub({
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
     endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, undefined, "stdio"),
+      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio"),
       untilParentGone(),
     );
   }
@@ -112,7 +135,14 @@ export async function serveHub({
       ...loadOptions(invocation, context),
       runningPrefixes: () => hub.prefixes,
     };
-    watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
+    const prepare: ReloadableHub["prepare"] = async (manifest) => {
+      const fault = mode === undefined ? undefined : commandLineModeFault(mode, manifest);
+      if (fault !== undefined) return { refusal: `toolmux was started with --mode, and ${fault}` };
+      const next = address && (await findClients(manifest));
+      opened.addSecrets((next ?? []).map(({ token }) => token));
+      return () => httpServer?.setClients(next);
+    };
+    watcher = followManifest({ hub, setUpPlugins, prepare }, options, loaded, log);
     isWatching.resolve();
     await printStartNotes(loaded.manifest, isOnStdio, invocation, output, context.env);
   };
@@ -143,6 +173,8 @@ export async function serveHub({
       const servedHub = recording?.recordHttp(hub) ?? hub;
       httpServer = await startHttp(servedHub, {
         ...address,
+        clients,
+        subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
       }).catch(async (error: unknown) => {
@@ -204,6 +236,36 @@ function openControlLater(
       await opening
     )();
   };
+}
+
+/** Why the mode of `--mode` cannot be used, as the end of a sentence; undefined if it can. */
+function commandLineModeFault(mode: string, { modes = [] }: Manifest): string | undefined {
+  if (
+    mode === FULL_MODE ||
+    modes.some(({ name, problems }) => name === mode && problems.length === 0)
+  )
+    return undefined;
+  const names = [FULL_MODE, ...modes.map(({ name }) => name)].join(", ");
+  const isWrong = modes.some(({ name }) => name === mode);
+  return isWrong
+    ? `the table of mode "${mode}" has a problem (toolmux check)`
+    : `there is no mode "${mode}"; the modes are ${names}`;
+}
+
+/** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
+function readServerNames(list: string | undefined): ServerSubset | undefined {
+  if (list === undefined) return undefined;
+  const names = list.split(",").map((name) => name.trim());
+  if (names.includes("")) throw usageError("--servers needs names of servers: --servers files,git");
+  return subsetOf(names);
+}
+
+/** @throws {HubError} usage if a server of `--servers` does not exist */
+function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifest): void {
+  const known = servers.map(({ name }) => name);
+  const missing = subset?.names?.find((name) => !known.includes(name));
+  if (missing === undefined) return;
+  throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
 }
 
 /** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */

@@ -258,11 +258,16 @@ export class Hub {
     return hidingMode({ modes: specs }, kind, item)?.name;
   }
 
-  /** Chooses the operator's mode of all clients for which none is chosen. @throws {HubError} usage */
-  setMode(mode: string): void {
+  /**
+   * Chooses the operator's mode of all clients for which none is chosen.
+   * @param mode undefined: that of the manifest
+   * @throws {HubError} usage
+   */
+  setMode(mode: string | undefined): void {
     const from = this.#modes.current;
     this.#modes.choose(mode);
-    if (from !== mode) this.#modeChanged({ from, to: mode });
+    const to = this.#modes.current;
+    if (from !== to) this.#modeChanged({ from, to });
   }
 
   /**

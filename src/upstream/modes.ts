@@ -111,9 +111,13 @@ export class Modes {
     return own ?? ofPrincipal ?? this.current;
   }
 
-  /** Chooses the operator's mode for all clients for which none is chosen. @throws {HubError} usage */
-  choose(mode: string): void {
-    this.#check(mode);
+  /**
+   * Chooses the operator's mode for all clients for which none is chosen.
+   * @param mode undefined: `hub.mode`
+   * @throws {HubError} usage
+   */
+  choose(mode: string | undefined): void {
+    if (mode !== undefined) this.#check(mode);
     this.#chosen = mode;
   }
 
@@ -150,7 +154,7 @@ export class Modes {
       .join(" ");
     const known = this.#selections.get(key);
     if (known !== undefined) return known;
-    const selection: ModeSelection = { key, modes, filter: allOf(modes.map(compileMode)) };
+    const selection: ModeSelection = { key, modes, filter: allOf(modes.map(filterOf)) };
     this.#selections.set(key, selection);
     return selection;
   }
@@ -183,5 +187,13 @@ export function hidingMode(
   kind: Kind,
   item: FilterItem,
 ): ModeSpec | undefined {
-  return modes.find((mode) => !matcherOf(compileMode(mode), kind)(item));
+  return modes.find((mode) => !matcherOf(filterOf(mode), kind)(item));
+}
+
+const compiled = new WeakMap<ModeSpec, CatalogFilter>();
+
+function filterOf(mode: ModeSpec): CatalogFilter {
+  let filter = compiled.get(mode);
+  if (filter === undefined) compiled.set(mode, (filter = compileMode(mode)));
+  return filter;
 }
