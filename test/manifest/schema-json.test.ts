@@ -165,6 +165,8 @@ describe("the JSON Schema of the manifest", () => {
 interface Whole {
   readonly servers?: Record<string, object>;
   readonly plugins?: readonly object[];
+  readonly modes?: Record<string, object>;
+  readonly clients?: readonly object[];
 }
 
 /** The smallest manifest that has a value under a path. */
@@ -174,7 +176,7 @@ function wrap(path: string, value: unknown): unknown {
     (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
     value,
   ) as Whole;
-  const { servers, plugins } = whole;
+  const { servers, plugins, modes, clients } = whole;
   const server = servers?.["any"];
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);
@@ -184,6 +186,10 @@ function wrap(path: string, value: unknown): unknown {
     const main = isMain ? {} : isRemote ? { url: "u" } : start;
     servers["any"] = { ...main, ...server };
   }
+  if (modes !== undefined && keys.length > 2)
+    return { modes: { any: { tools: "all", ...modes["any"] } } };
+  if (clients !== undefined && keys.length > 2)
+    return { clients: clients.map((client) => ({ name: "x", token: "x", ...client })) };
   if (plugins !== undefined && keys.length > 2)
     return { plugins: plugins.map((plugin) => ({ use: "x", ...plugin })) };
   return whole;
