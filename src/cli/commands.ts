@@ -274,10 +274,12 @@ export const COMMANDS: readonly Command[] = [
     options: {
       fresh: flag("start the servers here and list them now"),
       all: flag("also show what is hidden or renamed, and why"),
+      mode: text("NAME", "show what clients in this mode see"),
       ...OF_HUB,
     },
     examples: [
       "toolmux list",
+      "toolmux list --mode review --all",
       "toolmux list files",
       "toolmux list --all --fresh",
       "toolmux list resources files git",

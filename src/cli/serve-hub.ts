@@ -5,7 +5,8 @@ import { count } from "../base/format.ts";
 import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
-import { FULL_MODE, isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import {
   type HttpAddress,
@@ -74,8 +75,10 @@ export async function serveHub({
 }: ServeOptions): Promise<number> {
   const { log } = output;
   const { mode } = invocation.options;
-  const modeFault = mode === undefined ? undefined : commandLineModeFault(mode, loaded.manifest);
-  if (modeFault !== undefined) throw usageError(`--mode: ${modeFault}.`);
+  const faultOf = ({ modes = [] }: Manifest): string | undefined =>
+    mode === undefined ? undefined : describeModeFault(mode, modes);
+  const fault = faultOf(loaded.manifest);
+  if (fault !== undefined) throw usageError(fault);
   const subset = readServerNames(invocation.options.servers);
   const { httpToken, clients: named = [] } = loaded.manifest;
   const address =
@@ -136,8 +139,9 @@ export async function serveHub({
       runningPrefixes: () => hub.prefixes,
     };
     const prepare: ReloadableHub["prepare"] = async (manifest) => {
-      const fault = mode === undefined ? undefined : commandLineModeFault(mode, manifest);
-      if (fault !== undefined) return { refusal: `toolmux was started with --mode, and ${fault}` };
+      const missing = faultOf(manifest);
+      if (missing !== undefined)
+        return { refusal: `toolmux was started with --mode ${mode}. ${missing}` };
       const next = address && (await findClients(manifest));
       opened.addSecrets((next ?? []).map(({ token }) => token));
       return () => httpServer?.setClients(next);
@@ -236,20 +240,6 @@ function openControlLater(
       await opening
     )();
   };
-}
-
-/** Why the mode of `--mode` cannot be used, as the end of a sentence; undefined if it can. */
-function commandLineModeFault(mode: string, { modes = [] }: Manifest): string | undefined {
-  if (
-    mode === FULL_MODE ||
-    modes.some(({ name, problems }) => name === mode && problems.length === 0)
-  )
-    return undefined;
-  const names = [FULL_MODE, ...modes.map(({ name }) => name)].join(", ");
-  const isWrong = modes.some(({ name }) => name === mode);
-  return isWrong
-    ? `the table of mode "${mode}" has a problem (toolmux check)`
-    : `there is no mode "${mode}"; the modes are ${names}`;
 }
 
 /** The servers that `--servers` names; undefined: all. @throws {HubError} usage */

@@ -9,7 +9,7 @@ import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
-import { describeInvalid } from "../manifest/problems.ts";
+import { describeInvalid, formatProblem } from "../manifest/problems.ts";
 import {
   FULL_MODE,
   type HubSettings,
@@ -187,6 +187,7 @@ export class Hub {
         this.#pool.setPaused(isPaused);
       },
     });
+    this.#warnOfModes(manifest);
     this.#pool.reconcile(runnableServersOf(manifest));
     this.#updateInvalidServers(manifest);
   }
@@ -231,7 +232,7 @@ export class Hub {
     return this.#clients.createModernClients(client, limits);
   }
 
-  /** Why a mode cannot be used, as the end of a sentence; undefined if it can. */
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
   modeFault(mode: string): string | undefined {
     return this.#modes.fault(mode);
   }
@@ -289,8 +290,21 @@ export class Hub {
     this.#options.bus.emit({ kind: "mode", ...event });
   }
 
+  /** Warns of modes whose tables are wrong. */
+  #warnOfModes({ modes = [] }: Manifest): void {
+    for (const { name, problems } of modes) {
+      if (problems.length === 0) continue;
+      const text = `Mode "${name}" shows nothing, because its table in the manifest has a problem: ${problems.map(formatProblem).join("; ")}`;
+      this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", text });
+    }
+  }
+
   /** Adopts the modes of a manifest. */
-  #replaceModes({ modes = [], hub: { mode } }: Manifest): void {
+  #replaceModes(manifest: Manifest): void {
+    const {
+      modes = [],
+      hub: { mode },
+    } = manifest;
     const { bus } = this.#options;
     const from = this.#modes.current;
     const undone = this.#modes.replace(modes, mode);
@@ -305,6 +319,7 @@ export class Hub {
     }
     const to = this.#modes.current;
     if (from !== to) bus.emit({ kind: "mode", from, to });
+    this.#warnOfModes(manifest);
   }
 
   /**

@@ -7,7 +7,7 @@ import {
 } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { FULL_ACCESS, modeFault, type ModeSpec } from "../manifest/modes.ts";
+import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
 import { FULL_MODE } from "../manifest/manifest.ts";
 
 /** The id of clients that cannot be told apart. */
@@ -165,9 +165,9 @@ export class Modes {
     return this.selectionFor(undefined, { modes: () => [name], hasOperatorMode: false });
   }
 
-  /** Why a mode cannot be used, as the end of a sentence; undefined if it can. */
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
   fault(mode: string): string | undefined {
-    return modeFault(mode, this.#specs);
+    return describeModeFault(mode, this.#specs);
   }
 
   #has(mode: string): boolean {
@@ -175,9 +175,8 @@ export class Modes {
   }
 
   #check(mode: string): void {
-    const fault = modeFault(mode, this.#specs);
-    if (fault === undefined) return;
-    throw new HubError("usage", `${fault.charAt(0).toUpperCase()}${fault.slice(1)}.`);
+    const fault = this.fault(mode);
+    if (fault !== undefined) throw new HubError("usage", fault);
   }
 }
 

@@ -83,11 +83,6 @@ export async function withApi(
   const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
   const modes = [
     modeOf("only-a", { or: [{ servers: ["a"] }, { tools: ["none"] }] }, { title: "A", icon: "1" }),
-    modeOf(
-      "wrong",
-      { or: [] },
-      { problems: [{ file: "/m.toml", path: ["modes"], at: "key", message: "no" }] },
-    ),
   ];
   const servers = { a: {}, b: {} };
   const made = setUpHub({ a, b, added: new ScriptedServer("z") }, { servers, modes });

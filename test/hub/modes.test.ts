@@ -149,6 +149,26 @@ describe("a client in a mode", () => {
   });
 });
 
+describe("a mode whose table has a problem", () => {
+  it("shows nothing to its clients, cannot be chosen, and is warned of", async () => {
+    const problem = { file: "/m.toml", path: ["modes"], at: "key", message: "no" } as const;
+    const wrong = modeOf("wrong", { or: [] }, { problems: [problem] });
+    const setup = setUpHubWithClock({ files: new ScriptedServer("x") }, { modes: [wrong] });
+    const { hub, connect } = setup;
+    const client = connect("stdio", { modes: () => ["wrong"], hasOperatorMode: true });
+    await initialize(client);
+    assert.deepEqual(await listToolNames(client), []);
+    assert.throws(() => hub.setMode("wrong"), /problem/);
+    assert.match(
+      hub
+        .log()
+        .map(({ text }) => text)
+        .join(),
+      /Mode "wrong" shows nothing.*no/,
+    );
+  });
+});
+
 describe("a switch of the mode", () => {
   it("tells exactly the clients whose list is another, once, of either era", async () => {
     const { client, hub, join, events } = await setUp();

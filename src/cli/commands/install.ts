@@ -7,7 +7,7 @@ import {
   readClientFileText,
 } from "../../client-configs/read.ts";
 import { loadManifest } from "../../manifest/load.ts";
-import { modeFault } from "../../manifest/modes.ts";
+import { describeModeFault } from "../../manifest/modes.ts";
 import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
 import type { PlannedServer } from "../../client-configs/import-plan.ts";
 import { HubError } from "../../base/errors.ts";
@@ -182,8 +182,8 @@ async function checkMode(
   // The manifest of a hub at a URL may be another one.
   if (mode === undefined || http !== undefined) return;
   const loaded = await loadManifest(loadOptions(invocation, context));
-  const fault = loaded.ok ? modeFault(mode, loaded.manifest.modes ?? []) : undefined;
-  if (fault !== undefined) throw usageError(`--mode: ${fault}.`);
+  const fault = loaded.ok ? describeModeFault(mode, loaded.manifest.modes ?? []) : undefined;
+  if (fault !== undefined) throw usageError(fault);
 }
 
 /**

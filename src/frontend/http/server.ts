@@ -116,7 +116,7 @@ export interface ServedHub {
     limits: ClientLimits,
   ): Promise<void>;
   status(): readonly ServerStatus[];
-  /** Why a mode cannot be used, as the end of a sentence; undefined if it can. */
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
   modeFault(mode: string): string | undefined;
   /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
   createModernClients(client: string | undefined, limits: ClientLimits): ModernRequestTarget;
@@ -425,9 +425,7 @@ export class HttpServer {
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
     const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
-    if (fault !== undefined) {
-      return errorResponse(404, `${fault.charAt(0).toUpperCase()}${fault.slice(1)}.`);
-    }
+    if (fault !== undefined) return errorResponse(404, fault);
     const servers = requestedServersOf(request);
     if (servers === undefined) return undefined;
     const known = this.#hub.status().flatMap(({ server }) => (limit.has(server) ? [server] : []));
