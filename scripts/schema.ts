@@ -115,7 +115,10 @@ function withoutEmpty({
 function makeFilter(): JsonSchema {
   const self: JsonSchema = { $ref: "#/$defs/filter" };
   const names: JsonSchema = { type: "array", items: { type: "string", minLength: 1 } };
-  const ids: JsonSchema = { type: "array", items: { type: "string", pattern: String.raw`^.+\..+$` } };
+  const ids: JsonSchema = {
+    type: "array",
+    items: { type: "string", pattern: String.raw`^.+\..+$` },
+  };
   const filters: JsonSchema = { type: "array", items: self };
   const parts: Readonly<Record<string, JsonSchema>> = {
     servers: names,
@@ -128,14 +131,12 @@ function makeFilter(): JsonSchema {
     or: filters,
     not: self,
   };
-  const tables = Object.entries(parts).map(
-    ([key, value]): JsonSchema => ({
-      type: "object",
-      properties: { [key]: value },
-      required: [key],
-      additionalProperties: false,
-    }),
-  );
+  const tables = Object.entries(parts).map(([key, value]): JsonSchema => ({
+    type: "object",
+    properties: { [key]: value },
+    required: [key],
+    additionalProperties: false,
+  }));
   return { anyOf: [{ const: "all" }, ...tables] };
 }
 

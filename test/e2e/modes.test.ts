@@ -23,11 +23,11 @@ tools = { and = [{ tools = ["echo", "nothing"] }, { servers = ["*"] }] }
 tools = { servers = ["b"] }
 `;
 
-/** A folder with servers \`a\` and \`b\`, and two modes. */
-function withModes(run: (folder: TestFolder) => Promise<void>, more = ""): Promise<void> {
+/** A folder with servers `a` and `b`, and two modes. */
+function withModes(use: (folder: TestFolder) => Promise<void>, more = ""): Promise<void> {
   return withTestFolder({ servers: { a: scripted(), b: scripted() } }, async (folder) => {
     appendFileSync(folder.config, MODES + more);
-    await run(folder);
+    await use(folder);
   });
 }
 
@@ -70,7 +70,7 @@ describe("modes", () => {
         [message.error?.code, message.error?.message],
         [-32602, 'Tool "a__hang" is not part of mode "echo".'],
       );
-      const isAnswer = (message: { readonly id?: unknown }): boolean => message.id === id;
+      const isAnswer = (one: { readonly id?: unknown }): boolean => one.id === id;
       assert.deepEqual(client.filter(isAnswer), []);
       assert.match((await run(folder, "mode")).stdout, /echo \* +Echo only +2 +client-1/);
       const shown = await run(folder, "mode", "show", "echo");
