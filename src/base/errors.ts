@@ -11,7 +11,7 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid.
+ * the one that was asked has ended. `notInMode`: the client's mode hides what it asks for. `serverInvalid`: a server's table in the manifest is invalid.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -21,6 +21,7 @@ const ERROR_PROPERTIES = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
   missingCapability: { rpc: -32021, exit: 2, retryable: false, kind: "misuse" },

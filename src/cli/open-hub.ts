@@ -100,6 +100,8 @@ export interface OpenHubOptions {
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
+  /** The name of a mode that all clients on stdio and HTTP are limited to. */
+  readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
@@ -115,6 +117,8 @@ export interface OpenedHub {
   readonly setUpPlugins: PluginSetup;
   /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
+  /** Adds values to redact. */
+  readonly addSecrets: (secrets: readonly string[]) => void;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -145,6 +149,7 @@ export async function openHub(
     choose = (it) => it,
     authorizes = true,
     makeTransportWrapper,
+    mode,
     secrets = [],
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
@@ -164,7 +169,13 @@ export async function openHub(
     finish,
     ...transportFactory
   } = ownFactory ?? openTransportFactory(context, openAuthorizer, () => hubListFor(loaded, env));
-  const redactor = new Redactor(secrets);
+  const values = new Set(secrets);
+  let redactor = new Redactor(secrets);
+  const addSecrets = (more: readonly string[]): void => {
+    if (more.every((value) => values.has(value))) return;
+    for (const value of more) values.add(value);
+    redactor = new Redactor([...values]);
+  };
   const redact = (text: string): string => redactResolved(redactor.apply(text));
   const log: CommandLog = (level, what) => {
     print(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
@@ -196,6 +207,7 @@ export async function openHub(
     snapshots,
     plugins,
     redact,
+    mode,
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
@@ -214,7 +226,7 @@ export async function openHub(
       restore?.();
     }
   };
-  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
+  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, close };
 }
 
 function logEvent(event: HubEvent, log: CommandLog): void {

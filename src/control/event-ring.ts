@@ -27,6 +27,7 @@ const KEPT_KINDS: readonly EventKind[] = [
   "alert",
   "client",
   "manifest",
+  "mode",
 ];
 export const EVENT_KINDS: readonly EventKind[] = [...KEPT_KINDS, ...CALL_KINDS];
 

@@ -207,12 +207,14 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   #identify(duration: number): CallIdentity {
     const { route } = this;
-    const { client } = this.context;
+    const { client, view } = this.context;
     const { parentCall } = this.caller;
+    const { principal } = view;
     return {
       call: this.number,
       ...(parentCall !== undefined && { parentCall }),
       client: client.id,
+      ...(principal !== undefined && { principal }),
       server: route.server,
       tool: route.remoteName,
       name: route.name,
@@ -381,7 +383,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   protected logEnd(end: CallEnd): void {
     if (!this.isLogged) return;
-    const { callLog, client } = this.context;
+    const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     const duration = this.#duration;
     const { usage } = callLog;
@@ -390,6 +392,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.parentCall = caller.parentCall;
     ended.client = client.id;
     ended.clientName = caller.sender.info.name;
+    ended.principal = view.principal;
     ended.server = route.server;
     ended.tool = route.remoteName;
     ended.name = route.name;

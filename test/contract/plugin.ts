@@ -562,6 +562,10 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     raised: i === 0,
     alert: { id: `${i}`, at: 1, kind, server: "s", text: i === 0 ? "Look." : "" },
   })),
+  mode: [
+    { kind: "mode", from: "full", to: "review" },
+    { kind: "mode", client: "client-1", from: "review", to: "full" },
+  ],
   client: (["joined", "changed", "left"] as const).map((change) => ({
     kind: "client",
     client: "client-1",

@@ -1,0 +1,57 @@
+/** What happens in a run of an agent, in order. `runStarted` is the first event, `runComplete` or `error` the last. */
+export type AgentEvent =
+  | {
+      readonly type: "runStarted";
+      readonly runId: string;
+      readonly agent: string;
+      readonly model: string;
+    }
+  | { readonly type: "textDelta"; readonly text: string; readonly agent: string }
+  | { readonly type: "thinkingDelta"; readonly text: string; readonly agent: string }
+  | {
+      readonly type: "toolCallStart";
+      readonly toolName: string;
+      readonly toolCallId: string;
+      /** The server of the tool; undefined for the loop's own tools. */
+      readonly server: string | undefined;
+      /** JSON text, redacted and shortened. */
+      readonly arguments: string;
+      readonly agent: string;
+    }
+  | {
+      readonly type: "toolExecuted";
+      readonly toolName: string;
+      readonly toolCallId: string;
+      readonly success: boolean;
+      /** The code of an error of the hub, or `toolError` if the tool itself reported one. */
+      readonly error?: string | undefined;
+      /** In ms. */
+      readonly duration: number;
+      /** Size of the result, in bytes. */
+      readonly size: number;
+      readonly agent: string;
+    }
+  | { readonly type: "transferred"; readonly from: string; readonly to: string }
+  | {
+      readonly type: "usage";
+      readonly inputTokens: number;
+      readonly outputTokens: number;
+      readonly agent: string;
+    }
+  | {
+      readonly type: "runComplete";
+      readonly runId: string;
+      readonly text: string;
+      readonly stopReason: "stop" | "length" | "refused" | "cancelled";
+      /** Totals of the run. */
+      readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
+      /** In ms. */
+      readonly duration: number;
+      readonly toolCalls: number;
+    }
+  | {
+      readonly type: "error";
+      readonly message: string;
+      readonly code: string;
+      readonly retryable: boolean;
+    };

@@ -1,0 +1,65 @@
+/** Agents and the models that they use, as the manifest or an agent's file describes them. Immutable. */
+import type { Filter } from "./filter.ts";
+
+export type ModelProvider = "anthropic" | "openai" | "google" | "sampling" | "script";
+
+/** A model (`[models.NAME]`). `apiKey`, `url` and `script` are as written; their `${…}` are resolved when a run starts. */
+export interface ModelSpec {
+  /** The key in the manifest, or `provider/model` if the manifest does not have it. */
+  readonly name: string;
+  /** `openai`: any API that is compatible with OpenAI's chat completions, at `url`. */
+  readonly provider: ModelProvider;
+  /** The provider's name of the model. */
+  readonly model: string;
+  /** The base URL of the API; undefined: the provider's own. */
+  readonly url?: string | undefined;
+  /** Undefined: the secret, and then the environment variable, with the provider's name. */
+  readonly apiKey?: string | undefined;
+  readonly temperature?: number | undefined;
+  /** Maximum number of tokens of one answer. */
+  readonly maxTokens?: number | undefined;
+  /** Number of tokens of the model's context. */
+  readonly contextTokens: number;
+  readonly thinking?: "off" | "low" | "medium" | "high" | undefined;
+  /** Time limit of one request until its stream ends, in ms. */
+  readonly timeout: number;
+  /** The file with the turns of a model with provider `script`; relative to `baseDir`. */
+  readonly script?: string | undefined;
+  /** The folder of the file that describes the model. */
+  readonly baseDir: string;
+}
+
+/** An agent (`[agents.NAME]`): an instruction, a model, and the tools that it may call. */
+export interface AgentSpec {
+  readonly name: string;
+  /** A key of `[models]`, or `provider/model`. */
+  readonly model: string;
+  /** What other models read. */
+  readonly description?: string | undefined;
+  /** The system prompt. The content of `instructionFile`, if that was given. */
+  readonly instruction: string;
+  /** Which of the hub's tools it has; undefined: none. */
+  readonly tools?: Filter | undefined;
+  /** The name of a mode whose tools it has, instead of `tools`. */
+  readonly mode?: string | undefined;
+  /** Whether the mode of the caller limits its tools. */
+  readonly respectMode: boolean;
+  /** Whether agents that are tools (`agents__*`) are among its tools. */
+  readonly allowAgents: boolean;
+  /** Agents to which it can give a task (`transfer_task`), whose answer is the result. */
+  readonly subAgents: readonly string[];
+  /** Agents that can take over its conversation (`handoff`). */
+  readonly handoffs: readonly string[];
+  /** Maximum number of requests to the model in a run. */
+  readonly maxTurns: number;
+  readonly maxToolCalls: number;
+  readonly parallelToolCalls: number;
+  /** How often a call that failed for a transient reason is repeated, if that is safe. */
+  readonly retries: number;
+  /** Largest result of a tool that the model gets, in bytes; longer ones are cut. */
+  readonly resultLimit: number;
+  /** Time limit of a run, in ms. */
+  readonly timeout: number;
+  /** Whether its calls need approval; undefined: as `[defaults] agentApproval` says. */
+  readonly approval?: "auto" | "always" | "never" | undefined;
+}
