@@ -56,6 +56,17 @@ const ERROR_PROPERTIES = {
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
+  modelFailed: { rpc: -31011, exit: 1, retryable: false, kind: "terminal" },
+  agentNotFound: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  agentInvalid: { rpc: -31012, exit: 2, retryable: false, kind: "terminal" },
+  agentLoop: { rpc: -31013, exit: 1, retryable: false, kind: "terminal" },
+  agentDepth: { rpc: -31013, exit: 1, retryable: false, kind: "terminal" },
+  turnLimit: { rpc: -31014, exit: 1, retryable: false, kind: "terminal" },
+  toolCallLimit: { rpc: -31014, exit: 1, retryable: false, kind: "terminal" },
+  repeatedCalls: { rpc: -31014, exit: 1, retryable: false, kind: "terminal" },
+  tokenLimit: { rpc: -31014, exit: 1, retryable: false, kind: "terminal" },
+  runTimeout: { rpc: -31014, exit: 124, retryable: true, kind: "transient" },
+  sessionBusy: { rpc: -31015, exit: 1, retryable: true, kind: "transient" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
 } as const satisfies Record<string, ErrorCodeProperties>;
 
