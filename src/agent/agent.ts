@@ -28,7 +28,7 @@ export interface TeamOptions {
    */
   openModel(name: string, signal: AbortSignal): Promise<Model>;
   /** Removes secrets from a text. */
-  redact(text: string): string;
+  readonly redact: (text: string) => string;
 }
 
 /** Agents that know each other by name. */

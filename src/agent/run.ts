@@ -271,9 +271,9 @@ export class Run {
     const iterator = parts[Symbol.asyncIterator]();
     try {
       while (answer.finish === undefined) {
-        const { done, value } = await abortable(iterator.next(), signal);
-        if (done === true) break;
-        const waiting = this.#takePart(value, answer, agent);
+        const next = await abortable(iterator.next(), signal);
+        if (next.done === true) break;
+        const waiting = this.#takePart(next.value, answer, agent);
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } finally {
@@ -342,7 +342,7 @@ export class Run {
     await Promise.all(Array.from({ length: parallelToolCalls }, work));
     // Every call gets a result, even if the run ends here: the conversation may go on later.
     for (const [at, call] of calls.entries()) {
-      const result = results[at] ?? errorResult(`${CANCELLED_MARK}`, "cancelled");
+      const result = results[at] ?? errorResult(CANCELLED_MARK, "cancelled");
       this.#history.add({
         role: "tool",
         toolCallId: call.id,

@@ -62,24 +62,28 @@ export interface ToolOrigin {
   readonly tool: string;
 }
 
+interface ReadTool {
+  readonly bytes: Uint8Array;
+  readonly tool: AgentTool;
+}
+
 /** The parsed tools of the listings before; a tool whose bytes are the same is not parsed again. */
 class ToolReader {
-  #known = new Map<string, { readonly bytes: Uint8Array; readonly tool: AgentTool }>();
+  #known = new Map<string, ReadTool>();
 
   /** @param items the listed tools; those without an origin are left out */
   read(
     items: readonly { readonly name: string; readonly bytes: Uint8Array }[],
     originOf: (name: string) => ToolOrigin | undefined,
   ): readonly AgentTool[] {
-    const next: typeof this.#known = new Map();
+    const next = new Map<string, ReadTool>();
     for (const { name, bytes } of items) {
       const origin = originOf(name);
       if (origin === undefined) continue;
       const { server, tool: remoteName } = origin;
       const known = this.#known.get(name);
       const isSame =
-        known !== undefined &&
-        known.tool.server === server &&
+        known?.tool.server === server &&
         known.tool.remoteName === remoteName &&
         Buffer.compare(known.bytes, bytes) === 0;
       const entry = isSame ? known : { bytes, tool: parseTool(name, origin, bytes) };
