@@ -31,6 +31,7 @@ import {
   VARIABLE_NAME,
 } from "./package.ts";
 import { suggestKey } from "./problems.ts";
+import { MODEL_PROVIDERS } from "./agents.ts";
 import { isTable } from "./table.ts";
 
 const packageSchema = v.pipe(
@@ -699,6 +700,108 @@ export const registrySchema = table({
   ),
 });
 
+const TOKENS = "a whole number of tokens, at least 1";
+const tokens = v.pipe(v.number(TOKENS), v.integer(TOKENS), v.minValue(1, TOKENS));
+const TEMPERATURE = "a number between 0 and 2";
+
+export const modelSchema = table({
+  provider: withNotes(v.picklist(MODEL_PROVIDERS, `one of ${MODEL_PROVIDERS.join(", ")}`), {
+    title: "Provider",
+    description:
+      "anthropic, google: their own APIs. openai: OpenAI, or any API at url that is compatible with its chat completions (Ollama, LM Studio, vLLM, OpenRouter). sampling: the model of the connected client. script: answers from a file, for tests.",
+    examples: ["anthropic", "openai"],
+  }),
+  model: optionalKey(nonEmptyText, {
+    title: "Model",
+    description: "The provider's name of the model.",
+    examples: ["claude-sonnet-4-5", "llama3.2"],
+  }),
+  url: optionalKey(nonEmptyText, {
+    title: "URL",
+    description:
+      "The base URL of the API, instead of the provider's own. In url and apiKey, ${env:NAME}, ${file:path}, ${secret:name} and ${cmd:command} are replaced when a run starts.",
+    examples: ["http://127.0.0.1:11434/v1"],
+  }),
+  apiKey: optionalKey(nonEmptyText, {
+    title: "API key",
+    description:
+      "By default the secret with the name of the provider (toolmux secret set anthropic), then ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or GOOGLE_API_KEY. These are sent only to the provider itself: with url, set apiKey if the API needs a key.",
+    examples: ["${secret:anthropic}", "${env:OPENROUTER_KEY}"],
+  }),
+  temperature: optionalKey(
+    v.pipe(v.number(TEMPERATURE), v.minValue(0, TEMPERATURE), v.maxValue(2, TEMPERATURE)),
+    {
+      title: "Temperature",
+      description: "How random answers are. Some models do not support it.",
+      examples: [0.2],
+    },
+  ),
+  maxTokens: optionalKey(tokens, {
+    title: "Tokens of an answer",
+    description: "The maximum number of tokens of one answer.",
+    examples: [4096],
+  }),
+  contextTokens: optionalKey(tokens, {
+    title: "Tokens of the context",
+    description:
+      "How many tokens the model can read. The oldest messages are left out before it is full. By default 200000 for anthropic, 1000000 for google, 128000 for others.",
+    examples: [200_000, 32_768],
+  }),
+  thinking: optionalKey(
+    v.picklist(["off", "low", "medium", "high"], `"off", "low", "medium" or "high"`),
+    {
+      title: "Thinking",
+      description: "How much the model thinks before it answers. By default as the provider does.",
+      examples: ["low"],
+    },
+  ),
+  timeout: optionalKey(limit, {
+    title: "Time of an answer",
+    description: "How long the model may take for one answer, from the request to its end.",
+    default: "5m",
+    examples: ["2m"],
+  }),
+  script: optionalKey(nonEmptyText, {
+    title: "Script",
+    description:
+      "For the provider script: the file with the answers. A relative path starts at the directory of this file.",
+    examples: ["answers.toml"],
+  }),
+});
+
+/** A model, with the rules about several of its keys. */
+export const manifestModelSchema = v.pipe(
+  modelSchema,
+  v.rawCheck(({ dataset: { value: model }, addIssue }) => {
+    if (!isTable(model)) return;
+    const rules = MODEL_KEYS.find(({ providers }) => providers.includes(String(model["provider"])));
+    if (rules === undefined) return;
+    if (rules.required !== undefined && !(rules.required in model)) {
+      const path = issuePath(model, ["provider"], "value");
+      addIssue({ message: `needs the key ${rules.required}, too`, path });
+    }
+    for (const key of rules.unused) {
+      if (!(key in model)) continue;
+      const message = `cannot be used with provider = "${String(model["provider"])}"`;
+      addIssue({ message, path: issuePath(model, [key], "key") });
+    }
+  }),
+);
+
+/** Which further keys each provider needs, and which it cannot use. */
+const MODEL_KEYS: readonly {
+  readonly providers: readonly string[];
+  readonly required?: string;
+  readonly unused: readonly string[];
+}[] = [
+  { providers: ["anthropic", "openai", "google"], required: "model", unused: ["script"] },
+  {
+    providers: ["sampling"],
+    unused: ["url", "apiKey", "thinking", "script"],
+  },
+  { providers: ["script"], required: "script", unused: ["url", "apiKey", "thinking"] },
+];
+
 /** The root of a manifest file. The values are validated separately. */
 export const fileSchema = table({
   $schema: optionalKey(text, { title: "Schema", description: "The location of this schema." }),
@@ -717,6 +820,11 @@ export const fileSchema = table({
     description: "Code that sees and changes calls and lists; the first plugin is the outermost.",
     examples: [[{ use: "audit-log", servers: ["files"] }]],
   }),
+  models: optionalKey(v.unknown(), {
+    title: "Models",
+    description: "The language models that agents use, each under a name of your choice.",
+    examples: [{ main: { provider: "anthropic", model: "claude-sonnet-4-5" } }],
+  }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",
     description: "Where toolmux finds the values of ${secret:NAME}.",
@@ -731,6 +839,7 @@ export const fileSchema = table({
 export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
+export type ModelInput = Readonly<v.InferOutput<typeof modelSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 
 /** All secret sources, in the default order of look-up. */
