@@ -48,6 +48,11 @@ function describeRoot(key: string, schema: JsonSchema): string[] {
         ...asSchema(schema.additionalProperties),
         description: schema.description ?? "",
       });
+    case "agents":
+      return describeTable("agents.NAME", {
+        ...asSchema(schema.additionalProperties),
+        description: schema.description ?? "",
+      });
     case "plugins":
       return describeTable("[plugins]", {
         ...asSchema(schema.items),

@@ -25,7 +25,10 @@ export class AgentChain {
   static fromMeta(meta: unknown): AgentChain {
     const value = isJsonObject(meta) ? meta[CHAIN_META_KEY] : undefined;
     if (!Array.isArray(value)) return AgentChain.none;
-    return new AgentChain(value.filter((one) => typeof one === "string").slice(0, MAX_TOTAL + 1), []);
+    return new AgentChain(
+      value.filter((one) => typeof one === "string").slice(0, MAX_TOTAL + 1),
+      [],
+    );
   }
 
   /** Number of runs that are inside each other. */

@@ -199,7 +199,11 @@ export class Run {
     }
     const used = this.#usage.inputTokens + this.#usage.outputTokens;
     if (used < (outer.maxTokens ?? Infinity)) return;
-    throw this.#limitError("tokenLimit", `It has used ${used} tokens, which is the limit.`, undefined);
+    throw this.#limitError(
+      "tokenLimit",
+      `It has used ${used} tokens, which is the limit.`,
+      undefined,
+    );
   }
 
   #emit(event: AgentEvent): Promise<void> | undefined {
@@ -431,7 +435,11 @@ export class Run {
   }
 
   /** Calls a tool of the hub, and again if that is safe. */
-  async #callTool(tool: AgentTool, argumentsJson: string, signal: AbortSignal): Promise<ToolResult> {
+  async #callTool(
+    tool: AgentTool,
+    argumentsJson: string,
+    signal: AbortSignal,
+  ): Promise<ToolResult> {
     const { spec, team } = this.#agent;
     const { toolbox, clock } = team.options;
     const args = argumentsJson.trim() === "" ? "{}" : argumentsJson;

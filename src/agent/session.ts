@@ -116,7 +116,8 @@ export class AgentSession {
     signal: AbortSignal,
     chain: AgentChain | undefined,
   ): AsyncGenerator<AgentEvent> {
-    const content = typeof message === "string" ? [{ type: "text", text: message } as const] : message;
+    const content =
+      typeof message === "string" ? [{ type: "text", text: message } as const] : message;
     this.history.add({ role: "user", content });
     this.history.trimToSize(MAX_HISTORY);
     const { maxTokens, maxToolCalls } = this.#options;

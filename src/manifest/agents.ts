@@ -114,3 +114,34 @@ export interface AgentSpec {
   /** Whether its calls need approval; undefined: as `[defaults] agentApproval` says. */
   readonly approval?: "auto" | "always" | "never" | undefined;
 }
+
+/** An agent whose table has problems. It affects only itself, and agents that use it. */
+export interface InvalidAgent {
+  readonly name: string;
+  /** At least one; in the order of the text. */
+  readonly problems: readonly Problem[];
+}
+
+/** The agents of a manifest, by name. */
+export type Agents = ReadonlyMap<string, AgentSpec | InvalidAgent>;
+
+/** The settings of agents that do not set their own. */
+export const AGENT_DEFAULTS = {
+  respectMode: false,
+  allowAgents: false,
+  subAgents: [],
+  handoffs: [],
+  maxTurns: 50,
+  maxToolCalls: 200,
+  parallelToolCalls: 8,
+  retries: 1,
+  resultLimit: 64_000,
+  timeout: 600_000,
+} as const satisfies Partial<AgentSpec>;
+
+/** The agent with all defaults. */
+export function makeAgentSpec(
+  given: Pick<AgentSpec, "name" | "model" | "instruction"> & Partial<AgentSpec>,
+): AgentSpec {
+  return { ...AGENT_DEFAULTS, ...given };
+}

@@ -7,6 +7,7 @@ import type { HttpToken } from "./manifest.ts";
 import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
+  type AgentInput,
   type HubInput,
   type LimitsInput,
   type ModelInput,
@@ -74,6 +75,14 @@ export interface ModelConfig extends SourceFile {
   readonly input: ModelInput | undefined;
 }
 
+/** An agent as configured in one file. */
+export interface AgentConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** Undefined if the table has problems. */
+  readonly input: AgentInput | undefined;
+}
+
 /**
  * The validated content of one file, or of the environment variable `TOOLMUX_SERVERS`, without the parts that have
  * problems.
@@ -90,6 +99,8 @@ export interface FileConfig extends SourceFile {
   readonly servers: ReadonlyMap<string, ServerConfig>;
   /** By name. Absent in files that are not manifests. */
   readonly models?: ReadonlyMap<string, ModelConfig>;
+  /** By name. Absent in files that are not manifests. */
+  readonly agents?: ReadonlyMap<string, AgentConfig>;
   readonly plugins: readonly PluginConfig[];
   readonly problems: readonly Problem[];
   /** Placeholders with schemes that only a plugin could know. They are problems only if the manifest has no plugin. */

@@ -18,7 +18,8 @@ import {
   type SourceFile,
 } from "./file-config.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
-import type { Models } from "./agents.ts";
+import type { Agents, AgentSpec, Models } from "./agents.ts";
+import { mergeAgents } from "./agent-list.ts";
 import type { Manifest, ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs } from "./merge.ts";
@@ -64,7 +65,7 @@ interface LoadedFiles {
   /** A fingerprint of the plugins: it changes if and only if their specifications or their own files change. */
   readonly pluginFingerprint: string;
   /**
-   * Files of plugins, absolute, whether they exist or not: the manifest depends on them, as on those of
+   * Files of plugins and with instructions of agents, absolute, whether they exist or not: the manifest depends on them, as on those of
    * `listDependencies`.
    */
   readonly pluginFiles: readonly string[];
@@ -88,6 +89,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const documents = await parseDocuments(search.files, variable, options.cwd);
   const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));
   const plugins = await mergePlugins(configs, options.env);
+  const agents = await mergeAgents(configs, options.env);
   const found = problemsOf(configs, plugins);
   const merged = mergeConfigs(configs, {
     invalid: new Set(found.flatMap((problem) => serverAt(problem, configs) ?? [])),
@@ -95,13 +97,13 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   });
   const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
   const broken = checkMerged(merged, plugins, configs, isReadable);
-  const placed = await placeProblems(documents, [...found, ...broken]);
+  const placed = await placeProblems(documents, [...found, ...broken, ...agents.problems]);
   const problems = [...search.problems, ...placed];
   const files = {
     files: search.files,
-    fingerprint: fingerprintOf(search, variable, plugins),
+    fingerprint: fingerprintOf(search, variable, plugins, agents.instructions),
     pluginFingerprint: plugins.fingerprint,
-    pluginFiles: plugins.files,
+    pluginFiles: [...plugins.files, ...agents.files],
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
@@ -111,7 +113,10 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     ...merged.notes,
   ];
   const isUsable = problems.every(
-    (problem) => serverAt(problem, configs) !== undefined || modelAt(problem) !== undefined,
+    (problem) =>
+      serverAt(problem, configs) !== undefined ||
+      nameIn("models", problem) !== undefined ||
+      nameIn("agents", problem) !== undefined,
   );
   if (!isUsable) return { ok: false, problems, notes, ...files };
   // A manifest with plugins is not empty: plugins may provide servers.
@@ -133,6 +138,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     servers: markInvalid(merged.servers, problems, configs, documents),
     defaults,
     models: markInvalidModels(merged.models, problems, configs),
+    agents: markInvalidAgents(agents.specs, problems, configs),
     plugins: plugins.specs,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };
@@ -294,20 +300,39 @@ function markInvalidModels(
   problems: readonly Problem[],
   configs: readonly FileConfig[],
 ): Models | undefined {
-  const own = problems.filter((problem) => modelAt(problem) !== undefined);
+  const own = problems.filter((problem) => nameIn("models", problem) !== undefined);
   if (models === undefined || own.length === 0) return models;
   return new Map(
     [...models].map(([name, model]) => {
       const file = configs.findLast((config) => config.models?.has(name) === true)?.file;
-      const found = own.filter((problem) => modelAt(problem) === name && problem.file === file);
+      const found = own.filter(
+        (problem) => nameIn("models", problem) === name && problem.file === file,
+      );
       return [name, found.length === 0 ? model : { name, problems: found }];
     }),
   );
 }
 
-/** The name of the model whose table contains the problem; undefined if the problem lies elsewhere. */
-function modelAt({ path: [top, name] }: Problem): string | undefined {
-  return top === "models" && typeof name === "string" ? name : undefined;
+/** Replaces each agent whose table has problems by an invalid one. */
+function markInvalidAgents(
+  specs: ReadonlyMap<string, AgentSpec | undefined>,
+  problems: readonly Problem[],
+  configs: readonly FileConfig[],
+): Agents {
+  return new Map(
+    [...specs].map(([name, spec]) => {
+      const file = configs.findLast((config) => config.agents?.has(name) === true)?.file;
+      const found = problems.filter(
+        (problem) => nameIn("agents", problem) === name && problem.file === file,
+      );
+      return [name, spec !== undefined && found.length === 0 ? spec : { name, problems: found }];
+    }),
+  );
+}
+
+/** The name of the model or agent whose table contains the problem; undefined if the problem lies elsewhere. */
+function nameIn(table: "models" | "agents", { path: [top, name] }: Problem): string | undefined {
+  return top === table && typeof name === "string" ? name : undefined;
 }
 
 /** The unvalidated table of a server. */
@@ -340,9 +365,10 @@ function fingerprintOf(
   { files: found, ...others }: SearchResult,
   variable: string,
   { fingerprint: pluginFingerprint }: PluginList,
+  instructions: readonly string[],
 ): string {
   const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
-  return JSON.stringify([files, others, variable, pluginFingerprint]);
+  return JSON.stringify([files, others, variable, pluginFingerprint, instructions]);
 }
 
 /** The warning for the plain-text secret under a key in a file that other users can read. */

@@ -1,4 +1,5 @@
 import type {
+  AgentConfig,
   FileConfig,
   LaunchConfig,
   ModelConfig,
@@ -16,9 +17,11 @@ import {
 } from "./problems.ts";
 import {
   DEFAULT_SECRET_SETTINGS,
+  agentNameProblem,
   defaultsSchema,
   fileSchema,
   hubSchema,
+  manifestAgentSchema,
   manifestModelSchema,
   manifestServerSchema,
   pluginSchema,
@@ -42,6 +45,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const search = validate(registrySchema, table["search"] ?? {}, { file, path: ["search"] });
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
+  const agentTable = readAgents(table["agents"] ?? {}, source);
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   return {
     file,
@@ -51,6 +55,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     registries: search.ok ? search.value.directories : undefined,
     servers: serverTable.servers,
     models: modelTable.models,
+    agents: agentTable.agents,
     plugins: pluginList.plugins,
     problems: [
       ...(checked.ok ? [] : checked.problems),
@@ -59,6 +64,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...(search.ok ? [] : search.problems),
       ...serverTable.problems,
       ...modelTable.problems,
+      ...agentTable.problems,
       ...pluginList.problems,
     ],
     schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],
@@ -154,6 +160,28 @@ function readModels(
     models.set(name, { name, file, baseDir, path, input });
   }
   return { models, problems, schemeProblems };
+}
+
+function readAgents(
+  table: unknown,
+  { file, baseDir }: SourceFile,
+): Pick<FileConfig, "problems"> & { readonly agents: ReadonlyMap<string, AgentConfig> } {
+  const agents = new Map<string, AgentConfig>();
+  if (!isTable(table)) {
+    const message = `expected a table of agents, found ${describeValue(table, false)}`;
+    return { agents, problems: [{ file, path: ["agents"], at: "value", message }] };
+  }
+  const problems: Problem[] = [];
+  for (const [name, entry] of Object.entries(table)) {
+    const path = ["agents", name];
+    const checked = validate(manifestAgentSchema, entry, { file, path });
+    if (!checked.ok) problems.push(...checked.problems);
+    const message = agentNameProblem(name);
+    if (message !== undefined) problems.push({ file, path, at: "key", message });
+    const input = checked.ok && message === undefined ? checked.value : undefined;
+    agents.set(name, { name, file, baseDir, path, input });
+  }
+  return { agents, problems };
 }
 
 /** Reads the tables `hub` and `defaults`. */
