@@ -27,6 +27,8 @@ export interface TeamOptions {
    * @throws {HubError} valueMissing if its key is missing, agentInvalid if there is no such model
    */
   openModel(name: string, signal: AbortSignal): Promise<Model>;
+  /** Whether calls need approval where the manifest says nothing. */
+  readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
 }

@@ -444,8 +444,13 @@ export class Run {
     const { toolbox, clock } = team.options;
     const args = argumentsJson.trim() === "" ? "{}" : argumentsJson;
     const { chain } = this.#context;
+    const { name, approval } = spec;
+    const agent = { name, approval, fallback: team.options.approval };
     for (let tries = 0; ; tries++) {
-      const result = await abortable(toolbox.call(tool.name, args, { signal, chain }), signal);
+      const result = await abortable(
+        toolbox.call(tool.name, args, { signal, chain, agent }),
+        signal,
+      );
       if (tries >= spec.retries || !mayRepeat(result, tool)) return result;
       await pause(clock, TOOL_RETRY_WAIT, signal);
     }

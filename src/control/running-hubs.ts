@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import { HubClient } from "../frontend/hub-client.ts";
+import { HubClient, type HubClientOptions } from "../frontend/hub-client.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
@@ -128,6 +128,7 @@ export function connectToHub(
   { socket }: RunningHub,
   info: Implementation,
   signal: AbortSignal,
+  options?: HubClientOptions,
 ): Promise<HubClient> {
   const transport = new HttpTransport({
     server: "toolmux",
@@ -142,7 +143,7 @@ export function connectToHub(
     knownTransport: { kind: "http", remember() {} },
     env: {},
   });
-  return HubClient.open(transport, info, signal);
+  return HubClient.open(transport, info, signal, options);
 }
 
 /** An event of a hub, or the notice that earlier ones are lost (`gap`; `first`: the first event that follows). */
