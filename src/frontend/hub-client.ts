@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { Kind, ListedItem } from "../catalog/listing.ts";
+import { joinPieces, textOf } from "../base/bytes.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -83,9 +84,8 @@ async function answerElicitation(
   signal: AbortSignal,
 ): Promise<void> {
   try {
-    const pieces = request.params("0") ?? [];
-    const bytes = Buffer.concat(pieces.map((piece) => Buffer.from(piece)));
-    const params = JSON.parse(bytes.toString()) as Readonly<Record<string, unknown>>;
+    const bytes = joinPieces(request.params("0") ?? ["{}"]);
+    const params = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;
     const { message, requestedSchema } = params;
     // The session puts the name of its server before the message, which is the hub itself here.
     const text = String(message).replace(/^\[toolmux\] /, "");
