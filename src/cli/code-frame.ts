@@ -22,7 +22,7 @@ const SHOWN_KEYS = (
   "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
   "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
   "parallelStarts use servers sources commands directories " +
-  "provider model temperature maxTokens contextTokens thinking timeout script"
+  "provider model temperature maxTokens contextTokens thinking images timeout script"
 ).split(" ");
 
 /** A piece of a line. Only pieces of the kind `value` may be masked. */
