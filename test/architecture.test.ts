@@ -49,7 +49,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/"],
+  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/", "src/agent/"],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/"],
   bun: ["src/base/runtime.ts"],

@@ -11,7 +11,8 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid.
+ * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid. `modelFailed`: a
+ * request to a language model failed; `data.reason` says why.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },

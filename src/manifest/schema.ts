@@ -756,6 +756,12 @@ export const modelSchema = table({
       examples: ["low"],
     },
   ),
+  images: optionalKey(flag, {
+    title: "Pictures",
+    description:
+      "Whether the model takes pictures. By default true, but false with url or provider script.",
+    examples: [true],
+  }),
   timeout: optionalKey(limit, {
     title: "Time of an answer",
     description: "How long the model may take for one answer, from the request to its end.",
