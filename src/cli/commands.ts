@@ -39,6 +39,19 @@ const OF_HUB = {
   json: JSON_OUTPUT,
 };
 
+/** Options of all commands that run agents. */
+const OF_AGENTS = {
+  model: text("MODEL", "use this model: a key of [models], or PROVIDER/MODEL"),
+  mode: text("NAME", "use only the tools of this mode"),
+  approval: oneOf(
+    "LEVEL",
+    ["auto", "always", "never"],
+    "which calls are asked about, where the manifest says nothing (auto)",
+  ),
+  fresh: flag("start the servers here, also if a hub runs"),
+  hub: OF_HUB.hub,
+};
+
 const NO_WAIT = flag("do not wait until it is done");
 
 const HUB_CODES = "3 no hub runs, or the server failed";
@@ -344,6 +357,69 @@ export const COMMANDS: readonly Command[] = [
       "toolmux call files__edit - < arguments.json",
     ],
     load: async () => (await import("./commands/call.ts")).call,
+  }),
+  command({
+    name: "run",
+    group: "Use the tools",
+    summary: "run an agent on one message and print its answer",
+    usage: "AGENT MESSAGE | AGENT -",
+    words: [2, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
+    details: [
+      "AGENT is a name under [agents] of the manifest; `toolmux agents` lists them. The agent's model uses the tools that the agent has until it has an answer. MESSAGE is its task; - reads it from stdin.",
+      "",
+      "Uses the servers of a running hub that serves your manifest. Without one, or with --fresh, starts the servers here. The model's key comes from the manifest, the secret with the provider's name, or the environment of this command.",
+      "",
+      "The answer is printed on stdout as it comes, each call of a tool with its duration on stderr. In a terminal, tools that may change something are asked about first. With --json, prints each event as one line of JSON.",
+      "",
+      "Exit codes: 0 answered, 1 no answer, 2 wrong usage or unknown agent, 124 timed out,",
+      "130 interrupted.",
+    ],
+    options: {
+      ...OF_AGENTS,
+      json: flag("print each event as one line of JSON"),
+    },
+    examples: [
+      'toolmux run reviewer "Review the last commit."',
+      "git diff | toolmux run reviewer -",
+      'toolmux run reviewer "What changed?" --model anthropic/claude-sonnet-4-5 --json',
+    ],
+    load: async () => (await import("./commands/run.ts")).run,
+  }),
+  command({
+    name: "chat",
+    group: "Use the tools",
+    summary: "talk to an agent in the terminal",
+    usage: "[AGENT]",
+    words: [0, 1],
+    hasKnownWords: true,
+    details: [
+      "A conversation with an agent of the manifest, by default with the only one. Ctrl-C stops what runs, and twice ends the chat. Lines that are typed while the agent works are its next messages. Tools that may change something are asked about first.",
+      "",
+      "  /tools       the tools that the agent has",
+      "  /servers     the servers and their states",
+      "  /mode NAME   use only the tools of a mode; full for all",
+      "  /history     the conversation so far",
+      "  /clear       forget the conversation",
+      "  /save FILE   write the conversation to a file",
+      "  /quit        end",
+    ],
+    options: OF_AGENTS,
+    examples: ["toolmux chat", "toolmux chat reviewer --mode review"],
+    load: async () => (await import("./commands/chat.ts")).chat,
+  }),
+  command({
+    name: "agents",
+    group: "Use the tools",
+    summary: "list the agents, and which of them can be used",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "Lists the agents of the manifest. An agent cannot be used if its table has a problem, or the key of its model is missing. Asks no model anything.",
+    ],
+    options: { json: JSON_OUTPUT },
+    examples: ["toolmux agents", "toolmux agents --json"],
+    load: async () => (await import("./commands/agents.ts")).listAgents,
   }),
   command({
     name: "get",
