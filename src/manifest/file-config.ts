@@ -9,7 +9,7 @@ import { readManifestFile, readServers } from "./read.ts";
 import {
   type AgentInput,
   type HubInput,
-  type LimitsInput,
+  type DefaultsInput,
   type ModelInput,
   type PluginInput,
   type SecretSettings,
@@ -91,7 +91,7 @@ export interface FileConfig extends SourceFile {
   readonly hub: HubInput;
   /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: HttpToken | undefined;
-  readonly defaults: LimitsInput;
+  readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
   /** Absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
