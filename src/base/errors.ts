@@ -16,7 +16,7 @@
  * `modelFailed`: a request to a language model failed; `data.reason` says why. `agentLoop`: an agent would run inside a
  * run of itself; `agentDepth`: agents would run inside each other too deeply. The limits of a run each have a code:
  * `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`, `runTimeout`. `sessionBusy`: too many messages wait for an
- * agent's session.
+ * agent's session. `notInMode`: the client's mode hides what it asks for.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -26,6 +26,7 @@ const ERROR_PROPERTIES = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
   missingCapability: { rpc: -32021, exit: 2, retryable: false, kind: "misuse" },

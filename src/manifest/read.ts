@@ -8,6 +8,8 @@ import type {
   SourceFile,
 } from "./file-config.ts";
 import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
+import { readModes } from "./modes.ts";
+import { readNamedClients } from "./named-clients.ts";
 import {
   describeValue,
   findNearest,
@@ -47,6 +49,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
   const pluginList = readPlugins(table["plugins"] ?? [], file);
+  const modeTable = readModes(table["modes"] ?? {}, source);
+  const clientList = readNamedClients(table["clients"] ?? [], source);
   return {
     file,
     baseDir,
@@ -57,6 +61,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     models: modelTable.models,
     agents: agentTable.agents,
     plugins: pluginList.plugins,
+    modes: modeTable.modes,
+    clients: clientList.clients,
     problems: [
       ...(checked.ok ? [] : checked.problems),
       ...settings.problems,
@@ -66,6 +72,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...modelTable.problems,
       ...agentTable.problems,
       ...pluginList.problems,
+      ...modeTable.problems,
+      ...clientList.problems,
     ],
     schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],
     notes: [],

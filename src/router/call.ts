@@ -216,12 +216,14 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   #identify(duration: number): CallIdentity {
     const { route } = this;
-    const { client } = this.context;
+    const { client, view } = this.context;
     const { parentCall } = this.caller;
+    const { principal } = view;
     return {
       call: this.number,
       ...(parentCall !== undefined && { parentCall }),
       client: client.id,
+      ...(principal !== undefined && { principal }),
       server: route.server,
       tool: route.remoteName,
       name: route.name,
@@ -396,7 +398,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   protected logEnd(end: CallEnd): void {
     if (!this.isLogged) return;
-    const { callLog, client } = this.context;
+    const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     const duration = this.#duration;
     const startedAt = Math.round(Date.now() - duration);
@@ -405,6 +407,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       parentCall: caller.parentCall,
       client: client.id,
       clientName: caller.sender.info.name,
+      principal: view.principal,
       server: route.server,
       tool: route.remoteName,
       name: route.name,
