@@ -33,14 +33,14 @@ for (const dialect of DIALECTS) {
   });
 }
 
-function turnOf({ text = [], calls, then, failure, ...rest }: FakeAnswer): object {
+function turnOf({ text = [], calls, ending, failure, ...rest }: FakeAnswer): object {
   return {
     times: 1,
     text,
     ...rest,
     ...(calls && { toolCalls: calls.map(({ name, json }) => ({ name, arguments: json })) }),
-    ...(then === "hang" && { hang: true }),
-    ...(then === "cut" && { error: { reason: "badAnswer" } }),
+    ...(ending === "hang" && { hang: true }),
+    ...(ending === "cut" && { error: { reason: "badAnswer" } }),
     ...(failure && { error: { reason: failure } }),
   };
 }
@@ -68,10 +68,10 @@ modelContract("sampling", async (run) => {
     open(clock, answers) {
       given.push(...answers);
       const createMessage = async (_: object, signal: AbortSignal): Promise<unknown> => {
-        const { text = [], calls = [], then, failure, finish } = given.shift() ?? {};
+        const { text = [], calls = [], ending, failure, finish } = given.shift() ?? {};
         openRequests++;
         try {
-          if (then === "hang") {
+          if (ending === "hang") {
             await new Promise((_resolve, reject) => {
               signal.addEventListener("abort", () => reject(signal.reason));
             });

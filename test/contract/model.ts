@@ -109,7 +109,7 @@ export function modelContract(
       if (setup.lacks?.includes("invalidJson") === true) return;
       const calls = [{ id: "call-a", name: "files__read", json: '{"path": oops' }];
       const parts = await collect(await setup.open(new VirtualClock(), [{ calls }]));
-      const [call] = parts.filter((part) => part.type === "toolCall");
+      const call = parts.find((part) => part.type === "toolCall");
       assert.equal(call?.argumentsJson, '{"path": oops');
     });
 
@@ -135,7 +135,7 @@ export function modelContract(
 
     test("fails if the answer stops in the middle, after what was said", async (setup) => {
       if (setup.lacks?.includes("cut") === true) return;
-      const model = await setup.open(new VirtualClock(), [{ text: ["Half"], then: "cut" }]);
+      const model = await setup.open(new VirtualClock(), [{ text: ["Half"], ending: "cut" }]);
       const parts: ModelPart[] = [];
       const read = async (): Promise<void> => {
         for await (const part of model.stream(REQUEST, new AbortController().signal))
@@ -151,7 +151,7 @@ export function modelContract(
 
     test("fails when the time of an answer is over, and keeps nothing open", async (setup) => {
       const clock = new VirtualClock();
-      const model = await setup.open(clock, [{ text: ["I"], then: "hang" }]);
+      const model = await setup.open(clock, [{ text: ["I"], ending: "hang" }]);
       const failing = failureOf(collect(model));
       await untilAsked(setup);
       await clock.advanceAsync(TIMEOUT - 1);
@@ -163,7 +163,7 @@ export function modelContract(
 
     test("ends with the signal's reason, and keeps nothing open, whenever it is aborted", async (setup) => {
       const clock = new VirtualClock();
-      const hang = { text: ["I"], then: "hang" } as const;
+      const hang = { text: ["I"], ending: "hang" } as const;
       const model = await setup.open(clock, [hang, hang, hang]);
       const reason = new Error("enough");
       await assert.rejects(collect(model, REQUEST, AbortSignal.abort(reason)), reason);
@@ -193,7 +193,7 @@ export function modelContract(
     test("keeps nothing open if its reader leaves", async (setup) => {
       if (setup.lacks?.includes("pieces") === true) return;
       const clock = new VirtualClock();
-      const model = await setup.open(clock, [{ text: ["I"], then: "hang" }]);
+      const model = await setup.open(clock, [{ text: ["I"], ending: "hang" }]);
       for await (const part of model.stream(REQUEST, new AbortController().signal)) {
         assert.equal(part.type, "text");
         break;
