@@ -119,9 +119,14 @@ function renameTokenLimit({ max_tokens: limit, ...body }: Record<string, unknown
 }
 
 /** What each package takes only as an option of its own. */
-function providerOptionsOf({ provider, thinking }: ApiModelSpec) {
-  if (provider !== "google" || thinking === undefined || thinking === "off") return undefined;
-  return { google: { thinkingConfig: { includeThoughts: true } } };
+function providerOptionsOf({
+  provider,
+  thinking = "off",
+}: ApiModelSpec): Pick<LanguageModelV4CallOptions, "providerOptions"> {
+  // With it, the arguments of a call may be cut off, and APIs that are only compatible do not know it.
+  if (provider === "anthropic") return { providerOptions: { anthropic: { toolStreaming: false } } };
+  if (provider !== "google" || thinking === "off") return {};
+  return { providerOptions: { google: { thinkingConfig: { includeThoughts: true } } } };
 }
 
 function optionsOf(
@@ -130,8 +135,8 @@ function optionsOf(
   takesImages: boolean,
 ): LanguageModelV4CallOptions {
   const { temperature, maxTokens, thinking } = spec;
-  const providerOptions = providerOptionsOf(spec);
   return {
+    ...providerOptionsOf(spec),
     prompt: promptOf(spec, request, takesImages),
     ...(request.tools.length > 0 && {
       tools: request.tools.map(({ name, description, inputSchema }) => ({
@@ -144,7 +149,6 @@ function optionsOf(
     ...(temperature !== undefined && { temperature }),
     ...(maxTokens !== undefined && { maxOutputTokens: maxTokens }),
     ...(thinking !== undefined && { reasoning: thinking === "off" ? "none" : thinking }),
-    ...(providerOptions !== undefined && { providerOptions }),
   };
 }
 
@@ -412,6 +416,8 @@ interface ProviderError {
 
 /** Never has the request or the whole response: only the provider's message, redacted and shortened. */
 function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): HubError {
+  const cause = thrown instanceof Error && !(thrown instanceof HubError) ? thrown.cause : undefined;
+  if (cause instanceof HubError) return failureOf(spec, cause, redactor);
   if (thrown instanceof HubError) {
     if (thrown.code === "modelFailed") return thrown;
     const reason = thrown.code === "messageTooLarge" ? "badAnswer" : "unreachable";
@@ -419,17 +425,22 @@ function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): Hub
   }
   const error = (typeof thrown === "object" && thrown !== null ? thrown : {}) as ProviderError;
   const status = typeof error.statusCode === "number" ? error.statusCode : statusOf(error);
-  const said = typeof error.message === "string" ? error.message : String(thrown);
-  const reason = reasonOf(status, said, typeof error.responseBody === "string");
-  const retryAfter = retryAfterOf(error);
+  const isRefusal = status !== undefined && status >= 300;
+  // The packages' own errors quote the answer.
+  if (!isRefusal && thrown instanceof Error) return answerError(spec, "its answer is not valid");
+  const said = typeof error.message === "string" ? error.message : "";
   const detail = redactor
     .applyTruncated(said.replaceAll(/[\p{Cc}\p{Cf}\s]+/gu, " ").trim(), MAX_DETAIL)
     .replace(/\.$/, "");
-  const isHttp = status !== undefined && status >= 300;
-  const what = [...(isHttp ? [`HTTP ${status}`] : []), ...(detail === "" ? [] : [detail])];
-  const failure: ModelFailure = { reason, ...(isHttp && { status }), retryAfter };
-  const text = `${labelOf(spec)} failed: ${what.join(": ") || "it gave no reason"}.`;
-  return modelError(text, failure, hintOf(spec, reason));
+  const parts = [...(isRefusal ? [`HTTP ${status}`] : []), ...(detail === "" ? [] : [detail])];
+  const text = `${labelOf(spec)} failed: ${parts.join(": ") || "it gave no reason"}.`;
+  if (!isRefusal) return modelError(text, { reason: "badAnswer" });
+  const reason = reasonOf(status, said, error.responseBody);
+  return modelError(
+    text,
+    { reason, status, retryAfter: retryAfterOf(error) },
+    hintOf(spec, reason),
+  );
 }
 
 /** The status that an error in the middle of a stream stands for. */
@@ -447,16 +458,13 @@ function statusOf({ code, type }: ProviderError): number | undefined {
 const TOO_LONG =
   /prompt is too long|context.?(?:length|window|size)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
 
-function reasonOf(
-  status: number | undefined,
-  text: string,
-  hasBody: boolean,
-): ModelFailure["reason"] {
-  if (status === undefined || status < 300) return "badAnswer";
-  if (status === 401 || status === 403) return "unauthorized";
+function reasonOf(status: number, text: string, body: unknown): ModelFailure["reason"] {
+  // Google answers 400 to a wrong key.
+  const isKeyWrong = typeof body === "string" && body.includes('"API_KEY_INVALID"');
+  if (status === 401 || status === 403 || isKeyWrong) return "unauthorized";
   if (status === 429) return "rateLimit";
   if (status >= 500 || status === 408 || status === 409) return "overloaded";
-  const isTooLong = status === 413 || ((hasBody || status === 400) && TOO_LONG.test(text));
+  const isTooLong = status === 413 || (status === 400 && TOO_LONG.test(text));
   return isTooLong ? "contextTooLong" : "badRequest";
 }
 

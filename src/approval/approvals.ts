@@ -95,6 +95,13 @@ export class Approvals {
   readonly #storing = new Set<string>();
   /** Tools that may be called without an approval at level `auto`, with the specification that this holds for. */
   readonly #readOnlyItems = new WeakMap<ListedItem, RunnableServer>();
+  readonly #definitions = new WeakMap<
+    ListedItem,
+    {
+      readonly spec: RunnableServer;
+      readonly definition: Promise<Pick<ApprovalSubject, "definition" | "key">>;
+    }
+  >();
   readonly #identities = new WeakMap<RunnableServer, Promise<string | undefined>>();
   readonly #hints = new WeakMap<ServerListing, ReadonlyMap<string, boolean>>();
 
@@ -178,25 +185,41 @@ export class Approvals {
     spec: RunnableServer,
     listing: ServerListing | undefined,
   ): Promise<ApprovalSubject> {
-    const { name: server } = spec;
     // A plugin may have added the tool: then there is only its definition.
     const own = listing?.tools.find(({ key }) => key === remoteName) ?? item;
-    const parts = [...toolPartTexts(own)].flat();
-    const definition = await sha256Hex(Buffer.from(JSON.stringify([remoteName, ...parts])));
-    const identity = await this.#identityOf(spec);
-    const key =
-      identity === undefined
-        ? undefined
-        : await (await this.#openStore()).keyOf([identity, remoteName, definition]);
+    let known = this.#definitions.get(own);
+    if (known?.spec !== spec) {
+      known = { spec, definition: this.#define(own, spec) };
+      this.#definitions.set(own, known);
+    }
+    const { definition, key } = await known.definition;
+    // A key that cannot be made now may be made later.
+    if (key === undefined) this.#definitions.delete(own);
     const hints = JsonObject.of(item.bytes).object("annotations");
     return {
-      server,
+      server: spec.name,
       tool: remoteName,
       definition,
       key,
       readOnly: await this.#readOnlyOf(item, own, spec, listing),
       isDestructive: hints.value("destructiveHint") === true,
     };
+  }
+
+  async #define(
+    own: ListedItem,
+    spec: RunnableServer,
+  ): Promise<Pick<ApprovalSubject, "definition" | "key">> {
+    const parts = [own.key, ...toolPartTexts(own)];
+    const definition = await sha256Hex(Buffer.from(JSON.stringify(parts)));
+    const identity = await this.#identityOf(spec);
+    if (identity === undefined) return { definition, key: undefined };
+    const store = await this.#openStore();
+    const key = await store.keyOf([identity, own.key, definition]).catch((error: unknown) => {
+      this.#warn(spec.name, `Approvals cannot be remembered: ${toHubError(error).message}`);
+      return undefined;
+    });
+    return { definition, key };
   }
 
   /** Whether calls of a tool are allowed until the client leaves, or for good. */
@@ -368,7 +391,10 @@ export class Approvals {
     if (byManifest !== undefined) return byManifest ? "yes" : "no";
     const hints = new Map(listing && this.#hintsOf(listing));
     if (!hints.has(own.key)) hints.set(own.key, readOnlyHintOf(own));
-    const first = await this.#firstKnown(spec, hints);
+    const first = await this.#firstKnown(spec, hints).catch((error: unknown) => {
+      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+      return undefined;
+    });
     if (hints.get(own.key) !== true) return "no";
     if (first === undefined || !first.has(own.key)) return "changed";
     this.#readOnlyItems.set(item, spec);

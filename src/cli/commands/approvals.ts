@@ -4,8 +4,8 @@ import { HubError } from "../../base/errors.ts";
 import type { ApprovalEvent, ApprovalQuestion } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
 import { stateFolder } from "../../base/paths.ts";
-import { findRunningHubs, followEvents, type RunningHub } from "../../control/running-hubs.ts";
-import type { ApprovalDocument, HubDocument } from "../../control/schemas.ts";
+import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
+import type { ApprovalDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
 import { ApprovalPrompt, describeQuestion } from "../approval-prompt.ts";
@@ -102,7 +102,6 @@ async function watchQuestions(
           if (hub !== undefined) await ask(hub, { method: "POST", path, body }, context);
         },
       });
-      for (const hub of hubs) terminal.note(`watching ${describeHub(hub)}; Ctrl-C ends this`);
       const ended = new AbortController();
       const either = AbortSignal.any([signal, ended.signal]);
       try {
@@ -127,9 +126,8 @@ async function followQuestions(
   signal: AbortSignal,
 ): Promise<void> {
   const keyOf = (id: string): string => `${hub.pid}/${id}`;
-  // Events after this one are not missed, whatever is open by then.
-  const { seq } = await ask<HubDocument>(hub, { path: "/hub" }, context);
-  const events = followEvents(hub, `kinds=approval&watch=approvals&after=${seq}`, signal);
+  const events = await openEvents(hub, "kinds=approval&watch=approvals", signal);
+  context.terminal.note(`watching ${describeHub(hub)}; Ctrl-C ends this`);
   for (const question of await openQuestionsOf(hub, context))
     prompt.add({ ...(question as ApprovalQuestion), id: keyOf(question.id) });
   for await (const item of events) {
