@@ -10,7 +10,7 @@ import type { ServerDocument, ToolsDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import { type AgentSpec, findModel } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
 import { manifestError } from "../manifest/problems.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Transport } from "../transport/transport.ts";
@@ -127,9 +127,13 @@ function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
 }
 
 /** @throws {HubError} usage if there is no such mode */
-function filterOfMode(name: string, _: Manifest): Filter {
-  if (name === "full") return "all";
-  throw usageError(`There is no mode "${name}".`);
+function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
+  if (name === FULL_MODE) return "all";
+  const mode = modes.find((one) => one.name === name);
+  if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
+  const names = [FULL_MODE, ...modes.map((one) => one.name)];
+  const more = suggestName(name, names) || ` There are ${names.join(", ")}.`;
+  throw usageError(`There is no mode "${name}".${more}`);
 }
 
 /**

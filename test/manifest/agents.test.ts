@@ -68,6 +68,7 @@ describe("the agents of a manifest", () => {
       `model = "mian"\ninstruction = "x"`,
       `2:9: agents.m.model: there is no model "mian"; did you mean "main"?`,
     ],
+    [`${RIGHT}\nmode = "ful"`, `4:8: agents.m.mode: there is no mode "ful"; did you mean "full"?`],
     [
       `${RIGHT}\ntools = { servers = ["a"], pattern = "x" }\nmaxTurn = 3`,
       "4:28: agents.m.tools.pattern: cannot be used together with servers: a filter has one key; write and = [ … ] or or = [ … ]",
