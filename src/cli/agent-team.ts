@@ -111,7 +111,7 @@ export async function withTeam<T>(
     });
   } finally {
     await opened?.then(
-      ({ close }) => close(),
+      (tools) => tools.close(),
       () => {},
     );
   }

@@ -52,7 +52,7 @@ async function runAgent(
         await printer?.pause();
         terminal.printStderr(text);
       },
-      (question, withdrawn) => abortable(ask(question), withdrawn),
+      (question, withdrawn) => ask(question, { signal: withdrawn, dropsTyped: true }),
     );
   return withTeam({ manifest, log, elicit }, invocation, context, async (opened) => {
     const agent = await opened.agent(name);
