@@ -52,12 +52,14 @@ import {
   type ServerDocument,
   toolCallSchema,
 } from "./schemas.ts";
+import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, watchOf } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
 /** What the API needs of the program that runs the hub. */
 export interface ControlledHub extends HubSetup {
   readonly hub: Hub;
+  readonly agents: HubAgents;
   readonly events: EventRing;
   readonly identity: () => HubIdentity;
   /** Removes secrets from a text. */
@@ -333,6 +335,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.get("/schema", async (c) => c.json((await import("./json-schema.ts")).makeControlSchema()));
 
   addSetupRoutes(api, hub, controlled, nameOf);
+  addAgentRoutes(api, controlled.agents);
   addApprovalRoutes(api, hub, (server) => void statusOf(server));
 
   app.notFound((c) =>

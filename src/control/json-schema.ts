@@ -21,6 +21,9 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
   ClientApp: schemas.clientAppSchema,
   Approval: schemas.approvalSchema,
   RememberedApproval: schemas.rememberedApprovalSchema,
+  Agent: schemas.agentSchema,
+  AgentRun: schemas.runSchema,
+  AgentEvent: schemas.agentEventSchema,
   Event: schemas.eventSchema,
   Error: schemas.errorSchema,
   ApprovalAnswer: schemas.approvalAnswerSchema,
@@ -31,6 +34,8 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
   SecretValue: schemas.secretValueSchema,
   TrialRequest: schemas.trialRequestSchema,
   ClientAppRequest: schemas.clientAppRequestSchema,
+  AgentRunRequest: schemas.runRequestSchema,
+  AgentMessage: schemas.runMessageSchema,
 };
 
 /** The JSON Schema of each document of the API. */

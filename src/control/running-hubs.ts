@@ -154,14 +154,16 @@ export type HubStreamItem =
 /**
  * The events of a running hub, until the hub ends or the signal is aborted.
  * @param query such as `kinds=log&after=17`
+ * @param path of the event stream; by default that of the hub's events
  * @throws {HubError} as `askHub`
  */
 export async function* followEvents(
   hub: RunningHub,
   query: string,
   signal: AbortSignal,
+  path?: string,
 ): AsyncGenerator<HubStreamItem> {
-  yield* await openEvents(hub, query, signal);
+  yield* await openEvents(hub, query, signal, path);
 }
 
 /**
@@ -172,8 +174,9 @@ export async function openEvents(
   hub: RunningHub,
   query: string,
   signal: AbortSignal,
+  path = "/events",
 ): Promise<AsyncGenerator<HubStreamItem>> {
-  const response = await send(hub, { path: `/events?${query}`, signal });
+  const response = await send(hub, { path: `${path}?${query}`, signal });
   if ((response.statusCode ?? 0) >= 400) await readAnswer(response);
   return readEvents(response, signal);
 }

@@ -397,6 +397,118 @@ export const clientAppRequestSchema = v.strictObject({
   dryRun: v.optional(v.boolean()),
 });
 
+/** An agent of the manifest. `problem`: why it cannot be used, and what to do. */
+export const agentSchema = v.object({
+  name: v.string(),
+  model: v.optional(v.string()),
+  description: v.optional(v.string()),
+  usable: v.boolean(),
+  problem: v.optional(v.string()),
+});
+
+/** A conversation with an agent that runs in the hub. `waiting`: messages that wait; `lastEvent`: its last number. */
+export const runSchema = v.object({
+  id: v.string(),
+  agent: v.string(),
+  model: v.string(),
+  state: v.picklist(["idle", "running"]),
+  waiting: count,
+  tokensUsed: count,
+  startedAt: time,
+  lastEvent: count,
+});
+
+const agentMessage = v.pipe(v.string(), v.nonEmpty(), v.maxLength(1024 * 1024));
+
+/** The body of `POST /agents/NAME/runs`. */
+export const runRequestSchema = v.strictObject({
+  message: agentMessage,
+  model: v.optional(v.string()),
+  mode: v.optional(v.string()),
+});
+
+/** The body of `POST /runs/ID/message`. */
+export const runMessageSchema = v.strictObject({ message: agentMessage });
+
+const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
+
+/** What happens in a conversation with an agent, with its number and time. */
+export const agentEventSchema = v.variant("type", [
+  v.object({
+    type: v.literal("runStarted"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    agent: v.string(),
+    model: v.string(),
+  }),
+  v.object({
+    type: v.picklist(["textDelta", "thinkingDelta"]),
+    seq: count,
+    at: time,
+    text: v.string(),
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("toolCallStart"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    server: v.optional(v.string()),
+    arguments: v.string(),
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("toolExecuted"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    success: v.boolean(),
+    error: v.optional(v.string()),
+    duration,
+    size: count,
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("transferred"),
+    seq: count,
+    at: time,
+    from: v.string(),
+    to: v.string(),
+  }),
+  v.object({
+    type: v.literal("usage"),
+    seq: count,
+    at: time,
+    ...tokenUsageSchema.entries,
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("runComplete"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    text: v.string(),
+    stopReason: v.picklist(["stop", "length", "refused", "cancelled"]),
+    usage: tokenUsageSchema,
+    duration,
+    toolCalls: count,
+  }),
+  v.object({
+    type: v.literal("error"),
+    seq: count,
+    at: time,
+    message: v.string(),
+    code: v.string(),
+    retryable: v.boolean(),
+  }),
+]);
+
+export type AgentDocument = v.InferOutput<typeof agentSchema>;
+export type RunDocument = v.InferOutput<typeof runSchema>;
+export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
 export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;

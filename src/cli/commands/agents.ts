@@ -1,19 +1,6 @@
-import { toHubError } from "../../base/errors.ts";
-import type { AgentSpec, InvalidAgent } from "../../manifest/agents.ts";
-import { formatProblem } from "../../manifest/problems.ts";
-import { modelOpener } from "../agent-team.ts";
+import { describeAgents } from "../agent-team.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { loadManifestOnly, openLog } from "../load-manifest.ts";
-
-/** An agent, as `toolmux agents --json` prints it. */
-interface AgentLine {
-  readonly name: string;
-  readonly model?: string;
-  readonly description?: string;
-  readonly usable: boolean;
-  /** Why it is not usable, and what to do. */
-  readonly problem?: string;
-}
 
 /** `toolmux agents`: lists the agents of the manifest, and says which of them cannot be used and why. */
 export async function listAgents(
@@ -22,23 +9,7 @@ export async function listAgents(
 ): Promise<number> {
   const { terminal } = context;
   const manifest = await loadManifestOnly(invocation, context, openLog(invocation));
-  const openModel = modelOpener(manifest, context, new Set());
-  const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentLine> => {
-    const { name } = spec;
-    if ("problems" in spec)
-      return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
-    const { model, description } = spec;
-    const line = { name, model, ...(description !== undefined && { description }) };
-    try {
-      await openModel(model);
-      return { ...line, usable: true };
-    } catch (error) {
-      const { message, hint } = toHubError(error);
-      const problem = hint === undefined ? message : `${message} ${hint}`;
-      return { ...line, usable: false, problem };
-    }
-  };
-  const agents = await Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
+  const agents = await describeAgents(manifest, context);
   if (invocation.options.json) {
     terminal.printJson({ agents });
     return 0;
