@@ -155,14 +155,13 @@ function optionsOf(
 
 /**
  * Anthropic refuses to think after results of calls that came without signed thinking, such as those of another model
- * that has handed its conversation over.
+ * that has handed its conversation over. An answer of this model has it if it had to.
  */
 function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolean {
-  if (spec.provider !== "anthropic" || messages.at(-1)?.role !== "tool") return true;
+  if (spec.provider !== "anthropic" || spec.thinking === "off") return true;
+  if (messages.at(-1)?.role !== "tool") return true;
   const last = messages.findLast((message) => message.role === "assistant");
-  if (last === undefined) return true;
-  const content = keptOf(spec, last)?.content ?? [];
-  return content.some(({ type, providerOptions }) => type === "reasoning" && providerOptions);
+  return last !== undefined && keptOf(spec, last) !== undefined;
 }
 
 /** APIs refuse the whole request if the root of one tool's schema is not an object or has alternatives. */
@@ -347,7 +346,9 @@ async function* readAnswer(
         const usage = { inputTokens: inputTokens.total, outputTokens: outputTokens.total };
         const { provider, model } = spec;
         const content = [...kept.values()];
-        const needsState = content.some((one) => one.type === "reasoning" || one.providerOptions);
+        const needsState =
+          provider === "anthropic" ||
+          content.some((one) => one.type === "reasoning" || one.providerOptions);
         const providerState: KeptAnswer | undefined = needsState
           ? { provider, model, content }
           : undefined;
@@ -475,7 +476,7 @@ function statusOf({ code, type }: ProviderError): number | undefined {
  * Providers have no common code for a prompt that is too long, and some have none at all; so it is known by their words.
  */
 const TOO_LONG =
-  /prompt is too long|context.?(?:length|window|size)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
+  /prompt is too long|context.?(?:length|window|size|limit)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
 
 function reasonOf(status: number, text: string, body: unknown): ModelFailure["reason"] {
   // Google answers 400 to a wrong key.
