@@ -262,6 +262,7 @@ function keptOf(
 ): KeptAnswer | undefined {
   if (!isTable(state) || state["provider"] !== provider || state["model"] !== model)
     return undefined;
+  if (!Array.isArray(state["content"])) return undefined;
   const kept = state as unknown as KeptAnswer;
   const calls = kept.content.flatMap((part) => (part.type === "toolCall" ? [part.id] : []));
   const said = kept.content.map((part) => (part.type === "text" ? part.text : "")).join("");
