@@ -105,6 +105,8 @@ const BAD = `
   [[clients]]: | name = "a" | token = "a"
   [[clients]]⏎name = "a"⏎token = "t": mode = "" | servers = "a" | sessions = 0 | approval = "ask" | tokens = []
   [[clients]]⏎token = "t": name = "" | name = "a b"
+  [agents.a]⏎model = "m": tools = {} | maxTurns = 0 | subAgents = "b" | approval = "ask" | timeout = 0
+  [agents."a b"]: model = "m"
   [[plugins]]: | use = ""
   [[plugins]]⏎use = "x": option = {} | options = [] | servers = "a" | tools = [""]
 `;
@@ -178,7 +180,12 @@ function wrap(path: string, value: unknown): unknown {
     (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
     value,
   ) as Whole;
-  const { servers, models, plugins, modes, clients } = whole;
+  const { servers, models, agents, plugins, modes, clients } = whole;
+  const agent = agents?.["any"];
+  if (agents !== undefined && agent !== undefined) {
+    const hasFile = "instructionFile" in agent;
+    agents["any"] = { model: "m", ...(!hasFile && { instruction: "x" }), ...agent };
+  }
   const model = models?.["any"];
   if (models !== undefined && model !== undefined)
     models["any"] = { provider: "anthropic", ...model };
