@@ -167,6 +167,7 @@ describe("the JSON Schema of the manifest", () => {
 
 interface Whole {
   readonly models?: Record<string, object>;
+  readonly agents?: Record<string, object>;
   readonly servers?: Record<string, object>;
   readonly plugins?: readonly object[];
   readonly modes?: Record<string, object>;
