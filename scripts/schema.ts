@@ -11,9 +11,11 @@ import type { GenericSchema } from "valibot";
 import { FILTER_LIMITS } from "../src/manifest/filter.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
+  agentSchema,
   defaultsSchema,
   fileSchema,
   hubSchema,
+  modelSchema,
   modeSchema,
   namedClientSchema,
   pluginSchema,
@@ -183,6 +185,16 @@ export function makeSchema(): JsonSchema {
       type: "object",
       propertyNames: { minLength: 1 },
       additionalProperties: { title: "Server", ...server, oneOf: [...KINDS] },
+    },
+    models: {
+      type: "object",
+      propertyNames: { minLength: 1 },
+      additionalProperties: { title: "Model", ...convert(modelSchema) },
+    },
+    agents: {
+      type: "object",
+      propertyNames: { pattern: "^[A-Za-z0-9_-]{1,64}$" },
+      additionalProperties: { title: "Agent", ...convert(agentSchema) },
     },
     search: convert(registrySchema),
     modes: {

@@ -28,7 +28,10 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     "client-configs": "configuration files of MCP clients: import, install",
     snapshot: "saved listings of servers",
   },
-  { auth: "OAuth tokens of servers: discovery, registration, login, refresh" },
+  {
+    auth: "OAuth tokens of servers: discovery, registration, login, refresh",
+    approval: "which calls a person has to allow, and what was allowed",
+  },
   {
     upstream: "connections to servers: pool, state, sessions, listings",
     plugin: "the API for plugins, and what loads and runs them",
@@ -37,6 +40,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
   {
     hub: "composition root",
+    agent: "agents: the loop over the hub's tools, and the models that it asks",
     recording: "record a hub, replay a recording",
     bench: "load generator, statistics, reports",
     demo: "the servers and the tour of `toolmux demo`",
@@ -48,10 +52,11 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/"],
+  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/", "src/agent/"],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/"],
   bun: ["src/base/runtime.ts"],
+  "@ai-sdk": ["src/agent/"],
   uplot: ["src/bench/report/"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
   "hdr-histogram-js": ["src/bench/"],
@@ -168,6 +173,8 @@ describe("the rows of src", () => {
       late.filter((path) => loaded.has(path)),
       [],
     );
+    const agents = [...loaded].filter((path) => path.startsWith("src/agent/"));
+    assert.deepEqual(agents, [], "agents are loaded when the first one runs");
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {

@@ -151,7 +151,7 @@ export async function withHubClient<T>(
   use: (client: HubClient) => Promise<T>,
   mode?: string,
 ): Promise<T> {
-  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal, mode);
+  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal, { mode });
   try {
     return await use(client);
   } finally {

@@ -48,6 +48,8 @@ export interface ServeCommandOptions extends HttpOptions {
   readonly servers: string | undefined;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
+  readonly approval: "auto" | "always" | undefined;
+  readonly "approve-all": boolean;
 }
 
 export interface ServeOptions {
@@ -101,6 +103,7 @@ export async function serveHub({
       (token) => token !== undefined,
     ),
     mode,
+    raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
     choose: (manifest) => {
       checkServerNames(subset, manifest);
       return manifest;

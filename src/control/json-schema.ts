@@ -21,8 +21,15 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
   ToolCallAnswer: schemas.toolCallAnswerSchema,
   Trial: schemas.trialSchema,
   ClientApp: schemas.clientAppSchema,
+  Approval: schemas.approvalSchema,
+  RememberedApproval: schemas.rememberedApprovalSchema,
+  Agent: schemas.agentSchema,
+  AgentRun: schemas.runSchema,
+  AgentEvent: schemas.agentEventSchema,
   Event: schemas.eventSchema,
   Error: schemas.errorSchema,
+  ApprovalAnswer: schemas.approvalAnswerSchema,
+  AcceptTools: schemas.acceptToolsSchema,
   AddServer: schemas.addServerSchema,
   PatchServer: schemas.patchServerSchema,
   ModeChoice: schemas.modeChoiceSchema,
@@ -30,6 +37,8 @@ const DOCUMENTS: Readonly<Record<string, GenericSchema>> = {
   SecretValue: schemas.secretValueSchema,
   TrialRequest: schemas.trialRequestSchema,
   ClientAppRequest: schemas.clientAppRequestSchema,
+  AgentRunRequest: schemas.runRequestSchema,
+  AgentMessage: schemas.runMessageSchema,
 };
 
 /** The JSON Schema of each document of the API. */

@@ -148,7 +148,7 @@ export const callSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  waitingFor: v.picklist(["server", "client"]),
+  waitingFor: v.picklist(["server", "client", "approval"]),
   progress: v.optional(
     v.object({
       progress: v.number(),
@@ -260,6 +260,8 @@ export const hubSchema = v.object({
     clients: count,
     calls: count,
     alerts: count,
+    /** Calls that wait until a person allows them. */
+    approvals: count,
   }),
 });
 
@@ -286,6 +288,42 @@ export const eventSchema = v.looseObject({
   level: v.optional(v.picklist(["debug", "info", "warn", "error"])),
   text: v.optional(v.string()),
 });
+
+const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
+
+/** A call that waits until a person allows it. `choices`: the decisions that are possible; `reason`: a full sentence. */
+export const approvalSchema = v.object({
+  id: v.string(),
+  call: count,
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  agent: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  argumentsShown: v.string(),
+  reason: v.string(),
+  choices: v.pipe(v.array(decisionSchema), v.readonly()),
+  askedAt: time,
+});
+
+/** The body of `POST /approvals/ID`. `by`: where the person has decided; default `terminal`. */
+export const approvalAnswerSchema = v.strictObject({
+  decision: decisionSchema,
+  by: v.optional(v.picklist(["terminal", "dashboard"])),
+});
+
+/** Calls of a tool that were allowed for good. */
+export const rememberedApprovalSchema = v.object({
+  id: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  clientName: v.string(),
+  at: time,
+});
+
+/** The body of `POST /approvals/accept`: a server whose tools are taken as they describe themselves now. */
+export const acceptToolsSchema = v.strictObject({ server: v.string() });
 
 /** The body of `POST /servers`: an entry as in a manifest. */
 export const addServerSchema = v.strictObject({
@@ -416,6 +454,120 @@ export const clientAppRequestSchema = v.strictObject({
   dryRun: v.optional(v.boolean()),
 });
 
+/** An agent of the manifest. `problem`: why it cannot be used, and what to do. */
+export const agentSchema = v.object({
+  name: v.string(),
+  model: v.optional(v.string()),
+  description: v.optional(v.string()),
+  usable: v.boolean(),
+  problem: v.optional(v.string()),
+});
+
+/** A conversation with an agent that runs in the hub. `waiting`: messages that wait; `lastEvent`: its last number. */
+export const runSchema = v.object({
+  id: v.string(),
+  agent: v.string(),
+  model: v.string(),
+  state: v.picklist(["idle", "running"]),
+  waiting: count,
+  tokensUsed: count,
+  startedAt: time,
+  lastEvent: count,
+});
+
+const agentMessage = v.pipe(v.string(), v.nonEmpty(), v.maxLength(1024 * 1024));
+
+/** The body of `POST /agents/NAME/runs`. */
+export const runRequestSchema = v.strictObject({
+  message: agentMessage,
+  model: v.optional(v.string()),
+  mode: v.optional(v.string()),
+});
+
+/** The body of `POST /runs/ID/message`. */
+export const runMessageSchema = v.strictObject({ message: agentMessage });
+
+const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
+
+/** What happens in a conversation with an agent, with its number and time. */
+export const agentEventSchema = v.variant("type", [
+  v.object({
+    type: v.literal("runStarted"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    agent: v.string(),
+    model: v.string(),
+  }),
+  v.object({
+    type: v.picklist(["textDelta", "thinkingDelta"]),
+    seq: count,
+    at: time,
+    text: v.string(),
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("toolCallStart"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    server: v.optional(v.string()),
+    arguments: v.string(),
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("toolExecuted"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    success: v.boolean(),
+    error: v.optional(v.string()),
+    duration,
+    size: count,
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("transferred"),
+    seq: count,
+    at: time,
+    from: v.string(),
+    to: v.string(),
+  }),
+  v.object({
+    type: v.literal("usage"),
+    seq: count,
+    at: time,
+    ...tokenUsageSchema.entries,
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("runComplete"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    text: v.string(),
+    stopReason: v.picklist(["stop", "length", "refused", "cancelled"]),
+    usage: tokenUsageSchema,
+    duration,
+    toolCalls: count,
+  }),
+  v.object({
+    type: v.literal("error"),
+    seq: count,
+    at: time,
+    message: v.string(),
+    code: v.string(),
+    retryable: v.boolean(),
+  }),
+]);
+
+export type AgentDocument = v.InferOutput<typeof agentSchema>;
+export type RunDocument = v.InferOutput<typeof runSchema>;
+export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
+export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
+export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
 export type ModesDocument = v.InferOutput<typeof modesSchema>;

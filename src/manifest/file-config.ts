@@ -9,8 +9,10 @@ import type { NamedClientConfig } from "./named-clients.ts";
 import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
+  type AgentInput,
   type HubInput,
-  type LimitsInput,
+  type DefaultsInput,
+  type ModelInput,
   type PluginInput,
   type SecretSettings,
   type ServerInput,
@@ -67,6 +69,22 @@ export interface PluginConfig {
   readonly input: PluginInput;
 }
 
+/** A model as configured in one file. */
+export interface ModelConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** Undefined if the table has problems. */
+  readonly input: ModelInput | undefined;
+}
+
+/** An agent as configured in one file. */
+export interface AgentConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** Undefined if the table has problems. */
+  readonly input: AgentInput | undefined;
+}
+
 /**
  * The validated content of one file, or of the environment variable `TOOLMUX_SERVERS`, without the parts that have
  * problems.
@@ -75,12 +93,16 @@ export interface FileConfig extends SourceFile {
   readonly hub: HubInput;
   /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: HttpToken | undefined;
-  readonly defaults: LimitsInput;
+  readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
   /** Absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
   /** By name. */
   readonly servers: ReadonlyMap<string, ServerConfig>;
+  /** By name. Absent in files that are not manifests. */
+  readonly models?: ReadonlyMap<string, ModelConfig>;
+  /** By name. Absent in files that are not manifests. */
+  readonly agents?: ReadonlyMap<string, AgentConfig>;
   readonly plugins: readonly PluginConfig[];
   /** By name. Absent in files that are not manifests. */
   readonly modes?: ReadonlyMap<string, ModeConfig>;

@@ -1,7 +1,10 @@
+import { type InvalidModel, makeModelSpec, type Models, type ModelSpec } from "./agents.ts";
 import { formatDuration } from "./fields.ts";
 import type { FileConfig, LaunchConfig, ServerConfig } from "./file-config.ts";
 import { formatPackage, packageCommand, runnersOf } from "./package.ts";
 import {
+  APPROVAL_DEFAULTS,
+  type ApprovalDefaults,
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
@@ -13,7 +16,13 @@ import {
   type StdioServer,
   type ToolRules,
 } from "./manifest.ts";
-import { LIMIT_KEYS, type LimitsInput, type SecretSource, type ServerInput } from "./schema.ts";
+import {
+  type DefaultsInput,
+  LIMIT_KEYS,
+  type LimitsInput,
+  type SecretSource,
+  type ServerInput,
+} from "./schema.ts";
 import type { Problem } from "./problems.ts";
 import { createTable, isTable } from "./table.ts";
 
@@ -217,6 +226,10 @@ export function mergeConfigs(
     ...LIMIT_DEFAULTS,
     startLimit: START_LIMIT,
   });
+  const approval = configs.reduce<ApprovalDefaults>(
+    (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
+    APPROVAL_DEFAULTS,
+  );
   const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
   const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
   const servers = listed.map((server) => markUnsupported(server, defaults));
@@ -235,6 +248,8 @@ export function mergeConfigs(
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
     defaults,
+    models: mergeModels(configs, secretSources),
+    approval,
     servers: servers.map((server) =>
       toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
     ),
@@ -249,6 +264,22 @@ export function mergeConfigs(
       ...notes,
     ],
   };
+}
+
+/** A later file replaces a model as a whole. */
+function mergeModels(
+  configs: readonly FileConfig[],
+  secretSources: readonly SecretSource[] | undefined,
+): Models {
+  const listed = new Map(configs.flatMap(({ models }) => [...(models ?? [])]));
+  return new Map(
+    [...listed].map(([name, { input, baseDir }]): [string, ModelSpec | InvalidModel] => {
+      // `loadManifest` adds the problems, with their positions.
+      if (input === undefined) return [name, { name, problems: [] }];
+      const { model = "", ...others } = input;
+      return [name, makeModelSpec({ name, model, baseDir, secretSources, ...others })];
+    }),
+  );
 }
 
 /** If the limits of a server in a client's file contradict each other, makes only that server unsupported. */
@@ -289,6 +320,7 @@ function toServerSpec(
     era: input.era ?? "auto",
     lazy: input.lazy ?? false,
     ...limitsOf(input, defaults),
+    ...(input.approval !== undefined && { approval: input.approval }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
@@ -358,14 +390,27 @@ function limitsOf(input: LimitsInput, defaults: Limits): Limits {
   };
 }
 
+function approvalDefaultsOf({
+  approval,
+  agentApproval,
+  approvalTimeout: timeout,
+}: DefaultsInput): Partial<ApprovalDefaults> {
+  return {
+    ...(approval !== undefined && { approval }),
+    ...(agentApproval !== undefined && { agentApproval }),
+    ...(timeout !== undefined && { timeout }),
+  };
+}
+
 function toolRulesOf(input: ServerInput["tools"]): ToolRules {
-  const { timeout = createTable<number>(), describe, meta, annotations } = input ?? {};
+  const { timeout = createTable<number>(), describe, meta, annotations, approval } = input ?? {};
   return {
     ...promptRulesOf(input),
     timeout,
     ...(describe && { describe }),
     ...(meta && { meta }),
     ...(annotations && { annotations }),
+    ...(approval && { approval }),
   };
 }
 

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import type { AgentCaller } from "../approval/policy.ts";
 import type { Edit } from "../base/bytes.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -29,6 +30,10 @@ export interface InnerCallOptions {
   readonly args: string;
   /** Cancels the call. */
   readonly signal: AbortSignal;
+  /** The agent of toolmux that makes the call; by default that of the outer call, if any. */
+  readonly agent?: AgentCaller | undefined;
+  /** Members of `_meta` of the request. */
+  readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** Called with the params of each progress notification. */
   readonly onProgress: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
 }
@@ -40,6 +45,7 @@ export interface InnerCallOptions {
 class InnerCaller implements Caller {
   readonly sender: ClientDeclaration;
   readonly parentCall: number;
+  readonly agent: AgentCaller | undefined;
   readonly response: Promise<Response>;
   readonly #deferred: Deferred<Response> = deferred();
   readonly #options: InnerCallOptions;
@@ -52,6 +58,7 @@ class InnerCaller implements Caller {
     // The request has the form of the legacy era, whatever the client speaks.
     this.sender = { ...outer.caller.sender, era: "legacy" };
     this.parentCall = outer.number;
+    this.agent = options.agent ?? outer.caller.agent;
     this.response = this.#deferred.promise;
   }
 
@@ -99,8 +106,9 @@ export async function runInnerCall(
   track: (call: () => Call | undefined) => () => void,
 ): Promise<Response> {
   const { name, args, signal, onProgress } = options;
-  const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
-  const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
+  const meta = { ...options.meta, ...(onProgress !== undefined && { progressToken: 0 }) };
+  const metaJson = Object.keys(meta).length === 0 ? "" : `,"_meta":${JSON.stringify(meta)}`;
+  const params = `{"name":${JSON.stringify(name)},"arguments":${args}${metaJson}}`;
   const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
   const request = parseMessage(Buffer.from(text));
   if (request.kind !== "request")

@@ -69,6 +69,7 @@ const GOOD = [
   '[[clients]]\nname = "laptop"\ntoken = "${secret:a}"\nmode = "full"\nservers = ["a"]\napproval = "auto"\nsessions = 2',
   '[secrets]\nsources = ["file", "environment"]\ncommands = true',
   "[secrets]",
+  '[models.m]\nprovider = "openai"\nmodel = "x"\nurl = "http://127.0.0.1:1/v1"\napiKey = "${secret:k}"\ntemperature = 0.2\nmaxTokens = 1\ncontextTokens = 5\nthinking = "low"\ntimeout = "2m"\n[models.s]\nprovider = "script"\nscript = "a.toml"',
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
@@ -104,6 +105,8 @@ const BAD = `
   [[clients]]: | name = "a" | token = "a"
   [[clients]]⏎name = "a"⏎token = "t": mode = "" | servers = "a" | sessions = 0 | approval = "ask" | tokens = []
   [[clients]]⏎token = "t": name = "" | name = "a b"
+  [agents.a]⏎model = "m": tools = {} | maxTurns = 0 | subAgents = "b" | approval = "ask" | timeout = 0
+  [agents."a b"]: model = "m"
   [[plugins]]: | use = ""
   [[plugins]]⏎use = "x": option = {} | options = [] | servers = "a" | tools = [""]
 `;
@@ -163,6 +166,8 @@ describe("the JSON Schema of the manifest", () => {
 });
 
 interface Whole {
+  readonly models?: Record<string, object>;
+  readonly agents?: Record<string, object>;
   readonly servers?: Record<string, object>;
   readonly plugins?: readonly object[];
   readonly modes?: Record<string, object>;
@@ -176,7 +181,15 @@ function wrap(path: string, value: unknown): unknown {
     (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
     value,
   ) as Whole;
-  const { servers, plugins, modes, clients } = whole;
+  const { servers, models, agents, plugins, modes, clients } = whole;
+  const agent = agents?.["any"];
+  if (agents !== undefined && agent !== undefined) {
+    const hasFile = "instructionFile" in agent;
+    agents["any"] = { model: "m", ...(!hasFile && { instruction: "x" }), ...agent };
+  }
+  const model = models?.["any"];
+  if (models !== undefined && model !== undefined)
+    models["any"] = { provider: "anthropic", ...model };
   const server = servers?.["any"];
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);

@@ -119,7 +119,7 @@ export async function check(
     const rest = starts
       ? problems.some(({ path: [table] }) => table === "modes" || table === "clients")
         ? "; a mode with a problem shows nothing, the token of a client with one is refused"
-        : "; servers with a problem do not start"
+        : "; servers, models and agents with a problem are not used"
       : "; no server starts until this is corrected";
     context.terminal.note(`${count(problems.length, "problem")}${rest}`);
     printServers(servers, context);

@@ -39,6 +39,7 @@ interface InstallOptions {
   readonly project: boolean;
   readonly http: string | undefined;
   readonly "http-token-env": string | undefined;
+  readonly approval: "auto" | "always" | undefined;
   readonly mode: string | undefined;
   readonly replace: boolean;
   readonly secrets: boolean;
@@ -195,16 +196,18 @@ function makeEntry(
   { options, config }: Invocation<InstallOptions>,
   { env, cwd }: CommandContext,
 ): Table {
-  const { http, "http-token-env": httpTokenEnv, mode } = options;
+  const { http, "http-token-env": httpTokenEnv, approval, mode } = options;
+  if (http !== undefined && approval !== undefined)
+    throw usageError("--approval belongs to the hub at the URL: toolmux serve --http … --approval");
   if (http === undefined) {
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
-    const modeArgs = mode === undefined ? [] : ["--mode", mode];
     const args = [
       ...firstArgs,
       "serve",
       ...files.flatMap((file) => ["--config", file]),
-      ...modeArgs,
+      ...(mode === undefined ? [] : ["--mode", mode]),
+      ...(approval === undefined ? [] : ["--approval", approval]),
     ];
     return client.command(command, args);
   }

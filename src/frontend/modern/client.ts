@@ -93,7 +93,7 @@ export class ModernClient implements ClientChannel {
     declared: object,
     tasks: ClientTasks,
   ) {
-    const { deadlines, callLog, clock, plugins } = clients.options;
+    const { approvals, deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
     this.id = id;
     this.view = view;
@@ -109,6 +109,7 @@ export class ModernClient implements ClientChannel {
         view,
         deadlines,
         callLog,
+        approvals,
         plugins,
         notify: () => {},
         excludedPlugin: undefined,
