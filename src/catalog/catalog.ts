@@ -11,6 +11,7 @@ import { conform, type SchemaVariant } from "./conformance.ts";
 import { idleRulesOf, idleSkillRulesOf } from "./idle-rules.ts";
 import {
   type CombinedCapabilities,
+  isReadOnlyTool,
   isShowable,
   type Kind,
   type ListedItem,
@@ -251,6 +252,10 @@ class LazyEntry implements SectionEntry {
 
   get remoteName(): string {
     return this.#item.key;
+  }
+
+  get isReadOnly(): boolean {
+    return this.#kind !== "tools" || isReadOnlyTool(this.#item);
   }
 
   get route(): ListedRoute {

@@ -42,6 +42,8 @@ export interface SectionEntry {
   readonly server: string;
   /** The name or URI of the item at its server. */
   readonly remoteName: string;
+  /** Whether it is a tool that changes nothing by its annotations, or no tool. */
+  readonly isReadOnly: boolean;
   /** Returns the same object each time. */
   readonly route: ListedRoute;
   /** Returns the same object each time. */
@@ -187,6 +189,10 @@ class EntryWithBytes implements SectionEntry {
 
   get remoteName(): string {
     return this.#entry.remoteName;
+  }
+
+  get isReadOnly(): boolean {
+    return this.#entry.isReadOnly;
   }
 
   get route(): ListedRoute {

@@ -1,0 +1,107 @@
+import { compilePattern, type Filter } from "../manifest/filter.ts";
+import { matchesGlob } from "./names.ts";
+
+/** What a filter is applied to: an entry of a catalog. */
+export interface FilterItem {
+  /** The name of its server in the manifest. */
+  readonly server: string;
+  /** The server's own name of it, or its URI. */
+  readonly remoteName: string;
+  /** The name that clients see (exposed). */
+  readonly name: string;
+  /** Whether it is a tool that changes nothing by its annotations, or no tool. */
+  readonly isReadOnly: boolean;
+}
+
+export type Matcher = (item: FilterItem) => boolean;
+
+/**
+ * A pattern matches no longer names than this, in UTF-16 units: servers choose the names, and the time of a regular
+ * expression may grow fast with their length.
+ */
+const MAX_PATTERN_NAME = 128;
+
+/** Makes a function that tells whether a filter takes an item. Its time depends on the filter, hardly on the item. */
+export function compileFilter(filter: Filter): Matcher {
+  if (filter === "all") return () => true;
+  if ("servers" in filter) return compileServers(filter.servers);
+  if ("tools" in filter) {
+    const matches = compileGlobs(filter.tools);
+    return ({ remoteName }) => matches(remoteName);
+  }
+  if ("ids" in filter) {
+    const ids = new Set(filter.ids);
+    return ({ server, remoteName }) => ids.has(`${server}.${remoteName}`);
+  }
+  if ("names" in filter) {
+    const names = new Set(filter.names);
+    return ({ name }) => names.has(name);
+  }
+  if ("pattern" in filter) {
+    const pattern = compilePattern(filter.pattern);
+    return ({ remoteName }) => remoteName.length <= MAX_PATTERN_NAME && pattern.test(remoteName);
+  }
+  if ("readOnly" in filter) return ({ isReadOnly }) => isReadOnly;
+  if ("not" in filter) {
+    const matches = compileFilter(filter.not);
+    return (item) => !matches(item);
+  }
+  if ("and" in filter) {
+    const all = filter.and.map(compileFilter);
+    return (item) => all.every((matches) => matches(item));
+  }
+  const all = filter.or.map(compileFilter);
+  return (item) => all.some((matches) => matches(item));
+}
+
+/** There are few servers and many tools, so the outcome for each server is kept. */
+function compileServers(globs: readonly string[]): Matcher {
+  const matches = compileGlobs(globs);
+  const known = new Map<string, boolean>();
+  return ({ server }) => {
+    let isMatch = known.get(server);
+    if (isMatch === undefined) known.set(server, (isMatch = matches(server)));
+    return isMatch;
+  };
+}
+
+/** Whether one of several globs matches a name. Globs without wildcards, or with one star at an end, are fast. */
+export function compileGlobs(globs: readonly string[]): (name: string) => boolean {
+  const names = new Set(globs.filter((glob) => !/[*?]/.test(glob)));
+  const others = globs.filter((glob) => !names.has(glob)).map(compileGlob);
+  return (name) => names.has(name) || others.some((matches) => matches(name));
+}
+
+function compileGlob(glob: string): (name: string) => boolean {
+  const text = glob.replaceAll("*", "");
+  if (text === "" && glob !== "") return () => true;
+  const isPlain = !text.includes("?") && !text.includes("*");
+  if (isPlain && glob === `${text}*`) return (name) => name.startsWith(text);
+  if (isPlain && glob === `*${text}`) return (name) => name.endsWith(text);
+  if (isPlain && glob === `*${text}*`) return (name) => name.includes(text);
+  return (name) => matchesGlob(glob, name);
+}
+
+/** The part of a filter that limits the servers; undefined if it leaves all servers. */
+export function serverPartOf(filter: Filter): Filter | undefined {
+  if (filter === "all") return undefined;
+  if ("servers" in filter) return filter;
+  if ("and" in filter) {
+    const parts = filter.and.flatMap((part) => serverPartOf(part) ?? []);
+    return parts.length === 0 ? undefined : { and: parts };
+  }
+  if ("or" in filter) {
+    const parts = filter.or.map(serverPartOf);
+    const known = parts.flatMap((part) => part ?? []);
+    return known.length === 0 || known.length < parts.length ? undefined : { or: known };
+  }
+  return "not" in filter && dependsOnServer(filter.not) ? filter : undefined;
+}
+
+/** Whether a filter takes all items of a server or none. */
+function dependsOnServer(filter: Filter): boolean {
+  if (filter === "all" || "servers" in filter) return true;
+  if ("not" in filter) return dependsOnServer(filter.not);
+  if ("and" in filter) return filter.and.every(dependsOnServer);
+  return "or" in filter && filter.or.every(dependsOnServer);
+}
