@@ -11,7 +11,9 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid.
+ * the one that was asked has ended. `notTrusted`: a file or an agent
+ * may do something only after the user has trusted it. `digestMismatch`: what a registry sent is not what its digest
+ * says. `serverInvalid`: a server's table in the manifest is invalid.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -56,6 +58,10 @@ const ERROR_PROPERTIES = {
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
+  agentNotFound: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  agentInvalid: { rpc: -31012, exit: 2, retryable: false, kind: "terminal" },
+  notTrusted: { rpc: -31016, exit: 2, retryable: false, kind: "terminal" },
+  digestMismatch: { rpc: -31017, exit: 3, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
 } as const satisfies Record<string, ErrorCodeProperties>;
 
