@@ -43,6 +43,16 @@ function describeRoot(key: string, schema: JsonSchema): string[] {
         ...asSchema(schema.additionalProperties),
         description: `${schema.description} It has exactly one of \`command\`, \`package\`, \`url\` and \`plugin\`.`,
       });
+    case "models":
+      return describeTable("models.NAME", {
+        ...asSchema(schema.additionalProperties),
+        description: schema.description ?? "",
+      });
+    case "agents":
+      return describeTable("agents.NAME", {
+        ...asSchema(schema.additionalProperties),
+        description: schema.description ?? "",
+      });
     case "plugins":
       return describeTable("[plugins]", {
         ...asSchema(schema.items),

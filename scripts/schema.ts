@@ -10,9 +10,11 @@ import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/t
 import type { GenericSchema } from "valibot";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
+  agentSchema,
   defaultsSchema,
   fileSchema,
   hubSchema,
+  modelSchema,
   pluginSchema,
   PROCESS_KEYS,
   registrySchema,
@@ -145,6 +147,16 @@ export function makeSchema(): JsonSchema {
       type: "object",
       propertyNames: { minLength: 1 },
       additionalProperties: { title: "Server", ...server, oneOf: [...KINDS] },
+    },
+    models: {
+      type: "object",
+      propertyNames: { minLength: 1 },
+      additionalProperties: { title: "Model", ...convert(modelSchema) },
+    },
+    agents: {
+      type: "object",
+      propertyNames: { pattern: "^[A-Za-z0-9_-]{1,64}$" },
+      additionalProperties: { title: "Agent", ...convert(agentSchema) },
     },
     search: convert(registrySchema),
     plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema) } },

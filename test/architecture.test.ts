@@ -38,6 +38,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
   {
     hub: "composition root",
+    agent: "agents: the loop over the hub's tools, and the models that it asks",
     recording: "record a hub, replay a recording",
     bench: "load generator, statistics, reports",
     demo: "the servers and the tour of `toolmux demo`",
@@ -53,6 +54,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/"],
   bun: ["src/base/runtime.ts"],
+  "@ai-sdk": ["src/agent/"],
   uplot: ["src/bench/report/"],
   yaml: ["src/agent-files/yaml.ts"],
   "deno-std": ["src/cli/deno-parse-args.ts"],

@@ -4,7 +4,7 @@ import process from "node:process";
 import { HubError, toHubError } from "../base/errors.ts";
 import { configFolders, expandHome, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { decodeUtf8, type FileBytes } from "../base/read-file.ts";
-import type { AgentSpec } from "../manifest/agents.ts";
+import type { Agents, AgentSpec } from "../manifest/agents.ts";
 import { parseText, type ParsedFile } from "../manifest/parse.ts";
 import { addPositions } from "../manifest/positions.ts";
 import { fileProblem, findNearest, type Problem } from "../manifest/problems.ts";
@@ -40,7 +40,7 @@ export const AGENT_FILE_DEFAULTS: AgentFileSettings = {
 
 export interface AgentLibraryOptions extends SystemEnvironment {
   /** The agents of the manifest. */
-  readonly agents: readonly AgentSpec[];
+  readonly agents: Agents;
   readonly settings: AgentFileSettings;
   /** The folder where relative paths start: that of the manifest. */
   readonly baseDir: string;
@@ -100,7 +100,8 @@ export class AgentLibrary {
    */
   async find(text: string): Promise<FoundAgent> {
     if (text === "" || text.length > MAX_SPEC || text.includes("\0")) throw await this.#notFound("");
-    const spec = this.#options.agents.find(({ name }) => name === text);
+    const spec = this.#options.agents.get(text);
+    if (spec !== undefined && "problems" in spec) throw agentInvalidError(spec.problems);
     if (spec !== undefined) return { source: "manifest", spec };
     const isPath = /^(?:~?\/|\.{1,2}\/)/.test(text);
     if (isPath || EXTENSION.test(text)) {
@@ -116,8 +117,12 @@ export class AgentLibrary {
   async list(sources: readonly FoundAgent["source"][]): Promise<readonly ListedAgent[]> {
     const listed: ListedAgent[] = [];
     if (sources.includes("manifest")) {
-      for (const { name, description, model } of this.#options.agents)
-        listed.push({ name, spec: name, source: "manifest", description, model, trusted: true });
+      for (const [name, agent] of this.#options.agents) {
+        const base = { name, spec: name, source: "manifest", trusted: true } as const;
+        if ("problems" in agent) {
+          listed.push({ ...base, problem: agentInvalidError(agent.problems).message });
+        } else listed.push({ ...base, description: agent.description, model: agent.model });
+      }
     }
     if (sources.includes("files")) {
       for (const path of await this.#listFiles()) {
@@ -252,7 +257,7 @@ export class AgentLibrary {
   async #notFound(text: string): Promise<HubError> {
     const stored = await this.store.list();
     const known = [
-      ...this.#options.agents.map(({ name }) => name),
+      ...this.#options.agents.keys(),
       ...(await this.#listFiles()).map((path) => basename(path)),
       ...stored.map(({ reference }) => reference.slice(reference.lastIndexOf("/") + 1)),
     ];

@@ -1,5 +1,10 @@
 import * as v from "valibot";
-import type { AgentSpec, ModelProvider, ModelSpec } from "../manifest/agents.ts";
+import {
+  makeAgentSpec,
+  makeModelSpec,
+  type ModelProvider,
+  type ModelSpec,
+} from "../manifest/agents.ts";
 import { nonEmptyText, flag, record, text, uncheckedTable } from "../manifest/fields.ts";
 import { type Filter, filterWithoutPatternsSchema } from "../manifest/filter.ts";
 import type { ExternalServer } from "../manifest/manifest.ts";
@@ -9,7 +14,6 @@ import { readServers } from "../manifest/read.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
 import type { AgentFile, AgentFileResult, BuiltInTool, FileAgent } from "./agent-file.ts";
-import { AGENT_DEFAULTS, MODEL_DEFAULTS } from "./defaults.ts";
 
 /**
  * Reads a file in the form of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
@@ -224,8 +228,7 @@ class DockerAgentReader {
         this.#notSupported([...at, "type"], "value", `the toolset "${type}" is not supported`);
       }
     }
-    const spec: AgentSpec = {
-      ...AGENT_DEFAULTS,
+    const spec = makeAgentSpec({
       name,
       model: this.#modelOf(input.model, [...path, "model"]),
       description: input.description,
@@ -235,7 +238,7 @@ class DockerAgentReader {
       handoffs: this.#agentsOf(input.handoffs, [...path, "handoffs"], all),
       // 0 means no limit there.
       ...(input.max_iterations && { maxTurns: input.max_iterations }),
-    };
+    });
     return {
       spec,
       ownTools: anyOf(ownTools),
@@ -336,8 +339,7 @@ class DockerAgentReader {
       this.#notSupported(path, "value", message);
       return undefined;
     }
-    return {
-      ...MODEL_DEFAULTS,
+    return makeModelSpec({
       name,
       provider: own ?? "openai",
       model,
@@ -347,7 +349,7 @@ class DockerAgentReader {
       ...(maxTokens && { maxTokens }),
       ...(temperature !== undefined && { temperature }),
       ...(input.thinking_budget !== undefined && { thinking: thinkingOf(input.thinking_budget) }),
-    };
+    });
   }
 
   #readMcp(toolset: Table, path: KeyPath): ToolsetServer | undefined {

@@ -88,6 +88,7 @@ export class HubClient {
   /**
    * Calls a tool; `args` is the text of a JSON object, sent unchanged. A progress token is sent only with an
    * `onProgress`.
+   * @param meta members of the params' `_meta`
    * @throws {HubError} usage if `args` is not a JSON object
    * @throws the signal's reason when it is aborted; the server gets `notifications/cancelled`
    */
@@ -96,9 +97,10 @@ export class HubClient {
     args: string,
     onProgress?: (progress: CallProgress) => void,
     signal = this.#signal,
+    meta: Readonly<Record<string, unknown>> = {},
   ): Promise<Response> {
     const members = `"name":${JSON.stringify(name)},"arguments":${args}`;
-    return this.#request("tools/call", name, members, onProgress, signal);
+    return this.#request("tools/call", name, members, onProgress, signal, meta);
   }
 
   /** Gets a prompt. Throws as `callTool` does. */
@@ -123,9 +125,11 @@ export class HubClient {
     members: string,
     onProgress: ((progress: CallProgress) => void) | undefined,
     signal = this.#signal,
+    more: Readonly<Record<string, unknown>> = {},
   ): Promise<Response> {
-    const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
-    const params = `{${members}${meta}}`;
+    const meta = { ...more, ...(onProgress !== undefined && { progressToken: 0 }) };
+    const metaJson = Object.keys(meta).length === 0 ? "" : `,"_meta":${JSON.stringify(meta)}`;
+    const params = `{${members}${metaJson}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"${method}","params":${params}}`;
     // The text is parsed as one message, so that line ends between the values of `args` do not matter.
     const parsed = parseMessage(Buffer.from(text));

@@ -1,7 +1,10 @@
 /** Agents and the models that they use, as the manifest or an agent's file describes them. Immutable. */
 import type { Filter } from "./filter.ts";
+import type { Problem } from "./problems.ts";
+import type { SecretSource } from "./schema.ts";
 
-export type ModelProvider = "anthropic" | "openai" | "google" | "sampling" | "script";
+export const MODEL_PROVIDERS = ["anthropic", "openai", "google", "sampling", "script"] as const;
+export type ModelProvider = (typeof MODEL_PROVIDERS)[number];
 
 /** A model (`[models.NAME]`). `apiKey`, `url` and `script` are as written; their `${…}` are resolved when a run starts. */
 export interface ModelSpec {
@@ -27,6 +30,54 @@ export interface ModelSpec {
   readonly script?: string | undefined;
   /** The folder of the file that describes the model. */
   readonly baseDir: string;
+  /** Where its secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
+  readonly secretSources?: readonly SecretSource[] | undefined;
+}
+
+/** A model whose table has problems. It affects only the agents that use it. */
+export interface InvalidModel {
+  readonly name: string;
+  /** At least one; in the order of the text. */
+  readonly problems: readonly Problem[];
+}
+
+/** The models of a manifest, by name. */
+export type Models = ReadonlyMap<string, ModelSpec | InvalidModel>;
+
+/** Time limit of a request to a model that sets none, in ms. */
+const MODEL_TIMEOUT = 300_000;
+
+/** Number of tokens of the context of models that do not say it. */
+const CONTEXT_TOKENS: Readonly<Record<ModelProvider, number>> = {
+  anthropic: 200_000,
+  openai: 128_000,
+  google: 1_000_000,
+  sampling: 128_000,
+  script: 128_000,
+};
+
+/** The model with all defaults. */
+export function makeModelSpec(
+  given: Pick<ModelSpec, "name" | "provider" | "model" | "baseDir"> & Partial<ModelSpec>,
+): ModelSpec {
+  return { contextTokens: CONTEXT_TOKENS[given.provider], timeout: MODEL_TIMEOUT, ...given };
+}
+
+/**
+ * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider with an API of its own, or
+ * just `sampling`.
+ */
+export function findModel(
+  reference: string,
+  { models, baseDir }: { readonly models?: Models | undefined; readonly baseDir: string },
+): ModelSpec | InvalidModel | undefined {
+  const known = models?.get(reference);
+  if (known !== undefined) return known;
+  if (reference === "sampling")
+    return makeModelSpec({ name: reference, provider: "sampling", model: "", baseDir });
+  const [, name, model = ""] = /^(anthropic|openai|google)\/(.+)$/.exec(reference) ?? [];
+  const provider = MODEL_PROVIDERS.find((one) => one === name);
+  return provider && makeModelSpec({ name: reference, provider, model, baseDir });
 }
 
 /** An agent (`[agents.NAME]`): an instruction, a model, and the tools that it may call. */
@@ -62,4 +113,35 @@ export interface AgentSpec {
   readonly timeout: number;
   /** Whether its calls need approval; undefined: as `[defaults] agentApproval` says. */
   readonly approval?: "auto" | "always" | "never" | undefined;
+}
+
+/** An agent whose table has problems. It affects only itself, and agents that use it. */
+export interface InvalidAgent {
+  readonly name: string;
+  /** At least one; in the order of the text. */
+  readonly problems: readonly Problem[];
+}
+
+/** The agents of a manifest, by name. */
+export type Agents = ReadonlyMap<string, AgentSpec | InvalidAgent>;
+
+/** The settings of agents that do not set their own. */
+export const AGENT_DEFAULTS = {
+  respectMode: false,
+  allowAgents: false,
+  subAgents: [],
+  handoffs: [],
+  maxTurns: 50,
+  maxToolCalls: 200,
+  parallelToolCalls: 8,
+  retries: 1,
+  resultLimit: 64_000,
+  timeout: 600_000,
+} as const satisfies Partial<AgentSpec>;
+
+/** The agent with all defaults. */
+export function makeAgentSpec(
+  given: Pick<AgentSpec, "name" | "model" | "instruction"> & Partial<AgentSpec>,
+): AgentSpec {
+  return { ...AGENT_DEFAULTS, ...given };
 }

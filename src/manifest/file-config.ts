@@ -7,8 +7,10 @@ import type { HttpToken } from "./manifest.ts";
 import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
+  type AgentInput,
   type HubInput,
   type LimitsInput,
+  type ModelInput,
   type PluginInput,
   type SecretSettings,
   type ServerInput,
@@ -65,6 +67,22 @@ export interface PluginConfig {
   readonly input: PluginInput;
 }
 
+/** A model as configured in one file. */
+export interface ModelConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** Undefined if the table has problems. */
+  readonly input: ModelInput | undefined;
+}
+
+/** An agent as configured in one file. */
+export interface AgentConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** Undefined if the table has problems. */
+  readonly input: AgentInput | undefined;
+}
+
 /**
  * The validated content of one file, or of the environment variable `TOOLMUX_SERVERS`, without the parts that have
  * problems.
@@ -79,6 +97,10 @@ export interface FileConfig extends SourceFile {
   readonly secrets?: SecretSettings;
   /** By name. */
   readonly servers: ReadonlyMap<string, ServerConfig>;
+  /** By name. Absent in files that are not manifests. */
+  readonly models?: ReadonlyMap<string, ModelConfig>;
+  /** By name. Absent in files that are not manifests. */
+  readonly agents?: ReadonlyMap<string, AgentConfig>;
   readonly plugins: readonly PluginConfig[];
   readonly problems: readonly Problem[];
   /** Placeholders with schemes that only a plugin could know. They are problems only if the manifest has no plugin. */

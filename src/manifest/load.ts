@@ -18,13 +18,15 @@ import {
   type SourceFile,
 } from "./file-config.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
-import type { HttpToken, Manifest, ServerSpec } from "./manifest.ts";
+import type { Agents, AgentSpec, Models } from "./agents.ts";
+import { mergeAgents } from "./agent-list.ts";
+import type { Manifest, ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs } from "./merge.ts";
 import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
 import { addPositions } from "./positions.ts";
-import { fileProblem, type Problem } from "./problems.ts";
+import { fileProblem, formatPath, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
 const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
@@ -43,7 +45,8 @@ export type LoadedManifest = LoadOutcome & LoadedFiles;
 
 type LoadOutcome =
   /**
-   * If `ok` is true, `problems` concern only servers that are `invalid` in the manifest, or that a later file replaces.
+   * If `ok` is true, `problems` concern only servers and models that are invalid in the manifest, or that a later file
+   * replaces.
    */
   (
     | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
@@ -62,7 +65,7 @@ interface LoadedFiles {
   /** A fingerprint of the plugins: it changes if and only if their specifications or their own files change. */
   readonly pluginFingerprint: string;
   /**
-   * Files of plugins, absolute, whether they exist or not: the manifest depends on them, as on those of
+   * Files of plugins and with instructions of agents, absolute, whether they exist or not: the manifest depends on them, as on those of
    * `listDependencies`.
    */
   readonly pluginFiles: readonly string[];
@@ -76,8 +79,8 @@ interface LoadedFiles {
 
 /**
  * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
- * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in a server's table makes that
- * server invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
+ * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in the table of a server or a
+ * model makes that one invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
  * the files, parse and validate each, merge them, check the merged manifest.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
@@ -86,6 +89,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const documents = await parseDocuments(search.files, variable, options.cwd);
   const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));
   const plugins = await mergePlugins(configs, options.env);
+  const agents = await mergeAgents(configs, options.env);
   const found = problemsOf(configs, plugins);
   const merged = mergeConfigs(configs, {
     invalid: new Set(found.flatMap((problem) => serverAt(problem, configs) ?? [])),
@@ -93,13 +97,13 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   });
   const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
   const broken = checkMerged(merged, plugins, configs, isReadable);
-  const placed = await placeProblems(documents, [...found, ...broken]);
+  const placed = await placeProblems(documents, [...found, ...broken, ...agents.problems]);
   const problems = [...search.problems, ...placed];
   const files = {
     files: search.files,
-    fingerprint: fingerprintOf(search, variable, plugins),
+    fingerprint: fingerprintOf(search, variable, plugins, agents.instructions),
     pluginFingerprint: plugins.fingerprint,
-    pluginFiles: plugins.files,
+    pluginFiles: [...plugins.files, ...agents.files],
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
@@ -108,20 +112,33 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     ...configs.flatMap((config) => config.notes.map((note) => `${config.file}: ${note}`)),
     ...merged.notes,
   ];
-  const isUsable = problems.every((problem) => serverAt(problem, configs) !== undefined);
+  const isUsable = problems.every(
+    (problem) =>
+      serverAt(problem, configs) !== undefined ||
+      nameIn("models", problem) !== undefined ||
+      nameIn("agents", problem) !== undefined,
+  );
   if (!isUsable) return { ok: false, problems, notes, ...files };
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, defaults } = merged;
-  if (httpToken !== undefined) notes.push(...(await describeTokenExposure(httpToken)));
+  if (httpToken !== undefined)
+    notes.push(...(await describeExposure("hub.httpToken", httpToken.text, httpToken.file)));
+  for (const { name, file, input } of configs.flatMap((it) => [...(it.models?.values() ?? [])])) {
+    if (input?.apiKey === undefined) continue;
+    const key = formatPath(["models", name, "apiKey"]);
+    notes.push(...(await describeExposure(key, input.apiKey, file)));
+  }
   const manifest: Manifest = {
     hub,
     httpToken,
     registries,
     servers: markInvalid(merged.servers, problems, configs, documents),
     defaults,
+    models: markInvalidModels(merged.models, problems, configs),
+    agents: markInvalidAgents(agents.specs, problems, configs),
     plugins: plugins.specs,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };
@@ -277,6 +294,47 @@ function markInvalid(
   });
 }
 
+/** Gives the models whose tables have problems these problems, with their positions. */
+function markInvalidModels(
+  models: Models | undefined,
+  problems: readonly Problem[],
+  configs: readonly FileConfig[],
+): Models | undefined {
+  const own = problems.filter((problem) => nameIn("models", problem) !== undefined);
+  if (models === undefined || own.length === 0) return models;
+  return new Map(
+    [...models].map(([name, model]) => {
+      const file = configs.findLast((config) => config.models?.has(name) === true)?.file;
+      const found = own.filter(
+        (problem) => nameIn("models", problem) === name && problem.file === file,
+      );
+      return [name, found.length === 0 ? model : { name, problems: found }];
+    }),
+  );
+}
+
+/** Replaces each agent whose table has problems by an invalid one. */
+function markInvalidAgents(
+  specs: ReadonlyMap<string, AgentSpec | undefined>,
+  problems: readonly Problem[],
+  configs: readonly FileConfig[],
+): Agents {
+  return new Map(
+    [...specs].map(([name, spec]) => {
+      const file = configs.findLast((config) => config.agents?.has(name) === true)?.file;
+      const found = problems.filter(
+        (problem) => nameIn("agents", problem) === name && problem.file === file,
+      );
+      return [name, spec !== undefined && found.length === 0 ? spec : { name, problems: found }];
+    }),
+  );
+}
+
+/** The name of the model or agent whose table contains the problem; undefined if the problem lies elsewhere. */
+function nameIn(table: "models" | "agents", { path: [top, name] }: Problem): string | undefined {
+  return top === table && typeof name === "string" ? name : undefined;
+}
+
 /** The unvalidated table of a server. */
 function tableIn(documents: readonly Document[], { file, path }: ServerConfig): unknown {
   const document = documents.find((it) => it.file === file);
@@ -307,14 +365,19 @@ function fingerprintOf(
   { files: found, ...others }: SearchResult,
   variable: string,
   { fingerprint: pluginFingerprint }: PluginList,
+  instructions: readonly string[],
 ): string {
   const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
-  return JSON.stringify([files, others, variable, pluginFingerprint]);
+  return JSON.stringify([files, others, variable, pluginFingerprint, instructions]);
 }
 
-/** The warning for a plain-text token in a file that other users can read. */
-async function describeTokenExposure({ text: token, file }: HttpToken): Promise<readonly string[]> {
-  if (parseTemplate(token, "toolmux").some(({ kind }) => kind !== "text")) return [];
+/** The warning for the plain-text secret under a key in a file that other users can read. */
+async function describeExposure(
+  key: string,
+  secret: string,
+  file: string,
+): Promise<readonly string[]> {
+  if (parseTemplate(secret, "toolmux").some(({ kind }) => kind !== "text")) return [];
   const { stat } = process.getBuiltinModule("node:fs/promises");
   const mode = await stat(file).then(
     (stats) => stats.mode,
@@ -322,7 +385,7 @@ async function describeTokenExposure({ text: token, file }: HttpToken): Promise<
   );
   if ((mode & OTHERS_READ) === 0) return [];
   return [
-    `${file}: hub.httpToken is plain text in a file that other users can read: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or run chmod 600 on the file`,
+    `${file}: ${key} is plain text in a file that other users can read: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or run chmod 600 on the file`,
   ];
 }
 /** The mode bits for reading by group and others. */

@@ -3,6 +3,7 @@
  * and fully defaulted. `loadManifest` (load.ts) makes a manifest of files, whose content `schema.ts` describes;
  * `resolve.ts` fills in `${…}` when a server starts.
  */
+import type { Agents, Models } from "./agents.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type { HubInput, LimitsInput, SecretSource, ServerInput } from "./schema.ts";
@@ -258,6 +259,10 @@ export interface Manifest {
   readonly servers: readonly ServerSpec[];
   /** The limits of servers that set none. */
   readonly defaults: Limits;
+  /** The models that agents use; absent: none. */
+  readonly models?: Models | undefined;
+  /** Absent: none. */
+  readonly agents?: Agents | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
   /** In the order of the files, then in the order within each; the first is the outermost. */

@@ -1,3 +1,4 @@
+import { type InvalidModel, makeModelSpec, type Models, type ModelSpec } from "./agents.ts";
 import { formatDuration } from "./fields.ts";
 import type { FileConfig, LaunchConfig, ServerConfig } from "./file-config.ts";
 import { formatPackage, packageCommand, runnersOf } from "./package.ts";
@@ -235,6 +236,7 @@ export function mergeConfigs(
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
     defaults,
+    models: mergeModels(configs, secretSources),
     servers: servers.map((server) =>
       toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
     ),
@@ -249,6 +251,22 @@ export function mergeConfigs(
       ...notes,
     ],
   };
+}
+
+/** A later file replaces a model as a whole. */
+function mergeModels(
+  configs: readonly FileConfig[],
+  secretSources: readonly SecretSource[] | undefined,
+): Models {
+  const listed = new Map(configs.flatMap(({ models }) => [...(models ?? [])]));
+  return new Map(
+    [...listed].map(([name, { input, baseDir }]): [string, ModelSpec | InvalidModel] => {
+      // `loadManifest` adds the problems, with their positions.
+      if (input === undefined) return [name, { name, problems: [] }];
+      const { model = "", ...others } = input;
+      return [name, makeModelSpec({ name, model, baseDir, secretSources, ...others })];
+    }),
+  );
 }
 
 /** If the limits of a server in a client's file contradict each other, makes only that server unsupported. */

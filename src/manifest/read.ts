@@ -1,6 +1,8 @@
 import type {
+  AgentConfig,
   FileConfig,
   LaunchConfig,
+  ModelConfig,
   PluginConfig,
   ServerConfig,
   SourceFile,
@@ -15,9 +17,12 @@ import {
 } from "./problems.ts";
 import {
   DEFAULT_SECRET_SETTINGS,
+  agentNameProblem,
   defaultsSchema,
   fileSchema,
   hubSchema,
+  manifestAgentSchema,
+  manifestModelSchema,
   manifestServerSchema,
   pluginSchema,
   registrySchema,
@@ -39,6 +44,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const secrets = readSecretSettings(table["secrets"] ?? {}, file);
   const search = validate(registrySchema, table["search"] ?? {}, { file, path: ["search"] });
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
+  const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
+  const agentTable = readAgents(table["agents"] ?? {}, source);
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   return {
     file,
@@ -47,6 +54,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     secrets: secrets.settings,
     registries: search.ok ? search.value.directories : undefined,
     servers: serverTable.servers,
+    models: modelTable.models,
+    agents: agentTable.agents,
     plugins: pluginList.plugins,
     problems: [
       ...(checked.ok ? [] : checked.problems),
@@ -54,9 +63,11 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...secrets.problems,
       ...(search.ok ? [] : search.problems),
       ...serverTable.problems,
+      ...modelTable.problems,
+      ...agentTable.problems,
       ...pluginList.problems,
     ],
-    schemeProblems: serverTable.schemeProblems,
+    schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],
     notes: [],
   };
 }
@@ -114,6 +125,63 @@ function readPlugins(list: unknown, file: string): Pick<FileConfig, "plugins" | 
     else problems.push(...checked.problems);
   }
   return { plugins, problems };
+}
+
+function readModels(
+  table: unknown,
+  { file, baseDir }: SourceFile,
+  secretSettings: SecretSettings,
+): Pick<FileConfig, "problems" | "schemeProblems"> & {
+  readonly models: ReadonlyMap<string, ModelConfig>;
+} {
+  const models = new Map<string, ModelConfig>();
+  if (!isTable(table)) {
+    const message = `expected a table of models, found ${describeValue(table, false)}`;
+    const problem = { file, path: ["models"], at: "value", message } as const;
+    return { models, problems: [problem], schemeProblems: [] };
+  }
+  const problems: Problem[] = [];
+  const schemeProblems: Problem[] = [];
+  for (const [name, entry] of Object.entries(table)) {
+    const path = ["models", name];
+    const checked = validate(manifestModelSchema, entry, { file, path });
+    const own: Problem[] = checked.ok ? [] : [...checked.problems];
+    if (isTable(entry)) {
+      const { url, apiKey, script } = entry;
+      const texts = Object.entries({ url, apiKey, script });
+      const templates = texts.map(([key, value]) => [[key], value] as const);
+      const found = placeholderProblemsIn(templates, { file, path }, secretSettings);
+      own.push(...found.problems);
+      schemeProblems.push(...found.schemeProblems);
+    }
+    if (name === "") own.push({ file, path, at: "key", message: "a model needs a name" });
+    problems.push(...own);
+    const input = checked.ok && own.length === 0 ? checked.value : undefined;
+    models.set(name, { name, file, baseDir, path, input });
+  }
+  return { models, problems, schemeProblems };
+}
+
+function readAgents(
+  table: unknown,
+  { file, baseDir }: SourceFile,
+): Pick<FileConfig, "problems"> & { readonly agents: ReadonlyMap<string, AgentConfig> } {
+  const agents = new Map<string, AgentConfig>();
+  if (!isTable(table)) {
+    const message = `expected a table of agents, found ${describeValue(table, false)}`;
+    return { agents, problems: [{ file, path: ["agents"], at: "value", message }] };
+  }
+  const problems: Problem[] = [];
+  for (const [name, entry] of Object.entries(table)) {
+    const path = ["agents", name];
+    const checked = validate(manifestAgentSchema, entry, { file, path });
+    if (!checked.ok) problems.push(...checked.problems);
+    const message = agentNameProblem(name);
+    if (message !== undefined) problems.push({ file, path, at: "key", message });
+    const input = checked.ok && message === undefined ? checked.value : undefined;
+    agents.set(name, { name, file, baseDir, path, input });
+  }
+  return { agents, problems };
 }
 
 /** Reads the tables `hub` and `defaults`. */
@@ -188,15 +256,11 @@ function inputOfInvalid(entry: unknown): ServerInput {
 const COMMANDS_NOT_ALLOWED =
   "found ${cmd:…}, which runs a command; to allow that, set commands = true in the table [secrets] of this file";
 
-/**
- * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). The schema
- * cannot find them, because clients' files have another syntax, and because the tables `secrets` and `plugins`
- * determine what is valid.
- */
+/** The problems of the `${…}` in the texts of a server. */
 function placeholderProblemsOf(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
-  { file, path: base }: SpecSource,
-  { commands }: SecretSettings,
+  source: SpecSource,
+  secretSettings: SecretSettings,
 ): Pick<FileConfig, "problems" | "schemeProblems"> {
   const inner = (key: string, value: unknown): (readonly [KeyPath, unknown])[] =>
     Object.entries(isTable(value) ? value : {}).map(
@@ -213,6 +277,19 @@ function placeholderProblemsOf(
     ...inner("headers", headers),
     ...inner("oauth", oauth),
   ];
+  return placeholderProblemsIn(texts, source, secretSettings);
+}
+
+/**
+ * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). The schema
+ * cannot find them, because clients' files have another syntax, and because the tables `secrets` and `plugins`
+ * determine what is valid.
+ */
+function placeholderProblemsIn(
+  texts: readonly (readonly [KeyPath, unknown])[],
+  { file, path: base }: SpecSource,
+  { commands }: SecretSettings,
+): Pick<FileConfig, "problems" | "schemeProblems"> {
   const problems: Problem[] = [];
   const schemeProblems: Problem[] = [];
   for (const [keys, value] of texts) {

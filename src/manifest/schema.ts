@@ -21,6 +21,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { filterSchema } from "./filter.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
@@ -31,6 +32,7 @@ import {
   VARIABLE_NAME,
 } from "./package.ts";
 import { suggestKey } from "./problems.ts";
+import { AGENT_DEFAULTS, MODEL_PROVIDERS } from "./agents.ts";
 import { isTable } from "./table.ts";
 
 const packageSchema = v.pipe(
@@ -699,6 +701,245 @@ export const registrySchema = table({
   ),
 });
 
+const TOKENS = "a whole number of tokens, at least 1";
+const tokens = v.pipe(v.number(TOKENS), v.integer(TOKENS), v.minValue(1, TOKENS));
+const TEMPERATURE = "a number between 0 and 2";
+
+export const modelSchema = table({
+  provider: withNotes(v.picklist(MODEL_PROVIDERS, `one of ${MODEL_PROVIDERS.join(", ")}`), {
+    title: "Provider",
+    description:
+      "anthropic, google: their own APIs. openai: OpenAI, or any API at url that is compatible with its chat completions (Ollama, LM Studio, vLLM, OpenRouter). sampling: the model of the connected client. script: answers from a file, for tests.",
+    examples: ["anthropic", "openai"],
+  }),
+  model: optionalKey(nonEmptyText, {
+    title: "Model",
+    description: "The provider's name of the model.",
+    examples: ["claude-sonnet-4-5", "llama3.2"],
+  }),
+  url: optionalKey(nonEmptyText, {
+    title: "URL",
+    description:
+      "The base URL of the API, instead of the provider's own. In url and apiKey, ${env:NAME}, ${file:path}, ${secret:name} and ${cmd:command} are replaced when a run starts.",
+    examples: ["http://127.0.0.1:11434/v1"],
+  }),
+  apiKey: optionalKey(nonEmptyText, {
+    title: "API key",
+    description:
+      "By default the secret with the name of the provider (toolmux secret set anthropic), then ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or GOOGLE_API_KEY. These are sent only to the provider itself: with url, set apiKey if the API needs a key.",
+    examples: ["${secret:anthropic}", "${env:OPENROUTER_KEY}"],
+  }),
+  temperature: optionalKey(
+    v.pipe(v.number(TEMPERATURE), v.minValue(0, TEMPERATURE), v.maxValue(2, TEMPERATURE)),
+    {
+      title: "Temperature",
+      description: "How random answers are. Some models do not support it.",
+      examples: [0.2],
+    },
+  ),
+  maxTokens: optionalKey(tokens, {
+    title: "Tokens of an answer",
+    description: "The maximum number of tokens of one answer.",
+    examples: [4096],
+  }),
+  contextTokens: optionalKey(tokens, {
+    title: "Tokens of the context",
+    description:
+      "How many tokens the model can read. The oldest messages are left out before it is full. By default 200000 for anthropic, 1000000 for google, 128000 for others.",
+    examples: [200_000, 32_768],
+  }),
+  thinking: optionalKey(
+    v.picklist(["off", "low", "medium", "high"], `"off", "low", "medium" or "high"`),
+    {
+      title: "Thinking",
+      description: "How much the model thinks before it answers. By default as the provider does.",
+      examples: ["low"],
+    },
+  ),
+  timeout: optionalKey(limit, {
+    title: "Time of an answer",
+    description: "How long the model may take for one answer, from the request to its end.",
+    default: "5m",
+    examples: ["2m"],
+  }),
+  script: optionalKey(nonEmptyText, {
+    title: "Script",
+    description:
+      "For the provider script: the file with the answers. A relative path starts at the directory of this file.",
+    examples: ["answers.toml"],
+  }),
+});
+
+/** A model, with the rules about several of its keys. */
+export const manifestModelSchema = v.pipe(
+  modelSchema,
+  v.rawCheck(({ dataset: { value: model }, addIssue }) => {
+    if (!isTable(model)) return;
+    const rules = MODEL_KEYS.find(({ providers }) => providers.includes(String(model["provider"])));
+    if (rules === undefined) return;
+    if (rules.required !== undefined && !(rules.required in model)) {
+      const path = issuePath(model, ["provider"], "value");
+      addIssue({ message: `needs the key ${rules.required}, too`, path });
+    }
+    for (const key of rules.unused) {
+      if (!(key in model)) continue;
+      const message = `cannot be used with provider = "${String(model["provider"])}"`;
+      addIssue({ message, path: issuePath(model, [key], "key") });
+    }
+  }),
+);
+
+/** Which further keys each provider needs, and which it cannot use. */
+const MODEL_KEYS: readonly {
+  readonly providers: readonly string[];
+  readonly required?: string;
+  readonly unused: readonly string[];
+}[] = [
+  { providers: ["anthropic", "openai", "google"], required: "model", unused: ["script"] },
+  {
+    providers: ["sampling"],
+    unused: ["url", "apiKey", "thinking", "script"],
+  },
+  { providers: ["script"], required: "script", unused: ["url", "apiKey", "thinking"] },
+];
+
+const COUNT = "a whole number, at least 1";
+const atLeastOne = v.pipe(v.number(COUNT), v.integer(COUNT), v.minValue(1, COUNT));
+const NOT_NEGATIVE = "a whole number, at least 0";
+const agentNames = v.array(nonEmptyText, "an array of names of agents");
+
+export const agentSchema = table({
+  model: withNotes(nonEmptyText, {
+    title: "Model",
+    description: "A key of models, or PROVIDER/MODEL.",
+    examples: ["main", "anthropic/claude-sonnet-4-5"],
+  }),
+  description: optionalKey(nonEmptyText, {
+    title: "Description",
+    description: "What the agent does. People and other models read it.",
+    examples: ["Reviews changes."],
+  }),
+  instruction: optionalKey(nonEmptyText, {
+    title: "Instruction",
+    description: "What the model is told before every conversation (the system prompt).",
+    examples: ["You review changes. Name each problem with its file and line."],
+  }),
+  instructionFile: optionalKey(nonEmptyText, {
+    title: "File with the instruction",
+    description:
+      "Instead of instruction: a text file. A relative path starts at the directory of this file.",
+    examples: ["reviewer.md"],
+  }),
+  tools: optionalKey(filterSchema, {
+    title: "Tools",
+    description: "Which tools of all servers the agent has; by default none.",
+    examples: [{ servers: ["git", "files"] }, "all"],
+  }),
+  mode: optionalKey(nonEmptyText, {
+    title: "Mode",
+    description: "Instead of tools: the mode whose tools the agent has.",
+    examples: ["review"],
+  }),
+  respectMode: optionalKey(flag, {
+    title: "Respect the mode of the caller",
+    description: "true: the agent has only tools that the client which uses it sees, too.",
+    default: false,
+  }),
+  allowAgents: optionalKey(flag, {
+    title: "May use agents",
+    description:
+      "true: tools that are agents (agents__…) are among its tools, if tools takes them.",
+    default: false,
+  }),
+  subAgents: optionalKey(agentNames, {
+    title: "Agents for tasks",
+    description:
+      "Agents to which it can give a task, whose answer it gets. They do not know the conversation.",
+    default: [],
+    examples: [["tester"]],
+  }),
+  handoffs: optionalKey(agentNames, {
+    title: "Agents that can take over",
+    description: "Agents that can go on with its conversation in its place.",
+    default: [],
+    examples: [["billing"]],
+  }),
+  maxTurns: optionalKey(atLeastOne, {
+    title: "Turns",
+    description: "How often the model may be asked in a run.",
+    default: AGENT_DEFAULTS.maxTurns,
+    examples: [20],
+  }),
+  maxToolCalls: optionalKey(atLeastOne, {
+    title: "Tool calls",
+    description: "How many tools may be called in a run, including those of agents for tasks.",
+    default: AGENT_DEFAULTS.maxToolCalls,
+    examples: [50],
+  }),
+  parallelToolCalls: optionalKey(atLeastOne, {
+    title: "Tool calls at a time",
+    description: "How many of the tools that the model wants in one turn are called at once.",
+    default: AGENT_DEFAULTS.parallelToolCalls,
+    examples: [1],
+  }),
+  retries: optionalKey(
+    v.pipe(v.number(NOT_NEGATIVE), v.integer(NOT_NEGATIVE), v.minValue(0, NOT_NEGATIVE)),
+    {
+      title: "Retries",
+      description:
+        "How often a call is repeated that failed for a reason that may pass, if the tool was not reached or repeating it is harmless.",
+      default: AGENT_DEFAULTS.retries,
+      examples: [0, 3],
+    },
+  ),
+  resultLimit: optionalKey(size, {
+    title: "Largest result",
+    description:
+      "How much of a tool's result the model gets. The rest is cut off, and that is said.",
+    default: "64KB",
+    examples: ["16KB"],
+  }),
+  timeout: optionalKey(limit, {
+    title: "Time of a run",
+    description: "How long a run may take.",
+    default: "10m",
+    examples: ["2m"],
+  }),
+  approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
+    title: "Approval",
+    description:
+      'Whether a person is asked before a tool is called. "auto": unless the tool says that it changes nothing. Settings of a tool come first.',
+    default: "auto",
+    examples: ["always"],
+  }),
+});
+
+const AGENT_NAME = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** An agent, with the rules about several of its keys. */
+export const manifestAgentSchema = v.pipe(
+  agentSchema,
+  v.rawCheck(({ dataset: { value: agent }, addIssue }) => {
+    if (!isTable(agent)) return;
+    if (!("instruction" in agent) && !("instructionFile" in agent))
+      addIssue({ message: "is missing", path: issuePath(agent, ["instruction"], "value") });
+    for (const [first, second] of [
+      ["instruction", "instructionFile"],
+      ["tools", "mode"],
+    ] as const) {
+      if (!(first in agent && second in agent)) continue;
+      const message = `cannot be used together with ${first}`;
+      addIssue({ message, path: issuePath(agent, [second], "key") });
+    }
+  }),
+);
+
+/** What is wrong with an agent's name; undefined if it is valid. */
+export function agentNameProblem(name: string): string | undefined {
+  if (AGENT_NAME.test(name)) return undefined;
+  return "the name of an agent has letters, digits, _ and - only, and at most 64 of them";
+}
+
 /** The root of a manifest file. The values are validated separately. */
 export const fileSchema = table({
   $schema: optionalKey(text, { title: "Schema", description: "The location of this schema." }),
@@ -717,6 +958,17 @@ export const fileSchema = table({
     description: "Code that sees and changes calls and lists; the first plugin is the outermost.",
     examples: [[{ use: "audit-log", servers: ["files"] }]],
   }),
+  models: optionalKey(v.unknown(), {
+    title: "Models",
+    description: "The language models that agents use, each under a name of your choice.",
+    examples: [{ main: { provider: "anthropic", model: "claude-sonnet-4-5" } }],
+  }),
+  agents: optionalKey(v.unknown(), {
+    title: "Agents",
+    description:
+      "Models that use the tools of the servers, each under a name of your choice. Run one with toolmux run NAME or toolmux chat NAME.",
+    examples: [{ reviewer: { model: "main", instruction: "You review changes." } }],
+  }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",
     description: "Where toolmux finds the values of ${secret:NAME}.",
@@ -731,6 +983,8 @@ export const fileSchema = table({
 export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
+export type ModelInput = Readonly<v.InferOutput<typeof modelSchema>>;
+export type AgentInput = Readonly<v.InferOutput<typeof agentSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 
 /** All secret sources, in the default order of look-up. */

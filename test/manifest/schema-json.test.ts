@@ -66,6 +66,7 @@ const GOOD = [
   "plugins = []",
   '[secrets]\nsources = ["file", "environment"]\ncommands = true',
   "[secrets]",
+  '[models.m]\nprovider = "openai"\nmodel = "x"\nurl = "http://127.0.0.1:1/v1"\napiKey = "${secret:k}"\ntemperature = 0.2\nmaxTokens = 1\ncontextTokens = 5\nthinking = "low"\ntimeout = "2m"\n[models.s]\nprovider = "script"\nscript = "a.toml"',
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
@@ -152,6 +153,7 @@ describe("the JSON Schema of the manifest", () => {
 });
 
 interface Whole {
+  readonly models?: Record<string, object>;
   readonly servers?: Record<string, object>;
   readonly plugins?: readonly object[];
 }
@@ -163,7 +165,10 @@ function wrap(path: string, value: unknown): unknown {
     (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
     value,
   ) as Whole;
-  const { servers, plugins } = whole;
+  const { servers, models, plugins } = whole;
+  const model = models?.["any"];
+  if (models !== undefined && model !== undefined)
+    models["any"] = { provider: "anthropic", ...model };
   const server = servers?.["any"];
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);

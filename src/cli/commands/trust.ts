@@ -4,7 +4,7 @@ import { expandHome, stateFolder } from "../../base/paths.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import type { Manifest, ServerSpec } from "../../manifest/manifest.ts";
-import { templatePartsOf } from "../../manifest/interpolate.ts";
+import { parseTemplate, type TemplatePart, templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { describePlugin, describeServer } from "../server-description.ts";
@@ -32,7 +32,15 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
       `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
     );
   }
-  const commands = [...new Set(manifest.servers.flatMap(listCommands))];
+  const models = [...(manifest.models?.values() ?? [])].flatMap((model) =>
+    "problems" in model ? [] : [model.url ?? "", model.apiKey ?? ""],
+  );
+  const commands = [
+    ...new Set([
+      ...manifest.servers.flatMap(listCommands),
+      ...models.flatMap((text) => commandsOf(parseTemplate(text, "toolmux"))),
+    ]),
+  ];
   if (commands.length > 0)
     context.terminal.print("and runs these commands, to use what they print as values:");
   for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
@@ -69,7 +77,11 @@ export function trustFileContent(
 /** The commands of a server's `${cmd:…}`, unmasked: the user must see them in full before trusting them. */
 function listCommands(spec: ServerSpec): readonly string[] {
   if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
-  return templatePartsOf(spec).flatMap((part) =>
+  return commandsOf(templatePartsOf(spec));
+}
+
+function commandsOf(parts: readonly TemplatePart[]): readonly string[] {
+  return parts.flatMap((part) =>
     part.kind === "scheme" && part.scheme === "cmd" ? [part.path] : [],
   );
 }

@@ -1,0 +1,159 @@
+/**
+ * agent/: agents, which are models that use the hub's tools until they have an answer. `agent.ts` is an agent and its
+ * runs, `run.ts` the loop of one run, `session.ts` a conversation with one, `toolbox.ts` the tools, `model.ts` the
+ * models. Main type: `Agent`. Start here, then read run.ts.
+ */
+import { randomUUID } from "node:crypto";
+import type { Clock } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { AgentSpec } from "../manifest/agents.ts";
+import { findNearest } from "../manifest/problems.ts";
+import { AgentChain } from "./chain.ts";
+import { EventQueue } from "./event-queue.ts";
+import type { AgentEvent } from "./events.ts";
+import { History } from "./history.ts";
+import type { Model, ModelMessage } from "./model.ts";
+import { Run, type RunResult } from "./run.ts";
+import type { Toolbox } from "./toolbox.ts";
+
+/** What the agents of one manifest or file have in common. */
+export interface TeamOptions {
+  /** By name. */
+  readonly specs: ReadonlyMap<string, AgentSpec>;
+  readonly toolbox: Toolbox;
+  readonly clock: Clock;
+  /**
+   * Opens a model. @param name a key of `[models]`, or `provider/model`
+   * @throws {HubError} valueMissing if its key is missing, agentInvalid if there is no such model
+   */
+  openModel(name: string, signal: AbortSignal): Promise<Model>;
+  /** Removes secrets from a text. */
+  readonly redact: (text: string) => string;
+}
+
+/** Agents that know each other by name. */
+export class Team {
+  readonly options: TeamOptions;
+  readonly #models = new Map<string, Promise<Model>>();
+
+  constructor(options: TeamOptions) {
+    this.options = options;
+  }
+
+  get names(): readonly string[] {
+    return [...this.options.specs.keys()];
+  }
+
+  /**
+   * @param model instead of the agent's own
+   * @throws {HubError} agentNotFound with the nearest name; what `openModel` throws
+   */
+  async agent(name: string, signal: AbortSignal, model?: string): Promise<Agent> {
+    const spec = this.options.specs.get(name);
+    if (spec === undefined) throw agentNotFound(name, this.names);
+    return new Agent(spec, await this.#model(model ?? spec.model, signal), this);
+  }
+
+  #model(name: string, signal: AbortSignal): Promise<Model> {
+    const known = this.#models.get(name);
+    if (known !== undefined) return known;
+    const opening = this.options.openModel(name, signal);
+    this.#models.set(name, opening);
+    // The next run tries again, perhaps with a key.
+    opening.catch(() => this.#models.delete(name));
+    return opening;
+  }
+}
+
+export function agentNotFound(name: string, names: readonly string[]): HubError {
+  const nearest = findNearest(name, names);
+  const known = names.length === 0 ? "There are none." : `There are ${names.join(", ")}.`;
+  const more = nearest === undefined ? known : `Did you mean "${nearest}"?`;
+  const hint = names.length === 0 ? "Describe one in the manifest: [agents.NAME]" : undefined;
+  return new HubError("agentNotFound", `There is no agent "${name}". ${more}`, { hint });
+}
+
+export interface RunOptions {
+  /** Aborting it ends the run within a second; what was said until then is kept. */
+  readonly signal: AbortSignal;
+  /** The runs that this one is inside of. */
+  readonly chain?: AgentChain | undefined;
+  /** The id of the session that the run belongs to. */
+  readonly session?: string | undefined;
+  /** Called when another agent has taken over the conversation. */
+  readonly onHandoff?: ((agent: Agent) => void) | undefined;
+  /** Number of tool calls that the run may make at most, besides the agent's own limit. */
+  readonly maxToolCalls?: number | undefined;
+  /** Number of tokens that the run may use at most. */
+  readonly maxTokens?: number | undefined;
+}
+
+/** An instruction, a model, and the tools that it may call. */
+export class Agent {
+  readonly spec: AgentSpec;
+  readonly model: Model;
+  readonly team: Team;
+
+  constructor(spec: AgentSpec, model: Model, team: Team) {
+    this.spec = spec;
+    this.model = model;
+    this.team = team;
+  }
+
+  /**
+   * Works until the model has an answer. The events end with exactly one of `runComplete` and `error`; nothing is
+   * thrown. A reader that stops reading cancels the run.
+   * @param messages the conversation; a `History` gets what is said in the run
+   */
+  async *run(
+    messages: readonly ModelMessage[] | History,
+    options: RunOptions,
+  ): AsyncGenerator<AgentEvent> {
+    const history = messages instanceof History ? messages : new History(messages);
+    const { clock, redact } = this.team.options;
+    const runId = randomUUID();
+    const startedAt = clock.now();
+    const left = new AbortController();
+    const cancelled = AbortSignal.any([options.signal, left.signal]);
+    const events = new EventQueue<AgentEvent>();
+    const { spec, model } = this;
+    const work = async (): Promise<void> => {
+      try {
+        const chain = (options.chain ?? AgentChain.none).with(spec.name, options.session);
+        const run = new Run(this, history, {
+          signal: cancelled,
+          chain,
+          emit: (event) => events.push(event),
+          onHandoff: options.onHandoff,
+          outer: options,
+        });
+        const result: RunResult = await run.execute();
+        const duration = clock.now() - startedAt;
+        void events.push({ type: "runComplete", runId, duration, ...result });
+      } catch (thrown) {
+        const error = toHubError(thrown);
+        const { code, hint } = error;
+        const text = hint === undefined ? error.message : `${error.message} ${hint}`;
+        const retryable = error.properties.retryable || isRetryable(error);
+        void events.push({ type: "error", message: redact(text), code, retryable });
+      } finally {
+        events.end();
+      }
+    };
+    void events.push({ type: "runStarted", runId, agent: spec.name, model: model.name });
+    const done = work();
+    try {
+      yield* events.read();
+    } finally {
+      left.abort(new HubError("cancelled", "Nobody reads the run's events any more."));
+      await done;
+    }
+  }
+}
+
+/** Reasons of `modelFailed` for which the same request may succeed later. */
+const TEMPORARY_REASONS: readonly unknown[] = ["rateLimit", "overloaded", "unreachable", "timeout"];
+
+function isRetryable({ code, data }: HubError): boolean {
+  return code === "modelFailed" && TEMPORARY_REASONS.includes(data?.["reason"]);
+}

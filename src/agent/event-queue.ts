@@ -1,0 +1,41 @@
+import { deferred } from "../base/deferred.ts";
+
+/** How many events may wait for their reader; the run waits then, too. */
+const MAX_WAITING = 1000;
+
+/** Events on their way from a run to its one reader. */
+export class EventQueue<T> {
+  readonly #waiting: T[] = [];
+  #isEnded = false;
+  #added = deferred();
+  #taken = deferred();
+
+  /** Adds an event. @returns a promise while too many wait for the reader */
+  push(event: T): Promise<void> | undefined {
+    this.#waiting.push(event);
+    this.#added.resolve();
+    return this.#waiting.length > MAX_WAITING ? this.#taken.promise : undefined;
+  }
+
+  /** No more events will be added. */
+  end(): void {
+    this.#isEnded = true;
+    this.#added.resolve();
+  }
+
+  /** All events until the end. */
+  async *read(): AsyncGenerator<T> {
+    for (;;) {
+      for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
+        if (this.#waiting.length === MAX_WAITING) {
+          this.#taken.resolve();
+          this.#taken = deferred();
+        }
+        yield next;
+      }
+      if (this.#isEnded) return;
+      this.#added = deferred();
+      await this.#added.promise;
+    }
+  }
+}

@@ -1,0 +1,157 @@
+import { Buffer } from "node:buffer";
+import { formatSize } from "../base/format.ts";
+import type { ModelContent, ModelMessage, TokenUsage } from "./model.ts";
+
+/** A message of a conversation. */
+export interface HistoryEntry {
+  readonly message: ModelMessage;
+  /** When it was added, in ms since the epoch. */
+  readonly at: number;
+  /** Estimated size, in bytes. */
+  readonly bytes: number;
+}
+
+/** The share of the model's context above which messages are shortened. */
+const FULL = 0.8;
+/** The share that a too long conversation is shortened to, if the provider refuses it. */
+const SHORTENED = 0.5;
+/** Bytes of a token, on average. */
+const TOKEN_BYTES = 4;
+/** A picture's size for models, in bytes. */
+const IMAGE_BYTES = 6000;
+
+/**
+ * The messages of a conversation with a model. It can be shortened: a tool's result is never parted from its call, and
+ * the last message of the user always stays.
+ */
+export class History {
+  #entries: HistoryEntry[] = [];
+  /** Tokens of instruction, tools and the first `#countedEntries` messages, as the provider has counted them. */
+  #counted: number | undefined;
+  #countedEntries = 0;
+  readonly #now: () => number;
+
+  constructor(messages: readonly ModelMessage[] = [], now: () => number = Date.now) {
+    this.#now = now;
+    for (const message of messages) this.add(message);
+  }
+
+  get entries(): readonly HistoryEntry[] {
+    return this.#entries;
+  }
+
+  get messages(): readonly ModelMessage[] {
+    return this.#entries.map(({ message }) => message);
+  }
+
+  /** In bytes. */
+  get size(): number {
+    return this.#entries.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  add(message: ModelMessage): void {
+    this.#entries.push({ message, at: this.#now(), bytes: sizeOf(message) });
+  }
+
+  clear(): void {
+    this.#entries = [];
+    this.#counted = undefined;
+    this.#countedEntries = 0;
+  }
+
+  /** Takes over what the provider has counted for all messages and the answer that is added next. */
+  count({ inputTokens, outputTokens }: TokenUsage): void {
+    if (inputTokens === undefined) return;
+    this.#counted = inputTokens + (outputTokens ?? 0);
+    this.#countedEntries = this.#entries.length + 1;
+  }
+
+  /** @param overhead size of instruction and tools, in bytes; it counts as long as the provider has not counted */
+  tokens(overhead: number): number {
+    const from = this.#counted === undefined ? 0 : this.#countedEntries;
+    const bytes = this.#entries.slice(from).reduce((sum, entry) => sum + entry.bytes, 0);
+    return (this.#counted ?? overhead / TOKEN_BYTES) + bytes / TOKEN_BYTES;
+  }
+
+  /** Shortens the conversation if it takes more than 80 % of the context. @param overhead see `tokens` */
+  trim(contextTokens: number, overhead: number): void {
+    this.#shortenTo(contextTokens * FULL, overhead);
+  }
+
+  /** Shortens the conversation to half of what it is or of the context, whichever is less. */
+  shorten(contextTokens: number, overhead: number): void {
+    this.#shortenTo(Math.min(contextTokens, this.tokens(overhead)) * SHORTENED, overhead);
+  }
+
+  /** Drops the oldest messages until the rest is at most this large, in bytes. */
+  trimToSize(limit: number): void {
+    while (this.size > limit && this.#dropOldest());
+  }
+
+  #shortenTo(limit: number, overhead: number): void {
+    const isLong = (): boolean => this.tokens(overhead) > limit;
+    if (!isLong()) return;
+    const lastAnswer = this.#entries.findLastIndex(({ message }) => message.role === "assistant");
+    // The results that the model has not seen yet come last.
+    for (let at = 0; at < lastAnswer && isLong(); at++) this.#omitResult(at);
+    while (isLong() && this.#dropOldest());
+    for (let at = 0; at < this.#entries.length && isLong(); at++) this.#omitResult(at);
+  }
+
+  #omitResult(at: number): void {
+    const entry = this.#entries[at];
+    if (entry?.message.role !== "tool") return;
+    const { message } = entry;
+    const text = `[result of ${message.toolName}, ${formatSize(entry.bytes)}, left out]`;
+    const short: ModelMessage = { ...message, content: [{ type: "text", text }] };
+    const bytes = sizeOf(short);
+    if (bytes >= entry.bytes) return;
+    this.#entries[at] = { ...entry, message: short, bytes };
+    this.#uncount(at, entry.bytes - bytes, 0);
+  }
+
+  /** Drops the oldest message with the results of its calls. @returns whether there was one that may be dropped */
+  #dropOldest(): boolean {
+    const lastUser = this.#entries.findLastIndex(({ message }) => message.role === "user");
+    const start = lastUser === 0 ? 1 : 0;
+    let end = start + 1;
+    // A conversation starts with a message of the user, or goes on after the last one with an answer.
+    const mayStart = ({ message: { role } }: HistoryEntry): boolean =>
+      start === 0 ? role === "user" : role === "assistant";
+    while (end < this.#entries.length) {
+      const next = this.#entries[end];
+      if (next !== undefined && mayStart(next)) break;
+      end++;
+    }
+    const lastAnswer = this.#entries.findLastIndex(({ message }) => message.role === "assistant");
+    if (start >= this.#entries.length || (start === 1 && start >= lastAnswer)) return false;
+    for (let count = start; count < end; count++) {
+      const [dropped] = this.#entries.splice(start, 1);
+      if (dropped !== undefined) this.#uncount(start, dropped.bytes, 1);
+    }
+    return true;
+  }
+
+  #uncount(at: number, bytes: number, entries: number): void {
+    if (this.#counted === undefined || at >= this.#countedEntries) return;
+    this.#counted = Math.max(0, this.#counted - bytes / TOKEN_BYTES);
+    this.#countedEntries -= entries;
+  }
+}
+
+function sizeOf(message: ModelMessage): number {
+  switch (message.role) {
+    case "assistant":
+      return message.toolCalls.reduce(
+        (sum, { name, argumentsJson }) => sum + name.length + Buffer.byteLength(argumentsJson),
+        Buffer.byteLength(message.text),
+      );
+    case "tool":
+    case "user":
+      return message.content.reduce((sum, content) => sum + contentSize(content), 0);
+  }
+}
+
+function contentSize(content: ModelContent): number {
+  return content.type === "text" ? Buffer.byteLength(content.text) : IMAGE_BYTES;
+}

@@ -1,0 +1,628 @@
+import { Buffer } from "node:buffer";
+import { abortable, pause } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { formatDuration, formatSize } from "../base/format.ts";
+import { compileFilter } from "../catalog/filter.ts";
+import { findNearest } from "../manifest/problems.ts";
+import { isTable } from "../manifest/table.ts";
+import type { Agent, RunOptions } from "./agent.ts";
+import type { AgentChain } from "./chain.ts";
+import type { AgentEvent } from "./events.ts";
+import { History } from "./history.ts";
+import type {
+  ModelContent,
+  ModelPart,
+  ModelRequest,
+  ModelTool,
+  ModelToolCall,
+  TokenUsage,
+} from "./model.ts";
+import { type AgentTool, described, errorResult, type ToolResult } from "./toolbox.ts";
+
+/** How a run has ended, if it is not by an error. */
+export interface RunResult {
+  /** The last answer of the model. */
+  readonly text: string;
+  readonly stopReason: "stop" | "length" | "refused" | "cancelled";
+  readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
+  readonly toolCalls: number;
+}
+
+interface RunContext {
+  readonly signal: AbortSignal;
+  /** With this run. */
+  readonly chain: AgentChain;
+  /** @returns a promise while the reader of the events is too slow */
+  emit(event: AgentEvent): Promise<void> | undefined;
+  readonly onHandoff?: ((agent: Agent) => void) | undefined;
+  /** The limits of the session, or those of the run that this one is inside of. */
+  readonly outer: Pick<RunOptions, "maxTokens" | "maxToolCalls"> | Run;
+}
+
+/** How often a model is asked in all, by the reason of its error; once for all others. */
+const TRIES: Readonly<Record<string, number>> = { rateLimit: 4, overloaded: 4, unreachable: 2 };
+/** The wait before the second attempt, in ms; each further one is twice as long. */
+const FIRST_WAIT = 1000;
+/** The longest wait that a provider may ask for, in ms. */
+const MAX_WAIT = 60_000;
+/** The wait before a tool is called again, in ms. */
+const TOOL_RETRY_WAIT = 500;
+/** After so many equal calls in a row, the run ends. */
+const MAX_EQUAL_CALLS = 5;
+/** Length of the arguments in events, in UTF-16 code units. */
+const MAX_SHOWN_ARGUMENTS = 2000;
+/** The largest picture that a model gets, in characters of base64. */
+const MAX_IMAGE = 5 * 1024 * 1024;
+/** What stands in the conversation where a run was cancelled. */
+const CANCELLED_MARK = "[cancelled]";
+
+const TRANSFER_TASK = "transfer_task";
+const HANDOFF = "handoff";
+
+/** The prefix of agents that are tools of the hub. */
+const AGENTS_SERVER = "agents";
+
+/** A model's answer in one turn. */
+interface Answer {
+  text: string;
+  readonly toolCalls: ModelToolCall[];
+  finish: Extract<ModelPart, { type: "finish" }> | undefined;
+}
+
+/** One run of an agent: asks the model, calls the tools that it wants, and so on until it has an answer. */
+export class Run {
+  #agent: Agent;
+  readonly #history: History;
+  readonly #context: RunContext;
+  readonly #usage = { inputTokens: 0, outputTokens: 0 };
+  #turns = 0;
+  #toolCalls = 0;
+  /** The last call, with its arguments, and how often it came in a row. */
+  #lastCall = { key: "", count: 0 };
+  /** What the model has said in the turn that is not finished. */
+  #unfinished = "";
+
+  constructor(agent: Agent, history: History, context: RunContext) {
+    this.#agent = agent;
+    this.#history = history;
+    this.#context = context;
+  }
+
+  /** @throws {HubError} the limit that the run has exceeded, or why it failed */
+  async execute(): Promise<RunResult> {
+    const { clock } = this.#agent.team.options;
+    const { timeout } = this.#agent.spec;
+    const late = new AbortController();
+    const cancelTimer = clock.after(timeout, () => {
+      const text = `The run has taken longer than ${formatDuration(timeout)}.`;
+      late.abort(this.#limitError("runTimeout", text, "timeout"));
+    });
+    const signal = AbortSignal.any([this.#context.signal, late.signal]);
+    try {
+      return await this.#turnsUntilAnswer(signal);
+    } catch (error) {
+      this.#keepUnfinished();
+      if (late.signal.aborted) throw late.signal.reason;
+      if (!this.#context.signal.aborted) throw error;
+      return this.#result(this.#unfinished, "cancelled");
+    } finally {
+      cancelTimer();
+    }
+  }
+
+  async #turnsUntilAnswer(signal: AbortSignal): Promise<RunResult> {
+    for (;;) {
+      signal.throwIfAborted();
+      this.#countTurn();
+      const tools = await this.#tools(signal);
+      const answer = await this.#ask(tools, signal);
+      const { text, toolCalls, finish } = answer;
+      const reason = finish?.reason ?? "stop";
+      // What a truncated answer wants to call is perhaps not complete.
+      const calls = reason === "length" || reason === "refused" ? [] : toolCalls;
+      const isEmpty = text === "" && calls.length === 0;
+      this.#history.add({
+        role: "assistant",
+        text: isEmpty ? `[${reason === "refused" ? "refused" : "no answer"}]` : text,
+        toolCalls: calls,
+        ...(finish?.providerState !== undefined && { providerState: finish.providerState }),
+      });
+      this.#unfinished = "";
+      if (calls.length === 0) {
+        return this.#result(text, reason === "toolCalls" ? "stop" : reason);
+      }
+      this.#checkTokens();
+      const next = await this.#callAll(calls, tools, signal);
+      if (next !== undefined) this.#handOff(next);
+    }
+  }
+
+  #result(text: string, stopReason: RunResult["stopReason"]): RunResult {
+    return { text, stopReason, usage: { ...this.#usage }, toolCalls: this.#toolCalls };
+  }
+
+  /** Keeps what the model said before the run ended. */
+  #keepUnfinished(): void {
+    if (this.#unfinished === "") return;
+    const text = `${this.#unfinished}\n${CANCELLED_MARK}`;
+    this.#history.add({ role: "assistant", text, toolCalls: [] });
+  }
+
+  #limitError(
+    code: "turnLimit" | "toolCallLimit" | "repeatedCalls" | "tokenLimit" | "runTimeout",
+    text: string,
+    setting: string | undefined,
+  ): HubError {
+    const { name } = this.#agent.spec;
+    const hint =
+      setting === undefined ? undefined : `To allow more: ${setting} in [agents.${name}].`;
+    return new HubError(code, `Agent "${name}": ${text}`, { hint });
+  }
+
+  /** @throws {HubError} turnLimit */
+  #countTurn(): void {
+    if (this.#turns >= this.#agent.spec.maxTurns) {
+      const text = `The model was asked ${this.#turns} times and has no answer yet.`;
+      throw this.#limitError("turnLimit", text, "maxTurns");
+    }
+    this.#turns++;
+  }
+
+  /** @throws {HubError} toolCallLimit */
+  #countToolCall(): void {
+    const { outer } = this.#context;
+    const { maxToolCalls } = this.#agent.spec;
+    const isOver = this.#toolCalls >= maxToolCalls;
+    const isOverOuter =
+      !(outer instanceof Run) && this.#toolCalls >= (outer.maxToolCalls ?? Infinity);
+    if (isOver || isOverOuter) {
+      const text = `${this.#toolCalls} tools were called, which is the limit.`;
+      throw this.#limitError("toolCallLimit", text, isOver ? "maxToolCalls" : undefined);
+    }
+    this.#toolCalls++;
+    if (outer instanceof Run) outer.#countToolCall();
+  }
+
+  #countTokens({ inputTokens = 0, outputTokens = 0 }: TokenUsage): void {
+    this.#usage.inputTokens += inputTokens;
+    this.#usage.outputTokens += outputTokens;
+    const { outer } = this.#context;
+    if (outer instanceof Run) outer.#countTokens({ inputTokens, outputTokens });
+  }
+
+  /** @throws {HubError} tokenLimit */
+  #checkTokens(): void {
+    const { outer } = this.#context;
+    if (outer instanceof Run) {
+      outer.#checkTokens();
+      return;
+    }
+    const used = this.#usage.inputTokens + this.#usage.outputTokens;
+    if (used < (outer.maxTokens ?? Infinity)) return;
+    throw this.#limitError(
+      "tokenLimit",
+      `It has used ${used} tokens, which is the limit.`,
+      undefined,
+    );
+  }
+
+  #emit(event: AgentEvent): Promise<void> | undefined {
+    return this.#context.emit(event);
+  }
+
+  /** The tools that the agent has in this turn. */
+  async #tools(signal: AbortSignal): Promise<ReadonlyMap<string, AgentTool>> {
+    const { spec, team } = this.#agent;
+    const filter = spec.tools;
+    if (filter === undefined) return new Map();
+    const all = await abortable(team.options.toolbox.tools(signal), signal);
+    const matches = compileFilter(filter);
+    const own = all.filter(
+      (tool) => (spec.allowAgents || tool.server !== AGENTS_SERVER) && matches(tool),
+    );
+    return new Map(own.map((tool) => [tool.name, tool]));
+  }
+
+  /** What the model is told of the tools: the hub's, sorted by name, then the loop's own. */
+  #modelTools(tools: ReadonlyMap<string, AgentTool>): readonly ModelTool[] {
+    const own = teamTools(this.#agent);
+    const names = new Set(own.map(({ name }) => name));
+    const others = [...tools.values()].filter(({ name }) => !names.has(name));
+    return [
+      ...others.map(({ name, description, inputSchema }) => ({ name, description, inputSchema })),
+      ...own,
+    ];
+  }
+
+  /** Asks the model, and again if it fails in a way that may pass. */
+  async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
+    const { model, spec, team } = this.#agent;
+    const { clock } = team.options;
+    const modelTools = this.#modelTools(tools);
+    const overhead = Buffer.byteLength(spec.instruction) + JSON.stringify(modelTools).length;
+    this.#history.trim(model.contextTokens, overhead);
+    let isShortened = false;
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#stream(modelTools, signal);
+      } catch (thrown) {
+        signal.throwIfAborted();
+        const error = toHubError(thrown);
+        // What was passed on cannot be taken back, and would be said twice.
+        if (this.#unfinished !== "" || error.code !== "modelFailed") throw error;
+        const { reason, retryAfter } = error.data ?? {};
+        if (reason === "contextTooLong" && !isShortened) {
+          isShortened = true;
+          this.#history.shorten(model.contextTokens, overhead);
+          continue;
+        }
+        if (tries >= (TRIES[String(reason)] ?? 1)) throw error;
+        const asked = typeof retryAfter === "number" ? retryAfter : FIRST_WAIT * 2 ** (tries - 1);
+        if (asked > MAX_WAIT) throw error;
+        await pause(clock, asked, signal);
+      }
+    }
+  }
+
+  async #stream(tools: readonly ModelTool[], signal: AbortSignal): Promise<Answer> {
+    const { model, spec } = this.#agent;
+    const agent = spec.name;
+    const { messages } = this.#history;
+    const request: ModelRequest = { instruction: spec.instruction, messages, tools };
+    const answer: Answer = { text: "", toolCalls: [], finish: undefined };
+    const stopped = new AbortController();
+    const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
+    const iterator = parts[Symbol.asyncIterator]();
+    try {
+      while (answer.finish === undefined) {
+        const next = await abortable(iterator.next(), signal);
+        if (next.done === true) break;
+        const waiting = this.#takePart(next.value, answer, agent);
+        if (waiting !== undefined) await abortable(waiting, signal);
+      }
+    } finally {
+      // Ends the stream, whatever its state is; a stream that does not end is not awaited.
+      stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
+      void iterator.return?.()?.catch(() => {});
+    }
+    if (answer.finish !== undefined) return answer;
+    const text = `Model "${model.name}" stopped in the middle of its answer.`;
+    throw new HubError("modelFailed", text, { data: { reason: "badAnswer" } });
+  }
+
+  #takePart(part: ModelPart, answer: Answer, agent: string): Promise<void> | undefined {
+    switch (part.type) {
+      case "text":
+        answer.text += part.text;
+        this.#unfinished = answer.text;
+        return this.#emit({ type: "textDelta", text: part.text, agent });
+      case "thinking":
+        return this.#emit({ type: "thinkingDelta", text: part.text, agent });
+      case "toolCall": {
+        const { id, name, argumentsJson } = part;
+        answer.toolCalls.push({ id, name, argumentsJson });
+        return undefined;
+      }
+      case "finish": {
+        answer.finish = part;
+        const { inputTokens = 0, outputTokens = 0 } = part.usage;
+        this.#history.count(part.usage);
+        this.#countTokens(part.usage);
+        return this.#emit({ type: "usage", inputTokens, outputTokens, agent });
+      }
+    }
+  }
+
+  /**
+   * Calls the tools of one turn, several at a time; the results are in the order of the calls.
+   * @returns the agent that takes over the conversation, if the model wants that
+   */
+  async #callAll(
+    calls: readonly ModelToolCall[],
+    tools: ReadonlyMap<string, AgentTool>,
+    signal: AbortSignal,
+  ): Promise<Agent | undefined> {
+    const results: (ToolResult | undefined)[] = calls.map(() => undefined);
+    let failure: { readonly error: unknown } | undefined;
+    let next = 0;
+    let target: Agent | undefined;
+    const failed = new AbortController();
+    const any = AbortSignal.any([signal, failed.signal]);
+    const work = async (): Promise<void> => {
+      for (let at = next++; at < calls.length && failure === undefined; at = next++) {
+        const call = calls[at];
+        if (call === undefined) return;
+        try {
+          this.#checkRepetition(call);
+          this.#countToolCall();
+          results[at] = await this.#callOne(call, tools, any, (agent) => (target ??= agent));
+        } catch (error) {
+          failure ??= { error };
+          failed.abort(error);
+        }
+      }
+    };
+    const { parallelToolCalls } = this.#agent.spec;
+    await Promise.all(Array.from({ length: parallelToolCalls }, work));
+    // Every call gets a result, even if the run ends here: the conversation may go on later.
+    for (const [at, call] of calls.entries()) {
+      const result = results[at] ?? errorResult(CANCELLED_MARK, "cancelled");
+      this.#history.add({
+        role: "tool",
+        toolCallId: call.id,
+        toolName: call.name,
+        content: this.#contentFor(result),
+        isError: result.isError,
+      });
+    }
+    if (failure !== undefined) throw failure.error;
+    return target;
+  }
+
+  /** @throws {HubError} repeatedCalls */
+  #checkRepetition({ name, argumentsJson }: ModelToolCall): void {
+    const key = `${name} ${argumentsJson.trim()}`;
+    const count = this.#lastCall.key === key ? this.#lastCall.count + 1 : 1;
+    this.#lastCall = { key, count };
+    if (count < MAX_EQUAL_CALLS) return;
+    const text = `The model wants to call ${name} with the same arguments for the ${count}th time in a row.`;
+    throw this.#limitError("repeatedCalls", text, undefined);
+  }
+
+  /** Calls one tool, and tells the reader. @throws the signal's reason */
+  async #callOne(
+    { id: toolCallId, name: toolName, argumentsJson }: ModelToolCall,
+    tools: ReadonlyMap<string, AgentTool>,
+    signal: AbortSignal,
+    handOff: (agent: Agent) => void,
+  ): Promise<ToolResult> {
+    const { spec, team } = this.#agent;
+    const { clock, redact } = team.options;
+    const agent = spec.name;
+    const startedAt = clock.now();
+    const shown = shorten(redact(argumentsJson), MAX_SHOWN_ARGUMENTS);
+    const tool = tools.get(toolName);
+    const server = tool?.server;
+    void this.#emit({
+      type: "toolCallStart",
+      toolName,
+      toolCallId,
+      server,
+      arguments: shown,
+      agent,
+    });
+    const finish = (result: Pick<ToolResult, "isError" | "code" | "size">): void => {
+      const { isError, code, size } = result;
+      const error = isError ? (code ?? "toolError") : undefined;
+      const duration = clock.now() - startedAt;
+      void this.#emit({
+        type: "toolExecuted",
+        toolName,
+        toolCallId,
+        success: !isError,
+        ...(error !== undefined && { error }),
+        duration,
+        size,
+        agent,
+      });
+    };
+    try {
+      const args = readArguments(argumentsJson);
+      const result =
+        args === undefined
+          ? errorResult(
+              `The arguments of ${toolName} are not a JSON object. The tool was not called; write the arguments again.`,
+              "invalidParams",
+            )
+          : ((await this.#callOwnTool(toolName, args, signal, handOff)) ??
+            (tool === undefined
+              ? this.#unknownTool(toolName, tools)
+              : await this.#callTool(tool, argumentsJson, signal)));
+      finish(result);
+      return result;
+    } catch (error) {
+      const { code } = toHubError(error);
+      finish({ isError: true, code: signal.aborted ? "cancelled" : code, size: 0 });
+      throw error;
+    }
+  }
+
+  #unknownTool(name: string, tools: ReadonlyMap<string, AgentTool>): ToolResult {
+    const known = this.#modelTools(tools).map((tool) => tool.name);
+    const nearest = findNearest(name, known);
+    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+    return errorResult(`There is no tool "${name}".${more}`, "unknownTool");
+  }
+
+  /** Calls a tool of the hub, and again if that is safe. */
+  async #callTool(
+    tool: AgentTool,
+    argumentsJson: string,
+    signal: AbortSignal,
+  ): Promise<ToolResult> {
+    const { spec, team } = this.#agent;
+    const { toolbox, clock } = team.options;
+    const args = argumentsJson.trim() === "" ? "{}" : argumentsJson;
+    const { chain } = this.#context;
+    for (let tries = 0; ; tries++) {
+      const result = await abortable(toolbox.call(tool.name, args, { signal, chain }), signal);
+      if (tries >= spec.retries || !mayRepeat(result, tool)) return result;
+      await pause(clock, TOOL_RETRY_WAIT, signal);
+    }
+  }
+
+  /** Calls a tool of the loop itself. @returns undefined if it is none */
+  async #callOwnTool(
+    name: string,
+    args: Readonly<Record<string, unknown>>,
+    signal: AbortSignal,
+    handOff: (agent: Agent) => void,
+  ): Promise<ToolResult | undefined> {
+    const { spec, team } = this.#agent;
+    const isTransfer = name === TRANSFER_TASK && spec.subAgents.length > 0;
+    const isHandoff = name === HANDOFF && spec.handoffs.length > 0;
+    if (!isTransfer && !isHandoff) return undefined;
+    const names = isTransfer ? spec.subAgents : spec.handoffs;
+    const { agent: target, task, expected_output: expected } = args;
+    if (typeof target !== "string" || !names.includes(target)) {
+      const text = `agent must be one of ${names.join(", ")}.`;
+      return errorResult(text, "invalidParams");
+    }
+    try {
+      const agent = await abortable(team.agent(target, signal), signal);
+      if (isHandoff) {
+        handOff(agent);
+        return okResult(`Agent "${target}" goes on with the conversation.`);
+      }
+      if (typeof task !== "string" || task === "")
+        return errorResult("task must be a text.", "invalidParams");
+      return await this.#transfer(agent, task, expected, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      const { code, message } = toHubError(error);
+      // The limits of the outer run end it, too.
+      if (this.#isOuterLimit(error)) throw error;
+      return errorResult(`Agent "${target}" has no answer: ${message}`, code);
+    }
+  }
+
+  #isOuterLimit(error: unknown): boolean {
+    const { code, message } = toHubError(error);
+    return ENDING_CODES.has(code) && message.startsWith(`Agent "${this.#agent.spec.name}":`);
+  }
+
+  /** Gives a task to another agent, which has a conversation of its own. */
+  async #transfer(
+    agent: Agent,
+    task: string,
+    expected: unknown,
+    signal: AbortSignal,
+  ): Promise<ToolResult> {
+    const text =
+      typeof expected === "string" && expected !== "" ? `${task}\n\nExpected: ${expected}` : task;
+    const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
+    const chain = this.#context.chain.with(agent.spec.name);
+    const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
+    const inner = new Run(agent, history, { signal, chain, emit, outer: this });
+    const { text: answer, stopReason } = await inner.execute();
+    signal.throwIfAborted();
+    if (stopReason === "refused") return errorResult("The model refused to answer.", "modelFailed");
+    return okResult(stopReason === "length" ? `${answer}\n[the answer was cut]` : answer);
+  }
+
+  #handOff(agent: Agent): void {
+    const from = this.#agent.spec.name;
+    this.#agent = agent;
+    void this.#emit({ type: "transferred", from, to: agent.spec.name });
+    this.#context.onHandoff?.(agent);
+  }
+
+  /** A result as the model gets it: texts within the limit, pictures only if the model takes them. */
+  #contentFor({ content, size, isError }: ToolResult): readonly ModelContent[] {
+    const { spec, model } = this.#agent;
+    const shown: ModelContent[] = [];
+    let room = spec.resultLimit;
+    for (const block of content) {
+      const fits = block.type === "text" || (model.takesImages && block.data.length <= MAX_IMAGE);
+      const given = fits ? block : described("image", block.mimeType, block.data);
+      if (given.type === "image") {
+        shown.push(given);
+        continue;
+      }
+      const text = cut(given.text, room);
+      if (text !== "" || given.text === "") shown.push({ type: "text", text });
+      room -= Buffer.byteLength(text);
+      if (text.length < given.text.length) {
+        const note = `[cut: the result has ${formatSize(size)}, of which ${formatSize(spec.resultLimit - room)} are shown]`;
+        shown.push({ type: "text", text: note });
+        break;
+      }
+    }
+    if (shown.length > 0) return shown;
+    return [{ type: "text", text: isError ? "[error without text]" : "[empty result]" }];
+  }
+}
+
+const ENDING_CODES: ReadonlySet<string> = new Set([
+  "turnLimit",
+  "toolCallLimit",
+  "tokenLimit",
+  "runTimeout",
+]);
+
+/** The tools with which an agent uses the others of its team. */
+function teamTools({ spec, team }: Agent): readonly ModelTool[] {
+  const describe = (names: readonly string[]): string =>
+    names
+      .map((name) => {
+        const description = team.options.specs.get(name)?.description;
+        return description === undefined ? `- ${name}` : `- ${name}: ${description}`;
+      })
+      .join("\n");
+  const tools: ModelTool[] = [];
+  if (spec.handoffs.length > 0) {
+    tools.push({
+      name: HANDOFF,
+      description: `Lets another agent go on with this conversation. Agents:\n${describe(spec.handoffs)}`,
+      inputSchema: {
+        type: "object",
+        properties: { agent: { type: "string", enum: spec.handoffs } },
+        required: ["agent"],
+      },
+    });
+  }
+  if (spec.subAgents.length > 0) {
+    tools.push({
+      name: TRANSFER_TASK,
+      description: `Gives a task to another agent and returns its answer. The agent does not know this conversation: say all that it needs. Agents:\n${describe(spec.subAgents)}`,
+      inputSchema: {
+        type: "object",
+        properties: {
+          agent: { type: "string", enum: spec.subAgents },
+          task: { type: "string", description: "What the agent has to do." },
+          expected_output: { type: "string", description: "What its answer should be like." },
+        },
+        required: ["agent", "task"],
+      },
+    });
+  }
+  return tools;
+}
+
+function okResult(text: string): ToolResult {
+  const size = Buffer.byteLength(text);
+  return { content: [{ type: "text", text }], isError: false, code: undefined, size };
+}
+
+/** Whether a call that failed may be repeated: certainly not delivered, or harmless to repeat. */
+function mayRepeat({ code }: ToolResult, tool: AgentTool): boolean {
+  if (code === undefined || !HubError.isCode(code)) return false;
+  if (new HubError(code, "").properties.kind !== "transient") return false;
+  return code === "notDelivered" || tool.isReadOnly || tool.isIdempotent;
+}
+
+/** The arguments that a model wrote; none are an empty object. Undefined if they are not a JSON object. */
+function readArguments(json: string): Readonly<Record<string, unknown>> | undefined {
+  if (json.trim() === "") return {};
+  try {
+    const value = JSON.parse(json) as unknown;
+    return isTable(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function shorten(text: string, length: number): string {
+  return text.length <= length ? text : `${text.slice(0, length)}…`;
+}
+
+/** The beginning of a text, at most `limit` bytes of UTF-8, without half a character. */
+function cut(text: string, limit: number): string {
+  if (text.length <= limit / 3 || Buffer.byteLength(text) <= limit) return text;
+  // A character has at least one byte, so more of the text is never needed.
+  const bytes = Buffer.from(text.slice(0, Math.max(0, limit)));
+  let end = Math.max(0, limit);
+  while (end > 0 && end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
+  const kept = bytes.subarray(0, end).toString();
+  return kept.replace(/[\uD800-\uDBFF\uFFFD]$/, "");
+}

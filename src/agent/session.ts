@@ -1,0 +1,170 @@
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { deferred } from "../base/deferred.ts";
+import { abortable } from "../base/clock.ts";
+import type { Agent } from "./agent.ts";
+import type { AgentChain } from "./chain.ts";
+import type { AgentEvent } from "./events.ts";
+import { History } from "./history.ts";
+import type { ModelContent } from "./model.ts";
+
+/** How many messages may wait while one is worked on. */
+const MAX_WAITING = 8;
+/** The largest history, in bytes; older messages are dropped. */
+const MAX_HISTORY = 8 * 1024 * 1024;
+
+export interface SessionOptions {
+  readonly id: string;
+  readonly clock: Clock;
+  /** Number of tokens that all runs may use. */
+  readonly maxTokens?: number | undefined;
+  /** Number of tool calls that all runs may make. */
+  readonly maxToolCalls?: number | undefined;
+}
+
+export interface SendOptions {
+  readonly signal: AbortSignal;
+  /** The runs that this one is inside of. */
+  readonly chain?: AgentChain | undefined;
+}
+
+/** One conversation with an agent: its history, and one run at a time. */
+export class AgentSession {
+  readonly id: string;
+  readonly history = new History();
+  #agent: Agent;
+  readonly #options: SessionOptions;
+  readonly #ended = new AbortController();
+  readonly #queue: (() => void)[] = [];
+  #isRunning = false;
+  #lastUsed: number;
+  #tokens = 0;
+  #toolCalls = 0;
+
+  constructor(agent: Agent, options: SessionOptions) {
+    this.id = options.id;
+    this.#agent = agent;
+    this.#options = options;
+    this.#lastUsed = options.clock.now();
+  }
+
+  /** The agent that has the conversation. */
+  get agent(): Agent {
+    return this.#agent;
+  }
+
+  get state(): "idle" | "running" | "closed" {
+    if (this.#ended.signal.aborted) return "closed";
+    return this.#isRunning ? "running" : "idle";
+  }
+
+  /** When the last run began or ended, in ms of the clock. */
+  get lastUsed(): number {
+    return this.#lastUsed;
+  }
+
+  get tokensUsed(): number {
+    return this.#tokens;
+  }
+
+  /** Number of messages that wait for the run of an earlier one. */
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  /**
+   * Sends a message, and runs the agent when the messages before have been answered.
+   * @returns the events of the run, as of `Agent.run`
+   * @throws {HubError} sessionBusy if 8 messages wait; cancelled if the session is closed; the signal's reason while the
+   * message waits
+   */
+  async *send(
+    message: string | readonly ModelContent[],
+    { signal, chain }: SendOptions,
+  ): AsyncGenerator<AgentEvent> {
+    const either = AbortSignal.any([signal, this.#ended.signal]);
+    await this.#takeTurn(either);
+    try {
+      this.#lastUsed = this.#options.clock.now();
+      yield* this.#run(message, either, chain);
+    } finally {
+      this.#lastUsed = this.#options.clock.now();
+      this.#isRunning = false;
+      this.#queue.shift()?.();
+    }
+  }
+
+  /**
+   * Gives the conversation to another agent; the history stays.
+   * @throws {HubError} sessionBusy while an agent runs
+   */
+  transfer(agent: Agent): void {
+    if (this.#isRunning) {
+      const text = "The agent is at work: wait for its answer, or cancel the run.";
+      throw new HubError("sessionBusy", text);
+    }
+    this.#agent = agent;
+  }
+
+  /** Ends the session, and what runs in it. */
+  close(): void {
+    this.#ended.abort(new HubError("cancelled", "The session was closed."));
+  }
+
+  async *#run(
+    message: string | readonly ModelContent[],
+    signal: AbortSignal,
+    chain: AgentChain | undefined,
+  ): AsyncGenerator<AgentEvent> {
+    const content =
+      typeof message === "string" ? [{ type: "text", text: message } as const] : message;
+    this.history.add({ role: "user", content });
+    this.history.trimToSize(MAX_HISTORY);
+    const { maxTokens, maxToolCalls } = this.#options;
+    const events = this.#agent.run(this.history, {
+      signal,
+      chain,
+      session: this.id,
+      maxTokens: maxTokens === undefined ? undefined : maxTokens - this.#tokens,
+      maxToolCalls: maxToolCalls === undefined ? undefined : maxToolCalls - this.#toolCalls,
+      onHandoff: (agent) => (this.#agent = agent),
+    });
+    for await (const event of events) {
+      if (event.type === "usage") this.#tokens += event.inputTokens + event.outputTokens;
+      if (event.type === "toolCallStart") this.#toolCalls++;
+      yield event;
+    }
+    this.history.trimToSize(MAX_HISTORY);
+  }
+
+  /** Waits until the messages before have been answered. */
+  async #takeTurn(signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    if (!this.#isRunning) {
+      this.#isRunning = true;
+      return;
+    }
+    if (this.#queue.length >= MAX_WAITING) {
+      const text = `The agent is at work, and ${this.#queue.length} messages wait already.`;
+      throw new HubError("sessionBusy", text);
+    }
+    const turn = deferred();
+    const start = (): void => {
+      this.#isRunning = true;
+      turn.resolve();
+    };
+    this.#queue.push(start);
+    try {
+      await abortable(turn.promise, signal);
+    } catch (error) {
+      const at = this.#queue.indexOf(start);
+      if (at >= 0) this.#queue.splice(at, 1);
+      else {
+        // Its turn has come in the meantime.
+        this.#isRunning = false;
+        this.#queue.shift()?.();
+      }
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,288 @@
+import { Buffer } from "node:buffer";
+import { type ByteRange, textOf } from "../base/bytes.ts";
+import { ERROR_META_KEY, toHubError } from "../base/errors.ts";
+import { formatSize } from "../base/format.ts";
+import { JsonObject, parseRange, scanArray } from "../base/json.ts";
+import type { Catalog } from "../catalog/catalog.ts";
+import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
+import { isTable } from "../manifest/table.ts";
+import type { Answer } from "../plugin/plugin.ts";
+import type { AgentChain } from "./chain.ts";
+import type { ModelContent } from "./model.ts";
+
+/** A tool of the hub, as agents see it. */
+export interface AgentTool {
+  /** The exposed name, by which models call it. */
+  readonly name: string;
+  /** The server's name in the manifest. */
+  readonly server: string;
+  /** The server's own name of the tool. */
+  readonly remoteName: string;
+  readonly description: string;
+  readonly inputSchema: Readonly<Record<string, unknown>>;
+  readonly isReadOnly: boolean;
+  readonly isIdempotent: boolean;
+}
+
+/** The result of a call, for a model. Nothing of it is cut yet. */
+export interface ToolResult {
+  readonly content: readonly ModelContent[];
+  readonly isError: boolean;
+  /** The code of the hub's own error; undefined if the tool has answered, even with an error. */
+  readonly code: string | undefined;
+  /** Size of the whole result, in bytes. */
+  readonly size: number;
+}
+
+export interface ToolCallOptions {
+  /** Aborting it cancels the call at its server. */
+  readonly signal: AbortSignal;
+  readonly onProgress?: ((progress: CallProgress) => void) | undefined;
+  /** The runs of agents that the call is a part of. */
+  readonly chain: AgentChain;
+}
+
+/** The tools of a hub, and how agents call them. */
+export interface Toolbox {
+  /** All tools of the hub, sorted by name. */
+  tools(signal: AbortSignal): Promise<readonly AgentTool[]>;
+  /**
+   * Calls a tool. Errors of the hub are results, too.
+   * @param name the exposed name
+   * @param args the JSON text of an object
+   * @throws the signal's reason
+   */
+  call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult>;
+}
+
+/** Which server's tool an exposed name is. */
+export interface ToolOrigin {
+  readonly server: string;
+  /** The server's own name. */
+  readonly tool: string;
+}
+
+interface ReadTool {
+  readonly bytes: Uint8Array;
+  readonly tool: AgentTool;
+}
+
+/** The parsed tools of the listings before; a tool whose bytes are the same is not parsed again. */
+class ToolReader {
+  #known = new Map<string, ReadTool>();
+
+  /** @param items the listed tools; those without an origin are left out */
+  read(
+    items: readonly { readonly name: string; readonly bytes: Uint8Array }[],
+    originOf: (name: string) => ToolOrigin | undefined,
+  ): readonly AgentTool[] {
+    const next = new Map<string, ReadTool>();
+    for (const { name, bytes } of items) {
+      const origin = originOf(name);
+      if (origin === undefined) continue;
+      const { server, tool: remoteName } = origin;
+      const known = this.#known.get(name);
+      const isSame =
+        known?.tool.server === server &&
+        known.tool.remoteName === remoteName &&
+        Buffer.compare(known.bytes, bytes) === 0;
+      const entry = isSame ? known : { bytes, tool: parseTool(name, origin, bytes) };
+      next.set(name, entry);
+    }
+    this.#known = next;
+    return [...next.values()]
+      .map(({ tool }) => tool)
+      .toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  }
+}
+
+function parseTool(
+  name: string,
+  { server, tool: remoteName }: ToolOrigin,
+  bytes: Uint8Array,
+): AgentTool {
+  const definition = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;
+  const { description, inputSchema, annotations } = definition;
+  const hints = isTable(annotations) ? annotations : {};
+  return {
+    name,
+    server,
+    remoteName,
+    description: typeof description === "string" ? description : "",
+    inputSchema: isTable(inputSchema) ? inputSchema : { type: "object" },
+    isReadOnly: hints["readOnlyHint"] === true,
+    isIdempotent: hints["idempotentHint"] === true,
+  };
+}
+
+/** The tools of a hub over an MCP connection, to a hub in this process or to another one. */
+export class McpToolbox implements Toolbox {
+  readonly #client: HubClient;
+  readonly #origins: (signal: AbortSignal) => Promise<ReadonlyMap<string, ToolOrigin>>;
+  readonly #reader = new ToolReader();
+
+  /** @param origins which tools the hub's exposed names are */
+  constructor(
+    client: HubClient,
+    origins: (signal: AbortSignal) => Promise<ReadonlyMap<string, ToolOrigin>>,
+  ) {
+    this.#client = client;
+    this.#origins = origins;
+  }
+
+  async tools(signal: AbortSignal): Promise<readonly AgentTool[]> {
+    const items = await this.#client.listTools(signal);
+    const origins = await this.#origins(signal);
+    const listed = items.map(({ key, bytes }) => ({ name: key, bytes }));
+    return this.#reader.read(listed, (name) => origins.get(name));
+  }
+
+  async call(
+    name: string,
+    args: string,
+    { signal, onProgress, chain }: ToolCallOptions,
+  ): Promise<ToolResult> {
+    try {
+      const response = await this.#client.callTool(name, args, onProgress, signal, chain.meta);
+      const { bytes, body } = response;
+      return response.outcome === "error"
+        ? readError(parseRange(bytes, body), body.end - body.start)
+        : readResult(bytes, body);
+    } catch (error) {
+      return failure(error, signal);
+    }
+  }
+}
+
+export interface HubToolboxOptions {
+  /** The tools that the hub has; not those of a client's mode. */
+  catalog(): Catalog;
+  /**
+   * Calls a tool as a part of a client's call, such as a plugin's `host.call` with `for`: questions, approvals, deadline
+   * and cancellation are those of that call.
+   */
+  call(name: string, args: string, options: ToolCallOptions): Promise<Answer>;
+}
+
+/** The tools of the hub that the agent runs in. */
+export class HubToolbox implements Toolbox {
+  readonly #options: HubToolboxOptions;
+  readonly #reader = new ToolReader();
+
+  constructor(options: HubToolboxOptions) {
+    this.#options = options;
+  }
+
+  tools(): Promise<readonly AgentTool[]> {
+    const { entries } = this.#options.catalog().tools;
+    const origins = new Map(
+      entries.map(({ name, server, route }) => [name, { server, tool: route.remoteName }]),
+    );
+    return Promise.resolve(this.#reader.read(entries, (name) => origins.get(name)));
+  }
+
+  async call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {
+    try {
+      const { kind, json, size, value } = await this.#options.call(name, args, options);
+      if (kind === "error") return readError(value, size);
+      const bytes = Buffer.from(json);
+      return readResult(bytes, { start: 0, end: bytes.length });
+    } catch (error) {
+      return failure(error, options.signal);
+    }
+  }
+}
+
+/** The result of a call that has no answer. @throws the signal's reason */
+function failure(error: unknown, signal: AbortSignal): ToolResult {
+  signal.throwIfAborted();
+  const { code, message } = toHubError(error);
+  return errorResult(message, code);
+}
+
+/** A result that tells the model what went wrong. @param code an error code of the hub */
+export function errorResult(text: string, code: string | undefined): ToolResult {
+  return { content: [{ type: "text", text }], isError: true, code, size: Buffer.byteLength(text) };
+}
+
+/** The result for a JSON-RPC error. */
+function readError(error: unknown, size: number): ToolResult {
+  const { message, data } = isTable(error) ? error : {};
+  const code = isTable(data) && typeof data["code"] === "string" ? data["code"] : undefined;
+  const text = typeof message === "string" ? message : "The server answered with an error.";
+  return { content: [{ type: "text", text }], isError: true, code: code ?? "serverError", size };
+}
+
+/** Reads a result of `tools/call`: each content block, then the structured content if no block has the same data. */
+function readResult(bytes: Uint8Array, range: ByteRange): ToolResult {
+  const result = JsonObject.at(bytes, range);
+  const content = result.member("content");
+  const blocks = content === undefined ? [] : (scanArray(bytes, content.start)?.items ?? []);
+  const shown = blocks.map((block) => readBlock(bytes, block));
+  const structured = result.member("structuredContent");
+  if (structured !== undefined) {
+    const text = textOf(bytes, structured.start, structured.end);
+    const isKnown = shown.some((block) => block.type === "text" && isSameJson(block.text, text));
+    if (!isKnown) shown.push({ type: "text", text });
+  }
+  return {
+    content: shown,
+    isError: result.value("isError") === true,
+    code: result.object("_meta").string(ERROR_META_KEY),
+    size: range.end - range.start,
+  };
+}
+
+/** Texts longer than this are compared as they are, in UTF-16 code units. */
+const MAX_PARSED = 1_000_000;
+
+function isSameJson(a: string, b: string): boolean {
+  if (a === b) return true;
+  if (a.length > MAX_PARSED || b.length > MAX_PARSED || !/^\s*[[{]/.test(a)) return false;
+  try {
+    return JSON.stringify(JSON.parse(a)) === JSON.stringify(JSON.parse(b));
+  } catch {
+    return false;
+  }
+}
+
+function readBlock(bytes: Uint8Array, range: ByteRange): ModelContent {
+  const block = JsonObject.at(bytes, range);
+  const json = (): ModelContent => ({ type: "text", text: textOf(bytes, range.start, range.end) });
+  switch (block.string("type")) {
+    case "text": {
+      const text = block.string("text");
+      return text === undefined ? json() : { type: "text", text };
+    }
+    case "image": {
+      const [data, mimeType] = [block.string("data"), block.string("mimeType")];
+      if (data === undefined || mimeType === undefined) return json();
+      return { type: "image", mimeType, data };
+    }
+    case "audio":
+      return described("audio", block.string("mimeType"), block.string("data"));
+    case "resource": {
+      const resource = block.object("resource");
+      const text = resource.string("text");
+      if (text !== undefined) return { type: "text", text };
+      return described(
+        resource.string("uri") ?? "file",
+        resource.string("mimeType"),
+        resource.string("blob"),
+      );
+    }
+    default:
+      return json();
+  }
+}
+
+/** What a model is told of content that it cannot get. @param data base64 */
+export function described(
+  what: string,
+  mimeType: string | undefined,
+  data: string | undefined,
+): ModelContent {
+  const size = formatSize(Math.floor(((data?.length ?? 0) * 3) / 4));
+  const parts = [what, mimeType, size].filter((part) => part !== undefined && part !== "");
+  return { type: "text", text: `[${parts.join(", ")}: not shown]` };
+}

@@ -1,0 +1,109 @@
+import { resolve } from "node:path";
+import { type Env, expandHome } from "../base/paths.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { type AgentSpec, findModel, type InvalidModel, makeAgentSpec } from "./agents.ts";
+import type { AgentConfig, FileConfig } from "./file-config.ts";
+import { findNearest, type Problem } from "./problems.ts";
+
+/** The largest file with an instruction, in bytes. */
+const MAX_INSTRUCTION = 1024 * 1024;
+
+/** The agents of all files, merged. */
+export interface AgentList {
+  /** By name; undefined: the table has problems. */
+  readonly specs: ReadonlyMap<string, AgentSpec | undefined>;
+  /** Files with instructions, absolute, whether they exist or not. */
+  readonly files: readonly string[];
+  /** The content of these files, or why they cannot be read. */
+  readonly instructions: readonly string[];
+  /** Names of agents and models that do not exist, and files that cannot be read. */
+  readonly problems: readonly Problem[];
+}
+
+/** Merges the agents of all files (a later one replaces an agent as a whole), and reads their `instructionFile`. */
+export async function mergeAgents(configs: readonly FileConfig[], env: Env): Promise<AgentList> {
+  const listed = new Map(configs.flatMap(({ agents }) => [...(agents ?? [])]));
+  const read = await Promise.all(
+    [...listed.values()].map(
+      async (config) => [config, await readInstruction(config, env)] as const,
+    ),
+  );
+  const models = new Set(configs.flatMap((config) => [...(config.models?.keys() ?? [])]));
+  const problems: Problem[] = [];
+  const specs = new Map<string, AgentSpec | undefined>();
+  for (const [config, instruction] of read) {
+    const { name, input } = config;
+    if (input === undefined) {
+      specs.set(name, undefined);
+      continue;
+    }
+    problems.push(...checkNames(config, [...listed.keys()], models));
+    if (instruction.kind === "refused") {
+      const { file, path } = config;
+      const { message } = instruction;
+      problems.push({ file, path: [...path, "instructionFile"], at: "value", message });
+    }
+    const { instruction: _, instructionFile: __, ...others } = input;
+    const text = instruction.kind === "read" ? instruction.text : "";
+    specs.set(name, makeAgentSpec({ name, ...others, instruction: text }));
+  }
+  const files = read.flatMap(([, { path }]) => path ?? []);
+  const instructions = read.flatMap(([, one]) =>
+    one.path === undefined ? [] : [one.kind === "read" ? one.text : one.message],
+  );
+  return { specs, files, instructions, problems };
+}
+
+type Instruction = { readonly path: string | undefined } & (
+  | { readonly kind: "read"; readonly text: string }
+  | { readonly kind: "refused"; readonly message: string }
+);
+
+async function readInstruction({ input, baseDir }: AgentConfig, env: Env): Promise<Instruction> {
+  if (input?.instructionFile === undefined)
+    return { kind: "read", text: input?.instruction ?? "", path: undefined };
+  const path = resolve(baseDir, expandHome(input.instructionFile, env));
+  const read = await readFileLimited(path, MAX_INSTRUCTION);
+  if (read.kind === "absent") return { kind: "refused", message: `${path} does not exist`, path };
+  if (read.kind === "refused") return { kind: "refused", message: `${path} ${read.reason}`, path };
+  const text = decodeUtf8(read.bytes)?.trim();
+  if (text === undefined) return { kind: "refused", message: `${path} is not UTF-8 text`, path };
+  if (text === "") return { kind: "refused", message: `${path} is empty`, path };
+  return { kind: "read", text, path };
+}
+
+/** Names in an agent's table that nothing has. */
+function checkNames(
+  { name, file, path, baseDir, input }: AgentConfig,
+  agents: readonly string[],
+  models: ReadonlySet<string>,
+): readonly Problem[] {
+  if (input === undefined) return [];
+  const problems: Problem[] = [];
+  const known: ReadonlyMap<string, InvalidModel> = new Map(
+    [...models].map((model) => [model, { name: model, problems: [] }]),
+  );
+  if (findModel(input.model, { models: known, baseDir }) === undefined) {
+    const nearest = findNearest(input.model, [...models]);
+    const more =
+      nearest === undefined
+        ? "; write a key of [models], or PROVIDER/MODEL such as anthropic/claude-sonnet-4-5"
+        : `; did you mean "${nearest}"?`;
+    const message = `there is no model "${input.model}"${more}`;
+    problems.push({ file, path: [...path, "model"], at: "value", message });
+  }
+  for (const key of ["subAgents", "handoffs"] as const) {
+    for (const [at, agent] of (input[key] ?? []).entries()) {
+      if (agents.includes(agent) && agent !== name) continue;
+      const nearest = findNearest(
+        agent,
+        agents.filter((one) => one !== name),
+      );
+      const more = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+      const message =
+        agent === name ? "an agent cannot name itself" : `there is no agent "${agent}"${more}`;
+      problems.push({ file, path: [...path, key, at], at: "value", message });
+    }
+  }
+  return problems;
+}
