@@ -70,7 +70,10 @@ export function withoutOwnReach(file: AgentFile): AgentFile {
   for (const [name, model] of file.models) {
     const { url, apiKey, ...rest } = model;
     if (url !== undefined) withheld.push(`reach ${hostOf(url)} (model "${sanitizeLine(name)}")`);
-    else if (model.provider === "script") withheld.push(`read ${sanitizeLine(model.script ?? "a file")} (model "${sanitizeLine(name)}")`);
+    else if (model.provider === "script")
+      withheld.push(
+        `read ${sanitizeLine(model.script ?? "a file")} (model "${sanitizeLine(name)}")`,
+      );
     else models.set(name, rest);
     if (url === undefined && apiKey !== undefined)
       withheld.push(`choose a key (model "${sanitizeLine(name)}")`);

@@ -31,6 +31,8 @@ export interface AgentFileSettings {
   readonly strict: boolean;
   /** Hosts of registries, as in references, that agents may be pulled from; undefined: all. */
   readonly registries?: readonly string[] | undefined;
+  /** Where relative paths of these settings start; undefined: the working directory. */
+  readonly baseDir?: string | undefined;
 }
 
 export const AGENT_FILE_DEFAULTS: AgentFileSettings = {
@@ -42,7 +44,7 @@ export interface AgentLibraryOptions extends SystemEnvironment {
   /** The agents of the manifest. */
   readonly agents: Agents;
   readonly settings: AgentFileSettings;
-  /** The folder where relative paths start: that of the manifest. */
+  /** The folder where relative paths of agents start: for clients, that of the manifest. */
   readonly baseDir: string;
 }
 
@@ -99,7 +101,8 @@ export class AgentLibrary {
    * the folders for agents; storeBroken
    */
   async find(text: string): Promise<FoundAgent> {
-    if (text === "" || text.length > MAX_SPEC || text.includes("\0")) throw await this.#notFound("");
+    if (text === "" || text.length > MAX_SPEC || text.includes("\0"))
+      throw await this.#notFound("");
     const spec = this.#options.agents.get(text);
     if (spec !== undefined && "problems" in spec) throw agentInvalidError(spec.problems);
     if (spec !== undefined) return { source: "manifest", spec };
@@ -128,7 +131,9 @@ export class AgentLibrary {
       for (const path of await this.#listFiles()) {
         const name = basename(path);
         const base = { name, spec: path, source: "files" } as const;
-        listed.push(await describe(base, async () => requireFile(await this.#findFile(path, true))));
+        listed.push(
+          await describe(base, async () => requireFile(await this.#findFile(path, true))),
+        );
       }
     }
     if (sources.includes("store")) {
@@ -163,7 +168,8 @@ export class AgentLibrary {
 
   /** The folders whose files may be used, absolute; the first is the user's own. */
   folders(): readonly string[] {
-    const { settings, env, platform, baseDir } = this.#options;
+    const { settings, env, platform, cwd } = this.#options;
+    const { baseDir = cwd } = settings;
     const [config = baseDir] = configFolders(env, platform);
     const own = settings.directory ?? join(config, "agents");
     return [own, ...settings.paths].map((path) => resolve(baseDir, expandHome(path, env)));
@@ -202,8 +208,7 @@ export class AgentLibrary {
     if (!folders.some((folder) => isWithin(path, folder))) throw outside(path, folders);
     const real = await realpath(path).catch(() => undefined);
     if (real === undefined) return undefined;
-    const realFolders = await Promise.all(folders.map((one) => realpath(one).catch(() => one)));
-    if (!realFolders.some((folder) => isWithin(real, folder))) throw outside(path, folders);
+    if (!(await this.isInFolders(real))) throw outside(path, folders);
     if (!EXTENSION.test(path) || !EXTENSION.test(real)) {
       const message = "is no file of an agent; they end with .yaml, .yml, .toml or .json";
       throw agentInvalidError([fileProblem(path, message)]);
@@ -239,12 +244,23 @@ export class AgentLibrary {
     return entry;
   }
 
-  async #readStored(stored: StoredAgent): Promise<AgentFile> {
-    const { env, platform } = this.#options;
+  /** A pulled agent as it is once its digest is trusted. @throws {HubError} storeBroken, agentInvalid */
+  async readTrusted(stored: StoredAgent): Promise<AgentFile> {
     const bytes = await this.store.read(stored);
     const result = await readAgentText(bytes, `${stored.reference}.yaml`, "", noFiles);
     if (!result.ok) throw agentInvalidError(result.problems);
-    const file = this.#checkStrict({ ...result.file, source: stored.reference });
+    return this.#checkStrict(result.file);
+  }
+
+  /** Whether a file is in one of the folders. @param real its real path */
+  async isInFolders(real: string): Promise<boolean> {
+    const folders = this.folders().map((folder) => realpath(folder).catch(() => folder));
+    return (await Promise.all(folders)).some((folder) => isWithin(real, folder));
+  }
+
+  async #readStored(stored: StoredAgent): Promise<AgentFile> {
+    const { env, platform } = this.#options;
+    const file = await this.readTrusted(stored);
     const isTrusted = await isDigestTrusted(stored.digest, stateFolder(env, platform));
     return isTrusted ? file : withoutOwnReach(file);
   }
@@ -396,12 +412,13 @@ const noFiles: NearbyReader = (path) => ({
   problem: `"${path}" is not read: an agent of a registry has no files`,
 });
 
-/** Reads files below a folder, after resolving links. @param onRead is called with the path of each, also if it fails */
-function nearbyReader(folder: string, onRead: (path: string) => void): NearbyReader {
+/** Makes a reader of files below a folder, after resolving links. @param onRead is called with the path of each, also if it fails */
+export function nearbyReader(folder: string, onRead: (path: string) => void): NearbyReader {
   const { realpathSync } = process.getBuiltinModule("node:fs");
   return (path) => {
     const full = isAbsolute(path) ? path : resolve(folder, path);
-    if (!isWithin(full, folder)) return { problem: `"${path}" is not below the folder of this file` };
+    if (!isWithin(full, folder))
+      return { problem: `"${path}" is not below the folder of this file` };
     onRead(full);
     let real: string;
     try {
@@ -409,7 +426,8 @@ function nearbyReader(folder: string, onRead: (path: string) => void): NearbyRea
     } catch {
       return { problem: `"${path}" does not exist` };
     }
-    if (!isWithin(real, folder)) return { problem: `"${path}" is not below the folder of this file` };
+    if (!isWithin(real, folder))
+      return { problem: `"${path}" is not below the folder of this file` };
     return readTextNear(real, path);
   };
 }

@@ -288,7 +288,11 @@ class DockerAgentReader {
     }
     const [first = name, ...others] = name.split(",").map((part) => part.trim());
     if (others.length > 0)
-      this.#notSupported(path, "value", `several models in turn are not supported: uses "${first}"`);
+      this.#notSupported(
+        path,
+        "value",
+        `several models in turn are not supported: uses "${first}"`,
+      );
     if (this.#models.has(first)) return first;
     const [provider = "", ...rest] = first.split("/");
     const model = rest.join("/");
@@ -328,9 +332,9 @@ class DockerAgentReader {
       typeof value === "string" ? value : undefined;
     const url = input.base_url ?? textOf(table["base_url"]) ?? known?.url;
     const key = input.token_key ?? textOf(table["token_key"]) ?? known?.key;
-    const apiType = table["api_type"];
+    const apiType = textOf(table["api_type"]);
     if (apiType !== undefined && apiType !== "openai_chatcompletions") {
-      const message = `the API "${String(apiType)}" is not supported; uses that of chat completions`;
+      const message = `the API "${apiType}" is not supported; uses that of chat completions`;
       this.#notSupported(["providers", provider, "api_type"], "value", message);
     }
     const own = OWN_PROVIDERS.find((one) => one === provider);
@@ -459,7 +463,7 @@ class DockerAgentReader {
     }
     const schema = v.pipe(uncheckedTable, v.object(entries, "a table"));
     const checked = validate(schema, input, { file: this.#file, path });
-    if (checked.ok) return checked.value as v.InferOutput<v.ObjectSchema<E, "a table">>;
+    if (checked.ok) return checked.value;
     this.#problems.push(...checked.problems);
     return undefined;
   }

@@ -41,6 +41,9 @@ export async function readDockerCredentials(
 
 /** Keys are hosts, or URLs as `https://index.docker.io/v1/`. */
 function hostOfKey(key: string): string {
-  const host = key.replace(/^https?:\/\//, "").replace(/\/.*$/, "").toLowerCase();
+  const host = key
+    .replace(/^https?:\/\//, "")
+    .replace(/\/.*$/, "")
+    .toLowerCase();
   return host === `index.${DOCKER_HUB}` || host === `registry-1.${DOCKER_HUB}` ? DOCKER_HUB : host;
 }

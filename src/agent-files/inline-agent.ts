@@ -24,7 +24,9 @@ const count = v.pipe(v.number("a whole number"), v.integer("a whole number"), v.
 const entries = {
   model: nonEmptyText,
   instruction: v.pipe(nonEmptyText, v.maxLength(MAX_AGENT_FILE, "at most 1 MiB of text")),
-  description: v.exactOptional(v.pipe(nonEmptyText, v.maxLength(10_000, "at most 10000 characters"))),
+  description: v.exactOptional(
+    v.pipe(nonEmptyText, v.maxLength(10_000, "at most 10000 characters")),
+  ),
   tools: v.exactOptional(filterWithoutPatternsSchema),
   maxTurns: v.exactOptional(count),
   maxToolCalls: v.exactOptional(count),
@@ -51,7 +53,8 @@ export function readInlineAgent(
   };
   const table: Table = isTable(config) ? config : {};
   for (const key of Object.keys(table)) {
-    if (!Object.hasOwn(entries, key)) problem(key, "key", "is not allowed for an agent of a client");
+    if (!Object.hasOwn(entries, key))
+      problem(key, "key", "is not allowed for an agent of a client");
   }
   const checked = validate(v.object(entries, "a table"), isTable(config) ? table : null, source);
   if (!checked.ok) throw agentInvalidError([...problems, ...checked.problems]);

@@ -326,7 +326,8 @@ class RegistryClient {
       const text = `The registry ${host} does not give ${name} to this user (${status}). If it is not public: docker login ${host}, or set agentFiles.credentials in the manifest.`;
       return new HubError("unauthorized", text);
     }
-    if (status === 404) return new HubError("agentNotFound", `The registry ${host} has no ${name}.`);
+    if (status === 404)
+      return new HubError("agentNotFound", `The registry ${host} has no ${name}.`);
     if (status === 429)
       return new HubError("serverFailed", `The registry ${host} was asked too often (429).`);
     const code = status >= 500 ? "serverFailed" : "serverRefused";

@@ -77,7 +77,10 @@ export class AgentStore {
     const [first, ...others] = matches;
     if (others.length === 0) return first;
     const names = matches.map(({ reference }) => reference).join(", ");
-    throw new HubError("agentNotFound", `Several agents are named so: ${names}. Write the whole name.`);
+    throw new HubError(
+      "agentNotFound",
+      `Several agents are named so: ${names}. Write the whole name.`,
+    );
   }
 
   /** The YAML of a stored agent. @throws {HubError} storeBroken if it is missing or damaged */

@@ -123,7 +123,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, defaults } = merged;
+  const { hub, httpToken, registries, agentFiles, defaults } = merged;
   if (httpToken !== undefined)
     notes.push(...(await describeExposure("hub.httpToken", httpToken.text, httpToken.file)));
   for (const { name, file, input } of configs.flatMap((it) => [...(it.models?.values() ?? [])])) {
@@ -138,6 +138,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     servers: markInvalid(merged.servers, problems, configs, documents),
     defaults,
     models: markInvalidModels(merged.models, problems, configs),
+    agentFiles,
     agents: markInvalidAgents(agents.specs, problems, configs),
     plugins: plugins.specs,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),

@@ -4,6 +4,7 @@
  * `resolve.ts` fills in `${…}` when a server starts.
  */
 import type { Agents, Models } from "./agents.ts";
+import type { AgentFilesConfig } from "./file-config.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type { HubInput, LimitsInput, SecretSource, ServerInput } from "./schema.ts";
@@ -263,6 +264,8 @@ export interface Manifest {
   readonly models?: Models | undefined;
   /** Absent: none. */
   readonly agents?: Agents | undefined;
+  /** Where files of agents are; absent: the default places. The last file that sets it counts. */
+  readonly agentFiles?: AgentFilesConfig | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
   /** In the order of the files, then in the order within each; the first is the outermost. */

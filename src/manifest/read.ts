@@ -18,6 +18,7 @@ import {
 import {
   DEFAULT_SECRET_SETTINGS,
   agentNameProblem,
+  agentFilesSchema,
   defaultsSchema,
   fileSchema,
   hubSchema,
@@ -46,6 +47,10 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
+  const files = validate(agentFilesSchema, table["agentFiles"] ?? {}, {
+    file,
+    path: ["agentFiles"],
+  });
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   return {
     file,
@@ -56,6 +61,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
+    agentFiles: files.ok && "agentFiles" in table ? { ...files.value, file, baseDir } : undefined,
     plugins: pluginList.plugins,
     problems: [
       ...(checked.ok ? [] : checked.problems),
@@ -65,6 +71,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,
+      ...(files.ok ? [] : files.problems),
       ...pluginList.problems,
     ],
     schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],

@@ -97,7 +97,9 @@ async function readStore(folder: string): Promise<TrustStore> {
   const textsOf = (key: string): Map<string, string> => {
     const table = isTable(store) ? store[key] : undefined;
     const entries = Object.entries(isTable(table) ? table : {});
-    return new Map(entries.flatMap(([name, text]) => (typeof text === "string" ? [[name, text]] : [])));
+    return new Map(
+      entries.flatMap(([name, text]) => (typeof text === "string" ? [[name, text]] : [])),
+    );
   };
   return { files: textsOf("files"), agents: textsOf("agents") };
 }
