@@ -28,7 +28,10 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     "client-configs": "configuration files of MCP clients: import, install",
     snapshot: "saved listings of servers",
   },
-  { auth: "OAuth tokens of servers: discovery, registration, login, refresh" },
+  {
+    auth: "OAuth tokens of servers: discovery, registration, login, refresh",
+    approval: "which calls a person has to allow, and what was allowed",
+  },
   {
     upstream: "connections to servers: pool, state, sessions, listings",
     plugin: "the API for plugins, and what loads and runs them",
@@ -50,7 +53,14 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/", "src/agent-files/"],
+  valibot: [
+    "src/manifest/",
+    "src/plugin/",
+    "src/registry/",
+    "src/control/",
+    "src/agent/",
+    "src/agent-files/",
+  ],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/"],
   bun: ["src/base/runtime.ts"],

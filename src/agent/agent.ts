@@ -4,9 +4,11 @@
  * models. Main type: `Agent`. Start here, then read run.ts.
  */
 import { randomUUID } from "node:crypto";
-import type { Clock } from "../base/clock.ts";
+import { abortable, type Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
+import { compileFilter } from "../catalog/filter.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
+import type { Filter } from "../manifest/filter.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { AgentChain } from "./chain.ts";
 import { EventQueue } from "./event-queue.ts";
@@ -14,7 +16,10 @@ import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { Model, ModelMessage } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
-import type { Toolbox } from "./toolbox.ts";
+import type { AgentTool, Toolbox } from "./toolbox.ts";
+
+/** The server whose tools are agents. */
+const AGENTS_SERVER = "agents";
 
 /** What the agents of one manifest or file have in common. */
 export interface TeamOptions {
@@ -27,6 +32,8 @@ export interface TeamOptions {
    * @throws {HubError} valueMissing if its key is missing, agentInvalid if there is no such model
    */
   openModel(name: string, signal: AbortSignal): Promise<Model>;
+  /** Whether calls need approval where the manifest says nothing. */
+  readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
 }
@@ -34,6 +41,8 @@ export interface TeamOptions {
 /** Agents that know each other by name. */
 export class Team {
   readonly options: TeamOptions;
+  /** Narrows the tools of all agents, such as a mode that the user has chosen; undefined: it does not. */
+  narrowing: Filter | undefined;
   readonly #models = new Map<string, Promise<Model>>();
 
   constructor(options: TeamOptions) {
@@ -100,6 +109,16 @@ export class Agent {
     this.team = team;
   }
 
+  /** The tools of the hub that the agent has now, sorted by name. @throws {HubError} if the hub cannot be reached */
+  async tools(signal: AbortSignal): Promise<readonly AgentTool[]> {
+    const { tools: filter, allowAgents } = this.spec;
+    if (filter === undefined) return [];
+    const { narrowing, options } = this.team;
+    const matches = compileFilter(narrowing === undefined ? filter : { and: [filter, narrowing] });
+    const all = await abortable(options.toolbox.tools(signal), signal);
+    return all.filter((tool) => (allowAgents || tool.server !== AGENTS_SERVER) && matches(tool));
+  }
+
   /**
    * Works until the model has an answer. The events end with exactly one of `runComplete` and `error`; nothing is
    * thrown. A reader that stops reading cancels the run.
@@ -128,7 +147,7 @@ export class Agent {
           outer: options,
         });
         const result: RunResult = await run.execute();
-        const duration = clock.now() - startedAt;
+        const duration = Math.round(clock.now() - startedAt);
         void events.push({ type: "runComplete", runId, duration, ...result });
       } catch (thrown) {
         const error = toHubError(thrown);

@@ -1,6 +1,10 @@
+import { HubError } from "../base/errors.ts";
+import { isTable } from "../manifest/table.ts";
+
 /**
  * A language model, as the agent loop sees it: a request with messages and tools, answered by a stream of parts.
- * `providers.ts` makes models of the manifest's `[models]`; `script.ts` is the model that reads its turns from a file.
+ * `openModel` (`open-model.ts`) makes models of the manifest's `[models]`, with `providers.ts`, `sampling.ts` and `script.ts`. Every model
+ * passes `modelContract` (test/contract/model.ts).
  */
 
 /** What a model is asked. */
@@ -67,6 +71,44 @@ export interface TokenUsage {
   readonly outputTokens?: number | undefined;
 }
 
+/** Why a request to a model failed: the `data` of the error modelFailed. */
+export interface ModelFailure {
+  /**
+   * `rateLimit` and `overloaded` may go away; `badRequest`: the provider refused the request, for example because it
+   * does not have the model; `badAnswer`: the answer was not understood, or ended in the middle; `unreachable`: there was
+   * no answer, or the connection was lost.
+   */
+  readonly reason:
+    | "rateLimit"
+    | "overloaded"
+    | "unauthorized"
+    | "contextTooLong"
+    | "badRequest"
+    | "badAnswer"
+    | "unreachable"
+    | "timeout";
+  /** The HTTP status. */
+  readonly status?: number | undefined;
+  /** When the provider wants the next request, in ms from now. */
+  readonly retryAfter?: number | undefined;
+}
+
+/** The error modelFailed. @param message a full sentence without secrets */
+export function modelError(
+  message: string,
+  { reason, status, retryAfter }: ModelFailure,
+  hint?: string,
+): HubError {
+  return new HubError("modelFailed", message, {
+    hint,
+    data: {
+      reason,
+      ...(status !== undefined && { status }),
+      ...(retryAfter !== undefined && { retryAfter }),
+    },
+  });
+}
+
 export interface Model {
   /** As the manifest calls it. */
   readonly name: string;
@@ -74,9 +116,21 @@ export interface Model {
   /** Whether it takes pictures in the results of tools and in messages. */
   readonly takesImages: boolean;
   /**
-   * Asks the model once; the loop, not the model, repeats failed requests. Aborting the signal closes the connection.
-   * @throws {HubError} modelFailed, with `data.status` (HTTP), `data.retryAfter` (ms) and `data.reason`: `rateLimit`,
-   * `overloaded`, `unauthorized`, `contextTooLong`, `badAnswer`, `unreachable` or `timeout`; the signal's reason
+   * Asks the model once; the loop, not the model, repeats failed requests. Aborting the signal closes the connection,
+   * as does leaving the iteration early.
+   * @throws {HubError} modelFailed, with a `ModelFailure` as its data; the signal's reason
    */
   stream(request: ModelRequest, signal: AbortSignal): AsyncIterable<ModelPart>;
+}
+
+/** The arguments of a call as an object, for APIs that want one; what is none is kept under a key, so that the model sees what it wrote. */
+export function parseArguments(json: string): Readonly<Record<string, unknown>> {
+  if (json.trim() === "") return {};
+  try {
+    const value: unknown = JSON.parse(json);
+    if (isTable(value)) return value;
+  } catch {
+    // Handled as any other text that is not an object.
+  }
+  return { invalidArguments: json };
 }

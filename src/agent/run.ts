@@ -2,7 +2,6 @@ import { Buffer } from "node:buffer";
 import { abortable, pause } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { formatDuration, formatSize } from "../base/format.ts";
-import { compileFilter } from "../catalog/filter.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
@@ -58,9 +57,6 @@ const CANCELLED_MARK = "[cancelled]";
 
 const TRANSFER_TASK = "transfer_task";
 const HANDOFF = "handoff";
-
-/** The prefix of agents that are tools of the hub. */
-const AGENTS_SERVER = "agents";
 
 /** A model's answer in one turn. */
 interface Answer {
@@ -212,15 +208,8 @@ export class Run {
 
   /** The tools that the agent has in this turn. */
   async #tools(signal: AbortSignal): Promise<ReadonlyMap<string, AgentTool>> {
-    const { spec, team } = this.#agent;
-    const filter = spec.tools;
-    if (filter === undefined) return new Map();
-    const all = await abortable(team.options.toolbox.tools(signal), signal);
-    const matches = compileFilter(filter);
-    const own = all.filter(
-      (tool) => (spec.allowAgents || tool.server !== AGENTS_SERVER) && matches(tool),
-    );
-    return new Map(own.map((tool) => [tool.name, tool]));
+    const tools = await this.#agent.tools(signal);
+    return new Map(tools.map((tool) => [tool.name, tool]));
   }
 
   /** What the model is told of the tools: the hub's, sorted by name, then the loop's own. */
@@ -394,7 +383,7 @@ export class Run {
     const finish = (result: Pick<ToolResult, "isError" | "code" | "size">): void => {
       const { isError, code, size } = result;
       const error = isError ? (code ?? "toolError") : undefined;
-      const duration = clock.now() - startedAt;
+      const duration = Math.round(clock.now() - startedAt);
       void this.#emit({
         type: "toolExecuted",
         toolName,
@@ -444,8 +433,13 @@ export class Run {
     const { toolbox, clock } = team.options;
     const args = argumentsJson.trim() === "" ? "{}" : argumentsJson;
     const { chain } = this.#context;
+    const { name, approval } = spec;
+    const agent = { name, approval, fallback: team.options.approval };
     for (let tries = 0; ; tries++) {
-      const result = await abortable(toolbox.call(tool.name, args, { signal, chain }), signal);
+      const result = await abortable(
+        toolbox.call(tool.name, args, { signal, chain, agent }),
+        signal,
+      );
       if (tries >= spec.retries || !mayRepeat(result, tool)) return result;
       await pause(clock, TOOL_RETRY_WAIT, signal);
     }

@@ -5,6 +5,7 @@ import { formatSize } from "../base/format.ts";
 import { JsonObject, parseRange, scanArray } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
+import type { AgentSpec } from "../manifest/agents.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import type { AgentChain } from "./chain.ts";
@@ -40,7 +41,21 @@ export interface ToolCallOptions {
   readonly onProgress?: ((progress: CallProgress) => void) | undefined;
   /** The runs of agents that the call is a part of. */
   readonly chain: AgentChain;
+  /** The agent that calls, for approvals. */
+  readonly agent: AgentCaller;
 }
+
+/** An agent as the hub's approvals see it. */
+export interface AgentCaller {
+  readonly name: string;
+  /** What the agent's own settings say; undefined: nothing. */
+  readonly approval?: AgentSpec["approval"];
+  /** What counts where the manifest says nothing. */
+  readonly fallback?: AgentSpec["approval"];
+}
+
+/** The key in `_meta` of a call of a tool that names the agent that calls. */
+export const AGENT_META_KEY = "toolmux/agent";
 
 /** The tools of a hub, and how agents call them. */
 export interface Toolbox {
@@ -140,10 +155,11 @@ export class McpToolbox implements Toolbox {
   async call(
     name: string,
     args: string,
-    { signal, onProgress, chain }: ToolCallOptions,
+    { signal, onProgress, chain, agent }: ToolCallOptions,
   ): Promise<ToolResult> {
+    const meta = { ...chain.meta, [AGENT_META_KEY]: agent };
     try {
-      const response = await this.#client.callTool(name, args, onProgress, signal, chain.meta);
+      const response = await this.#client.callTool(name, args, onProgress, signal, meta);
       const { bytes, body } = response;
       return response.outcome === "error"
         ? readError(parseRange(bytes, body), body.end - body.start)

@@ -11,9 +11,14 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `notTrusted`: a file or an agent
- * may do something only after the user has trusted it. `digestMismatch`: what a registry sent is not what its digest
- * says. `serverInvalid`: a server's table in the manifest is invalid.
+ * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid. `notApproved`: a
+ * person has not allowed a call, or nobody could be asked; models get it as a result, with this code in `_meta`.
+ * `modelFailed`: a request to a language model failed; `data.reason` says why. `agentLoop`: an agent would run inside a
+ * run of itself; `agentDepth`: agents would run inside each other too deeply. The limits of a run each have a code:
+ * `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`, `runTimeout`. `sessionBusy`: too many messages wait for an
+ * agent's session. `notInMode`: the client's mode hides what it asks for. `notTrusted`: a
+ * file or an agent may do that only after the user has trusted it. `digestMismatch`: what a registry sent is not what its
+ * digest says.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -23,6 +28,7 @@ const ERROR_PROPERTIES = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
   missingCapability: { rpc: -32021, exit: 2, retryable: false, kind: "misuse" },
@@ -57,6 +63,7 @@ const ERROR_PROPERTIES = {
   messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
+  notApproved: { rpc: -31010, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   modelFailed: { rpc: -31011, exit: 1, retryable: false, kind: "terminal" },
   agentNotFound: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },

@@ -8,12 +8,14 @@
 import { applyEdits, type Edit, joinPieces, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { skipWhitespace } from "../base/json.ts";
 import { conform, type SchemaVariant } from "./conformance.ts";
+import { type CatalogFilter, matcherOf } from "./filter.ts";
 import { idleRulesOf, idleSkillRulesOf } from "./idle-rules.ts";
 import {
   type CombinedCapabilities,
   isReadOnlyTool,
   isShowable,
   type Kind,
+  KINDS,
   type ListedItem,
   mapKinds,
   mergeCacheHints,
@@ -403,6 +405,22 @@ export function buildCatalog(
   const capabilities = mergeCapabilities(listings, isComplete);
   const uris = new ExposedUris(renamedUris, skillRoots);
   return { ...sections, uris, instructions, capabilities, notes };
+}
+
+/**
+ * What a filter shows of a catalog. Its sections have the same entries as those of the catalog.
+ * @param sources those of the catalog: servers of which nothing is shown give no instructions
+ */
+export function filterCatalog(
+  catalog: Catalog,
+  filter: CatalogFilter,
+  sources: readonly CatalogSource[],
+): Catalog {
+  const sections = mapKinds((kind) => catalog[kind].filter(matcherOf(filter, kind)));
+  const shown = new Set<string>();
+  for (const kind of KINDS) for (const { server } of sections[kind].entries) shown.add(server);
+  const instructions = mergeInstructions(sources.filter(({ server }) => shown.has(server)));
+  return { ...catalog, ...sections, instructions };
 }
 
 interface NameSettings {

@@ -1,4 +1,5 @@
 import { compilePattern, type Filter } from "../manifest/filter.ts";
+import type { Kind } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 
 /** What a filter is applied to: an entry of a catalog. */
@@ -104,4 +105,68 @@ function dependsOnServer(filter: Filter): boolean {
   if ("not" in filter) return dependsOnServer(filter.not);
   if ("and" in filter) return filter.and.every(dependsOnServer);
   return "or" in filter && filter.or.every(dependsOnServer);
+}
+
+/** What is shown of a catalog: `resources` is for resource templates and skills, too. */
+export type CatalogFilter = Readonly<Record<"tools" | "prompts" | "resources", Matcher>>;
+
+/** The filters of a mode. What it says nothing about is limited to the servers that its tools are limited to. */
+export function compileMode({
+  tools,
+  prompts = serverPartOf(tools) ?? "all",
+  resources = serverPartOf(tools) ?? "all",
+}: {
+  readonly tools: Filter;
+  readonly prompts?: Filter | undefined;
+  readonly resources?: Filter | undefined;
+}): CatalogFilter {
+  return {
+    tools: compileFilter(tools),
+    prompts: compileFilter(prompts),
+    resources: compileFilter(resources),
+  };
+}
+
+/** Shows what all of these filters show. */
+export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
+  const [first, ...others] = filters;
+  if (first !== undefined && others.length === 0) return first;
+  const conjunction = (part: keyof CatalogFilter): Matcher => {
+    const all = filters.map((filter) => filter[part]);
+    return (item) => all.every((matches) => matches(item));
+  };
+  return {
+    tools: conjunction("tools"),
+    prompts: conjunction("prompts"),
+    resources: conjunction("resources"),
+  };
+}
+
+/** The part of a filter that is about entries of this kind. */
+export function matcherOf(filter: CatalogFilter, kind: Kind): Matcher {
+  return filter[kind === "tools" || kind === "prompts" ? kind : "resources"];
+}
+
+/** Where parts of filters match nothing: their paths below the filter, such as `and[0].servers[1]`. */
+export function idlePartsOf(filter: Filter, items: readonly FilterItem[]): readonly string[] {
+  const isIdle = (part: Filter): boolean => !items.some(compileFilter(part));
+  const idleIn = (
+    key: "servers" | "tools" | "ids" | "names",
+    words: readonly string[],
+  ): readonly string[] =>
+    words.flatMap((word, i) =>
+      isIdle({ [key]: [word] } as unknown as Filter) ? [`${key}[${i}]`] : [],
+    );
+  const within = (path: string, part: Filter): readonly string[] =>
+    idlePartsOf(part, items).map((inner) => `${path}.${inner}`);
+  if (filter === "all") return [];
+  if ("servers" in filter) return idleIn("servers", filter.servers);
+  if ("tools" in filter) return idleIn("tools", filter.tools);
+  if ("ids" in filter) return idleIn("ids", filter.ids);
+  if ("names" in filter) return idleIn("names", filter.names);
+  if ("pattern" in filter) return isIdle(filter) ? ["pattern"] : [];
+  if ("readOnly" in filter) return isIdle(filter) ? ["readOnly"] : [];
+  if ("not" in filter) return within("not", filter.not);
+  if ("and" in filter) return filter.and.flatMap((part, i) => within(`and[${i}]`, part));
+  return filter.or.flatMap((part, i) => within(`or[${i}]`, part));
 }

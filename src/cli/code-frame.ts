@@ -22,7 +22,7 @@ const SHOWN_KEYS = (
   "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
   "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
   "parallelStarts use servers sources commands directories directory paths strict registries " +
-  "provider model temperature maxTokens contextTokens thinking timeout script " +
+  "provider model temperature maxTokens contextTokens thinking images timeout script " +
   "description instruction instructionFile mode respectMode allowAgents subAgents handoffs maxTurns maxToolCalls " +
   "parallelToolCalls retries resultLimit approval"
 ).split(" ");

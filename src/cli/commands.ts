@@ -11,6 +11,7 @@ import {
 } from "./args.ts";
 import {
   AGENT_VERBS,
+  APPROVAL_VERBS,
   BENCH_DEFAULTS,
   type CommandContext,
   command,
@@ -40,9 +41,24 @@ const OF_HUB = {
   json: JSON_OUTPUT,
 };
 
+/** Options of all commands that run agents. */
+const OF_AGENTS = {
+  model: text("MODEL", "use this model: a key of [models], or PROVIDER/MODEL"),
+  mode: text("NAME", "use only the tools of this mode"),
+  approval: oneOf(
+    "LEVEL",
+    ["auto", "always", "never"],
+    "which calls are asked about, where the manifest says nothing (auto)",
+  ),
+  fresh: flag("start the servers here, also if a hub runs"),
+  hub: OF_HUB.hub,
+};
+
 const NO_WAIT = flag("do not wait until it is done");
 
 const HUB_CODES = "3 no hub runs, or the server failed";
+
+const APPROVAL = oneOf("LEVEL", ["auto", "always"], "ask a person before calls: auto, always");
 
 /** Options of `serve` for recording. */
 const RECORDING = {
@@ -169,6 +185,7 @@ export const COMMANDS: readonly Command[] = [
       project: flag("use the client's file in the current directory"),
       http: text("URL", "connect to the hub at URL: http://127.0.0.1:8700/mcp"),
       "http-token-env": text("NAME", "environment variable of the client with the token"),
+      approval: APPROVAL,
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -179,6 +196,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux install cursor",
       "toolmux install claude-code --replace --dry-run",
       "toolmux install vscode --http http://127.0.0.1:8700/mcp",
+      "toolmux install claude-code --approval auto",
       "toolmux install cursor --undo",
     ],
     load: async () => (await import("./commands/install.ts")).install,
@@ -231,12 +249,18 @@ export const COMMANDS: readonly Command[] = [
       "clients need. Without a token, every user of this machine can call every tool.",
       "",
       "GET /healthz tells whether the hub runs, GET /readyz whether its servers are ready.",
+      "",
+      "With --approval, a person has to allow calls before they reach a server: auto those of",
+      "tools that are not known to only read, always all. It raises what the manifest says,",
+      "except for tools of tools.approval; --approve-all asks for these, too.",
     ],
     options: {
       http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
       "http-token-env": text("NAME", "environment variable with the token that clients send"),
       token: text("auto", "create a token for clients, or use the stored one"),
       stdio: flag("with --http: also serve stdin and stdout"),
+      approval: APPROVAL,
+      "approve-all": flag("ask a person before every call"),
       ...RECORDING,
     },
     examples: [
@@ -345,6 +369,84 @@ export const COMMANDS: readonly Command[] = [
       "toolmux call files__edit - < arguments.json",
     ],
     load: async () => (await import("./commands/call.ts")).call,
+  }),
+  command({
+    name: "run",
+    group: "Use the tools",
+    summary: "run an agent on one message and print its answer",
+    usage: "AGENT MESSAGE | AGENT -",
+    words: [2, Number.POSITIVE_INFINITY],
+    hasKnownWords: true,
+    details: [
+      "AGENT is a name under [agents] of the manifest; `toolmux agents` lists them. The agent's model uses the tools that the agent has until it has an answer. MESSAGE is its task; - reads it from stdin.",
+      "",
+      "Uses the servers of a running hub that serves your manifest. Without one, or with --fresh, starts the servers here. The model's key comes from the manifest, the secret with the provider's name, or the environment of this command.",
+      "",
+      "The answer is printed on stdout as it comes, each call of a tool with its duration on stderr. In a terminal, tools that may change something are asked about first. With --json, prints each event as one line of JSON.",
+      "",
+      "Exit codes: 0 answered, 1 no answer, 2 wrong usage or unknown agent, 124 timed out,",
+      "130 interrupted.",
+    ],
+    options: {
+      ...OF_AGENTS,
+      json: flag("print each event as one line of JSON"),
+    },
+    examples: [
+      'toolmux run reviewer "Review the last commit."',
+      "git diff | toolmux run reviewer -",
+      'toolmux run reviewer "What changed?" --model anthropic/claude-sonnet-4-5 --json',
+    ],
+    load: async () => (await import("./commands/run.ts")).run,
+  }),
+  command({
+    name: "chat",
+    group: "Use the tools",
+    summary: "talk to an agent in the terminal",
+    usage: "[AGENT]",
+    words: [0, 1],
+    hasKnownWords: true,
+    details: [
+      "A conversation with an agent of the manifest, by default with the only one. Ctrl-C stops what runs, and twice ends the chat. Lines that are typed while the agent works are its next messages. Tools that may change something are asked about first.",
+      "",
+      "  /tools       the tools that the agent has",
+      "  /servers     the servers and their states",
+      "  /mode NAME   use only the tools of a mode; full for all",
+      "  /history     the conversation so far",
+      "  /clear       forget the conversation",
+      "  /save FILE   write the conversation to a file",
+      "  /quit        end",
+    ],
+    options: OF_AGENTS,
+    examples: ["toolmux chat", "toolmux chat reviewer --mode review"],
+    load: async () => (await import("./commands/chat.ts")).chat,
+  }),
+  command({
+    name: "agents",
+    group: "Use the tools",
+    summary: "list agents, get them from registries, remove them",
+    usage: "[list|show|pull|remove] [AGENT]",
+    words: [0, 2],
+    choices: AGENT_VERBS,
+    details: [
+      "  list         all agents: of the manifest, in files, and from registries (the default)",
+      "  show AGENT   what an agent has: its team, models, servers, and what is not supported",
+      "  pull REF     get an agent from a registry: [HOST/]REPOSITORY[:TAG][@DIGEST]",
+      "  remove REF   remove an agent that was pulled",
+      "",
+      "AGENT is a name in the manifest, the path of a file in a directory for agents, or the name of an agent that was pulled. An agent that was pulled, or whose file is not in your configuration directory, runs no command and reaches no URL of its own before `toolmux trust`.",
+      "",
+      "An agent of the manifest cannot be used if its table has a problem, or the key of its model is missing. No model is asked anything.",
+      "",
+      "Exit codes: 0 done; 2 there is no such agent, or it has problems; 3 the registry did not send it.",
+    ],
+    options: { json: JSON_OUTPUT },
+    examples: [
+      "toolmux agents",
+      "toolmux agents --json",
+      "toolmux agents pull agentcatalog/pirate",
+      "toolmux agents show pirate",
+    ],
+    load: async () => (await import("./commands/agent-files.ts")).agentFiles,
   }),
   command({
     name: "get",
@@ -482,31 +584,6 @@ export const COMMANDS: readonly Command[] = [
     },
     examples: ["toolmux secret set linear/token", "toolmux secret list"],
     load: async () => (await import("./commands/secret.ts")).secret,
-  }),
-  command({
-    name: "agents",
-    group: "Use the tools",
-    summary: "list agents, get them from registries, remove them",
-    usage: "[list|show|pull|remove] [AGENT]",
-    words: [0, 2],
-    choices: AGENT_VERBS,
-    details: [
-      "  list         all agents: of the manifest, in files, and from registries",
-      "  show AGENT   what an agent has: its team, models, servers, and what is not supported",
-      "  pull REF     get an agent from a registry: [HOST/]REPOSITORY[:TAG][@DIGEST]",
-      "  remove REF   remove an agent that was pulled",
-      "",
-      "AGENT is a name in the manifest, the path of a file in a directory for agents, or the name of an agent that was pulled. An agent that was pulled, or whose file is not in your configuration directory, runs no command and reaches no URL of its own before `toolmux trust`.",
-      "",
-      "Exit codes: 0 done; 2 there is no such agent, or it has problems; 3 the registry did not send it.",
-    ],
-    options: { json: JSON_OUTPUT },
-    examples: [
-      "toolmux agents",
-      "toolmux agents pull agentcatalog/pirate",
-      "toolmux agents show pirate",
-    ],
-    load: async () => (await import("./commands/agent-files.ts")).agentFiles,
   }),
   command({
     name: "trust",
@@ -660,7 +737,7 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 0],
     details: [
       "WAITS FOR `client` means that the server has asked the client something, and the client",
-      "has not answered. CALL is the number for `toolmux cancel --call`. Arguments of calls are",
+      "has not answered; `approval` that nobody has allowed the call yet. CALL is the number for `toolmux cancel --call`. Arguments of calls are",
       "never shown.",
       "",
       "Exit codes: 0 done, 3 no hub runs.",
@@ -706,9 +783,9 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 0],
     details: [
       "Prints one JSON document per event, as events come, until Ctrl-C or until the hub ends.",
-      "Kinds: call, server, state, log, catalog, alert, client, manifest. Each event has a",
-      "number (`seq`) and a time (`at`, ms since 1970). Arguments and results of calls are in",
-      "no event.",
+      "Kinds: call, server, state, log, catalog, alert, approval, client, manifest. Each event",
+      "has a number (`seq`) and a time (`at`, ms since 1970). Results of calls are in no event,",
+      "and arguments only in those of approvals, redacted.",
       "",
       "Exit codes: 0 the hub has ended, 2 wrong usage, 3 no hub runs, 130 interrupted.",
     ],
@@ -736,6 +813,40 @@ export const COMMANDS: readonly Command[] = [
     options: { ...OF_HUB, all: flag("also dismissed ones; with dismiss: all alerts") },
     examples: ["toolmux alerts", "toolmux alerts dismiss 3", "toolmux alerts dismiss --all"],
     load: async () => (await import("./commands/alerts.ts")).alerts,
+  }),
+  command({
+    name: "approvals",
+    group: "Running hubs",
+    summary: "allow or deny calls that wait for a person",
+    usage: "[list | forget [ID …] | accept SERVER]",
+    words: [0, Number.POSITIVE_INFINITY],
+    choices: APPROVAL_VERBS,
+    details: [
+      "Shows the calls that wait for an approval. With --watch, it asks for each in the",
+      "terminal, one after the other, until Ctrl-C: y allows the call, s the tool until the",
+      "client leaves, a the tool from now on; anything else denies it.",
+      "",
+      "  list              shows the tools that were allowed from now on",
+      "  forget ID …       asks again before calls of these tools; --all of all tools",
+      "  accept SERVER     relies on what the tools of a server say of themselves now",
+      "",
+      "Whether calls need an approval is set in the manifest (approval, tools.approval) or by",
+      "serve --approval. docs/approval.md explains it.",
+      "",
+      "Exit codes: 0 done, 2 wrong usage, 3 no hub runs, 130 interrupted.",
+    ],
+    options: {
+      ...OF_HUB,
+      watch: flag("ask for each call in the terminal, until Ctrl-C"),
+      all: flag("with forget: all"),
+    },
+    examples: [
+      "toolmux approvals --watch",
+      "toolmux approvals list",
+      "toolmux approvals forget --all",
+      "toolmux approvals accept files",
+    ],
+    load: async () => (await import("./commands/approvals.ts")).approvals,
   }),
   command({
     name: "check",

@@ -43,6 +43,8 @@ export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
+  readonly approval: "auto" | "always" | undefined;
+  readonly "approve-all": boolean;
 }
 
 export interface ServeOptions {
@@ -79,6 +81,7 @@ export async function serveHub({
     snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
+    raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
   });
   const { hub, close } = opened;
   const startedAt = Date.now();

@@ -270,7 +270,10 @@ function cached<Spec extends ExternalServer, Resolved>(
 export function openSchemeResolvers(
   context: Pick<CommandContext, "env" | "platform">,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(context.env[HUBS_VARIABLE]),
-): (spec: ExternalServer, schemes: SchemeResolvers) => SchemeResolvers {
+): (
+  spec: Pick<ExternalServer, "baseDir" | "secretSources">,
+  schemes: SchemeResolvers,
+) => SchemeResolvers {
   const { env } = context;
   let opened: Promise<Secrets> | undefined;
   const open = async (): Promise<Secrets> =>

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
-import { HubClient } from "../frontend/hub-client.ts";
+import { HubClient, type HubClientOptions } from "../frontend/hub-client.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
@@ -128,6 +128,7 @@ export function connectToHub(
   { socket }: RunningHub,
   info: Implementation,
   signal: AbortSignal,
+  options?: HubClientOptions,
 ): Promise<HubClient> {
   const transport = new HttpTransport({
     server: "toolmux",
@@ -142,7 +143,7 @@ export function connectToHub(
     knownTransport: { kind: "http", remember() {} },
     env: {},
   });
-  return HubClient.open(transport, info, signal);
+  return HubClient.open(transport, info, signal, options);
 }
 
 /** An event of a hub, or the notice that earlier ones are lost (`gap`; `first`: the first event that follows). */
@@ -160,8 +161,27 @@ export async function* followEvents(
   query: string,
   signal: AbortSignal,
 ): AsyncGenerator<HubStreamItem> {
+  yield* await openEvents(hub, query, signal);
+}
+
+/**
+ * The same, when the hub has opened the stream: later events are not missed, and the reader counts as one who watches
+ * if the query says so.
+ */
+export async function openEvents(
+  hub: RunningHub,
+  query: string,
+  signal: AbortSignal,
+): Promise<AsyncGenerator<HubStreamItem>> {
   const response = await send(hub, { path: `/events?${query}`, signal });
   if ((response.statusCode ?? 0) >= 400) await readAnswer(response);
+  return readEvents(response, signal);
+}
+
+async function* readEvents(
+  response: IncomingMessage,
+  signal: AbortSignal,
+): AsyncGenerator<HubStreamItem> {
   try {
     let kind = "";
     for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {

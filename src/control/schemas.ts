@@ -118,7 +118,7 @@ export const callSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  waitingFor: v.picklist(["server", "client"]),
+  waitingFor: v.picklist(["server", "client", "approval"]),
   progress: v.optional(
     v.object({
       progress: v.number(),
@@ -204,6 +204,8 @@ export const hubSchema = v.object({
     clients: count,
     calls: count,
     alerts: count,
+    /** Calls that wait until a person allows them. */
+    approvals: count,
   }),
 });
 
@@ -230,6 +232,42 @@ export const eventSchema = v.looseObject({
   level: v.optional(v.picklist(["debug", "info", "warn", "error"])),
   text: v.optional(v.string()),
 });
+
+const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
+
+/** A call that waits until a person allows it. `choices`: the decisions that are possible; `reason`: a full sentence. */
+export const approvalSchema = v.object({
+  id: v.string(),
+  call: count,
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  agent: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  argumentsShown: v.string(),
+  reason: v.string(),
+  choices: v.pipe(v.array(decisionSchema), v.readonly()),
+  askedAt: time,
+});
+
+/** The body of `POST /approvals/ID`. `by`: where the person has decided; default `terminal`. */
+export const approvalAnswerSchema = v.strictObject({
+  decision: decisionSchema,
+  by: v.optional(v.picklist(["terminal", "dashboard"])),
+});
+
+/** Calls of a tool that were allowed for good. */
+export const rememberedApprovalSchema = v.object({
+  id: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  clientName: v.string(),
+  at: time,
+});
+
+/** The body of `POST /approvals/accept`: a server whose tools are taken as they describe themselves now. */
+export const acceptToolsSchema = v.strictObject({ server: v.string() });
 
 /** The body of `POST /servers`: an entry as in a manifest. */
 export const addServerSchema = v.strictObject({
@@ -359,6 +397,8 @@ export const clientAppRequestSchema = v.strictObject({
   dryRun: v.optional(v.boolean()),
 });
 
+export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
+export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;

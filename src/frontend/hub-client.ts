@@ -1,10 +1,16 @@
 import { Buffer } from "node:buffer";
 import type { Kind, ListedItem } from "../catalog/listing.ts";
+import { joinPieces, textOf } from "../base/bytes.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
-import { HubError } from "../base/errors.ts";
-import { parseRange } from "../base/json.ts";
-import { NO_CLIENTS } from "../upstream/profile.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { isJsonObject, parseRange } from "../base/json.ts";
+import {
+  type ClientChannel,
+  type ConnectionClients,
+  NO_CLIENTS,
+  type ServerRequest,
+} from "../upstream/profile.ts";
 import { LEGACY_PLAN } from "../upstream/negotiate.ts";
 import { Subscriptions } from "../upstream/subscriptions.ts";
 import { ServerTasks } from "../upstream/tasks.ts";
@@ -29,6 +35,68 @@ export interface CallProgress {
   readonly message?: unknown;
 }
 
+/** A form that a server shows a person (MCP, elicitation in form mode); its content is not validated. */
+export interface ElicitationForm {
+  readonly message: string;
+  /** `requestedSchema`: a JSON Schema of an object of plain values. */
+  readonly schema: Readonly<Record<string, unknown>>;
+}
+
+export type ElicitationAnswer =
+  | { readonly action: "accept"; readonly content: Readonly<Record<string, unknown>> }
+  | { readonly action: "decline" | "cancel" };
+
+/** Shows a person a form. The signal is aborted when the answer is not needed any more. */
+export type AnswerElicitation = (
+  form: ElicitationForm,
+  signal: AbortSignal,
+) => Promise<ElicitationAnswer>;
+
+/** What a client of a hub can do besides calling. */
+export interface HubClientOptions {
+  /** Answers elicitations; undefined: the client does not declare that it can. */
+  readonly elicit?: AnswerElicitation | undefined;
+}
+
+/** The person behind a client, as its session sees it. */
+function personOf(elicit: AnswerElicitation): ConnectionClients {
+  const channel: ClientChannel = {
+    era: "legacy",
+    level: undefined,
+    notify: () => {},
+    sendLogMessage: () => {},
+    sendServerRequest(request) {
+      const withdrawn = new AbortController();
+      void answerElicitation(elicit, request, withdrawn.signal);
+      return () => withdrawn.abort(new HubError("cancelled", "The question was withdrawn."));
+    },
+  };
+  return {
+    era: "legacy",
+    capabilities: { elicitation: { form: {} } },
+    current: () => [channel],
+  };
+}
+
+async function answerElicitation(
+  elicit: AnswerElicitation,
+  request: ServerRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    const bytes = joinPieces(request.params("0") ?? ["{}"]);
+    const params = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;
+    const { message, requestedSchema } = params;
+    // The session puts the name of its server before the message, which is the hub itself here.
+    const text = String(message).replace(/^\[toolmux\] /, "");
+    const schema = isJsonObject(requestedSchema) ? requestedSchema : {};
+    const answer = await elicit({ message: text, schema }, signal);
+    if (!signal.aborted) request.answer("result", Buffer.from(JSON.stringify(answer)));
+  } catch (error) {
+    if (!signal.aborted) request.fail(toHubError(error));
+  }
+}
+
 /** A client of a hub: of the one in this process, or of another one over a transport. */
 export class HubClient {
   readonly #session: Session;
@@ -42,12 +110,16 @@ export class HubClient {
   /**
    * Initializes a session with the hub, which starts the servers. Aborting `signal` ends all waiting of this client.
    */
-  static async connect(hub: ClientAcceptor, signal: AbortSignal): Promise<HubClient> {
+  static async connect(
+    hub: ClientAcceptor,
+    signal: AbortSignal,
+    options?: HubClientOptions,
+  ): Promise<HubClient> {
     signal.throwIfAborted();
     const [clientEnd, hubEnd] = memoryTransportPair();
     // Not awaited: this promise settles only when the hub is closed, and closing the hub is up to the caller.
     void hub.accept(hubEnd, signal);
-    return HubClient.open(clientEnd, hub.serverInfo, signal);
+    return HubClient.open(clientEnd, hub.serverInfo, signal, options);
   }
 
   /**
@@ -58,11 +130,12 @@ export class HubClient {
     transport: Transport,
     info: Implementation,
     signal: AbortSignal,
+    { elicit }: HubClientOptions = {},
   ): Promise<HubClient> {
     const session = new Session({
       server: "toolmux",
       transport,
-      clients: NO_CLIENTS,
+      clients: elicit === undefined ? NO_CLIENTS : personOf(elicit),
       clock: systemClock,
       subscriptions: new Subscriptions({ clock: systemClock, timeout: () => 0, warn: () => {} }),
       tasks: new ServerTasks(),

@@ -19,6 +19,7 @@ import {
   withResponseId,
 } from "../jsonrpc/message.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
+import { type AgentCaller, readAgentCaller } from "../approval/policy.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
@@ -59,12 +60,14 @@ import { DownstreamRequests } from "./server-requests.ts";
 /** One request of a legacy client in flight, until it is answered. */
 class LegacyClientRequest implements Caller {
   readonly id: RequestId;
+  readonly agent: AgentCaller | undefined;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
 
-  constructor(id: RequestId, responder: Responder, client: LegacyClient) {
+  constructor(id: RequestId, responder: Responder, client: LegacyClient, agent?: AgentCaller) {
     this.id = id;
+    this.agent = agent;
     this.#responder = responder;
     this.#client = client;
   }
@@ -236,7 +239,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       kind,
     }: { readonly plugin: PluginInstance | undefined; readonly kind: ClientTransport },
   ) {
-    const { clock, deadlines, callLog, plugins } = clients.options;
+    const { approvals, clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
@@ -249,11 +252,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     };
     this.#tasks = new ClientTasks("legacy", clock);
     this.#router = new Router(
-      { id, name: undefined, version: undefined },
+      { id, name: undefined, version: undefined, principal: view.principal },
       {
         view,
         deadlines,
         callLog,
+        approvals,
         plugins,
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
@@ -435,6 +439,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       change: "changed",
       ...(info.name !== undefined && { name: info.name }),
       ...(info.version !== undefined && { version: info.version }),
+      ...(this.view.principal !== undefined && { principal: this.view.principal }),
     });
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
@@ -470,7 +475,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
     this.view.open();
     if (responder !== this.connectionResponder) this.#hasResponders = true;
-    const clientRequest = new LegacyClientRequest(request.id, responder, this);
+    // Whoever can open the control socket belongs to this user, and so do the agents that call through it.
+    const agent =
+      this.#isOperator && methodSpec === CALL_METHOD ? readAgentCaller(request) : undefined;
+    const clientRequest = new LegacyClientRequest(request.id, responder, this, agent);
     const running = this.#router.route(request, clientRequest, methodSpec);
     clientRequest.running = running;
     this.#addRunning(clientRequest);

@@ -3,6 +3,7 @@ import { type Env, expandHome } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { type AgentSpec, findModel, type InvalidModel, makeAgentSpec } from "./agents.ts";
 import type { AgentConfig, FileConfig } from "./file-config.ts";
+import { FULL_MODE } from "./manifest.ts";
 import { findNearest, type Problem } from "./problems.ts";
 
 /** The largest file with an instruction, in bytes. */
@@ -29,6 +30,7 @@ export async function mergeAgents(configs: readonly FileConfig[], env: Env): Pro
     ),
   );
   const models = new Set(configs.flatMap((config) => [...(config.models?.keys() ?? [])]));
+  const modes = [FULL_MODE, ...configs.flatMap((config) => [...(config.modes?.keys() ?? [])])];
   const problems: Problem[] = [];
   const specs = new Map<string, AgentSpec | undefined>();
   for (const [config, instruction] of read) {
@@ -37,7 +39,7 @@ export async function mergeAgents(configs: readonly FileConfig[], env: Env): Pro
       specs.set(name, undefined);
       continue;
     }
-    problems.push(...checkNames(config, [...listed.keys()], models));
+    problems.push(...checkNames(config, [...listed.keys()], models, modes));
     if (instruction.kind === "refused") {
       const { file, path } = config;
       const { message } = instruction;
@@ -77,6 +79,7 @@ function checkNames(
   { name, file, path, baseDir, input }: AgentConfig,
   agents: readonly string[],
   models: ReadonlySet<string>,
+  modes: readonly string[],
 ): readonly Problem[] {
   if (input === undefined) return [];
   const problems: Problem[] = [];
@@ -91,6 +94,13 @@ function checkNames(
         : `; did you mean "${nearest}"?`;
     const message = `there is no model "${input.model}"${more}`;
     problems.push({ file, path: [...path, "model"], at: "value", message });
+  }
+  const { mode } = input;
+  if (mode !== undefined && !modes.includes(mode)) {
+    const nearest = findNearest(mode, modes);
+    const more = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+    const message = `there is no mode "${mode}"${more}`;
+    problems.push({ file, path: [...path, "mode"], at: "value", message });
   }
   for (const key of ["subAgents", "handoffs"] as const) {
     for (const [at, agent] of (input[key] ?? []).entries()) {

@@ -24,6 +24,8 @@ export interface ModelSpec {
   /** Number of tokens of the model's context. */
   readonly contextTokens: number;
   readonly thinking?: "off" | "low" | "medium" | "high" | undefined;
+  /** Whether it takes pictures; undefined: only if it has the provider's own URL. */
+  readonly images?: boolean | undefined;
   /** Time limit of one request until its stream ends, in ms. */
   readonly timeout: number;
   /** The file with the turns of a model with provider `script`; relative to `baseDir`. */

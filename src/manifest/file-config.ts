@@ -4,13 +4,15 @@ import type { TemplateSyntax } from "./interpolate.ts";
 import type { PackageSpec, Runner } from "./package.ts";
 import { formatPath, type KeyPath, type Problem } from "./problems.ts";
 import type { HttpToken } from "./manifest.ts";
+import type { ModeConfig } from "./modes.ts";
+import type { NamedClientConfig } from "./named-clients.ts";
 import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
   type AgentFilesInput,
   type AgentInput,
   type HubInput,
-  type LimitsInput,
+  type DefaultsInput,
   type ModelInput,
   type PluginInput,
   type SecretSettings,
@@ -95,7 +97,7 @@ export interface FileConfig extends SourceFile {
   readonly hub: HubInput;
   /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: HttpToken | undefined;
-  readonly defaults: LimitsInput;
+  readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
   /** Absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
@@ -108,6 +110,10 @@ export interface FileConfig extends SourceFile {
   /** Undefined if the file does not set it. */
   readonly agentFiles?: AgentFilesConfig | undefined;
   readonly plugins: readonly PluginConfig[];
+  /** By name. Absent in files that are not manifests. */
+  readonly modes?: ReadonlyMap<string, ModeConfig>;
+  /** Absent in files that are not manifests. */
+  readonly clients?: readonly NamedClientConfig[];
   readonly problems: readonly Problem[];
   /** Placeholders with schemes that only a plugin could know. They are problems only if the manifest has no plugin. */
   readonly schemeProblems: readonly Problem[];

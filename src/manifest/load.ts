@@ -20,9 +20,11 @@ import {
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./agent-list.ts";
-import type { Manifest, ServerSpec } from "./manifest.ts";
+import { FULL_MODE, type Manifest, type ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
-import { type MergedManifest, mergeConfigs } from "./merge.ts";
+import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge.ts";
+import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
+import { makeNamedClients } from "./named-clients.ts";
 import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
 import { addPositions } from "./positions.ts";
@@ -45,8 +47,8 @@ export type LoadedManifest = LoadOutcome & LoadedFiles;
 
 type LoadOutcome =
   /**
-   * If `ok` is true, `problems` concern only servers and models that are invalid in the manifest, or that a later file
-   * replaces.
+   * If `ok` is true, `problems` concern only servers, modes, clients, models and agents that are invalid in the
+   * manifest, or that a later file replaces.
    */
   (
     | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
@@ -79,8 +81,8 @@ interface LoadedFiles {
 
 /**
  * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
- * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in the table of a server or a
- * model makes that one invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
+ * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in the table of a server, mode,
+ * client, model or agent makes that one invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
  * the files, parse and validate each, merge them, check the merged manifest.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
@@ -96,7 +98,10 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     runningPrefixes: options.runningPrefixes?.() ?? new Map(),
   });
   const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
-  const broken = checkMerged(merged, plugins, configs, isReadable);
+  const broken = [
+    ...checkMerged(merged, plugins, configs, isReadable),
+    ...checkModeNames(merged, configs, found),
+  ];
   const placed = await placeProblems(documents, [...found, ...broken, ...agents.problems]);
   const problems = [...search.problems, ...placed];
   const files = {
@@ -116,16 +121,29 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     (problem) =>
       serverAt(problem, configs) !== undefined ||
       nameIn("models", problem) !== undefined ||
-      nameIn("agents", problem) !== undefined,
+      nameIn("agents", problem) !== undefined ||
+      isInModeOrClient(problem),
   );
   if (!isUsable) return { ok: false, problems, notes, ...files };
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, agentFiles, defaults } = merged;
-  if (httpToken !== undefined)
-    notes.push(...(await describeExposure("hub.httpToken", httpToken.text, httpToken.file)));
+  const { hub, httpToken, registries, agentFiles, defaults, approval } = merged;
+  const clients = makeNamedClients(
+    configs.map((config) => config.clients ?? []),
+    problems,
+  );
+  for (const [what, token] of [
+    ["hub.httpToken", httpToken] as const,
+    ...clients.map((client) =>
+      client.kind === "client"
+        ? ([`the token of client "${client.name}"`, client.token] as const)
+        : (["", undefined] as const),
+    ),
+  ]) {
+    if (token !== undefined) notes.push(...(await describeExposure(what, token.text, token.file)));
+  }
   for (const { name, file, input } of configs.flatMap((it) => [...(it.models?.values() ?? [])])) {
     if (input?.apiKey === undefined) continue;
     const key = formatPath(["models", name, "apiKey"]);
@@ -140,7 +158,10 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     models: markInvalidModels(merged.models, problems, configs),
     agentFiles,
     agents: markInvalidAgents(agents.specs, problems, configs),
+    approval,
     plugins: plugins.specs,
+    modes: makeModes(modeConfigsOf(configs), problems),
+    clients,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };
   return { ok: true, manifest, problems, notes, ...files };
@@ -260,6 +281,39 @@ async function placeProblems(
     placed.push(...(await addPositions(own, document.preparePositions)));
   }
   return placed;
+}
+
+/** Finds names of modes that do not exist, or whose tables are invalid. @param found the problems within files */
+function checkModeNames(
+  { hub }: MergedManifest,
+  configs: readonly FileConfig[],
+  found: readonly Problem[],
+): Problem[] {
+  const modes = makeModes(modeConfigsOf(configs), found);
+  const fault = modeFault(hub.mode, modes);
+  return [
+    ...(fault === undefined ? [] : problemAtSetting(configs, "hub", ["mode"], fault)),
+    ...configs.flatMap(({ clients = [] }) =>
+      clients.flatMap(({ file, path, input: { mode = FULL_MODE } = {} }): Problem[] => {
+        const message = modeFault(mode, modes);
+        return message === undefined
+          ? []
+          : [{ file, path: [...path, "mode"], at: "value", message }];
+      }),
+    ),
+  ];
+}
+
+function modeConfigsOf(configs: readonly FileConfig[]): readonly ModeConfig[] {
+  return configs.flatMap(({ modes }) => [...(modes?.values() ?? [])]);
+}
+
+/** Whether a problem concerns a single mode or a single client. */
+function isInModeOrClient({ path: [table, key] }: Problem): boolean {
+  return (
+    (table === "modes" && key !== FULL_MODE && key !== undefined) ||
+    (table === "clients" && key !== undefined)
+  );
 }
 
 function hasNoPlugins(configs: readonly FileConfig[], { specs }: PluginList): boolean {

@@ -5,9 +5,17 @@
  */
 import type { Agents, Models } from "./agents.ts";
 import type { AgentFilesConfig } from "./file-config.ts";
+import type { ModeSpec } from "./modes.ts";
+import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
-import type { HubInput, LimitsInput, SecretSource, ServerInput } from "./schema.ts";
+import type {
+  APPROVAL_LEVELS,
+  HubInput,
+  LimitsInput,
+  SecretSource,
+  ServerInput,
+} from "./schema.ts";
 
 /**
  * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
@@ -36,7 +44,7 @@ export interface RemoteSettings {
 /**
  * `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a name in characters, including
  * the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for slow servers; `parallelStarts`
- * is how many servers may start at a time.
+ * is how many servers may start at a time; `mode` is the name of the mode of clients that have no other.
  */
 export type HubSettings = Required<HubInput>;
 
@@ -70,6 +78,24 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
   readonly startLimit?: number;
 };
 
+/**
+ * Which calls a person has to allow before they are sent: `never` none, `auto` those of tools that are not known to
+ * only read, `always` all.
+ */
+export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
+
+/** Which calls a person has to allow, where neither the server nor its tool says. */
+export interface ApprovalDefaults {
+  /** For calls of clients; undefined: the manifest does not say, and it is `never`. */
+  readonly approval?: ApprovalLevel | undefined;
+  /** For calls of agents; undefined: the manifest does not say, and it is `auto`. */
+  readonly agentApproval?: ApprovalLevel | undefined;
+  /** How long a call waits for its approval, in ms. */
+  readonly timeout: number;
+}
+
+export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
+
 /** Which prompts are shown, and under which names; all keys are the server's own names. */
 export interface PromptRules {
   /** Globs; undefined: all. */
@@ -101,6 +127,8 @@ export interface ToolRules extends PromptRules {
    * retried.
    */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
+  /** Which calls a person has to allow, by the server's own tool name or a glob of names. Has no prototype. */
+  readonly approval?: Readonly<Record<string, ApprovalLevel>>;
 }
 
 /** Annotations that the manifest sets (schema, ToolAnnotations). */
@@ -158,6 +186,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
+  /** Which calls a person has to allow; absent: as the defaults say. */
+  readonly approval?: ApprovalLevel | undefined;
   readonly prompts: PromptRules;
   /** Absent: all. */
   readonly skills?: SkillRules | undefined;
@@ -258,6 +288,10 @@ export interface Manifest {
   readonly httpToken?: HttpToken | undefined;
   /** In the order of first mention over all files. */
   readonly servers: readonly ServerSpec[];
+  /** In the order of first mention over all files, without `full`; absent: none. */
+  readonly modes?: readonly ModeSpec[] | undefined;
+  /** The clients over HTTP with tokens of their own; absent: none. */
+  readonly clients?: readonly NamedClient[] | undefined;
   /** The limits of servers that set none. */
   readonly defaults: Limits;
   /** The models that agents use; absent: none. */
@@ -266,6 +300,8 @@ export interface Manifest {
   readonly agents?: Agents | undefined;
   /** Where files of agents are; absent: the default places. The last file that sets it counts. */
   readonly agentFiles?: AgentFilesConfig | undefined;
+  /** Absent: `APPROVAL_DEFAULTS`. */
+  readonly approval?: ApprovalDefaults | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
   /** In the order of the files, then in the order within each; the first is the outermost. */
@@ -273,6 +309,9 @@ export interface Manifest {
   /** The files that it was merged from, absolute, in the order of merging. */
   readonly sources: readonly string[];
 }
+
+/** The name of the mode that hides nothing, which always exists. */
+export const FULL_MODE = "full";
 
 export const HUB_DEFAULTS: HubSettings = {
   name: "toolmux",
@@ -285,6 +324,7 @@ export const HUB_DEFAULTS: HubSettings = {
   instructions:
     "These are the tools of several MCP servers. A tool's name begins with the name of its server: SERVER{separator}TOOL. Use each like any other tool, by its whole name.",
   evictSessions: false,
+  mode: FULL_MODE,
 };
 
 /**

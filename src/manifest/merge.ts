@@ -3,6 +3,8 @@ import { formatDuration } from "./fields.ts";
 import type { FileConfig, LaunchConfig, ServerConfig } from "./file-config.ts";
 import { formatPackage, packageCommand, runnersOf } from "./package.ts";
 import {
+  APPROVAL_DEFAULTS,
+  type ApprovalDefaults,
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
@@ -14,7 +16,13 @@ import {
   type StdioServer,
   type ToolRules,
 } from "./manifest.ts";
-import { LIMIT_KEYS, type LimitsInput, type SecretSource, type ServerInput } from "./schema.ts";
+import {
+  type DefaultsInput,
+  LIMIT_KEYS,
+  type LimitsInput,
+  type SecretSource,
+  type ServerInput,
+} from "./schema.ts";
 import type { Problem } from "./problems.ts";
 import { createTable, isTable } from "./table.ts";
 
@@ -218,6 +226,10 @@ export function mergeConfigs(
     ...LIMIT_DEFAULTS,
     startLimit: START_LIMIT,
   });
+  const approval = configs.reduce<ApprovalDefaults>(
+    (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
+    APPROVAL_DEFAULTS,
+  );
   const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
   const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
   const servers = listed.map((server) => markUnsupported(server, defaults));
@@ -238,6 +250,7 @@ export function mergeConfigs(
     agentFiles: configs.findLast(({ agentFiles }) => agentFiles !== undefined)?.agentFiles,
     defaults,
     models: mergeModels(configs, secretSources),
+    approval,
     servers: servers.map((server) =>
       toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
     ),
@@ -308,6 +321,7 @@ function toServerSpec(
     era: input.era ?? "auto",
     lazy: input.lazy ?? false,
     ...limitsOf(input, defaults),
+    ...(input.approval !== undefined && { approval: input.approval }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
@@ -377,14 +391,27 @@ function limitsOf(input: LimitsInput, defaults: Limits): Limits {
   };
 }
 
+function approvalDefaultsOf({
+  approval,
+  agentApproval,
+  approvalTimeout: timeout,
+}: DefaultsInput): Partial<ApprovalDefaults> {
+  return {
+    ...(approval !== undefined && { approval }),
+    ...(agentApproval !== undefined && { agentApproval }),
+    ...(timeout !== undefined && { timeout }),
+  };
+}
+
 function toolRulesOf(input: ServerInput["tools"]): ToolRules {
-  const { timeout = createTable<number>(), describe, meta, annotations } = input ?? {};
+  const { timeout = createTable<number>(), describe, meta, annotations, approval } = input ?? {};
   return {
     ...promptRulesOf(input),
     timeout,
     ...(describe && { describe }),
     ...(meta && { meta }),
     ...(annotations && { annotations }),
+    ...(approval && { approval }),
   };
 }
 
@@ -442,7 +469,7 @@ function getLimit(limits: Limits, key: LimitOrder[number]): number {
 }
 
 /** Places the problem at the last file that sets one of the keys. */
-function problemAtSetting(
+export function problemAtSetting(
   configs: readonly FileConfig[],
   table: "hub" | "defaults",
   keys: readonly string[],

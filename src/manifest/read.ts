@@ -8,6 +8,8 @@ import type {
   SourceFile,
 } from "./file-config.ts";
 import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
+import { readModes } from "./modes.ts";
+import { readNamedClients } from "./named-clients.ts";
 import {
   describeValue,
   findNearest,
@@ -52,6 +54,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     path: ["agentFiles"],
   });
   const pluginList = readPlugins(table["plugins"] ?? [], file);
+  const modeTable = readModes(table["modes"] ?? {}, source);
+  const clientList = readNamedClients(table["clients"] ?? [], source);
   return {
     file,
     baseDir,
@@ -63,6 +67,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     agents: agentTable.agents,
     agentFiles: files.ok && "agentFiles" in table ? { ...files.value, file, baseDir } : undefined,
     plugins: pluginList.plugins,
+    modes: modeTable.modes,
+    clients: clientList.clients,
     problems: [
       ...(checked.ok ? [] : checked.problems),
       ...settings.problems,
@@ -73,6 +79,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...agentTable.problems,
       ...(files.ok ? [] : files.problems),
       ...pluginList.problems,
+      ...modeTable.problems,
+      ...clientList.problems,
     ],
     schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],
     notes: [],

@@ -10,6 +10,7 @@ import {
   type TemplatePart,
   unknownSchemeMessage,
 } from "./interpolate.ts";
+import type { ModelProvider, ModelSpec } from "./agents.ts";
 import { alternativeCommands } from "./package.ts";
 import { findSuspectedSecrets, isSecretName, looksRandom } from "./plaintext-secrets.ts";
 import type {
@@ -341,7 +342,13 @@ function sortSecrets({ secrets }: TemplateScope): readonly string[] {
   return [...secrets].toSorted((a, b) => b.length - a.length);
 }
 
-function parseUrl(text: string, template: string, scope: TemplateScope): URL {
+/** @param instead the key for what the URL must not contain */
+function parseUrl(
+  text: string,
+  template: string,
+  scope: TemplateScope,
+  instead = "headers.Authorization",
+): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
     // Only the scheme is quoted: the rest of a url may contain secrets.
@@ -352,10 +359,7 @@ function parseUrl(text: string, template: string, scope: TemplateScope): URL {
     throw scope.fail("notSupported", `its url ${problem}; ${rule}`);
   }
   if (url.username !== "" || url.password !== "") {
-    throw scope.fail(
-      "notSupported",
-      "its url contains a password; use headers.Authorization instead",
-    );
+    throw scope.fail("notSupported", `its url contains a password; use ${instead} instead`);
   }
   url.hash = "";
   return url;
@@ -394,6 +398,102 @@ async function readKeyFile(
 ): Promise<string | undefined> {
   if (path === undefined) return undefined;
   return (await readSecretFile(await fillTemplate(path, where, scope), where, scope)).trim();
+}
+
+/** What is needed to ask a model, with every `${…}` resolved. */
+export interface ResolvedModel {
+  /** An `http:` or `https:` URL without a password; undefined: the provider's own. */
+  readonly url: URL | undefined;
+  /** Undefined: requests carry no key. */
+  readonly apiKey: string | undefined;
+  /** The file of a model with provider `script`, absolute. */
+  readonly script: string | undefined;
+  /** As in `ResolvedServer`. */
+  readonly secrets: readonly string[];
+}
+
+/** The environment variables with the keys of the providers, in the order in which they are looked up. */
+const KEY_VARIABLES: Readonly<Partial<Record<ModelProvider, readonly string[]>>> = {
+  anthropic: ["ANTHROPIC_API_KEY"],
+  openai: ["OPENAI_API_KEY"],
+  google: ["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+};
+
+/**
+ * Resolves a model's `${…}`, right before each run. Without `apiKey`, the key is the secret with the provider's name, or
+ * an environment variable; such a key is used only with the provider's own URL. `schemes` and `secrets` are as in
+ * `resolveServer`.
+ * @throws {HubError} valueMissing or notSupported
+ */
+export async function resolveModel(
+  model: ModelSpec,
+  env: Env,
+  cwd: string,
+  schemes: SchemeResolvers = new Map(),
+  secrets: Set<string> = new Set(),
+): Promise<ResolvedModel> {
+  const fail = (code: ErrorCode, message: string, data?: MissingValues): HubError => {
+    const name = JSON.stringify(model.name);
+    return new HubError(code, `Model ${name} cannot be used: ${message}.`, {
+      data: data && { ...data },
+    });
+  };
+  const { baseDir } = model;
+  const collected = { problems: [], missingSecrets: [] };
+  const scope: TemplateScope = {
+    syntax: "toolmux",
+    baseDir,
+    env,
+    cwd,
+    schemes,
+    secrets,
+    ...collected,
+    fail,
+  };
+  const fill = async (key: "url" | "apiKey" | "script"): Promise<string | undefined> => {
+    const text = model[key];
+    return text === undefined ? undefined : fillTemplate(text, key, scope);
+  };
+  const url = await fill("url");
+  const script = await fill("script");
+  let apiKey = (await fill("apiKey"))?.trim();
+  if (model.apiKey === undefined && url === undefined) apiKey = await findProviderKey(model, scope);
+  requireValues(scope);
+  if (apiKey !== undefined) {
+    registerSecret(apiKey, scope, MIN_NAMED_SECRET_LENGTH);
+    if (!HEADER_VALUE.test(apiKey))
+      throw scope.fail("notSupported", "its apiKey has characters that no HTTP header can have");
+  }
+  if (url !== undefined) {
+    for (const suspect of findSuspectedSecrets("url", url)) registerSecret(suspect.value, scope);
+  }
+  return {
+    url: url === undefined ? undefined : parseUrl(url, model.url ?? "", scope, "apiKey"),
+    apiKey: apiKey === "" ? undefined : apiKey,
+    script: script === undefined ? undefined : resolvePath(script, scope),
+    secrets: sortSecrets(scope),
+  };
+}
+
+/** The key of a provider, from the secret with its name or the environment; undefined if it needs none. */
+async function findProviderKey(
+  { provider }: ModelSpec,
+  scope: TemplateScope,
+): Promise<string | undefined> {
+  const variables = KEY_VARIABLES[provider];
+  if (variables === undefined) return undefined;
+  try {
+    const secret = await scope.schemes.get("secret")?.(provider, "");
+    if (secret !== undefined) return secret.trim();
+  } catch (error) {
+    if (!(error instanceof HubError) || error.code !== "valueMissing") throw error;
+  }
+  const found = variables.map((name) => scope.env[name]?.trim() ?? "").find((key) => key !== "");
+  if (found !== undefined) return found;
+  const names = variables.join(" or ");
+  scope.problems.push(`it has no API key; run: toolmux secret set ${provider}, or set ${names}`);
+  scope.missingSecrets.push(provider);
+  return undefined;
 }
 
 /**

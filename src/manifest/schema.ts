@@ -295,6 +295,12 @@ export const hubSchema = table({
       "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
     examples: [true],
   }),
+  mode: optionalKey(nonEmptyText, {
+    title: "Mode",
+    description:
+      'The mode of clients that have no other: a key of modes, or "full". The operator can choose another one while toolmux runs.',
+    examples: ["review", "full"],
+  }),
   httpToken: optionalKey(tokenSchema, {
     title: "Token for clients over HTTP",
     description:
@@ -390,10 +396,38 @@ const limitEntries = {
   }),
 };
 
-/** The keys that a server has in common with `defaults`. */
+/** The limits that a server has in common with `defaults`. */
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
-export const defaultsSchema = table(limitEntries);
+const limitsSchema = table(limitEntries);
+
+/** Which calls a person has to allow: none, those of tools that are not known to only read, or all. */
+export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
+
+const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
+
+export const defaultsSchema = table({
+  ...limitEntries,
+  approval: optionalKey(approvalLevel, {
+    title: "Approval",
+    description:
+      'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to only read. "always": all.',
+    default: "never",
+    examples: ["auto", "always", "never"],
+  }),
+  agentApproval: optionalKey(approvalLevel, {
+    title: "Approval for agents",
+    description: "The same for calls that the agents of toolmux make.",
+    default: "auto",
+    examples: ["always"],
+  }),
+  approvalTimeout: optionalKey(limit, {
+    title: "Time for an approval",
+    description: "How long a call waits for its approval. After that it is denied.",
+    default: "2m",
+    examples: ["10m"],
+  }),
+});
 
 const promptsSchema = table({
   allow: optionalKey(globs, {
@@ -501,6 +535,13 @@ const toolsSchema = table({
     default: {},
     examples: [{ read_text_file: { readOnlyHint: true } }],
   }),
+  approval: optionalKey(record(approvalLevel), {
+    title: "Approval of tools",
+    description:
+      "The server's name of a tool, or a pattern (* matches any characters, ? matches one), and which of its calls a person has to allow. A name wins over a pattern, a pattern with more other characters over one with fewer.",
+    default: {},
+    examples: [{ "delete_*": "always", read_text_file: "never" }],
+  }),
 });
 
 const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
@@ -567,6 +608,12 @@ export const serverSchema = table({
     examples: ["auto", "legacy", "modern"],
   }),
   ...limitEntries,
+  approval: optionalKey(approvalLevel, {
+    title: "Approval",
+    description:
+      'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to only read. "always": all. By default as defaults.approval says.',
+    examples: ["auto", "always", "never"],
+  }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",
     description:
@@ -680,6 +727,92 @@ export const pluginSchema = table({
   }),
 });
 
+/** A mode: which entries of the catalog its clients see. */
+export const modeSchema = table({
+  title: optionalKey(nonEmptyText, {
+    title: "Title",
+    description: "What people call the mode; by default its name.",
+    examples: ["Code review"],
+  }),
+  icon: optionalKey(nonEmptyText, {
+    title: "Icon",
+    description: "A character that is shown beside the title.",
+    examples: ["🔎"],
+  }),
+  tools: withNotes(filterSchema, {
+    title: "Tools",
+    description: "Which tools clients in this mode see.",
+    examples: [{ servers: ["git", "files*"] }, { not: { pattern: "(write|delete|push)" } }],
+  }),
+  prompts: optionalKey(filterSchema, {
+    title: "Prompts",
+    description:
+      "Which prompts they see; by default those of the servers that tools is limited to, else all.",
+    examples: [{ servers: ["git"] }],
+  }),
+  resources: optionalKey(filterSchema, {
+    title: "Resources",
+    description:
+      "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The own name of a resource is its URI.",
+    examples: [{ pattern: "^file:" }],
+  }),
+});
+
+const CLIENT_NAME = "letters, digits, _ . and -, at most 64, beginning with a letter or digit";
+
+/** A client over HTTP with a token of its own. */
+export const namedClientSchema = table({
+  name: withNotes(
+    v.pipe(
+      text,
+      v.regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, CLIENT_NAME),
+      v.check(
+        (name) => !/^(?:client|plugin|agent)-|^(?:anybody|default)$/.test(name),
+        'a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-',
+      ),
+    ),
+    {
+      title: "Name",
+      description: "The name of the client in logs, events and lists.",
+      examples: ["laptop", "ci"],
+    },
+  ),
+  token: withNotes(tokenSchema, {
+    title: "Token",
+    description:
+      "The bearer token that the client sends. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when the manifest is read.",
+    examples: ["${secret:clients/laptop}", "${env:CI_TOKEN}"],
+  }),
+  mode: optionalKey(nonEmptyText, {
+    title: "Mode",
+    description:
+      "A key of modes. The client sees only what is in it, whatever other modes are chosen.",
+    examples: ["review"],
+  }),
+  servers: optionalKey(v.array(nonEmptyText, "an array of names of servers"), {
+    title: "Servers",
+    description: "The servers that the client sees; by default all.",
+    examples: [["git", "files"]],
+  }),
+  approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
+    title: "Approval",
+    description: "When a person is asked before a tool that this client calls runs.",
+    examples: ["always"],
+  }),
+  sessions: optionalKey(
+    v.pipe(
+      v.number("a whole number, at least 1"),
+      v.integer("a whole number, at least 1"),
+      v.minValue(1, "a whole number, at least 1"),
+    ),
+    {
+      title: "Sessions",
+      description: "How many sessions the client may have at a time.",
+      examples: [4],
+    },
+  ),
+});
+
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
 export const registrySchema = table({
@@ -756,6 +889,12 @@ export const modelSchema = table({
       examples: ["low"],
     },
   ),
+  images: optionalKey(flag, {
+    title: "Pictures",
+    description:
+      "Whether the model takes pictures. By default true, but false with url or provider script.",
+    examples: [true],
+  }),
   timeout: optionalKey(limit, {
     title: "Time of an answer",
     description: "How long the model may take for one answer, from the request to its end.",
@@ -985,7 +1124,7 @@ export const fileSchema = table({
   hub: optionalKey(v.unknown(), { title: "The hub", description: "Settings of toolmux itself." }),
   defaults: optionalKey(v.unknown(), {
     title: "Defaults",
-    description: "Limits of all servers that do not set their own.",
+    description: "Limits and approval of all servers that do not set their own.",
   }),
   servers: optionalKey(v.unknown(), {
     title: "Servers",
@@ -1012,6 +1151,16 @@ export const fileSchema = table({
     title: "Files of agents",
     description: "Where toolmux finds agents in files, and which registries it gets them from.",
   }),
+  modes: optionalKey(v.unknown(), {
+    title: "Modes",
+    description: "Named selections of tools, each under a name of your choice.",
+    examples: [{ review: { tools: { servers: ["git"] } } }],
+  }),
+  clients: optionalKey(v.unknown(), {
+    title: "Clients",
+    description: "Clients of serve --http, each with a token of its own.",
+    examples: [[{ name: "laptop", token: "${secret:clients/laptop}", mode: "review" }]],
+  }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",
     description: "Where toolmux finds the values of ${secret:NAME}.",
@@ -1024,12 +1173,14 @@ export const fileSchema = table({
 
 /** The settings of one file, durations in ms and sizes in bytes; keys that are not set are absent. */
 export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
-export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
+export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
+export type DefaultsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type ModelInput = Readonly<v.InferOutput<typeof modelSchema>>;
 export type AgentFilesInput = Readonly<v.InferOutput<typeof agentFilesSchema>>;
 export type AgentInput = Readonly<v.InferOutput<typeof agentSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
+export type NamedClientInput = Readonly<v.InferOutput<typeof namedClientSchema>>;
 
 /** All secret sources, in the default order of look-up. */
 export const SECRET_SOURCES = ["environment", "file"] as const;

@@ -29,6 +29,8 @@ import {
   type RoutedRequest,
   type RunningRequest,
 } from "./call.ts";
+import type { Approvals } from "../approval/approvals.ts";
+import { ApprovalGate } from "./approval.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
@@ -42,6 +44,8 @@ export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
+  /** What people have to allow, and have allowed. */
+  readonly approvals: Approvals;
   /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
@@ -183,6 +187,7 @@ export class Router {
     const { view, tasks } = this.#context;
     const { kind, name, tokens, token } = params;
     const listed = view.catalog[kind].find(name) ?? this.#findByRemoteName(kind, name);
+    if (listed === undefined) view.refuseHidden(kind, name);
     const route =
       listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locateRoute(kind, name));
     const connection = route && view.connection(route.server);
@@ -206,21 +211,41 @@ export class Router {
     const isTask =
       lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
     if (isTask) tasks.makeRoom();
+    const { approvals } = this.#options;
     const plugins = this.#options.plugins();
     const callPath = plugins?.callPath(listed, connection.spec.isolation);
-    if (plugins === undefined || callPath === undefined)
-      return new RelayedCall(context, routed, connection, isTask ? TASK_AUGMENTED : undefined);
-    const { excludedPlugin } = this.#options;
-    const { members } = params;
-    return new PluginCall(context, routed, connection, {
-      router: this,
-      plugins,
-      callPath,
-      client: this.client,
-      excludedPlugin,
-      members,
-      isTask,
-    });
+    const call =
+      plugins === undefined || callPath === undefined
+        ? new RelayedCall(context, routed, connection, isTask ? TASK_AUGMENTED : undefined)
+        : new PluginCall(context, routed, connection, {
+            router: this,
+            plugins,
+            callPath,
+            client: this.client,
+            excludedPlugin: this.#options.excludedPlugin,
+            members: params.members,
+            isTask,
+          });
+    if (approvals.isOn || caller.agent !== undefined)
+      call.gate = this.#gateFor(listed, connection, caller);
+    return call;
+  }
+
+  /** What holds a call until a person has allowed it; undefined if it needs no approval. */
+  #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
+    const { approvals, isAnonymous = false, view } = this.#options;
+    const { client } = this.#context;
+    const rule = approvals.ruleFor(route, connection.spec, client, caller.agent);
+    if (rule === undefined) return undefined;
+    const plugins = this.#options.plugins();
+    const isCurrent = (): boolean => {
+      try {
+        return this.#options.plugins() === plugins && view.connection(route.server) === connection;
+      } catch {
+        return false;
+      }
+    };
+    return new ApprovalGate({ approvals, rule, route, connection, isAnonymous, isCurrent });
   }
 
   /**
@@ -265,6 +290,7 @@ export class Router {
     if (kind === "skills" ? skills.hidesSkill(server, uri) : skills.hidesFile(server, uri)) {
       return undefined;
     }
+    view.refuseOutside("resources", { server, remoteName: uri, name, isReadOnly: true }, name);
     const remoteNameJson = utf8(JSON.stringify(uri));
     const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
     const common = { server, name, remoteName: uri, remoteNameJson, limits };

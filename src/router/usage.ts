@@ -10,6 +10,8 @@ export interface EndedCall {
   readonly client: string | undefined;
   /** As the client calls itself; "" if it has not said. */
   readonly clientName: string;
+  /** The name of the client with a token of its own that it is, if it is one. */
+  readonly principal?: string | undefined;
   readonly server: string;
   /** The server's own name of the tool, and the exposed name. */
   readonly tool: string;

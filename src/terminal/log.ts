@@ -2,6 +2,7 @@ import { count, formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
 import type {
   Alert,
+  ApprovalEvent,
   CallEvent,
   ClientEvent,
   EventKind,
@@ -56,8 +57,10 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   callCancelled: "debug",
   catalog: "info",
   alert: "warn",
+  approval: "info",
   client: "debug",
   manifest: "error",
+  mode: "info",
 };
 
 /** Maximum number of names that a message lists; of further names it gives only the number. */
@@ -138,8 +141,16 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     }
     case "alert":
       return recordOfAlert(event.raised, event.alert, time);
+    case "approval":
+      return recordOfApproval(event, time);
     case "client":
       return recordOfClient(event, time);
+    case "mode": {
+      const { client, from, to } = event;
+      const who = client === undefined ? "clients" : `client ${client}`;
+      const text = `mode of ${who}: "${to}" instead of "${from}"`;
+      return makeLogRecord("info", text, { time, client, from, to });
+    }
     case "manifest": {
       const { outcome } = event;
       if (outcome === "reloaded") {
@@ -221,6 +232,20 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
   return makeLogRecord("debug", text, { ...base, ms, outcome, error });
 }
 
+function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
+  const { id, call, server, tool, name, client, agent, change } = event;
+  const base = { server, time, approval: id, call, tool, name, client, agent };
+  const what = `call ${call} of ${tool}`;
+  if (change === "asked")
+    return makeLogRecord("info", `${what} waits for an approval (toolmux approvals)`, base);
+  if (change === "withdrawn")
+    return makeLogRecord("info", `${what} does not need its approval any more`, base);
+  const { decision, by, remembered } = event;
+  const level = by === "rule" ? "debug" : "info";
+  const verb = decision === "deny" ? "was not allowed" : `was allowed (${decision})`;
+  return makeLogRecord(level, `${what} ${verb}: ${by}`, { ...base, decision, by, remembered });
+}
+
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
   const { kind, server, text, dismissed } = alert;
   if (dismissed === true || kind === "connectionFailed" || kind === "disconnected")
@@ -231,10 +256,11 @@ function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord |
     : makeLogRecord("info", `resolved: ${text}`, base);
 }
 
-function recordOfClient({ client, change, name, version }: ClientEvent, time: number): LogRecord {
+function recordOfClient(event: ClientEvent, time: number): LogRecord {
+  const { client, change, name, version, principal } = event;
   const who = name === undefined ? client : `${client} (${[name, version].join(" ").trim()})`;
   const texts = { joined: "connected", left: "disconnected", changed: "is initialized" };
-  const base = { time, client, change, name, version };
+  const base = { time, client, change, name, version, principal };
   return makeLogRecord("debug", `client ${who} ${texts[change]}`, base);
 }
 

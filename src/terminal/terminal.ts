@@ -86,6 +86,14 @@ export class Terminal {
     originalConsole.log(text);
   }
 
+  /** Writes text to stdout as it is, without a line break. Settles when it is written. */
+  write(text: string): Promise<void> {
+    this.#hasPrinted = true;
+    return new Promise((resolve) => {
+      process.stdout.write(text, () => resolve());
+    });
+  }
+
   /** Prints a table to stdout, truncated to its width; nothing if it has no rows. */
   printTable(titles: readonly string[], rows: readonly (readonly Cell[])[]): void {
     if (rows.length > 0) this.print(alignTable(titles, rows, this.stdout));

@@ -187,7 +187,8 @@ describe("a file of agents", () => {
     "runs its commands only in the configuration folder, or when its content is trusted",
     async (folder) => {
       const library = open(folder);
-      const serversOf = async (text: string) => fileOf(await library.find(text)).servers.length;
+      const serversOf = async (text: string): Promise<number> =>
+        fileOf(await library.find(text)).servers.length;
       await folder.write(`${AGENTS}/own.yaml`, RUNS);
       const foreign = await folder.write(`${FOREIGN}/foreign.yaml`, RUNS);
       const state = stateFolder({ HOME: folder.home }, "linux");
@@ -235,7 +236,7 @@ describe("a file of agents", () => {
     const path = await folder.write(`${AGENTS}/bad.yaml`, "agents: [\n");
     const [own, bad] = await open(folder).list(["manifest", "files"]);
     assert.equal(own?.spec, "own");
-    assert.ok(bad?.problem?.startsWith(`${path}:2:1: `), bad?.problem);
+    assert.ok((bad?.problem ?? "").startsWith(`${path}:2:1: `));
   });
 });
 

@@ -39,6 +39,7 @@ for (const transport of API_TRANSPORTS) {
         clients: 1,
         calls: 0,
         alerts: 0,
+        approvals: 0,
       });
     });
 

@@ -4,7 +4,7 @@ import {
   shellWord,
   withoutOwnReach,
 } from "../../agent-files/agent-file.ts";
-import type { AgentLibrary, FoundAgent, ListedAgent } from "../../agent-files/agent-library.ts";
+import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.ts";
 import { HubError } from "../../base/errors.ts";
 import type { AgentSpec } from "../../manifest/agents.ts";
 import { formatProblem } from "../../manifest/problems.ts";
@@ -13,6 +13,7 @@ import type { Terminal } from "../../terminal/terminal.ts";
 import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
 import { suggestName, usageError } from "../args.ts";
 import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
+import { listAgents } from "./agents.ts";
 import { describeServer } from "../server-description.ts";
 
 interface AgentFilesOptions {
@@ -30,14 +31,13 @@ export async function agentFiles(
     const names = VERBS.join(", ");
     throw usageError(`"toolmux agents" needs one of: ${names}.${suggestName(word, VERBS)}`);
   }
+  if (verb === "list") {
+    if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
+    return listAgents(invocation, context);
+  }
   const { library, manifest } = await openLibraryForCommand(invocation, context);
   const { terminal, signal } = context;
   const { json } = invocation.options;
-  if (verb === "list") {
-    if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
-    printList(await library.list(["manifest", "files", "store"]), json, terminal);
-    return 0;
-  }
   const [name] = rest;
   if (name === undefined) throw usageError(`Which agent? toolmux agents ${verb} NAME`);
   switch (verb) {
@@ -79,24 +79,6 @@ async function removeAgent(
   if (json) terminal.printJson({ reference, digest });
   else terminal.print(`removed ${reference}`);
   return 0;
-}
-
-function printList(agents: readonly ListedAgent[], json: boolean, terminal: Terminal): void {
-  if (json) {
-    terminal.printJson({ agents });
-    return;
-  }
-  if (agents.length === 0) {
-    terminal.print("There are no agents. Describe one in [agents] of the manifest, or get one:");
-    terminal.print("  toolmux agents pull agentcatalog/pirate");
-    return;
-  }
-  const rows = agents.map(({ name, source, model = "", description = "", ...agent }) => {
-    const state = agent.problem ?? (agent.trusted ? "" : "not trusted");
-    const shown = [state, description].filter((part) => part !== "").join(": ");
-    return [name, source, model, shown].map(sanitizeLine);
-  });
-  terminal.printTable(["NAME", "FROM", "MODEL", "DESCRIPTION"], rows);
 }
 
 function printAgent(found: FoundAgent, json: boolean, terminal: Terminal): void {

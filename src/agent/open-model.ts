@@ -1,0 +1,89 @@
+import { type Clock, systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { formatDuration } from "../base/format.ts";
+import type { Env } from "../base/paths.ts";
+import type { InvalidModel, ModelSpec } from "../manifest/agents.ts";
+import { manifestError } from "../manifest/problems.ts";
+import { resolveModel, type SchemeResolvers } from "../manifest/resolve.ts";
+import { Redactor } from "../transport/redact.ts";
+import { type Model, modelError, type ModelPart } from "./model.ts";
+import type { SamplingClient } from "./sampling.ts";
+
+/** What models need of the process and of the run that uses them. */
+export interface ModelContext {
+  readonly env: Env;
+  readonly cwd: string;
+  readonly clock?: Clock;
+  /** Resolves the `${scheme:…}` of the model, and the secret with the provider's name. */
+  readonly schemes: SchemeResolvers;
+  /** Receives values to redact, even if the model cannot be opened. */
+  readonly secrets?: Set<string>;
+  /** The client whose model `sampling` is; undefined: there is none. */
+  readonly client?: SamplingClient | undefined;
+}
+
+/**
+ * Makes a model ready for a run: resolves its `${…}`, and loads the code of its provider. Sends nothing.
+ * @throws {HubError} manifestInvalid, valueMissing or notSupported; missingCapability if the client has no model
+ */
+export async function openModel(
+  spec: ModelSpec | InvalidModel,
+  context: ModelContext,
+): Promise<Model> {
+  if ("problems" in spec) throw manifestError(spec.problems);
+  const { clock = systemClock } = context;
+  return limitTime(await openProvider(spec, context, clock), spec.timeout, clock);
+}
+
+async function openProvider(spec: ModelSpec, context: ModelContext, clock: Clock): Promise<Model> {
+  if (spec.provider === "sampling") {
+    const { openSampling } = await import("./sampling.ts");
+    return openSampling(spec, context.client);
+  }
+  const { env, cwd, schemes, secrets } = context;
+  const resolved = await resolveModel(spec, env, cwd, schemes, secrets);
+  if (spec.provider === "script") {
+    const { openScript } = await import("./script.ts");
+    return openScript(spec, resolved.script ?? "", clock);
+  }
+  const { openProviderModel } = await import("./providers.ts");
+  const { url, apiKey } = resolved;
+  const redactor = new Redactor(resolved.secrets);
+  return openProviderModel({ ...spec, provider: spec.provider }, { url, apiKey, redactor, env });
+}
+
+/** Ends each request after `timeout` ms, and closes it when its reader leaves. */
+function limitTime(model: Model, timeout: number, clock: Clock): Model {
+  const { name, contextTokens, takesImages } = model;
+  return {
+    name,
+    contextTokens,
+    takesImages,
+    async *stream(request, signal): AsyncGenerator<ModelPart> {
+      signal.throwIfAborted();
+      const own = new AbortController();
+      const cancelTimer = clock.after(timeout, () => {
+        const text = `Model "${name}" did not finish its answer within ${formatDuration(timeout)}.`;
+        own.abort(modelError(text, { reason: "timeout" }));
+      });
+      let isFinished = false;
+      try {
+        for await (const part of model.stream(request, AbortSignal.any([signal, own.signal]))) {
+          isFinished = part.type === "finish";
+          yield part;
+          if (isFinished) return;
+        }
+      } catch (error) {
+        if (isFinished) return;
+        if (signal.aborted) throw signal.reason;
+        if (own.signal.aborted) throw own.signal.reason;
+        throw error;
+      } finally {
+        cancelTimer();
+        own.abort(new HubError("cancelled", "Nobody reads the answer any more."));
+      }
+      const text = `Model "${name}" stopped in the middle of its answer.`;
+      throw modelError(text, { reason: "badAnswer" });
+    },
+  };
+}

@@ -1,0 +1,497 @@
+import type {
+  LanguageModelV4,
+  LanguageModelV4CallOptions,
+  LanguageModelV4FinishReason,
+  LanguageModelV4Message,
+  LanguageModelV4StreamPart,
+  SharedV4ProviderMetadata,
+} from "@ai-sdk/provider";
+import { abortable } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Env } from "../base/paths.ts";
+import { VERSION } from "../base/version.ts";
+import type { ModelSpec } from "../manifest/agents.ts";
+import { parseTemplate } from "../manifest/interpolate.ts";
+import { isTable } from "../manifest/table.ts";
+import { makeFetch } from "../transport/http-client/fetch.ts";
+import type { Redactor } from "../transport/redact.ts";
+import {
+  type Model,
+  type ModelContent,
+  modelError,
+  type ModelFailure,
+  type ModelMessage,
+  type ModelPart,
+  type ModelRequest,
+  type ModelToolCall,
+  parseArguments,
+} from "./model.ts";
+
+/* Models of providers with an API, through the packages that the AI SDK has for them. docs/decisions/models.md */
+
+/** Providers with an API. */
+type ApiProvider = "anthropic" | "openai" | "google";
+type ApiModelSpec = ModelSpec & { readonly provider: ApiProvider };
+
+interface Connection {
+  /** Undefined: the provider's own. */
+  readonly url: URL | undefined;
+  readonly apiKey: string | undefined;
+  /** Knows the key. */
+  readonly redactor: Redactor;
+  /** Names proxies and certificates. */
+  readonly env: Env;
+}
+
+/** Always passed on: without it, the packages would read an environment variable. */
+const BASE_URLS: Readonly<Record<ApiProvider, string>> = {
+  anthropic: "https://api.anthropic.com/v1",
+  openai: "https://api.openai.com/v1",
+  google: "https://generativelanguage.googleapis.com/v1beta",
+};
+
+/** Loads the package of the provider. */
+export async function openProviderModel(
+  spec: ApiModelSpec,
+  connection: Connection,
+): Promise<Model> {
+  const { name, contextTokens, images } = spec;
+  const api = await openApi(spec, connection);
+  const takesImages = images ?? connection.url === undefined;
+  return {
+    name,
+    contextTokens,
+    takesImages,
+    async *stream(request, signal) {
+      const options = { ...optionsOf(spec, request, takesImages), abortSignal: signal };
+      let reader: ReadableStreamDefaultReader<LanguageModelV4StreamPart> | undefined;
+      try {
+        const { stream } = await abortable(Promise.resolve(api.doStream(options)), signal);
+        reader = stream.getReader();
+        yield* readAnswer(spec, reader, signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        throw failureOf(spec, error, connection.redactor);
+      } finally {
+        // The connection is closed, too, if the answer has not ended. There is nobody left to tell about a failure.
+        reader?.cancel().catch(() => {});
+      }
+    },
+  };
+}
+
+async function openApi(
+  { provider, model }: ApiModelSpec,
+  { url, apiKey, env }: Connection,
+): Promise<LanguageModelV4> {
+  const fetchOne = makeFetch({ ca: undefined, env });
+  // The packages call `fetch` with a URL as a text, and a body that is a text.
+  const fetch = ((input: string, init: object) => fetchOne(input, init)) as typeof globalThis.fetch;
+  const baseURL = url?.href ?? BASE_URLS[provider];
+  const settings = { baseURL, fetch, headers: { "user-agent": `toolmux/${VERSION}` } };
+  switch (provider) {
+    case "anthropic": {
+      const { createAnthropic } = await import("@ai-sdk/anthropic");
+      // With "" as the key, the package does not look for another one.
+      return createAnthropic({ ...settings, apiKey: apiKey ?? "" })(model);
+    }
+    case "google": {
+      const { createGoogle } = await import("@ai-sdk/google");
+      return createGoogle({ ...settings, apiKey: apiKey ?? "" })(model);
+    }
+    case "openai": {
+      const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
+      const isOwn = url === undefined;
+      return createOpenAICompatible({
+        ...settings,
+        name: provider,
+        includeUsage: true,
+        ...(apiKey !== undefined && { apiKey }),
+        ...(isOwn && { transformRequestBody: renameTokenLimit }),
+      })(model);
+    }
+  }
+}
+
+/** OpenAI's own newer models refuse `max_tokens`; other APIs know only that. */
+function renameTokenLimit({ max_tokens: limit, ...body }: Record<string, unknown>): object {
+  return limit === undefined ? body : { ...body, max_completion_tokens: limit };
+}
+
+/** What each package takes only as an option of its own. */
+function providerOptionsOf({
+  provider,
+  thinking = "off",
+}: ApiModelSpec): Pick<LanguageModelV4CallOptions, "providerOptions"> {
+  // With it, the arguments of a call may be cut off, and APIs that are only compatible do not know it.
+  if (provider === "anthropic") return { providerOptions: { anthropic: { toolStreaming: false } } };
+  if (provider !== "google" || thinking === "off") return {};
+  return { providerOptions: { google: { thinkingConfig: { includeThoughts: true } } } };
+}
+
+function optionsOf(
+  spec: ApiModelSpec,
+  request: ModelRequest,
+  takesImages: boolean,
+): LanguageModelV4CallOptions {
+  const { temperature, maxTokens, thinking } = spec;
+  return {
+    ...providerOptionsOf(spec),
+    prompt: promptOf(spec, request, takesImages),
+    ...(request.tools.length > 0 && {
+      tools: request.tools.map(({ name, description, inputSchema }) => ({
+        type: "function",
+        name,
+        description,
+        inputSchema: rootSchemaOf(inputSchema),
+      })),
+    }),
+    ...(temperature !== undefined && { temperature }),
+    ...(maxTokens !== undefined && { maxOutputTokens: maxTokens }),
+    ...(thinking !== undefined && { reasoning: thinking === "off" ? "none" : thinking }),
+  };
+}
+
+/** APIs refuse the whole request if the root of one tool's schema is not an object or has alternatives. */
+function rootSchemaOf({
+  oneOf: _oneOf,
+  anyOf: _anyOf,
+  allOf: _allOf,
+  ...schema
+}: Readonly<Record<string, unknown>>): object {
+  return { ...schema, type: "object" };
+}
+
+/** Marks the end of what Anthropic's cache of prompts keeps; the other providers find it themselves. */
+const CACHED = { anthropic: { cacheControl: { type: "ephemeral" } } } as const;
+
+function promptOf(
+  spec: ApiModelSpec,
+  { instruction, messages }: ModelRequest,
+  takesImages: boolean,
+): LanguageModelV4Message[] {
+  const prompt: LanguageModelV4Message[] = [];
+  if (instruction !== "") prompt.push({ role: "system", content: instruction });
+  for (let at = 0; at < messages.length; at++) {
+    const message = messages[at];
+    if (message?.role === "user") {
+      prompt.push({ role: "user", content: partsOfContent(message.content, takesImages) });
+    } else if (message?.role === "assistant") {
+      const content = assistantContent(spec, message);
+      if (content.length > 0) prompt.push({ role: "assistant", content });
+    } else if (message?.role === "tool") {
+      // All results of one answer belong into one message.
+      const results = [message];
+      for (let next = messages[at + 1]; next?.role === "tool"; next = messages[at + 1]) {
+        results.push(next);
+        at++;
+      }
+      prompt.push(...resultMessages(spec, results, takesImages));
+    }
+  }
+  const last = prompt.at(-1);
+  if (spec.provider === "anthropic") {
+    for (const one of new Set([prompt[0], last])) if (one) one.providerOptions = CACHED;
+  }
+  return prompt;
+}
+
+type Content<Role> = Extract<LanguageModelV4Message, { role: Role; content: unknown }>["content"];
+
+function partsOfContent(content: readonly ModelContent[], takesImages: boolean): Content<"user"> {
+  const parts = content.flatMap((one): Content<"user"> => {
+    // APIs refuse empty texts.
+    if (one.type === "text") return one.text === "" ? [] : [one];
+    return [takesImages ? pictureOf(one) : { type: "text", text: NO_PICTURE }];
+  });
+  return parts.length > 0 ? parts : [{ type: "text", text: "(empty)" }];
+}
+
+const NO_PICTURE = "[picture left out: this model takes none]";
+
+function pictureOf({ mimeType, data }: Extract<ModelContent, { type: "image" }>) {
+  return { type: "file", mediaType: mimeType, data: { type: "data", data } } as const;
+}
+
+/** What is kept of an answer, so that the provider gets it back as it was: with its signatures, in its order. */
+interface KeptAnswer {
+  readonly provider: ApiProvider;
+  readonly model: string;
+  readonly content: readonly KeptPart[];
+}
+
+type KeptPart = (
+  { type: "text" | "reasoning"; text: string } | ({ type: "toolCall" } & ModelToolCall)
+) & { providerOptions?: SharedV4ProviderMetadata };
+
+function assistantContent(
+  spec: ApiModelSpec,
+  message: Extract<ModelMessage, { role: "assistant" }>,
+): Content<"assistant"> {
+  const { text, toolCalls, providerState } = message;
+  const kept = isKept(spec, message, providerState) ? providerState.content : undefined;
+  const content: readonly KeptPart[] = kept ?? [
+    ...(text === "" ? [] : [{ type: "text" as const, text }]),
+    ...toolCalls.map((call) => ({ type: "toolCall" as const, ...call })),
+  ];
+  return content.map((part) => {
+    const extra = part.providerOptions && { providerOptions: part.providerOptions };
+    if (part.type !== "toolCall") return { type: part.type, text: part.text, ...extra };
+    const { id, name, argumentsJson } = part;
+    const input = parseArguments(argumentsJson);
+    return { type: "tool-call", toolCallId: id, toolName: name, input, ...extra };
+  });
+}
+
+/** Whether the state is of this model and still says what the message says. */
+function isKept(
+  { provider, model }: ApiModelSpec,
+  { text, toolCalls }: Extract<ModelMessage, { role: "assistant" }>,
+  state: unknown,
+): state is KeptAnswer {
+  if (!isTable(state) || state["provider"] !== provider || state["model"] !== model) return false;
+  const { content } = state as unknown as KeptAnswer;
+  const calls = content.flatMap((part) => (part.type === "toolCall" ? [part.id] : []));
+  const said = content.map((part) => (part.type === "text" ? part.text : "")).join("");
+  return said === text && calls.join() === toolCalls.map(({ id }) => id).join();
+}
+
+function resultMessages(
+  { provider }: ApiModelSpec,
+  results: readonly Extract<ModelMessage, { role: "tool" }>[],
+  takesImages: boolean,
+): LanguageModelV4Message[] {
+  // Results of OpenAI's API are texts, so pictures follow as a message of the user.
+  const takesPictures = takesImages && provider !== "openai";
+  const pictures: Content<"user"> = [];
+  const content = results.map(({ toolCallId, toolName, content: blocks, isError }) => {
+    const images = blocks.filter((block) => block.type === "image");
+    const texts = blocks.flatMap((block) =>
+      block.type === "text" ? [block.text] : takesImages ? [] : [NO_PICTURE],
+    );
+    const value = texts.join("\n\n");
+    const result = { type: "tool-result", toolCallId, toolName } as const;
+    if (images.length > 0 && takesPictures) {
+      const parts = value === "" ? [] : [{ type: "text" as const, text: value }];
+      return {
+        ...result,
+        output: { type: "content" as const, value: [...parts, ...images.map(pictureOf)] },
+      };
+    }
+    if (images.length > 0 && takesImages) {
+      const note = { type: "text", text: `Pictures of the result of ${toolName}:` } as const;
+      pictures.push(note, ...images.map(pictureOf));
+    }
+    return { ...result, output: { type: isError ? "error-text" : "text", value } as const };
+  });
+  const message = { role: "tool", content } as const;
+  return pictures.length === 0 ? [message] : [message, { role: "user", content: pictures }];
+}
+
+async function* readAnswer(
+  spec: ApiModelSpec,
+  reader: ReadableStreamDefaultReader<LanguageModelV4StreamPart>,
+  signal: AbortSignal,
+): AsyncGenerator<ModelPart> {
+  const kept = new Map<string, KeptPart>();
+  let hasCalls = false;
+  for (;;) {
+    const { done, value: part } = await abortable(reader.read(), signal);
+    if (done) throw cutOff(spec);
+    switch (part.type) {
+      case "text-start":
+      case "text-delta":
+      case "text-end":
+      case "reasoning-start":
+      case "reasoning-delta":
+      case "reasoning-end": {
+        const text = "delta" in part ? part.delta : "";
+        const isText = part.type.startsWith("text");
+        keep(kept, isText ? "text" : "reasoning", part.id, text, part.providerMetadata);
+        if (text !== "") yield { type: isText ? "text" : "thinking", text };
+        break;
+      }
+      case "tool-call": {
+        hasCalls = true;
+        const { toolCallId: id, toolName: name, input: argumentsJson } = part;
+        const call = { type: "toolCall", id, name, argumentsJson } as const;
+        const { providerMetadata: providerOptions } = part;
+        kept.set(`call ${id}`, { ...call, ...(providerOptions && { providerOptions }) });
+        yield call;
+        break;
+      }
+      case "error":
+        throw part.error;
+      case "finish": {
+        const reason = finishOf(spec, part.finishReason, hasCalls, part.providerMetadata);
+        const { inputTokens, outputTokens } = part.usage;
+        const usage = { inputTokens: inputTokens.total, outputTokens: outputTokens.total };
+        const { provider, model } = spec;
+        const content = [...kept.values()];
+        const needsState = content.some((one) => one.type === "reasoning" || one.providerOptions);
+        const providerState: KeptAnswer | undefined = needsState
+          ? { provider, model, content }
+          : undefined;
+        yield { type: "finish", reason, usage, ...(providerState && { providerState }) };
+        return;
+      }
+      default:
+      // The rest is about features that are not used, such as files and sources.
+    }
+  }
+}
+
+/** Adds to the block of text or thinking with this id. Signatures come with any of its parts. */
+function keep(
+  kept: Map<string, KeptPart>,
+  type: "text" | "reasoning",
+  id: string,
+  delta: string,
+  metadata: SharedV4ProviderMetadata | undefined,
+): void {
+  const key = `${type} ${id}`;
+  const known = kept.get(key);
+  const block = known?.type === type ? known : { type, text: "" };
+  block.text += delta;
+  for (const [provider, values] of Object.entries(metadata ?? {})) {
+    const before = block.providerOptions?.[provider];
+    block.providerOptions = { ...block.providerOptions, [provider]: { ...before, ...values } };
+  }
+  if (known !== block) kept.set(key, block);
+}
+
+function finishOf(
+  spec: ApiModelSpec,
+  { unified, raw }: LanguageModelV4FinishReason,
+  hasCalls: boolean,
+  metadata: SharedV4ProviderMetadata | undefined,
+): Extract<ModelPart, { type: "finish" }>["reason"] {
+  switch (unified) {
+    case "length":
+      return "length";
+    case "content-filter":
+      return "refused";
+    case "error":
+      throw answerError(spec, `it ended its answer with ${raw ?? "an error"}`);
+    case "interrupted":
+      throw cutOff(spec);
+    case "other":
+      // Google gives no reason if it refuses the request itself.
+      if (isTable(metadata?.["google"]?.["promptFeedback"])) return "refused";
+      if (raw === undefined) throw cutOff(spec);
+      break;
+    case "stop":
+    case "tool-calls":
+  }
+  // Some compatible APIs say "stop" after calls, too.
+  return hasCalls ? "toolCalls" : "stop";
+}
+
+function cutOff(spec: ApiModelSpec): HubError {
+  return answerError(spec, "its answer stopped in the middle");
+}
+
+function answerError(spec: ApiModelSpec, text: string): HubError {
+  return modelError(`${labelOf(spec)} failed: ${text}.`, { reason: "badAnswer" });
+}
+
+function labelOf({ name, provider, model }: ApiModelSpec): string {
+  return name === `${provider}/${model}`
+    ? `Model "${name}"`
+    : `Model "${name}" (${provider}/${model})`;
+}
+
+/** Longest part of a provider's own text in a message, in characters. */
+const MAX_DETAIL = 300;
+
+/** What the packages throw, and the errors in a stream, as far as they are known. */
+interface ProviderError {
+  readonly message: unknown;
+  readonly statusCode: unknown;
+  readonly responseHeaders: unknown;
+  readonly responseBody: unknown;
+  readonly code: unknown;
+  readonly type: unknown;
+}
+
+/** Never has the request or the whole response: only the provider's message, redacted and shortened. */
+function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): HubError {
+  const cause = thrown instanceof Error && !(thrown instanceof HubError) ? thrown.cause : undefined;
+  if (cause instanceof HubError) return failureOf(spec, cause, redactor);
+  if (thrown instanceof HubError) {
+    if (thrown.code === "modelFailed") return thrown;
+    const reason = thrown.code === "messageTooLarge" ? "badAnswer" : "unreachable";
+    return modelError(redactor.apply(`${labelOf(spec)} failed: ${thrown.message}`), { reason });
+  }
+  const error = (typeof thrown === "object" && thrown !== null ? thrown : {}) as ProviderError;
+  const status = typeof error.statusCode === "number" ? error.statusCode : statusOf(error);
+  const isRefusal = status !== undefined && status >= 300;
+  // The packages' own errors quote the answer.
+  if (!isRefusal && thrown instanceof Error) return answerError(spec, "its answer is not valid");
+  const said = typeof error.message === "string" ? error.message : "";
+  const detail = redactor
+    .applyTruncated(said.replaceAll(/[\p{Cc}\p{Cf}\s]+/gu, " ").trim(), MAX_DETAIL)
+    .replace(/\.$/, "");
+  const parts = [...(isRefusal ? [`HTTP ${status}`] : []), ...(detail === "" ? [] : [detail])];
+  const text = `${labelOf(spec)} failed: ${parts.join(": ") || "it gave no reason"}.`;
+  if (!isRefusal) return modelError(text, { reason: "badAnswer" });
+  const reason = reasonOf(status, said, error.responseBody);
+  return modelError(
+    text,
+    { reason, status, retryAfter: retryAfterOf(error) },
+    hintOf(spec, reason),
+  );
+}
+
+/** The status that an error in the middle of a stream stands for. */
+function statusOf({ code, type }: ProviderError): number | undefined {
+  if (typeof code === "number") return code;
+  const kind = `${typeof type === "string" ? type : ""} ${typeof code === "string" ? code : ""}`;
+  if (/rate_limit/.test(kind)) return 429;
+  if (/context_length/.test(kind)) return 400;
+  return /overloaded|server_error/.test(kind) ? 503 : undefined;
+}
+
+/**
+ * Providers have no common code for a prompt that is too long, and some have none at all; so it is known by their words.
+ */
+const TOO_LONG =
+  /prompt is too long|context.?(?:length|window|size)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
+
+function reasonOf(status: number, text: string, body: unknown): ModelFailure["reason"] {
+  // Google answers 400 to a wrong key.
+  const isKeyWrong = typeof body === "string" && body.includes('"API_KEY_INVALID"');
+  if (status === 401 || status === 403 || isKeyWrong) return "unauthorized";
+  if (status === 429) return "rateLimit";
+  if (status >= 500 || status === 408 || status === 409) return "overloaded";
+  const isTooLong = status === 413 || (status === 400 && TOO_LONG.test(text));
+  return isTooLong ? "contextTooLong" : "badRequest";
+}
+
+/** In ms: from the headers Retry-After (seconds or a date) and retry-after-ms, or from the body (Google). */
+function retryAfterOf({ responseHeaders, responseBody }: ProviderError): number | undefined {
+  const headers = isTable(responseHeaders) ? responseHeaders : {};
+  const exact = Number(headers["retry-after-ms"] ?? NaN);
+  if (exact >= 0) return exact;
+  const text = headers["retry-after"];
+  if (typeof text === "string") {
+    const seconds = Number(text);
+    const ms = Number.isNaN(seconds) ? Date.parse(text) - Date.now() : seconds * 1000;
+    if (Number.isFinite(ms)) return Math.max(0, Math.round(ms));
+  }
+  if (typeof responseBody !== "string") return undefined;
+  const [, delay] = /"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"/.exec(responseBody) ?? [];
+  return delay === undefined ? undefined : Math.round(Number(delay) * 1000);
+}
+
+function hintOf(
+  { provider, apiKey, name }: ApiModelSpec,
+  reason: ModelFailure["reason"],
+): string | undefined {
+  if (reason !== "unauthorized") return undefined;
+  const parts = apiKey === undefined ? [] : parseTemplate(apiKey, "toolmux");
+  const secret = parts.find((part) => part.kind === "scheme" && part.scheme === "secret");
+  if (apiKey !== undefined && secret?.kind !== "scheme") return `Correct apiKey of models.${name}.`;
+  const secretName = secret?.kind === "scheme" ? secret.path : provider;
+  return `Set the right key: toolmux secret set ${secretName}`;
+}

@@ -1,0 +1,131 @@
+import { HubError } from "../base/errors.ts";
+import type { ModelSpec } from "../manifest/agents.ts";
+import { isTable } from "../manifest/table.ts";
+import {
+  type Model,
+  type ModelContent,
+  modelError,
+  type ModelMessage,
+  type ModelPart,
+  type ModelRequest,
+  parseArguments,
+} from "./model.ts";
+
+/* The model of the connected client, by sampling (MCP 2025-11-25, client/sampling). */
+
+/** The client that calls the agent, as far as sampling needs it. */
+export interface SamplingClient {
+  /** Whether it declares `sampling.tools`: only then requests may contain tools. */
+  readonly takesTools: boolean;
+  /**
+   * Sends `sampling/createMessage` with these params and waits for its result.
+   * @throws the signal's reason; any error of the client
+   */
+  createMessage(params: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<unknown>;
+}
+
+/** Sampling requires a limit of tokens; this one is used if the model sets none. */
+const MAX_TOKENS = 8192;
+
+/** @throws {HubError} missingCapability if no client calls, or it does not take tools */
+export function openSampling(spec: ModelSpec, client: SamplingClient | undefined): Model {
+  const { name, contextTokens, images = true } = spec;
+  if (client?.takesTools !== true) {
+    const reason = client === undefined ? "no client calls" : "the client does not allow it";
+    throw new HubError(
+      "missingCapability",
+      `Model "${name}" is that of the client, but ${reason}: sampling with tools is needed.`,
+      { data: { requiredCapabilities: { sampling: { tools: {} } } } },
+    );
+  }
+  return {
+    name,
+    contextTokens,
+    takesImages: images,
+    async *stream(request, signal) {
+      let result: unknown;
+      try {
+        result = await client.createMessage(paramsOf(spec, request), signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        if (error instanceof HubError) throw error;
+        const reason = error instanceof Error ? error.message : String(error);
+        const text = `The client's model (model "${name}") did not answer: ${reason.slice(0, 400)}`;
+        throw modelError(text, { reason: "badRequest" });
+      }
+      yield* partsOf(name, result);
+    },
+  };
+}
+
+function paramsOf(
+  { model, maxTokens = MAX_TOKENS, temperature }: ModelSpec,
+  { instruction, messages, tools }: ModelRequest,
+): Record<string, unknown> {
+  return {
+    messages: messagesOf(messages),
+    ...(instruction !== "" && { systemPrompt: instruction }),
+    ...(model !== "" && { modelPreferences: { hints: [{ name: model }] } }),
+    ...(temperature !== undefined && { temperature }),
+    maxTokens,
+    includeContext: "none",
+    ...(tools.length > 0 && { tools, toolChoice: { mode: "auto" } }),
+  };
+}
+
+/** A message with results of tools must have nothing else in it, so neighbouring results share one. */
+function messagesOf(messages: readonly ModelMessage[]): readonly object[] {
+  const sent: { readonly role: "user" | "assistant"; readonly content: object[] }[] = [];
+  let results: object[] | undefined;
+  for (const message of messages) {
+    if (message.role === "tool") {
+      const { toolCallId: toolUseId, content, isError } = message;
+      if (results === undefined) sent.push({ role: "user", content: (results = []) });
+      results.push({ type: "tool_result", toolUseId, content: content.map(blockOf), isError });
+      continue;
+    }
+    results = undefined;
+    const content =
+      message.role === "user"
+        ? message.content.map(blockOf)
+        : [
+            ...(message.text === "" ? [] : [{ type: "text", text: message.text }]),
+            ...message.toolCalls.map(({ id, name, argumentsJson }) => ({
+              type: "tool_use",
+              id,
+              name,
+              input: parseArguments(argumentsJson),
+            })),
+          ];
+    if (content.length > 0) sent.push({ role: message.role, content });
+  }
+  return sent;
+}
+
+function blockOf(content: ModelContent): object {
+  return content;
+}
+
+function* partsOf(name: string, result: unknown): Generator<ModelPart> {
+  const invalid = (): HubError =>
+    modelError(`The client's model (model "${name}") gave an answer that is not valid.`, {
+      reason: "badAnswer",
+    });
+  if (!isTable(result)) throw invalid();
+  const { content, stopReason } = result;
+  const blocks: readonly unknown[] = Array.isArray(content) ? content : [content];
+  let hasCalls = false;
+  for (const block of blocks) {
+    if (!isTable(block)) throw invalid();
+    if (block["type"] === "text" && typeof block["text"] === "string") {
+      if (block["text"] !== "") yield { type: "text", text: block["text"] };
+    } else if (block["type"] === "tool_use") {
+      const { id, name: tool, input = {} } = block;
+      if (typeof id !== "string" || typeof tool !== "string") throw invalid();
+      hasCalls = true;
+      yield { type: "toolCall", id, name: tool, argumentsJson: JSON.stringify(input) };
+    }
+  }
+  const reason = hasCalls ? "toolCalls" : stopReason === "maxTokens" ? "length" : "stop";
+  yield { type: "finish", reason, usage: {} };
+}

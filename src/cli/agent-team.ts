@@ -1,0 +1,253 @@
+import { abortable, systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { VERSION } from "../base/version.ts";
+import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
+import { openModel } from "../agent/open-model.ts";
+import type { Model } from "../agent/model.ts";
+import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
+import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
+import type { ServerDocument, ToolsDocument } from "../control/schemas.ts";
+import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
+import { type AgentSpec, findModel } from "../manifest/agents.ts";
+import type { Filter } from "../manifest/filter.ts";
+import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
+import { manifestError } from "../manifest/problems.ts";
+import { Redactor } from "../transport/redact.ts";
+import type { Transport } from "../transport/transport.ts";
+import { suggestName, usageError } from "./args.ts";
+import { bestConnectionOf } from "../upstream/status.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandLog } from "./load-manifest.ts";
+import { openHub, openSnapshots } from "./open-hub.ts";
+import { ask, hubToUse } from "./running-hub.ts";
+import { openSchemeResolvers } from "./transport-factory.ts";
+
+/** The options of commands that run agents. */
+export interface AgentOptions {
+  /** Starts the servers here, even if a hub runs. */
+  readonly fresh: boolean;
+  readonly hub: string | undefined;
+  readonly model: string | undefined;
+  readonly mode: string | undefined;
+  readonly approval: AgentSpec["approval"];
+}
+
+/** A server, for people. */
+export interface ServerLine {
+  readonly name: string;
+  readonly state: string;
+  readonly tools: number;
+}
+
+/** The tools of a hub, and how to close the connection to it. */
+interface OpenedTools {
+  readonly toolbox: Toolbox;
+  servers(): Promise<readonly ServerLine[]>;
+  close(): Promise<void>;
+}
+
+/** The agents of the manifest, ready to run in this process. */
+export interface OpenedTeam {
+  readonly team: Team;
+  /** The running hub whose servers they use; undefined: the servers run in this process. */
+  readonly hub: RunningHub | undefined;
+  /** @param name undefined: the only agent that there is */
+  agent(name: string | undefined): Promise<Agent>;
+  servers(): Promise<readonly ServerLine[]>;
+  /** Narrows the tools of all agents to those of a mode. @throws {HubError} usage if there is no such mode */
+  setMode(name: string): void;
+}
+
+export interface TeamOptions {
+  readonly manifest: Manifest;
+  readonly log: CommandLog;
+  /** Asks the person at the terminal; undefined: nobody is there. */
+  readonly elicit: AnswerElicitation | undefined;
+}
+
+/**
+ * Opens the agents of a manifest and passes them to `use`. The hub is reached, or the servers are started, when an agent
+ * first needs its tools.
+ */
+export async function withTeam<T>(
+  { manifest, log, elicit }: TeamOptions,
+  invocation: Invocation<AgentOptions>,
+  context: CommandContext,
+  use: (team: OpenedTeam) => Promise<T>,
+): Promise<T> {
+  const { signal } = context;
+  const { mode, model, approval } = invocation.options;
+  const secrets = new Set<string>();
+  const hub = await hubToUse(invocation, context);
+  let opened: Promise<OpenedTools> | undefined;
+  const open = (): Promise<OpenedTools> =>
+    (opened ??=
+      hub === undefined
+        ? openOwnHub(manifest, context, log, elicit)
+        : openRunningHub(hub, context, elicit));
+  const toolbox: Toolbox = {
+    tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
+    call: async (name, args, options) =>
+      (await abortable(open(), options.signal)).toolbox.call(name, args, options),
+  };
+  const specs = validAgents(manifest);
+  const team = new Team({
+    specs,
+    toolbox,
+    clock: systemClock,
+    openModel: modelOpener(manifest, context, secrets),
+    approval,
+    redact: (text) => new Redactor([...secrets]).apply(text),
+  });
+  const setMode = (name: string): void => void (team.narrowing = filterOfMode(name, manifest));
+  if (mode !== undefined) setMode(mode);
+  try {
+    return await use({
+      team,
+      hub,
+      setMode,
+      servers: async () => (await open()).servers(),
+      agent: (name) => team.agent(chooseAgent(name, manifest), signal, model),
+    });
+  } finally {
+    await opened?.then(
+      ({ close }) => close(),
+      () => {},
+    );
+  }
+}
+
+/** The agents whose tables are valid, with the tools of their modes. */
+function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
+  const valid = [...(manifest.agents?.values() ?? [])].flatMap((spec): AgentSpec[] => {
+    if ("problems" in spec) return [];
+    return [spec.mode === undefined ? spec : { ...spec, tools: filterOfMode(spec.mode, manifest) }];
+  });
+  return new Map(valid.map((spec) => [spec.name, spec]));
+}
+
+/** @throws {HubError} usage if there is no such mode */
+function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
+  if (name === FULL_MODE) return "all";
+  const mode = modes.find((one) => one.name === name);
+  if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
+  const names = [FULL_MODE, ...modes.map((one) => one.name)];
+  const more = suggestName(name, names) || ` There are ${names.join(", ")}.`;
+  throw usageError(`There is no mode "${name}".${more}`);
+}
+
+/**
+ * The name of the agent to run.
+ * @throws {HubError} usage if none is named and there are several; agentNotFound; manifestInvalid with the problems of
+ * its table
+ */
+export function chooseAgent(name: string | undefined, { agents }: Manifest): string {
+  const names = [...(agents?.keys() ?? [])];
+  const chosen = name ?? (names.length === 1 ? names[0] : undefined);
+  if (chosen === undefined && names.length > 0)
+    throw usageError(`Which agent? There are ${names.join(", ")}.`);
+  const spec = agents?.get(chosen ?? "");
+  if (spec === undefined) throw agentNotFound(chosen ?? "", names);
+  if ("problems" in spec) throw manifestError(spec.problems);
+  return spec.name;
+}
+
+/** Makes the function that opens models of the manifest. @param secrets receives values to redact */
+export function modelOpener(
+  manifest: Manifest,
+  context: Pick<CommandContext, "env" | "platform" | "cwd">,
+  secrets: Set<string>,
+): (name: string) => Promise<Model> {
+  const { env, cwd } = context;
+  const schemesFor = openSchemeResolvers(context);
+  return async (name) => {
+    const { models } = manifest;
+    const spec = findModel(name, { models, baseDir: cwd });
+    if (spec === undefined) {
+      const more = suggestName(name, [...(models?.keys() ?? [])]);
+      const text = `There is no model "${name}".${more}`;
+      throw new HubError("agentInvalid", text, {
+        hint: "Describe it in the manifest ([models.NAME]), or write PROVIDER/MODEL.",
+      });
+    }
+    if ("problems" in spec) throw manifestError(spec.problems);
+    const { baseDir, secretSources } = spec;
+    const schemes = schemesFor({ baseDir, ...(secretSources && { secretSources }) }, new Map());
+    return openModel(spec, { env, cwd, schemes, secrets });
+  };
+}
+
+/** Connects to a running hub, over MCP on its control socket. */
+async function openRunningHub(
+  hub: RunningHub,
+  context: CommandContext,
+  elicit: AnswerElicitation | undefined,
+): Promise<OpenedTools> {
+  const info = { name: "toolmux", version: VERSION };
+  const client = await connectToHub(hub, info, context.signal, { elicit });
+  const origins = async (): Promise<ReadonlyMap<string, ToolOrigin>> => {
+    const { tools } = await ask<ToolsDocument>(hub, { path: "/tools" }, context);
+    return new Map(tools.map(({ name, server, tool }) => [name, { server, tool }]));
+  };
+  return {
+    toolbox: new McpToolbox(client, origins),
+    async servers() {
+      const { servers } = await ask<{ readonly servers: readonly ServerDocument[] }>(
+        hub,
+        { path: "/servers" },
+        context,
+      );
+      return servers.map(({ name, statusText, shown }) => ({
+        name,
+        state: statusText,
+        tools: shown,
+      }));
+    },
+    close: () => client.close(),
+  };
+}
+
+/** Starts the servers in this process. */
+async function openOwnHub(
+  manifest: Manifest,
+  context: CommandContext,
+  log: CommandLog,
+  elicit: AnswerElicitation | undefined,
+): Promise<OpenedTools> {
+  const { hub, close } = await openHub(manifest, context, log, {
+    kinds: ["log", "alert"],
+    snapshots: openSnapshots(context, log, "exact"),
+  });
+  try {
+    const { serverInfo } = hub;
+    const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
+      hub.accept(transport, signal, undefined, "control");
+    const client = await HubClient.connect({ serverInfo, accept }, context.signal, { elicit });
+    const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
+      const { entries } = hub.catalog.tools;
+      const known = entries.map(
+        ({ name, server, remoteName: tool }) => [name, { server, tool }] as const,
+      );
+      return Promise.resolve(new Map(known));
+    };
+    return {
+      toolbox: new McpToolbox(client, origins),
+      servers: () => {
+        const { routes } = hub.catalog.tools;
+        const lines = hub.status().map(({ server, connections }) => ({
+          name: server,
+          state: bestConnectionOf(connections)?.state ?? "idle",
+          tools: routes.filter((route) => route.server === server).length,
+        }));
+        return Promise.resolve(lines);
+      },
+      async close() {
+        await client.close();
+        await close();
+      },
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}

@@ -1,0 +1,126 @@
+import type { AnswerElicitation, ElicitationAnswer } from "../frontend/hub-client.ts";
+import { isTable } from "../manifest/table.ts";
+import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
+
+/** Asks a question in the terminal. @returns the line that was typed; rejects when the signal is aborted */
+export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;
+
+/** The decisions about a call that wants approval, with the key for each. */
+const DECISIONS = [
+  ["once", "y", "[y]es"],
+  ["session", "s", "[s]ession"],
+  ["always", "a", "[a]lways"],
+  ["deny", "n", "[N]o"],
+] as const;
+
+/**
+ * Answers forms of servers, and approvals, in the terminal.
+ * @param print shows text to the person; the questions follow it
+ */
+export function answerInTerminal(
+  print: (text: string) => Promise<void> | void,
+  ask: AskPerson,
+): AnswerElicitation {
+  return async ({ message, schema }, signal) => {
+    const properties = isTable(schema["properties"]) ? schema["properties"] : {};
+    await print(sanitizeLines(message));
+    const choices = decisionsOf(properties);
+    if (choices !== undefined) return askDecision(choices, ask, signal);
+    return askFields(properties, schema["required"], ask, signal);
+  };
+}
+
+/** The choices of a form that asks for an approval; undefined if it asks something else. */
+function decisionsOf(properties: Readonly<Record<string, unknown>>): readonly string[] | undefined {
+  const { decision, ...others } = properties;
+  const choices = isTable(decision) ? decision["enum"] : undefined;
+  if (!Array.isArray(choices) || Object.keys(others).length > 0) return undefined;
+  const known: readonly string[] = DECISIONS.map(([name]) => name);
+  const names = choices.filter((choice) => typeof choice === "string");
+  return names.length > 0 && names.every((name) => known.includes(name)) ? names : undefined;
+}
+
+async function askDecision(
+  choices: readonly string[],
+  ask: AskPerson,
+  signal: AbortSignal,
+): Promise<ElicitationAnswer> {
+  const offered = DECISIONS.filter(([name]) => choices.includes(name));
+  const question = offered.map(([, , text]) => text).join(" ");
+  const answer = (await ask(question, signal)).trim().toLowerCase();
+  const found = offered.find(([name, key, text]) => {
+    const word = text.replaceAll(/[[\]]/g, "").toLowerCase();
+    return [name, key, word].includes(answer);
+  });
+  return { action: "accept", content: { decision: found?.[0] ?? "deny" } };
+}
+
+/** Asks for each field. An empty line leaves out a field that is not required; elsewhere it declines the form. */
+async function askFields(
+  properties: Readonly<Record<string, unknown>>,
+  required: unknown,
+  ask: AskPerson,
+  signal: AbortSignal,
+): Promise<ElicitationAnswer> {
+  const content: Record<string, unknown> = {};
+  const isRequired = (name: string): boolean => Array.isArray(required) && required.includes(name);
+  if (Object.keys(properties).length === 0) {
+    const answer = await ask("[y]es [N]o", signal);
+    return /^y(?:es)?$/i.test(answer.trim())
+      ? { action: "accept", content }
+      : { action: "decline" };
+  }
+  for (const [name, field] of Object.entries(properties)) {
+    const shape = isTable(field) ? field : {};
+    const question = describeField(name, shape, isRequired(name));
+    for (;;) {
+      const text = (await ask(question, signal)).trim();
+      if (text === "") {
+        const { default: preset } = shape;
+        if (preset !== undefined) content[name] = preset;
+        else if (isRequired(name)) return { action: "decline" };
+        break;
+      }
+      const value = readField(text, shape);
+      if (value === undefined) continue;
+      content[name] = value;
+      break;
+    }
+  }
+  return { action: "accept", content };
+}
+
+function describeField(
+  name: string,
+  { title, description, enum: choices, type, default: preset }: Readonly<Record<string, unknown>>,
+  isRequired: boolean,
+): string {
+  const label = typeof title === "string" ? title : name;
+  const kind = Array.isArray(choices)
+    ? choices.map(String).join(", ")
+    : type === "boolean"
+      ? "yes, no"
+      : type === "number" || type === "integer"
+        ? "a number"
+        : undefined;
+  const empty = preset === undefined ? (isRequired ? undefined : "may be empty") : String(preset);
+  const more = [kind, empty].filter((part) => part !== undefined).join("; ");
+  const text = typeof description === "string" ? `: ${description}` : "";
+  return sanitizeLine(`${label}${text}${more === "" ? "" : ` (${more})`}`);
+}
+
+/** The value of a field; undefined if the text is none. */
+function readField(
+  text: string,
+  { type, enum: choices }: Readonly<Record<string, unknown>>,
+): unknown {
+  if (Array.isArray(choices)) return choices.find((choice) => String(choice) === text);
+  if (type === "boolean") {
+    if (/^y(?:es)?$|^true$/i.test(text)) return true;
+    return /^no?$|^false$/i.test(text) ? false : undefined;
+  }
+  if (type !== "number" && type !== "integer") return text;
+  const number = Number(text);
+  if (!Number.isFinite(number)) return undefined;
+  return type === "number" || Number.isInteger(number) ? number : undefined;
+}

@@ -1,0 +1,93 @@
+import { toHubError } from "../../base/errors.ts";
+import type { AgentSpec, InvalidAgent } from "../../manifest/agents.ts";
+import { formatProblem } from "../../manifest/problems.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { openAgentLibrary } from "../agent-library.ts";
+import { modelOpener } from "../agent-team.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { loadManifestOnly, openLog } from "../load-manifest.ts";
+
+/** An agent, as `toolmux agents --json` prints it. */
+interface AgentLine {
+  readonly name: string;
+  readonly source: "manifest" | "files" | "store";
+  /** What commands take: the name, the path of the file, or the reference. */
+  readonly spec: string;
+  /** Of an agent of a registry. */
+  readonly digest?: string;
+  /** Whether it may run the commands and reach the URLs that its file names. */
+  readonly trusted: boolean;
+  readonly model?: string;
+  readonly description?: string;
+  readonly usable: boolean;
+  /** Why it is not usable, and what to do. */
+  readonly problem?: string;
+}
+
+/**
+ * `toolmux agents`: lists the agents of the manifest, in files and from registries, and says which of them cannot be
+ * used and why.
+ */
+export async function listAgents(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const manifest = await loadManifestOnly(invocation, context, openLog(invocation));
+  const openModel = modelOpener(manifest, context, new Set());
+  const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentLine> => {
+    const { name } = spec;
+    const base = { name, source: "manifest", spec: name, trusted: true } as const;
+    if ("problems" in spec)
+      return { ...base, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
+    const { model, description } = spec;
+    const line = { ...base, model, ...(description !== undefined && { description }) };
+    try {
+      await openModel(model);
+      return { ...line, usable: true };
+    } catch (error) {
+      const { message, hint } = toHubError(error);
+      const problem = hint === undefined ? message : `${message} ${hint}`;
+      return { ...line, usable: false, problem };
+    }
+  };
+  const own = await Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
+  const library = openAgentLibrary(manifest, context, context.cwd);
+  const others = (await library.list(["files", "store"])).map(
+    ({ description, model, digest, problem, ...line }): AgentLine => ({
+      ...line,
+      ...(model !== undefined && { model }),
+      ...(description !== undefined && { description }),
+      ...(digest !== undefined && { digest }),
+      usable: problem === undefined,
+      ...(problem !== undefined && { problem }),
+    }),
+  );
+  const agents = [...own, ...others];
+  if (invocation.options.json) {
+    terminal.printJson({ agents });
+    return 0;
+  }
+  if (agents.length === 0) {
+    terminal.note(
+      "There are no agents. Describe one under [agents.NAME] in the manifest, or get one: toolmux agents pull REF",
+    );
+    return 0;
+  }
+  const { colors } = terminal.stdout;
+  terminal.printTable(
+    ["AGENT", "FROM", "MODEL", "STATE", "DESCRIPTION"],
+    agents.map(({ name, source, model = "", problem, description = "", trusted }) => [
+      sanitizeLine(name),
+      source,
+      sanitizeLine(model),
+      problem !== undefined
+        ? { text: "not usable", color: colors.red }
+        : trusted
+          ? { text: "usable", color: colors.green }
+          : { text: "not trusted", color: colors.yellow },
+      sanitizeLine(problem ?? description),
+    ]),
+  );
+  return 0;
+}

@@ -1,0 +1,223 @@
+import { resolve } from "node:path";
+import { writeFile } from "node:fs/promises";
+import { randomUUID } from "node:crypto";
+import { systemClock } from "../../base/clock.ts";
+import { toHubError } from "../../base/errors.ts";
+import { count, formatSize } from "../../base/format.ts";
+import { expandHome } from "../../base/paths.ts";
+import type { HistoryEntry } from "../../agent/history.ts";
+import { AgentSession } from "../../agent/session.ts";
+import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
+import { type AgentOptions, type OpenedTeam, withTeam } from "../agent-team.ts";
+import { answerInTerminal } from "../answer-form.ts";
+import { suggestName } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { LineInput } from "../line-input.ts";
+import { loadManifestOnly, openLog } from "../load-manifest.ts";
+import { describeHub } from "../running-hub.ts";
+import { RunPrinter } from "../run-printer.ts";
+
+const HELP: readonly (readonly [command: string, explanation: string])[] = [
+  ["/tools", "the tools that the agent has"],
+  ["/servers", "the servers and their states"],
+  ["/mode NAME", "use only the tools of a mode; full for all"],
+  ["/history", "the conversation so far"],
+  ["/clear", "forget the conversation"],
+  ["/save FILE", "write the conversation to a file (Markdown, or JSON if its name ends so)"],
+  ["/quit", "end; Ctrl-D does the same, and Ctrl-C twice"],
+];
+
+/** `toolmux chat`: a conversation with an agent in the terminal. */
+export async function chat(
+  invocation: Invocation<AgentOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const log = openLog(invocation);
+  const manifest = await loadManifestOnly(invocation, context, log);
+  const input = await LineInput.open();
+  const printer = new RunPrinter(context.terminal);
+  const elicit = answerInTerminal(
+    async (text) => {
+      await printer.pause();
+      await context.terminal.write(`${text}\n`);
+    },
+    (question, signal) => input.ask(question, signal),
+  );
+  try {
+    return await withTeam({ manifest, log, elicit }, invocation, context, async (opened) => {
+      const agent = await opened.agent(invocation.args[0]);
+      const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
+      return new Chat(session, opened, input, printer, context).converse();
+    });
+  } finally {
+    input.close();
+  }
+}
+
+class Chat {
+  readonly #session: AgentSession;
+  readonly #opened: OpenedTeam;
+  readonly #input: LineInput;
+  readonly #printer: RunPrinter;
+  readonly #context: CommandContext;
+  /** Aborted when the chat ends. */
+  readonly #ended = new AbortController();
+  /** Cancels what runs; undefined while nothing does. */
+  #running: AbortController | undefined;
+  #isInterrupted = false;
+
+  constructor(
+    session: AgentSession,
+    opened: OpenedTeam,
+    input: LineInput,
+    printer: RunPrinter,
+    context: CommandContext,
+  ) {
+    this.#session = session;
+    this.#opened = opened;
+    this.#input = input;
+    this.#printer = printer;
+    this.#context = context;
+    input.onInterrupt = () => this.#interrupt();
+  }
+
+  /** Reads lines until the person has enough. @returns the exit code */
+  async converse(): Promise<number> {
+    const { terminal, signal: stopped } = this.#context;
+    const { hub } = this.#opened;
+    const { spec, model } = this.#session.agent;
+    const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
+    terminal.note(`${spec.name} (${model.name})${where}. /help shows what there is.`);
+    const signal = AbortSignal.any([stopped, this.#ended.signal]);
+    for (;;) {
+      try {
+        const line = await this.#input.next(`${this.#session.agent.spec.name}> `, signal);
+        this.#isInterrupted = false;
+        if (line.kind === "end") return 0;
+        const text = line.text.trim();
+        if (text === "/quit" || text === "/exit") return 0;
+        if (text.startsWith("/")) await this.#command(text, signal);
+        else if (text !== "") await this.#send(text, signal);
+      } catch (error) {
+        if (signal.aborted) return 130;
+        terminal.printStderr(describeError(toHubError(error)));
+      }
+    }
+  }
+
+  /** The first Ctrl-C cancels what runs, the second ends the chat. */
+  #interrupt(): void {
+    if (this.#isInterrupted) this.#ended.abort(toHubError("Interrupted."));
+    else if (this.#running === undefined)
+      this.#context.terminal.printStderr("\n(Ctrl-C again ends the chat)");
+    else this.#running.abort(toHubError("Interrupted."));
+    this.#isInterrupted = true;
+  }
+
+  async #send(text: string, ended: AbortSignal): Promise<void> {
+    const running = new AbortController();
+    this.#running = running;
+    try {
+      const signal = AbortSignal.any([running.signal, ended]);
+      for await (const event of this.#session.send(text, { signal }))
+        await this.#printer.print(event);
+    } finally {
+      this.#running = undefined;
+    }
+    ended.throwIfAborted();
+  }
+
+  async #command(line: string, signal: AbortSignal): Promise<void> {
+    const { terminal } = this.#context;
+    const [command = "", ...words] = line.split(/\s+/);
+    const argument = words.join(" ");
+    switch (command) {
+      case "/help":
+        for (const [name, explanation] of HELP)
+          terminal.print(`  ${name.padEnd(12)}${explanation}`);
+        return;
+      case "/tools": {
+        const tools = await this.#session.agent.tools(signal);
+        for (const { name, description } of tools)
+          terminal.print(`  ${sanitizeLine(name)}  ${sanitizeLine(firstSentence(description))}`);
+        terminal.print(`  ${count(tools.length, "tool")}`);
+        return;
+      }
+      case "/servers":
+        for (const { name, state, tools } of await this.#opened.servers())
+          terminal.print(
+            `  ${sanitizeLine(name)}: ${sanitizeLine(state)}, ${count(tools, "tool")}`,
+          );
+        return;
+      case "/mode":
+        this.#opened.setMode(argument === "" ? "full" : argument);
+        terminal.print(`  mode ${argument === "" ? "full" : argument}`);
+        return;
+      case "/history":
+        for (const entry of this.#session.history.entries)
+          terminal.print(sanitizeLines(describeEntry(entry)));
+        return;
+      case "/clear":
+        this.#session.history.clear();
+        terminal.print("  The conversation is forgotten.");
+        return;
+      case "/save":
+        await this.#save(argument);
+        return;
+      default: {
+        const names = HELP.map(([name]) => name.split(" ")[0] ?? "");
+        terminal.printStderr(
+          `There is no ${sanitizeLine(command)}.${suggestName(command, names)} /help shows what there is.`,
+        );
+      }
+    }
+  }
+
+  async #save(file: string): Promise<void> {
+    const { terminal, cwd, env } = this.#context;
+    if (file === "") {
+      terminal.printStderr("Which file? /save FILE");
+      return;
+    }
+    const path = resolve(cwd, expandHome(file, env));
+    const { entries } = this.#session.history;
+    const messages = entries.map(({ message, at }) => ({
+      at: new Date(at).toISOString(),
+      ...message,
+    }));
+    const text = path.endsWith(".json")
+      ? `${JSON.stringify({ agent: this.#session.agent.spec.name, messages }, null, 2)}\n`
+      : `${entries.map(describeEntry).join("\n\n")}\n`;
+    try {
+      await writeFile(path, text, { flag: "wx", mode: 0o600 });
+      terminal.print(`  saved as ${sanitizeLine(path)}`);
+    } catch (error) {
+      terminal.printStderr(`not saved: ${(error as Error).message}`);
+    }
+  }
+}
+
+function firstSentence(text: string): string {
+  return /^[^\n]*?[.!?](?=\s|$)/.exec(text)?.[0] ?? text.split("\n")[0] ?? "";
+}
+
+/** A message as Markdown. */
+function describeEntry({ message, bytes }: HistoryEntry): string {
+  switch (message.role) {
+    case "user":
+    case "tool": {
+      const shown = message.content.map((part) =>
+        part.type === "text" ? part.text : `[picture, ${part.mimeType}]`,
+      );
+      if (message.role === "user") return `**You:** ${shown.join("\n")}`;
+      const mark = message.isError ? "failed" : formatSize(bytes);
+      return `> ${message.toolName}: ${mark}`;
+    }
+    case "assistant": {
+      const calls = message.toolCalls.map(
+        ({ name, argumentsJson }) => `> calls ${name} ${argumentsJson}`,
+      );
+      return [message.text, ...calls].filter((part) => part !== "").join("\n");
+    }
+  }
+}

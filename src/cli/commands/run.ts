@@ -1,0 +1,80 @@
+import process from "node:process";
+import { abortable } from "../../base/clock.ts";
+import { History } from "../../agent/history.ts";
+import { escapeJsonForTerminal } from "../../terminal/log.ts";
+import { type AgentOptions, withTeam } from "../agent-team.ts";
+import { answerInTerminal } from "../answer-form.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { loadManifestOnly, openLog } from "../load-manifest.ts";
+import { type AskLine, withPrompt } from "../prompt.ts";
+import { exitCodeOf, type RunOutcome, RunPrinter } from "../run-printer.ts";
+
+/** The longest message on stdin, in bytes. */
+const MAX_MESSAGE = 1024 * 1024;
+
+interface RunOptions extends AgentOptions {
+  readonly json: boolean;
+}
+
+/** `toolmux run`: runs an agent on one message, and prints its answer as it comes. */
+export async function run(
+  invocation: Invocation<RunOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [name = "", ...words] = invocation.args;
+  const isPiped = words.length === 1 && words[0] === "-";
+  const message = isPiped ? await abortable(readStdin(), context.signal) : words.join(" ");
+  if (message.trim() === "") throw usageError("What should the agent do? The message is empty.");
+  const runMessage = (ask: AskLine | undefined): Promise<number> =>
+    runAgent(name, message, ask, invocation, context);
+  if (isPiped || invocation.options.json) return runMessage(undefined);
+  // Without a terminal, nobody can be asked.
+  return (await withPrompt(context.signal, runMessage)) ?? runMessage(undefined);
+}
+
+async function runAgent(
+  name: string,
+  message: string,
+  ask: AskLine | undefined,
+  invocation: Invocation<RunOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal, signal } = context;
+  const { json } = invocation.options;
+  const printer = json ? undefined : new RunPrinter(terminal);
+  const log = openLog(invocation);
+  const manifest = await loadManifestOnly(invocation, context, log);
+  const elicit =
+    ask &&
+    answerInTerminal(
+      async (text) => {
+        await printer?.pause();
+        terminal.printStderr(text);
+      },
+      (question, withdrawn) => abortable(ask(question), withdrawn),
+    );
+  return withTeam({ manifest, log, elicit }, invocation, context, async (opened) => {
+    const agent = await opened.agent(name);
+    const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);
+    let outcome: RunOutcome | undefined;
+    for await (const event of agent.run(history, { signal })) {
+      if (event.type === "runComplete" || event.type === "error") outcome = event;
+      if (printer === undefined)
+        await terminal.write(`${escapeJsonForTerminal(JSON.stringify(event))}\n`);
+      else await printer.print(event);
+    }
+    return exitCodeOf(outcome);
+  });
+}
+
+async function readStdin(): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of process.stdin) {
+    chunks.push(chunk as Uint8Array);
+    size += (chunk as Uint8Array).length;
+    if (size > MAX_MESSAGE) throw usageError("The message on stdin is longer than 1 MiB.");
+  }
+  return new TextDecoder().decode(process.getBuiltinModule("node:buffer").Buffer.concat(chunks));
+}

@@ -1,0 +1,115 @@
+import process from "node:process";
+import { deferred } from "../base/deferred.ts";
+import { HubError } from "../base/errors.ts";
+import { sanitizeLine } from "../terminal/log.ts";
+
+/** What a person did at the prompt. */
+export type Input = { readonly kind: "line"; readonly text: string } | { readonly kind: "end" };
+
+/** Lines that a person types, one after the other, with a history and editing where stdin is a terminal. */
+export class LineInput {
+  /** Called when the person presses Ctrl-C. */
+  onInterrupt: (() => void) | undefined;
+  readonly #lines: string[] = [];
+  readonly #setPrompt: (prompt: string) => void;
+  readonly #close: () => void;
+  #isEnded = false;
+  #changed = deferred();
+  /** A question that the next line answers. */
+  #question: ((line: string | undefined) => void) | undefined;
+
+  private constructor(
+    events: {
+      on(event: "line", listener: (line: string) => void): unknown;
+      on(event: "close" | "SIGINT", listener: () => void): unknown;
+      close(): void;
+    },
+    setPrompt: (prompt: string) => void,
+  ) {
+    this.#setPrompt = setPrompt;
+    this.#close = () => events.close();
+    events.on("line", (line) => {
+      const question = this.#question;
+      this.#question = undefined;
+      if (question !== undefined) question(line);
+      else this.#lines.push(line);
+      this.#notify();
+    });
+    events.on("SIGINT", () => this.onInterrupt?.());
+    events.on("close", () => {
+      this.#isEnded = true;
+      this.#question?.(undefined);
+      this.#notify();
+    });
+  }
+
+  static async open(): Promise<LineInput> {
+    const { createInterface } = await import("node:readline");
+    const { stdin, stdout } = process;
+    const terminal = stdin.isTTY && stdout.isTTY;
+    const lines = createInterface({ input: stdin, ...(terminal && { output: stdout }), terminal });
+    return new LineInput(lines, (prompt) => {
+      if (!terminal) return;
+      lines.setPrompt(prompt);
+      if (prompt !== "") lines.prompt();
+    });
+  }
+
+  /** Number of lines that were typed and not used yet. */
+  get waiting(): number {
+    return this.#lines.length;
+  }
+
+  /** Waits for the next line. @throws the signal's reason */
+  async next(prompt: string, signal: AbortSignal): Promise<Input> {
+    if (this.#lines.length === 0) this.#setPrompt(prompt);
+    while (this.#lines.length === 0 && !this.#isEnded) {
+      signal.throwIfAborted();
+      await this.#untilChanged(signal);
+    }
+    this.#setPrompt("");
+    const text = this.#lines.shift();
+    return text === undefined ? { kind: "end" } : { kind: "line", text };
+  }
+
+  /**
+   * Asks a question, which the next line that is typed answers, and no line from before.
+   * @throws the signal's reason; {HubError} notAsked at the end of the input
+   */
+  async ask(question: string, signal: AbortSignal): Promise<string> {
+    signal.throwIfAborted();
+    if (this.#isEnded) throw new HubError("notAsked", "The input has ended.");
+    return new Promise((resolve, reject) => {
+      const withdraw = (): void => {
+        this.#question = undefined;
+        this.#setPrompt("");
+        reject(signal.reason as Error);
+      };
+      signal.addEventListener("abort", withdraw, { once: true });
+      this.#question = (line) => {
+        signal.removeEventListener("abort", withdraw);
+        this.#setPrompt("");
+        if (line === undefined) reject(new HubError("notAsked", "The input has ended."));
+        else resolve(line);
+      };
+      this.#setPrompt(`${sanitizeLine(question)} `);
+    });
+  }
+
+  close(): void {
+    this.#close();
+  }
+
+  #notify(): void {
+    this.#changed.resolve();
+    this.#changed = deferred();
+  }
+
+  async #untilChanged(signal: AbortSignal): Promise<void> {
+    const { promise } = this.#changed;
+    const onAbort = (): void => this.#notify();
+    signal.addEventListener("abort", onAbort, { once: true });
+    await promise;
+    signal.removeEventListener("abort", onAbort);
+  }
+}
