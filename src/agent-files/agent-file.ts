@@ -57,8 +57,8 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
 }
 
 /**
- * The file as it may be used before it is trusted: it runs no command, and reaches no URL of its own. Its agents keep
- * their instructions, and the tools of the hub.
+ * The file as it may be used before it is trusted: it runs no command, reaches no URL of its own, and switches no
+ * approval off. Its agents keep their instructions, and the tools of the hub.
  */
 export function withoutOwnReach(file: AgentFile): AgentFile {
   const withheld = file.servers.map((spec) =>
@@ -78,10 +78,14 @@ export function withoutOwnReach(file: AgentFile): AgentFile {
     if (url === undefined && apiKey !== undefined)
       withheld.push(`choose a key (model "${sanitizeLine(name)}")`);
   }
+  const agents = new Map<string, FileAgent>();
+  for (const [name, { spec, ...agent }] of file.agents) {
+    const { approval, ...others } = spec;
+    const mayKeep = approval === undefined || approval === "always";
+    if (!mayKeep) withheld.push(`use tools without approval (agent "${sanitizeLine(name)}")`);
+    agents.set(name, { ...agent, ownTools: undefined, spec: mayKeep ? spec : others });
+  }
   if (withheld.length === 0) return file;
-  const agents = new Map(
-    [...file.agents].map(([name, agent]) => [name, { ...agent, ownTools: undefined }]),
-  );
   return { ...file, agents, models, servers: [], withheld };
 }
 

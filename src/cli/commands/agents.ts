@@ -2,10 +2,9 @@ import { toHubError } from "../../base/errors.ts";
 import type { AgentSpec, InvalidAgent } from "../../manifest/agents.ts";
 import { formatProblem } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { openAgentLibrary } from "../agent-library.ts";
+import { openLibraryForCommand } from "../agent-library.ts";
 import { modelOpener } from "../agent-team.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadManifestOnly, openLog } from "../load-manifest.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */
 interface AgentLine {
@@ -33,8 +32,8 @@ export async function listAgents(
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const manifest = await loadManifestOnly(invocation, context, openLog(invocation));
-  const openModel = modelOpener(manifest, context, new Set());
+  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const openModel = modelOpener(manifest ?? {}, context, new Set());
   const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentLine> => {
     const { name } = spec;
     const base = { name, source: "manifest", spec: name, trusted: true } as const;
@@ -51,8 +50,7 @@ export async function listAgents(
       return { ...line, usable: false, problem };
     }
   };
-  const own = await Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
-  const library = openAgentLibrary(manifest, context, context.cwd);
+  const own = await Promise.all([...(manifest?.agents?.values() ?? [])].map(describe));
   const others = (await library.list(["files", "store"])).map(
     ({ description, model, digest, problem, ...line }): AgentLine => ({
       ...line,
