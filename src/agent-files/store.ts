@@ -5,6 +5,7 @@ import { HubError } from "../base/errors.ts";
 import { dataFolder, type SystemEnvironment } from "../base/paths.ts";
 import {
   ensurePrivateFolder,
+  isTempFile,
   readPrivate,
   removeStaleTempFiles,
   replacePrivate,
@@ -17,6 +18,7 @@ import { MAX_AGENT_FILE } from "./agent-file.ts";
 import { DIGEST, formatReference, parseReference, type Reference } from "./reference.ts";
 import type { PulledAgent } from "./registry.ts";
 
+const REFS_FILE = "refs.json";
 const MAX_REFS_SIZE = 4 * 1024 * 1024;
 
 /** An agent in the store. */
@@ -145,7 +147,11 @@ export class AgentStore {
       // The lock is held, so no file is just being written.
       if (!used.has(`sha256:${name}`)) await rm(join(this.#blobFolder, name), { force: true });
     }
-    await removeStaleTempFiles(this.folder, Date.now()).catch(() => {});
+    for (const name of await readdir(this.folder)) {
+      if (name.startsWith(REFS_FILE) && isTempFile(name))
+        await rm(join(this.folder, name), { force: true });
+    }
+    await removeStaleTempFiles(this.folder, Date.now());
   }
 
   async #readBlob(digest: string): Promise<FileBytes | undefined> {
@@ -160,7 +166,7 @@ export class AgentStore {
   }
 
   get #refsPath(): string {
-    return join(this.folder, "refs.json");
+    return join(this.folder, REFS_FILE);
   }
 
   get #blobFolder(): string {
