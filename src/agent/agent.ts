@@ -89,6 +89,8 @@ export interface RunOptions {
   readonly chain?: AgentChain | undefined;
   /** The id of the session that the run belongs to. */
   readonly session?: string | undefined;
+  /** The tools of this run, if they are not those of the team. */
+  readonly toolbox?: Toolbox | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /** Number of tool calls that the run may make at most, besides the agent's own limit. */
@@ -110,12 +112,15 @@ export class Agent {
   }
 
   /** The tools of the hub that the agent has now, sorted by name. @throws {HubError} if the hub cannot be reached */
-  async tools(signal: AbortSignal): Promise<readonly AgentTool[]> {
+  async tools(
+    signal: AbortSignal,
+    toolbox = this.team.options.toolbox,
+  ): Promise<readonly AgentTool[]> {
     const { tools: filter, allowAgents } = this.spec;
     if (filter === undefined) return [];
-    const { narrowing, options } = this.team;
+    const { narrowing } = this.team;
     const matches = compileFilter(narrowing === undefined ? filter : { and: [filter, narrowing] });
-    const all = await abortable(options.toolbox.tools(signal), signal);
+    const all = await abortable(toolbox.tools(signal), signal);
     return all.filter((tool) => (allowAgents || tool.server !== AGENTS_SERVER) && matches(tool));
   }
 
@@ -143,6 +148,7 @@ export class Agent {
           signal: cancelled,
           chain,
           emit: (event) => events.push(event),
+          toolbox: options.toolbox ?? this.team.options.toolbox,
           onHandoff: options.onHandoff,
           outer: options,
         });

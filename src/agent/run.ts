@@ -16,7 +16,13 @@ import type {
   ModelToolCall,
   TokenUsage,
 } from "./model.ts";
-import { type AgentTool, described, errorResult, type ToolResult } from "./toolbox.ts";
+import {
+  type AgentTool,
+  described,
+  errorResult,
+  type Toolbox,
+  type ToolResult,
+} from "./toolbox.ts";
 
 /** How a run has ended, if it is not by an error. */
 export interface RunResult {
@@ -31,6 +37,7 @@ interface RunContext {
   readonly signal: AbortSignal;
   /** With this run. */
   readonly chain: AgentChain;
+  readonly toolbox: Toolbox;
   /** @returns a promise while the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
@@ -208,7 +215,7 @@ export class Run {
 
   /** The tools that the agent has in this turn. */
   async #tools(signal: AbortSignal): Promise<ReadonlyMap<string, AgentTool>> {
-    const tools = await this.#agent.tools(signal);
+    const tools = await this.#agent.tools(signal, this.#context.toolbox);
     return new Map(tools.map((tool) => [tool.name, tool]));
   }
 
@@ -430,9 +437,9 @@ export class Run {
     signal: AbortSignal,
   ): Promise<ToolResult> {
     const { spec, team } = this.#agent;
-    const { toolbox, clock } = team.options;
+    const { clock } = team.options;
     const args = argumentsJson.trim() === "" ? "{}" : argumentsJson;
-    const { chain } = this.#context;
+    const { chain, toolbox } = this.#context;
     const { name, approval } = spec;
     const agent = { name, approval, fallback: team.options.approval };
     for (let tries = 0; ; tries++) {
@@ -495,9 +502,10 @@ export class Run {
     const text =
       typeof expected === "string" && expected !== "" ? `${task}\n\nExpected: ${expected}` : task;
     const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
+    const { toolbox } = this.#context;
     const chain = this.#context.chain.with(agent.spec.name);
     const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
-    const inner = new Run(agent, history, { signal, chain, emit, outer: this });
+    const inner = new Run(agent, history, { signal, chain, toolbox, emit, outer: this });
     const { text: answer, stopReason } = await inner.execute();
     signal.throwIfAborted();
     if (stopReason === "refused") return errorResult("The model refused to answer.", "modelFailed");

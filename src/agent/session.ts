@@ -7,6 +7,7 @@ import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { ModelContent } from "./model.ts";
+import type { Toolbox } from "./toolbox.ts";
 
 /** How many messages may wait while one is worked on. */
 const MAX_WAITING = 8;
@@ -26,6 +27,8 @@ export interface SendOptions {
   readonly signal: AbortSignal;
   /** The runs that this one is inside of. */
   readonly chain?: AgentChain | undefined;
+  /** The tools of the run, if they are not those of the agent's team. */
+  readonly toolbox?: Toolbox | undefined;
 }
 
 /** One conversation with an agent: its history, and one run at a time. */
@@ -80,13 +83,13 @@ export class AgentSession {
    */
   async *send(
     message: string | readonly ModelContent[],
-    { signal, chain }: SendOptions,
+    { signal, ...run }: SendOptions,
   ): AsyncGenerator<AgentEvent> {
     const either = AbortSignal.any([signal, this.#ended.signal]);
     await this.#takeTurn(either);
     try {
       this.#lastUsed = this.#options.clock.now();
-      yield* this.#run(message, either, chain);
+      yield* this.#run(message, { ...run, signal: either });
     } finally {
       this.#lastUsed = this.#options.clock.now();
       this.#isRunning = false;
@@ -113,8 +116,7 @@ export class AgentSession {
 
   async *#run(
     message: string | readonly ModelContent[],
-    signal: AbortSignal,
-    chain: AgentChain | undefined,
+    options: SendOptions,
   ): AsyncGenerator<AgentEvent> {
     const content =
       typeof message === "string" ? [{ type: "text", text: message } as const] : message;
@@ -122,8 +124,7 @@ export class AgentSession {
     this.history.trimToSize(MAX_HISTORY);
     const { maxTokens, maxToolCalls } = this.#options;
     const events = this.#agent.run(this.history, {
-      signal,
-      chain,
+      ...options,
       session: this.id,
       maxTokens: maxTokens === undefined ? undefined : maxTokens - this.#tokens,
       maxToolCalls: maxToolCalls === undefined ? undefined : maxToolCalls - this.#toolCalls,

@@ -3,11 +3,11 @@ import { type ByteRange, textOf } from "../base/bytes.ts";
 import { ERROR_META_KEY, toHubError } from "../base/errors.ts";
 import { formatSize } from "../base/format.ts";
 import { JsonObject, parseRange, scanArray } from "../base/json.ts";
+import { type AgentCaller, AGENT_META_KEY } from "../approval/policy.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
-import type { AgentSpec } from "../manifest/agents.ts";
 import { isTable } from "../manifest/table.ts";
-import type { Answer } from "../plugin/plugin.ts";
+import type { Host, ToolCall } from "../plugin/plugin.ts";
 import type { AgentChain } from "./chain.ts";
 import type { ModelContent } from "./model.ts";
 
@@ -44,18 +44,6 @@ export interface ToolCallOptions {
   /** The agent that calls, for approvals. */
   readonly agent: AgentCaller;
 }
-
-/** An agent as the hub's approvals see it. */
-export interface AgentCaller {
-  readonly name: string;
-  /** What the agent's own settings say; undefined: nothing. */
-  readonly approval?: AgentSpec["approval"];
-  /** What counts where the manifest says nothing. */
-  readonly fallback?: AgentSpec["approval"];
-}
-
-/** The key in `_meta` of a call of a tool that names the agent that calls. */
-export const AGENT_META_KEY = "toolmux/agent";
 
 /** The tools of a hub, and how agents call them. */
 export interface Toolbox {
@@ -170,41 +158,56 @@ export class McpToolbox implements Toolbox {
   }
 }
 
-export interface HubToolboxOptions {
-  /** The tools that the hub has; not those of a client's mode. */
-  catalog(): Catalog;
-  /**
-   * Calls a tool as a part of a client's call, such as a plugin's `host.call` with `for`: questions, approvals, deadline
-   * and cancellation are those of that call.
-   */
-  call(name: string, args: string, options: ToolCallOptions): Promise<Answer>;
-}
-
 /** The tools of the hub that the agent runs in. */
-export class HubToolbox implements Toolbox {
-  readonly #options: HubToolboxOptions;
+export class HubTools {
+  readonly #host: Pick<Host, "call">;
+  readonly #catalog: () => Catalog;
   readonly #reader = new ToolReader();
 
-  constructor(options: HubToolboxOptions) {
-    this.#options = options;
+  /**
+   * @param host of the plugin that runs agents
+   * @param catalog the tools that the hub has; not those of a client's mode
+   */
+  constructor(host: Pick<Host, "call">, catalog: () => Catalog) {
+    this.#host = host;
+    this.#catalog = catalog;
   }
 
-  tools(): Promise<readonly AgentTool[]> {
-    const { entries } = this.#options.catalog().tools;
+  /**
+   * The toolbox of a run that is a part of a client's call: questions, approvals, deadline and cancellation are those of
+   * that call.
+   */
+  for(outer: ToolCall): Toolbox {
+    return {
+      tools: () => Promise.resolve(this.#list()),
+      call: (name, args, options) => this.#call(outer, name, args, options),
+    };
+  }
+
+  #list(): readonly AgentTool[] {
+    const { entries } = this.#catalog().tools;
     const origins = new Map(
-      entries.map(({ name, server, route }) => [name, { server, tool: route.remoteName }]),
+      entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
     );
-    return Promise.resolve(this.#reader.read(entries, (name) => origins.get(name)));
+    return this.#reader.read(entries, (name) => origins.get(name));
   }
 
-  async call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {
+  async #call(
+    outer: ToolCall,
+    name: string,
+    args: string,
+    { signal, onProgress, chain, agent }: ToolCallOptions,
+  ): Promise<ToolResult> {
     try {
-      const { kind, json, size, value } = await this.#options.call(name, args, options);
+      const options = { for: outer, signal, agent, meta: chain.meta };
+      const report = onProgress && ((progress: CallProgress) => onProgress(progress));
+      const answer = await this.#host.call(name, args, { ...options, onProgress: report });
+      const { kind, json, size, value } = answer;
       if (kind === "error") return readError(value, size);
       const bytes = Buffer.from(json);
       return readResult(bytes, { start: 0, end: bytes.length });
     } catch (error) {
-      return failure(error, options.signal);
+      return failure(error, signal);
     }
   }
 }

@@ -121,7 +121,7 @@ export async function withTeam<T>(
     await Promise.all([
       own?.close(),
       opened?.then(
-        ({ close }) => close(),
+        (tools) => tools.close(),
         () => {},
       ),
     ]);
@@ -156,7 +156,7 @@ export function openFileTools(
     },
     async close() {
       await opened?.then(
-        ({ close }) => close(),
+        (tools) => tools.close(),
         () => {},
       );
     },

@@ -1,17 +1,13 @@
+import type { ApprovalDecision } from "../base/events.ts";
 import type { AnswerElicitation, ElicitationAnswer } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
+import { approvalQuestionFor, decisionOf } from "./approval-prompt.ts";
 
 /** Asks a question in the terminal. @returns the line that was typed; rejects when the signal is aborted */
 export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;
 
-/** The decisions about a call that wants approval, with the key for each. */
-const DECISIONS = [
-  ["once", "y", "[y]es"],
-  ["session", "s", "[s]ession"],
-  ["always", "a", "[a]lways"],
-  ["deny", "n", "[N]o"],
-] as const;
+const DECISIONS: readonly ApprovalDecision[] = ["once", "session", "always", "deny"];
 
 /**
  * Answers forms of servers, and approvals, in the terminal.
@@ -25,34 +21,23 @@ export function answerInTerminal(
     const properties = isTable(schema["properties"]) ? schema["properties"] : {};
     await print(sanitizeLines(message));
     const choices = decisionsOf(properties);
-    if (choices !== undefined) return askDecision(choices, ask, signal);
+    if (choices !== undefined) {
+      const decision = decisionOf(await ask(approvalQuestionFor(choices), signal), choices);
+      return { action: "accept", content: { decision } };
+    }
     return askFields(properties, schema["required"], ask, signal);
   };
 }
 
 /** The choices of a form that asks for an approval; undefined if it asks something else. */
-function decisionsOf(properties: Readonly<Record<string, unknown>>): readonly string[] | undefined {
+function decisionsOf(
+  properties: Readonly<Record<string, unknown>>,
+): readonly ApprovalDecision[] | undefined {
   const { decision, ...others } = properties;
   const choices = isTable(decision) ? decision["enum"] : undefined;
   if (!Array.isArray(choices) || Object.keys(others).length > 0) return undefined;
-  const known: readonly string[] = DECISIONS.map(([name]) => name);
-  const names = choices.filter((choice) => typeof choice === "string");
-  return names.length > 0 && names.every((name) => known.includes(name)) ? names : undefined;
-}
-
-async function askDecision(
-  choices: readonly string[],
-  ask: AskPerson,
-  signal: AbortSignal,
-): Promise<ElicitationAnswer> {
-  const offered = DECISIONS.filter(([name]) => choices.includes(name));
-  const question = offered.map(([, , text]) => text).join(" ");
-  const answer = (await ask(question, signal)).trim().toLowerCase();
-  const found = offered.find(([name, key, text]) => {
-    const word = text.replaceAll(/[[\]]/g, "").toLowerCase();
-    return [name, key, word].includes(answer);
-  });
-  return { action: "accept", content: { decision: found?.[0] ?? "deny" } };
+  const known = DECISIONS.filter((name) => choices.includes(name));
+  return known.length > 0 && known.length === choices.length ? known : undefined;
 }
 
 /** Asks for each field. An empty line leaves out a field that is not required; elsewhere it declines the form. */
@@ -103,7 +88,8 @@ function describeField(
       : type === "number" || type === "integer"
         ? "a number"
         : undefined;
-  const empty = preset === undefined ? (isRequired ? undefined : "may be empty") : String(preset);
+  const empty =
+    preset === undefined ? (isRequired ? undefined : "may be empty") : JSON.stringify(preset);
   const more = [kind, empty].filter((part) => part !== undefined).join("; ");
   const text = typeof description === "string" ? `: ${description}` : "";
   return sanitizeLine(`${label}${text}${more === "" ? "" : ` (${more})`}`);

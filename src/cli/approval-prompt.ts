@@ -22,6 +22,17 @@ const LABELS: Readonly<Record<ApprovalDecision, string>> = {
   deny: "[N]o",
 };
 
+/** The question in which a person chooses one of these decisions. */
+export function approvalQuestionFor(choices: readonly ApprovalDecision[]): string {
+  return `Allow it? ${choices.map((choice) => LABELS[choice]).join(" ")}:`;
+}
+
+/** The decision that a typed line stands for. */
+export function decisionOf(line: string, choices: readonly ApprovalDecision[]): ApprovalDecision {
+  const wish = WORDS.get(line.trim().toLowerCase()) ?? "deny";
+  return choices.find((choice) => choice === wish) ?? "deny";
+}
+
 export interface ApprovalPromptOptions {
   readonly ask: AskLine;
   print(text: string): void;
@@ -74,10 +85,11 @@ export class ApprovalPrompt {
     this.#shown = { id, abort };
     print(describeQuestion(question));
     try {
-      const labels = choices.map((choice) => LABELS[choice]).join(" ");
-      const line = await ask(`Allow it? ${labels}:`, { signal: abort.signal, dropsTyped: true });
-      const wish = WORDS.get(line.toLowerCase()) ?? "deny";
-      const decision = choices.find((choice) => choice === wish) ?? "deny";
+      const line = await ask(approvalQuestionFor(choices), {
+        signal: abort.signal,
+        dropsTyped: true,
+      });
+      const decision = decisionOf(line, choices);
       this.#shown = undefined;
       await answer(question, decision);
       print(`${sanitizeLine(name)}: ${decision}`);

@@ -189,6 +189,8 @@ export interface CallOptions {
   readonly for?: ToolCall | undefined;
   /** With `for`: the agent that makes the call. What the manifest says about approvals of agents then counts. */
   readonly agent?: AgentCaller | undefined;
+  /** With `for`: members of `_meta` of the request. */
+  readonly meta?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** A form for a person (MCP, elicitation, form mode). `schema` is its `requestedSchema`: an object of plain values. */

@@ -32,6 +32,8 @@ export interface InnerCallOptions {
   readonly signal: AbortSignal;
   /** The agent of toolmux that makes the call; by default that of the outer call, if any. */
   readonly agent?: AgentCaller | undefined;
+  /** Members of `_meta` of the request. */
+  readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** Called with the params of each progress notification. */
   readonly onProgress: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
 }
@@ -104,8 +106,9 @@ export async function runInnerCall(
   track: (call: () => Call | undefined) => () => void,
 ): Promise<Response> {
   const { name, args, signal, onProgress } = options;
-  const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
-  const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
+  const meta = { ...options.meta, ...(onProgress !== undefined && { progressToken: 0 }) };
+  const metaJson = Object.keys(meta).length === 0 ? "" : `,"_meta":${JSON.stringify(meta)}`;
+  const params = `{"name":${JSON.stringify(name)},"arguments":${args}${metaJson}}`;
   const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
   const request = parseMessage(Buffer.from(text));
   if (request.kind !== "request")

@@ -409,7 +409,7 @@ export class PluginCall extends Call implements ToolCallContext {
     plugin: PluginMember,
     name: string,
     args: string,
-    { signal, onProgress, agent }: CallOptions,
+    { signal, onProgress, agent, meta }: CallOptions,
   ): Promise<Answer> {
     if (this.isOver) throw this.#endReason();
     const signals = signal === undefined ? [this.signal] : [this.signal, signal];
@@ -420,6 +420,7 @@ export class PluginCall extends Call implements ToolCallContext {
       signal: AbortSignal.any(signals),
       onProgress,
       agent,
+      meta,
     });
     return new RelayedAnswer(response);
   }

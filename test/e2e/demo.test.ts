@@ -32,6 +32,20 @@ describe("the demo", () => {
       assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
     }));
 
+  it("of agents shows two tools, an approval and a transfer, and leaves nothing", () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const demo = new RawClient(executable(), ["demo", "agents"], setup.dir, setup.env);
+      demo.end();
+      const { code } = await demo.waitForExit(LONG);
+      const text = demo.lines.map((line) => line.text).join("\n");
+      assert.equal(code, 0, text + demo.stderr);
+      for (const word of ["clock__now", "slow__count", "writer: text__upper", "transfer_task"])
+        assert.match(demo.stderr, new RegExp(`✓ ${word} .* ms, \\d+ B`));
+      assert.match(demo.stderr, /Allow it\? .* y\n/);
+      assert.match(text, /Done\. The writer wrote: COUNTED TO THREE\./);
+      assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
+    }));
+
   it("ends with 1, and without the entry, if anything is not as it should be", () =>
     withTestFolder({ servers: {} }, async (setup) => {
       // With so few file descriptors the hub cannot start all of its servers.

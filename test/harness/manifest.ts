@@ -18,7 +18,13 @@ export interface Manifest {
   readonly hub?: Readonly<Record<string, unknown>>;
   readonly defaults?: Readonly<Record<string, unknown>>;
   readonly servers: Readonly<Record<string, ServerEntry | RemoteEntry>>;
+  readonly modes?: Tables;
+  readonly models?: Tables;
+  readonly agents?: Tables;
 }
+
+/** Tables by their names. */
+type Tables = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
 const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
 const PACKAGES = fileURLToPath(
@@ -69,8 +75,10 @@ export function toToml(manifest: Manifest): string {
   const sections = [
     ["hub", manifest.hub],
     ["defaults", manifest.defaults],
-    ...Object.entries(manifest.servers).map(
-      ([key, server]) => [`servers.${JSON.stringify(key)}`, server] as const,
+    ...(["servers", "modes", "models", "agents"] as const).flatMap((table) =>
+      Object.entries(manifest[table] ?? {}).map(
+        ([key, entry]) => [`${table}.${JSON.stringify(key)}`, entry] as const,
+      ),
     ),
   ] as const;
   return sections

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
+import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatClientEntry } from "../server-description.ts";
 
@@ -13,11 +14,12 @@ export const DEMO_SERVERS = ["clock", "text", "slow", "broken"] as const;
 /** What the broken server prints to stderr before it exits. */
 export const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
 
-/** `toolmux demo`: runs a hub with embedded servers and checks it with a client. */
-export async function demo(
-  _: Invocation,
-  { env, signal, terminal }: CommandContext,
-): Promise<number> {
+/** `toolmux demo`: runs a hub with embedded servers and checks it with a client; with `agents`, an agent. */
+export async function demo(invocation: Invocation, context: CommandContext): Promise<number> {
+  const [topic] = invocation.args;
+  if (topic === "agents") return demoAgents(invocation, context);
+  if (topic !== undefined) throw usageError(`There is no demo of "${topic}", only of agents.`);
+  const { env, signal, terminal } = context;
   const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
   try {
     const file = join(folder, "toolmux.toml");
@@ -58,11 +60,55 @@ function withoutManifest(env: Env): Record<string, string> {
   return Object.fromEntries(entries);
 }
 
-function formatManifest(): string {
+/** Shows a run of an agent, whose model reads its answers from a file: two tools, an approval, and a transfer. */
+async function demoAgents(invocation: Invocation, context: CommandContext): Promise<number> {
+  const { terminal, env } = context;
+  const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
+  try {
+    const { AGENT_MANIFEST, AGENT_MESSAGE, AGENT_TURNS } = await import("../../demo/agents.ts");
+    const file = join(folder, "toolmux.toml");
+    await writeFile(file, `${formatManifest(["clock", "text", "slow"])}\n${AGENT_MANIFEST}`);
+    await writeFile(join(folder, "turns.toml"), AGENT_TURNS);
+    const { runMessage } = await import("./run.ts");
+    const { width } = terminal.stdout;
+    const print = (text: string): void => terminal.print(wrapText(text, width));
+    print(
+      'An agent with the tools of three servers gets a task. Its "model" reads its answers from a file, so this needs no key and no network. The clock and the text server only read, so their tools are called at once; to count, the agent has to be allowed.\n',
+    );
+    terminal.print(`> ${AGENT_MESSAGE}\n`);
+    const options = {
+      fresh: true,
+      hub: undefined,
+      model: undefined,
+      mode: undefined,
+      approval: undefined,
+      json: false,
+    };
+    const code = await runMessage(
+      "planner",
+      AGENT_MESSAGE,
+      { ...invocation, config: [file], options },
+      { ...context, env: withoutManifest(env) },
+      "y",
+    );
+    if (code === 0) {
+      print(
+        "\nFor an agent of your own: toolmux secret set anthropic, describe a model and an agent in the manifest, then toolmux chat. docs/agents.md shows how, also with a model on this computer.",
+      );
+    }
+    return code;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function formatManifest(servers: readonly string[] = DEMO_SERVERS): string {
   const [command, ...firstArgs] = ownCommand();
-  return DEMO_SERVERS.map((server) => {
-    // JSON strings and arrays of strings are valid TOML.
-    const args = JSON.stringify([...firstArgs, "internal", "demo-server", server]);
-    return `[servers.${server}]\ncommand = ${JSON.stringify(command)}\nargs = ${args}\n`;
-  }).join("\n");
+  return servers
+    .map((server) => {
+      // JSON strings and arrays of strings are valid TOML.
+      const args = JSON.stringify([...firstArgs, "internal", "demo-server", server]);
+      return `[servers.${server}]\ncommand = ${JSON.stringify(command)}\nargs = ${args}\n`;
+    })
+    .join("\n");
 }

@@ -26,11 +26,34 @@ export async function run(
   const isPiped = words.length === 1 && words[0] === "-";
   const message = isPiped ? await abortable(readStdin(), context.signal) : words.join(" ");
   if (message.trim() === "") throw usageError("What should the agent do? The message is empty.");
-  const runMessage = (ask: AskLine | undefined): Promise<number> =>
+  if (isPiped || invocation.options.json)
+    return runAgent(name, message, undefined, invocation, context);
+  return runMessage(name, message, invocation, context);
+}
+
+/**
+ * Runs an agent on one message, prints what it does, and asks the person at the terminal what it wants to know.
+ * @param answer to all questions where there is no terminal; undefined: nobody can be asked there
+ * @returns the exit code
+ */
+export async function runMessage(
+  name: string,
+  message: string,
+  invocation: Invocation<RunOptions>,
+  context: CommandContext,
+  answer?: string,
+): Promise<number> {
+  const { terminal, signal } = context;
+  const runWith = (ask: AskLine | undefined): Promise<number> =>
     runAgent(name, message, ask, invocation, context);
-  if (isPiped || invocation.options.json) return runMessage(undefined);
-  // Without a terminal, nobody can be asked.
-  return (await withPrompt(context.signal, runMessage)) ?? runMessage(undefined);
+  const answerAlone: AskLine | undefined =
+    answer === undefined
+      ? undefined
+      : (question) => {
+          terminal.printStderr(`${question} ${answer}`);
+          return Promise.resolve(answer);
+        };
+  return (await withPrompt(signal, runWith)) ?? runWith(answerAlone);
 }
 
 async function runAgent(
@@ -52,7 +75,7 @@ async function runAgent(
         await printer?.pause();
         terminal.printStderr(text);
       },
-      (question, withdrawn) => abortable(ask(question), withdrawn),
+      (question, withdrawn) => ask(question, { signal: withdrawn, dropsTyped: true }),
     );
   const file = await findAgentFile(name, manifest, context, log);
   return withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {

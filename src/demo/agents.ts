@@ -1,0 +1,54 @@
+/** The manifest's tables of the agents of `toolmux demo agents`, over the servers clock, text and slow. */
+export const AGENT_MANIFEST = `
+[models.scripted]
+provider = "script"
+script = "turns.toml"
+
+[agents.planner]
+model = "scripted"
+instruction = "You plan the day, and give what is to be written to the writer."
+tools = { servers = ["clock", "slow"] }
+subAgents = ["writer"]
+
+[agents.writer]
+model = "scripted"
+description = "Writes texts."
+instruction = "You write."
+tools = { servers = ["text"] }
+`;
+
+/** The task of the planner. */
+export const AGENT_MESSAGE =
+  "What time is it in Tokyo? Then count to three, and write that you have.";
+
+/** What the model answers, by the last message. */
+export const AGENT_TURNS = `
+[[turns]]
+when = "What time is it in Tokyo?"
+thinking = "The clock for the time, the slow server to count."
+text = ["I look at the clock, ", "and count."]
+pause = "150ms"
+toolCalls = [
+  { name = "clock__now", arguments = { zone = "Asia/Tokyo" } },
+  { name = "slow__count", arguments = { steps = 3, pause = 150 } },
+]
+
+[[turns]]
+after = "slow__count"
+toolCalls = [
+  { name = "transfer_task", arguments = { agent = "writer", task = "Write in capital letters: counted to three." } },
+]
+
+[[turns]]
+when = "Write in capital letters"
+toolCalls = [{ name = "text__upper", arguments = { text = "counted to three." } }]
+
+[[turns]]
+after = "text__upper"
+text = "{message}"
+
+[[turns]]
+after = "transfer_task"
+text = ["Done. ", "The writer wrote: ", "{message}"]
+pause = "100ms"
+`;

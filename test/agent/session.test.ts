@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { AgentEvent } from "../../src/agent/events.ts";
+import { AgentSession } from "../../src/agent/session.ts";
+import { deferred } from "../../src/base/deferred.ts";
+import {
+  FunctionToolbox,
+  say,
+  setUpAgents,
+  textResult,
+  TurnModel,
+  use,
+} from "../fixtures/agents.ts";
+import { turn } from "../fixtures/virtual-clock.ts";
+
+async function read(events: AsyncIterable<AgentEvent>): Promise<string> {
+  let end = "";
+  for await (const event of events) {
+    if (event.type === "runComplete") end = `${event.stopReason}: ${event.text}`;
+    if (event.type === "error") end = event.code;
+  }
+  return end;
+}
+
+const signal = new AbortController().signal;
+
+async function open(model: TurnModel, toolbox = new FunctionToolbox(), limits: object = {}) {
+  const setup = setUpAgents({ main: model }, toolbox, { main: { handoffs: ["b"] }, b: {} });
+  const session = new AgentSession(await setup.agent(), { id: "1", clock: setup.clock, ...limits });
+  return { ...setup, session };
+}
+
+describe("a session with an agent", () => {
+  it("keeps the conversation over its messages, until it is cleared", async () => {
+    const model = new TurnModel([say("one"), say("two"), say("three")]);
+    const { session } = await open(model);
+    assert.equal(await read(session.send("a", { signal })), "stop: one");
+    assert.equal(await read(session.send("b", { signal })), "stop: two");
+    assert.deepEqual(
+      model.requests.map(({ messages }) => messages.length),
+      [1, 3],
+    );
+    assert.equal(session.tokensUsed, 30);
+    session.history.clear();
+    await read(session.send("c", { signal }));
+    assert.equal(model.requests.at(-1)?.messages.length, 1);
+  });
+
+  it("answers one message after the other, lets eight wait, and refuses a tenth as busy", async () => {
+    const gate = deferred();
+    let running = 0;
+    let most = 0;
+    const model = new TurnModel([
+      async function* () {
+        most = Math.max(most, ++running);
+        await gate.promise;
+        running--;
+        yield { type: "text", text: "x" };
+        yield { type: "finish", reason: "stop", usage: {} };
+      },
+    ]);
+    const { session } = await open(model);
+    const texts = Array.from({ length: 9 }, (_, i) => String(i));
+    const sent = texts.map((text) => read(session.send(text, { signal })));
+    await turn();
+    assert.deepEqual([session.state, session.waiting], ["running", 8]);
+    await assert.rejects(read(session.send("9", { signal })), { code: "sessionBusy" });
+    gate.resolve();
+    assert.deepEqual(new Set(await Promise.all(sent)), new Set(["stop: x"]));
+    assert.deepEqual([most, session.state, session.waiting], [1, "idle", 0]);
+    const asked = session.history.messages.flatMap((message) =>
+      message.role === "user" ? message.content.map((part) => "text" in part && part.text) : [],
+    );
+    assert.deepEqual(asked, texts);
+  });
+
+  it("goes on with the next message when one is cancelled, waiting or running", async () => {
+    const toolbox = new FunctionToolbox({ a: () => new Promise(() => {}) });
+    const { session } = await open(new TurnModel([use("a"), say("y")]), toolbox);
+    const [first, second] = [new AbortController(), new AbortController()];
+    const running = read(session.send("1", { signal: first.signal }));
+    const waiting = read(session.send("2", { signal: second.signal }));
+    const last = read(session.send("3", { signal }));
+    await turn();
+    second.abort(new Error("no"));
+    await assert.rejects(waiting, /no/);
+    first.abort(new Error("no"));
+    assert.equal(await running, "cancelled: ");
+    assert.equal(await last, "stop: y");
+  });
+
+  it("ends what runs and waits when it is closed, and takes nothing more", async () => {
+    const toolbox = new FunctionToolbox({ a: () => new Promise(() => {}) });
+    const { session } = await open(new TurnModel([use("a")]), toolbox);
+    const running = read(session.send("1", { signal }));
+    const waiting = read(session.send("2", { signal }));
+    await turn();
+    session.close();
+    assert.equal(await running, "cancelled: ");
+    await assert.rejects(waiting, { code: "cancelled" });
+    await assert.rejects(read(session.send("3", { signal })), { code: "cancelled" });
+    assert.equal(session.state, "closed");
+  });
+
+  it("stays with the agent that took over, and with one that it was transferred to", async () => {
+    const main = new TurnModel([use(["handoff", '{"agent":"b"}'])]);
+    const b = new TurnModel([say("b")]);
+    const setup = setUpAgents({ main, b }, new FunctionToolbox(), {
+      main: { handoffs: ["b"] },
+      b: {},
+    });
+    const session = new AgentSession(await setup.agent(), { id: "1", clock: setup.clock });
+    await read(session.send("x", { signal }));
+    assert.equal(session.agent.spec.name, "b");
+    session.transfer(await setup.agent());
+    assert.equal(session.agent.spec.name, "main");
+  });
+
+  it("has budgets of tool calls and tokens for all its runs", async () => {
+    const toolbox = new FunctionToolbox({ a: () => textResult("") });
+    for (const [limits, code] of [
+      [{ maxToolCalls: 3 }, "toolCallLimit"],
+      [{ maxTokens: 50 }, "tokenLimit"],
+    ] as const) {
+      const model = new TurnModel([use("a"), say("x"), use("a", "a"), use("a", "a", "a")]);
+      const { session } = await open(model, toolbox, limits);
+      assert.equal(await read(session.send("1", { signal })), "stop: x");
+      assert.equal(await read(session.send("2", { signal })), code);
+    }
+  });
+});

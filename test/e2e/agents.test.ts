@@ -1,0 +1,302 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe } from "node:test";
+import type { AgentEvent } from "../../src/agent/events.ts";
+import { finishCommand, run, runCommand, runJson, start, startOn } from "../harness/command.ts";
+import {
+  executable,
+  EXIT_LIMIT,
+  it,
+  itWith,
+  type TestFolder,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
+import { type Manifest, publishedServer, scripted } from "../harness/manifest.ts";
+import type { RawClient } from "../harness/raw-client.ts";
+import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
+import { waitFor } from "../harness/wait.ts";
+import { RawHttpServer } from "../fixtures/raw-http-server.ts";
+
+/** The turns of the models: which answer follows which message or result. */
+const TURNS = `
+[[turns]]
+when = "remember"
+thinking = "First the file, then the entity."
+text = ["I will ", "write it down."]
+toolCalls = [
+  { name = "files__read_text_file", arguments = { path = "DIR/files/in.txt" } },
+  { name = "files__write_file", arguments = { path = "DIR/files/out.txt", content = "done" } },
+]
+
+[[turns]]
+after = "files__write_file"
+toolCalls = [{ name = "memory__create_entities", arguments = { entities = [{ name = "note", entityType = "file", observations = ["done"] }] } }]
+
+[[turns]]
+after = "memory__create_entities"
+text = "Remembered: {message}"
+
+[[turns]]
+when = "delegate"
+toolCalls = [{ name = "transfer_task", arguments = { agent = "helper", task = "say hello" } }]
+
+[[turns]]
+after = "transfer_task"
+text = "The helper said: {message}"
+
+[[turns]]
+when = "echo it"
+toolCalls = [{ name = "s__echo", arguments = { path = "a" } }]
+
+[[turns]]
+after = "s__echo"
+text = "Echoed: {message}"
+
+[[turns]]
+when = "slowly"
+toolCalls = [{ name = "s__hang", arguments = {} }]
+
+[[turns]]
+when = "hang"
+text = "I begin"
+hang = true
+
+[[turns]]
+when = "fail"
+error = { reason = "badRequest" }
+
+[[turns]]
+text = "You said: {message}"
+`;
+
+const SCRIPTED: Manifest = {
+  servers: { s: scripted() },
+  models: { main: { provider: "script", script: "turns.toml" } },
+  agents: { main: { model: "main", instruction: "Work.", tools: "all" } },
+};
+
+function manifest(dir: string): Manifest {
+  return {
+    servers: {
+      files: publishedServer("filesystem", [join(dir, "files")]),
+      memory: publishedServer("memory", [], { MEMORY_FILE_PATH: join(dir, "memory.jsonl") }),
+      s: scripted(),
+    },
+    modes: { reading: { tools: { readOnly: true } } },
+    models: { main: { provider: "script", script: "turns.toml" } },
+    agents: {
+      main: { model: "main", instruction: "Work.", tools: "all", subAgents: ["helper"] },
+      helper: { model: "main", instruction: "Help.", description: "Helps." },
+      keyless: { model: "anthropic/claude-x", instruction: "No key." },
+      short: { model: "main", instruction: "Be quick.", timeout: "1s" },
+    },
+  };
+}
+
+function withAgents<T>(use: (folder: TestFolder) => Promise<T>): Promise<T> {
+  return withTestFolder(manifest, async (folder) => {
+    prepare(folder);
+    return use(folder);
+  });
+}
+
+function prepare({ dir }: TestFolder): void {
+  mkdirSync(join(dir, "files"));
+  writeFileSync(join(dir, "files", "in.txt"), "read me");
+  writeFileSync(join(dir, "turns.toml"), TURNS.replaceAll("DIR", dir));
+}
+
+function eventsOf(stdout: string): readonly AgentEvent[] {
+  return stdout
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as AgentEvent);
+}
+
+function chatIn({ dir, env, config }: TestFolder, command: string): RawClient {
+  const line = `'${executable()}' ${command} --config '${config}'; echo "code $?"`;
+  return startInTerminal({ dir, env }, line);
+}
+
+/** Waits until the terminal has shown the text so often. */
+function shows(terminal: RawClient, text: string | RegExp, times = 1): Promise<true> {
+  return terminal.until(15_000, `${text} for the ${times}. time`, () =>
+    shownBy(terminal).split(text).length > times ? true : undefined,
+  );
+}
+
+describe("toolmux run", () => {
+  it("uses real servers: what only reads at once, what writes only if it may", () =>
+    withAgents(async (folder) => {
+      const file = join(folder.dir, "files", "out.txt");
+      const refused = await run(folder, "run", "main", "remember it");
+      assert.equal(refused.code, 0, refused.stderr);
+      assert.match(refused.stdout, /^I will write it down\./);
+      assert.match(refused.stderr, /✓ files__read_text_file .*\n/);
+      assert.match(refused.stderr, /✗ files__write_file .*notApproved\n/);
+      assert.ok(!existsSync(file));
+      const allowed = await run(folder, "run", "main", "remember it", "--approval", "never");
+      assert.equal(allowed.code, 0, allowed.stderr);
+      assert.match(allowed.stdout, /\nRemembered: /);
+      assert.equal(readFileSync(file, "utf8"), "done");
+      assert.match(readFileSync(join(folder.dir, "memory.jsonl"), "utf8"), /"note"/);
+    }));
+
+  it("prints its events as lines of JSON, in order, those of other agents with their names", () =>
+    withAgents(async (folder) => {
+      const { code, stdout } = await run(folder, "run", "main", "please delegate", "--json");
+      const events = eventsOf(stdout);
+      assert.equal(code, 0);
+      assert.equal(events[0]?.type, "runStarted");
+      const texts = events.flatMap((event) => (event.type === "textDelta" ? [event.agent] : []));
+      assert.deepEqual(texts, ["helper", "main"]);
+      const end = events.at(-1);
+      assert.ok(end?.type === "runComplete");
+      assert.equal(end.text, "The helper said: You said: say hello");
+    }));
+
+  it("reads the message from stdin with -, and uses another model with --model", () =>
+    withAgents(async (folder) => {
+      const args = ["run", "keyless", "-", "--model", "main", "--config", folder.config];
+      const { code, stdout } = await runCommand(folder, args, { input: "from a pipe" });
+      assert.deepEqual([code, stdout.trim()], [0, "You said: from a pipe"]);
+    }));
+
+  for (const [what, code, error, ...args] of [
+    ["the model fails", 1, /Model "main" failed/, "main", "fail"],
+    ["there is no such agent", 2, /Did you mean "main"/, "mian", "x"],
+    ["there is no such mode", 2, /Did you mean "reading"/, "main", "x", "--mode", "readng"],
+    ["the message is empty", 2, /empty/, "main", " "],
+    ["the key is missing", 3, /toolmux secret set anthropic/, "keyless", "x"],
+    ["it takes too long", 124, /longer than 1 s/, "short", "hang"],
+  ] as const) {
+    it(`ends with code ${code} if ${what}, and says so`, () =>
+      withAgents(async (folder) => {
+        const done = await run(folder, "run", ...args);
+        assert.equal(done.code, code, done.stderr);
+        assert.match(done.stderr, error);
+      }));
+  }
+
+  it("ends with code 130 within a second after Ctrl-C, and cancels the call at its server", () =>
+    withAgents(async (folder) => {
+      const command = startOn(folder, "run", "main", "slowly", "--approval", "never");
+      await folder.waitForEvent("s", ({ event }) => event === "call");
+      const since = performance.now();
+      command.signal("SIGINT");
+      await folder.waitForEvent("s", ({ event }) => event === "cancelled");
+      const { code } = await finishCommand(command);
+      assert.equal(code, 130);
+      assert.ok(performance.now() - since < 3000);
+    }));
+
+  it("uses the servers of a running hub, and tells them which agents are at work", () =>
+    withHub(SCRIPTED, async (hub) => {
+      writeFileSync(join(hub.dir, "turns.toml"), TURNS);
+      await hub.client.initialize();
+      await hub.client.request("tools/list");
+      await waitFor("the hub", async () => (await run(hub, "ps")).code === 0 || undefined);
+      const done = await run(hub, "run", "main", "echo it");
+      assert.equal(done.code, 0, done.stderr);
+      assert.match(done.stdout, /Echoed: \{"path":"a"\}/);
+      const events = hub.log("s");
+      assert.equal(events.filter(({ event }) => event === "start").length, 1);
+      const [call, ...others] = events.filter(({ event }) => event === "call");
+      assert.equal(others.length, 0);
+      assert.match(call?.meta ?? "", /"toolmux\/chain":\["main"\]/);
+    }));
+
+  it("never shows the key of a model, whatever the provider answers", () =>
+    withTestFolder({ servers: {} }, async (folder) => {
+      const key = "sk-canary-1234567890";
+      const error = { message: `Incorrect API key provided: ${key}`, type: "auth" };
+      const api = await RawHttpServer.start(({ respond }) =>
+        respond(401, { "Content-Type": "application/json" }, JSON.stringify({ error })),
+      );
+      writeFileSync(
+        folder.config,
+        `[models.m]\nprovider = "openai"\nmodel = "x"\nurl = "http://127.0.0.1:${api.port}/v1"\napiKey = "\${env:KEY}"\n[agents.a]\nmodel = "m"\ninstruction = "x"\n`,
+      );
+      for (const more of [[], ["--json"], ["--log-level", "debug"]]) {
+        const args = ["run", "a", "hello", ...more, "--config", folder.config];
+        const command = start(folder, args, { KEY: key });
+        command.end();
+        const { code, stdout, stderr } = await finishCommand(command);
+        assert.equal(code, 1, stderr);
+        assert.ok(!`${stdout}${stderr}`.includes("canary"), stdout + stderr);
+      }
+      api.destroy();
+    }));
+});
+
+describe("toolmux agents", () => {
+  it("lists the agents, and says why some cannot be used", () =>
+    withAgents(async (folder) => {
+      interface Line {
+        readonly name: string;
+        readonly usable: boolean;
+        readonly problem?: string;
+      }
+      const { agents } = await runJson<{ agents: readonly Line[] }>(folder, "agents");
+      assert.deepEqual(
+        agents.map(({ name, usable }) => `${name} ${usable}`),
+        ["main true", "helper true", "keyless false", "short true"],
+      );
+      assert.match(agents[2]?.problem ?? "", /toolmux secret set anthropic/);
+    }));
+});
+
+describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
+  itWith({ timeout: 90_000 })(
+    "streams text, folds thinking, has a line for each call, asks for approval, and stops at Ctrl-C",
+    () =>
+      withAgents(async (folder) => {
+        const terminal = chatIn(folder, "chat main");
+        await shows(terminal, "main> ");
+        terminal.write("please remember it\r");
+        await shows(terminal, "Allow it?");
+        terminal.write("y\r");
+        await shows(terminal, "Allow it?", 2);
+        terminal.write("n\r");
+        await shows(terminal, "Remembered: ");
+        const shown = shownBy(terminal);
+        assert.match(shown, /\(thought for /);
+        assert.doesNotMatch(shown, /First the file/);
+        assert.match(shown, /I will write it down\./);
+        assert.match(shown, /✓.* files__write_file .*\d (?:ms|s), /);
+        assert.match(shown, /✗.* memory__create_entities .*notApproved/);
+        assert.equal(readFileSync(join(folder.dir, "files", "out.txt"), "utf8"), "done");
+        terminal.write("/mode reading\r/tools\r");
+        await shows(terminal, "files__read_text_file  ");
+        await shows(terminal, / \d+ tools/);
+        assert.doesNotMatch(shownBy(terminal), /\n {2}files__write_file {2}/);
+        terminal.write("/servers\r");
+        await shows(terminal, "memory: connected, ");
+        terminal.write("hang\r");
+        await shows(terminal, "I begin");
+        terminal.write("\u0003");
+        await shows(terminal, "Cancelled.");
+        terminal.write("/save out.json\r");
+        await shows(terminal, "saved as");
+        const saved = readFileSync(join(folder.dir, "out.json"), "utf8");
+        assert.match(saved, /I begin\\n\[cancelled\]/);
+        terminal.write("\u0003");
+        await shows(terminal, "Ctrl-C again");
+        terminal.write("\u0003");
+        await shows(terminal, "code 130");
+        await terminal.waitForExit(EXIT_LIMIT);
+      }),
+  );
+
+  it("reads lines from a pipe, too", () =>
+    withAgents(async (folder) => {
+      const args = ["chat", "main", "--config", folder.config];
+      const input = "one\ntwo\n/history\n/quit\nthree\n";
+      const { code, stdout } = await runCommand(folder, args, { input });
+      assert.equal(code, 0);
+      assert.match(stdout, /You said: one\nYou said: two\n\*\*You:\*\* one\n/);
+      assert.doesNotMatch(stdout, /three/);
+    }));
+});
