@@ -79,7 +79,7 @@ describe("a reference", () => {
       "x/y:-",
       "http://x/y",
       "/x",
-    ].map((text) => [text, undefined] as const),
+    ].map((wrong) => [wrong, undefined] as const),
   ] as const) {
     it(`${text} is ${whole ?? "none"}`, () => {
       const parsed = parseReference(text);

@@ -62,13 +62,22 @@ function withAgents<T>(use: (folder: TestFolder) => Promise<T>): Promise<T> {
 
 const store = ({ dir }: TestFolder): string => join(dir, "data/toolmux/agents");
 
-function json<Document>({ stdout }: CommandOutput): Document {
-  return JSON.parse(stdout) as Document;
+/** What commands print with `--json`. */
+interface Printed {
+  readonly agents: readonly { readonly spec: string; readonly problem?: string }[];
+  readonly error: { readonly code: string };
+  readonly entry: string;
+  readonly trusted: boolean;
+  readonly digest: string;
+}
+
+function json({ stdout }: CommandOutput): Printed {
+  return JSON.parse(stdout) as Printed;
 }
 
 /** What the store has: each reference, and whether all of it is there; no file that belongs to none. */
 async function checkStore(folder: TestFolder, expected: readonly string[]): Promise<void> {
-  const listed = json<{ agents: { spec: string; problem?: string }[] }>(
+  const listed = json(
     await run(folder, "agents", "--json"),
   );
   assert.deepEqual(
@@ -87,7 +96,7 @@ describe("toolmux agents", () => {
         assert.match(pulled.stdout, /^pulled .*\/team\/pirate:latest \(sha256:[0-9a-f]{64}\)/);
         assert.equal(statSync(join(store(folder), "refs.json")).mode & 0o777, 0o600);
         await checkStore(folder, [reference]);
-        const shown = json<{ entry: string; trusted: boolean }>(
+        const shown = json(
           await run(folder, "agents", "show", "pirate", "--json"),
         );
         assert.deepEqual([shown.entry, shown.trusted], ["root", true]);
@@ -110,7 +119,7 @@ describe("toolmux agents", () => {
       withAgents(async (folder) => {
         const output = await run(folder, ...args, "--json");
         assert.equal(output.code, exit);
-        assert.equal(json<{ error: { code: string } }>(output).error.code, code);
+        assert.equal(json(output).error.code, code);
       }));
   }
 
@@ -144,7 +153,7 @@ describe("toolmux agents", () => {
     command.signal("SIGKILL");
     await command.waitForExit(10_000);
     registry.intercept = () => false;
-    const listed = json<{ agents: { problem?: string }[] }>(await run(folder, "agents", "--json"));
+    const listed = json(await run(folder, "agents", "--json"));
     assert.ok(listed.agents.every(({ problem }) => problem === undefined));
     assert.equal((await run(folder, "agents", "pull", reference)).code, 0);
     await checkStore(folder, [`${reference}:latest`]);
@@ -318,7 +327,7 @@ describe("Debian's registry", () => {
           const pull = (): Promise<CommandOutput> =>
             runCommand(folder, ["agents", "pull", reference, "--json", "--config", folder.config]);
           const refused = await pull();
-          assert.equal(json<{ error: { code: string } }>(refused).error.code, "unauthorized");
+          assert.equal(json(refused).error.code, "unauthorized");
           mkdirSync(join(folder.dir, ".docker"));
           const auth = Buffer.from("ann:secret").toString("base64");
           const config = JSON.stringify({ auths: { [host]: { auth } } });
@@ -331,7 +340,7 @@ describe("Debian's registry", () => {
             `${host}/team/pirate@${digest}`,
             "--json",
           );
-          assert.equal(json<{ digest: string }>(byDigest).digest, digest);
+          assert.equal(json(byDigest).digest, digest);
           const refs = readFileSync(join(store(folder), "refs.json"), "utf8");
           assert.ok(!refs.includes("secret") && refs.includes(digestOf(AGENT_YAML)));
         }),
