@@ -77,9 +77,7 @@ function json({ stdout }: CommandOutput): Printed {
 
 /** What the store has: each reference, and whether all of it is there; no file that belongs to none. */
 async function checkStore(folder: TestFolder, expected: readonly string[]): Promise<void> {
-  const listed = json(
-    await run(folder, "agents", "--json"),
-  );
+  const listed = json(await run(folder, "agents", "--json"));
   assert.deepEqual(
     listed.agents.map(({ spec, problem }) => [spec, problem]),
     expected.map((spec) => [spec, undefined]),
@@ -96,9 +94,7 @@ describe("toolmux agents", () => {
         assert.match(pulled.stdout, /^pulled .*\/team\/pirate:latest \(sha256:[0-9a-f]{64}\)/);
         assert.equal(statSync(join(store(folder), "refs.json")).mode & 0o777, 0o600);
         await checkStore(folder, [reference]);
-        const shown = json(
-          await run(folder, "agents", "show", "pirate", "--json"),
-        );
+        const shown = json(await run(folder, "agents", "show", "pirate", "--json"));
         assert.deepEqual([shown.entry, shown.trusted], ["root", true]);
         assert.equal((await run(folder, "agents", "remove", "pirate")).code, 0);
         await checkStore(folder, []);
