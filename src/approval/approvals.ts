@@ -6,6 +6,7 @@ import type {
   ApprovalDecision,
   ApprovalQuestion,
   ApprovalSource,
+  ApprovedCall,
   EventBus,
 } from "../base/events.ts";
 import { JsonObject } from "../base/json.ts";
@@ -234,29 +235,12 @@ export class Approvals {
   }
 
   /** Tells that a remembered decision allows a call. */
-  reportRule(
-    question: Omit<ApprovalQuestion, "id" | "askedAt" | "argumentsShown" | "reason" | "choices">,
-    decision: "session" | "always",
-  ): void {
+  reportRule(call: Omit<ApprovedCall, "id">, decision: "session" | "always"): void {
     const { bus } = this.#options;
     if (!bus.hasListeners("approval")) return;
-    const { call, client, clientName, agent, server, tool, name } = question;
-    const id = String(++this.#lastId);
-    bus.emit({
-      kind: "approval",
-      change: "decided",
-      ...{
-        id,
-        call,
-        client,
-        clientName,
-        ...(agent !== undefined && { agent }),
-        server,
-        tool,
-        name,
-      },
-      ...{ by: "rule", decision, remembered: true },
-    });
+    const fields = approvedCallOf({ ...call, id: String(++this.#lastId) });
+    const rule = { by: "rule", decision, remembered: true } as const;
+    bus.emit({ kind: "approval", change: "decided", ...fields, ...rule });
   }
 
   /**
@@ -311,20 +295,7 @@ export class Approvals {
       this.#unsubscribe?.();
       this.#unsubscribe = undefined;
     }
-    const { id, call, client, clientName, agent, server, tool, name } = open.question;
-    const common = {
-      kind: "approval",
-      ...{
-        id,
-        call,
-        client,
-        clientName,
-        ...(agent !== undefined && { agent }),
-        server,
-        tool,
-        name,
-      },
-    } as const;
+    const common = { kind: "approval", ...approvedCallOf(open.question) } as const;
     const { bus } = this.#options;
     if (outcome.kind === "withdrawn") {
       bus.emit({ ...common, change: "withdrawn" });
@@ -503,6 +474,13 @@ export class OpenQuestion {
     this.#onEnd(outcome);
     this.#deferred.resolve(outcome);
   }
+}
+
+/** The fields of a question that later events of it have, too. */
+function approvedCallOf(question: ApprovedCall): ApprovedCall {
+  const { id, call, client, clientName, agent, server, tool, name } = question;
+  const fields = { id, call, client, clientName, server, tool, name };
+  return agent === undefined ? fields : { ...fields, agent };
 }
 
 function readOnlyHintOf(item: ListedItem): boolean {

@@ -1,5 +1,5 @@
 import { abortable, systemClock } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
@@ -8,9 +8,10 @@ import { openModel } from "../agent/open-model.ts";
 import type { Model } from "../agent/model.ts";
 import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
 import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
-import type { ServerDocument, ToolsDocument } from "../control/schemas.ts";
+import type { AgentDocument, ServerDocument, ToolsDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
-import { type AgentSpec, findModel } from "../manifest/agents.ts";
+import { type AgentSpec, findModel, type InvalidAgent } from "../manifest/agents.ts";
+import type { Hub } from "../hub/hub.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { FULL_MODE, HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
@@ -187,7 +188,7 @@ export async function findAgentFile(
 }
 
 /** The agents whose tables are valid, with the tools of their modes. */
-function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
+export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
   const valid = [...(manifest.agents?.values() ?? [])].flatMap((spec): AgentSpec[] => {
     if ("problems" in spec) return [];
     return [spec.mode === undefined ? spec : { ...spec, tools: filterOfMode(spec.mode, manifest) }];
@@ -196,7 +197,7 @@ function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
 }
 
 /** @throws {HubError} usage if there is no such mode */
-function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
+export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
   if (name === FULL_MODE) return "all";
   const mode = modes.find((one) => one.name === name);
   if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
@@ -288,19 +289,9 @@ async function openOwnHub(
     snapshots: openSnapshots(context, log, "exact"),
   });
   try {
-    const { serverInfo } = hub;
-    const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
-      hub.accept(transport, signal, undefined, "control");
-    const client = await HubClient.connect({ serverInfo, accept }, context.signal, { elicit });
-    const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
-      const { entries } = hub.catalog.tools;
-      const known = entries.map(
-        ({ name, server, remoteName: tool }) => [name, { server, tool }] as const,
-      );
-      return Promise.resolve(new Map(known));
-    };
+    const { toolbox, client } = await connectInside(hub, context.signal, elicit);
     return {
-      toolbox: new McpToolbox(client, origins),
+      toolbox,
       servers: () => {
         const { routes } = hub.catalog.tools;
         const lines = hub.status().map(({ server, connections }) => ({
@@ -319,4 +310,48 @@ async function openOwnHub(
     await close();
     throw error;
   }
+}
+
+/** Connects agents to a hub in this process, as its operator's own client. */
+export async function connectInside(
+  hub: Hub,
+  signal: AbortSignal,
+  elicit: AnswerElicitation | undefined,
+): Promise<{ readonly toolbox: Toolbox; readonly client: HubClient }> {
+  const { serverInfo } = hub;
+  const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
+    hub.accept(transport, ended, undefined, "control");
+  const client = await HubClient.connect({ serverInfo, accept }, signal, { elicit });
+  const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
+    const { entries } = hub.catalog.tools;
+    const known = entries.map(
+      ({ name, server, remoteName: tool }) => [name, { server, tool }] as const,
+    );
+    return Promise.resolve(new Map(known));
+  };
+  return { toolbox: new McpToolbox(client, origins), client };
+}
+
+/** The agents of a manifest as documents, and why some cannot be used. Asks no model anything. */
+export async function describeAgents(
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<readonly AgentDocument[]> {
+  const open = modelOpener(manifest, context, new Set());
+  const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
+    const { name } = spec;
+    if ("problems" in spec)
+      return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
+    const { model, description } = spec;
+    const line = { name, model, ...(description !== undefined && { description }) };
+    try {
+      await open(model);
+      return { ...line, usable: true };
+    } catch (error) {
+      const { message, hint } = toHubError(error);
+      const problem = hint === undefined ? message : `${message} ${hint}`;
+      return { ...line, usable: false, problem };
+    }
+  };
+  return Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
 }

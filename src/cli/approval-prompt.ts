@@ -79,25 +79,27 @@ export class ApprovalPrompt {
   }
 
   async #ask(question: ApprovalQuestion): Promise<void> {
-    const { ask, print, answer } = this.#options;
+    const options = this.#options;
     const { id, name, choices } = question;
     const abort = new AbortController();
     this.#shown = { id, abort };
-    print(describeQuestion(question));
+    options.print(describeQuestion(question));
     try {
-      const line = await ask(approvalQuestionFor(choices), {
+      const line = await options.ask(approvalQuestionFor(choices), {
         signal: abort.signal,
         dropsTyped: true,
       });
       const decision = decisionOf(line, choices);
       this.#shown = undefined;
-      await answer(question, decision);
-      print(`${sanitizeLine(name)}: ${decision}`);
+      await options.answer(question, decision);
+      options.print(`${sanitizeLine(name)}: ${decision}`);
     } catch (error) {
       // A question that is withdrawn, or was decided by somebody else.
       if (!(error instanceof HubError) || (error.code === "cancelled" && !abort.signal.aborted))
         throw error;
-      print(`${abort.signal.aborted ? "\n" : ""}${sanitizeLine(`${name}: ${error.message}`)}`);
+      options.print(
+        `${abort.signal.aborted ? "\n" : ""}${sanitizeLine(`${name}: ${error.message}`)}`,
+      );
     } finally {
       this.#shown = undefined;
       this.#over.add(id);

@@ -3,13 +3,18 @@ import type { LoadedManifest, LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
-import type { CommandLog, ManifestWithHashes } from "./load-manifest.ts";
+import { type CommandLog, logRemarks, type ManifestWithHashes } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
 /** A running hub, and the function that sets up plugins for it. */
 export interface ReloadableHub {
   readonly hub: Hub;
   readonly setUpPlugins: PluginSetup;
+  /**
+   * Prepares what depends on the manifest outside of the hub.
+   * @returns a function that puts it in force, or why the manifest is refused
+   */
+  prepare?(manifest: Manifest): Promise<(() => void) | { readonly refusal: string }>;
 }
 
 /**
@@ -18,7 +23,7 @@ export interface ReloadableHub {
  * @returns the watcher, which can check at once or be closed
  */
 export function followManifest(
-  { hub, setUpPlugins }: ReloadableHub,
+  { hub, setUpPlugins, prepare }: ReloadableHub,
   options: LoadOptions,
   loaded: ManifestWithHashes,
   log: CommandLog,
@@ -27,12 +32,17 @@ export function followManifest(
   let isClosed = false;
 
   const onLoaded = async (result: LoadedManifest): Promise<void> => {
-    for (const note of result.notes) log("warn", note);
+    logRemarks(result, log);
     const rejection = rejectionReason(result, manifest);
     if (rejection !== undefined) hub.reportRejectedManifest(rejection);
     if (rejection !== undefined || !result.ok) return;
     const current =
       result.pluginFingerprint === pluginFingerprint ? hub.activePlugins.set : undefined;
+    const outside = await prepare?.(result.manifest);
+    if (outside !== undefined && typeof outside !== "function") {
+      hub.reportRejectedManifest(outside.refusal);
+      return;
+    }
     const prepared = await setUpPlugins(result.manifest, current);
     if (!prepared.ok) {
       hub.reportRejectedManifest(manifestError(prepared.problems).message);
@@ -46,6 +56,7 @@ export function followManifest(
         );
       }
       ({ manifest, pluginFingerprint } = result);
+      outside?.();
       hub.reload(prepared.manifest, prepared.plugins);
     }
   };

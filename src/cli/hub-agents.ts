@@ -1,0 +1,57 @@
+import { systemClock } from "../base/clock.ts";
+import type { HubAgents } from "../control/agents-api.ts";
+import type { AgentDocument } from "../control/schemas.ts";
+import type { Hub } from "../hub/hub.ts";
+import { loadManifest } from "../manifest/load.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { manifestError } from "../manifest/problems.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { loadOptions } from "./load-manifest.ts";
+
+export interface HubAgentsOptions {
+  readonly hub: Hub;
+  readonly invocation: Invocation;
+  readonly context: CommandContext;
+}
+
+/**
+ * The agents of a running hub's manifest. The code of agents is loaded, and the manifest read, when they are used: a
+ * changed manifest counts from the next run.
+ */
+export function makeHubAgents({ hub, invocation, context }: HubAgentsOptions): HubAgents {
+  const load = async (): Promise<Manifest> => {
+    const loaded = await loadManifest(loadOptions(invocation, context));
+    if (!loaded.ok) throw manifestError(loaded.problems);
+    return loaded.manifest;
+  };
+  return {
+    async list(): Promise<readonly AgentDocument[]> {
+      const { describeAgents } = await import("./agent-team.ts");
+      return describeAgents(await load(), context);
+    },
+    async open(name, { model, mode }) {
+      const manifest = await load();
+      const { Team } = await import("../agent/agent.ts");
+      const { chooseAgent, connectInside, filterOfMode, modelOpener, validAgents } =
+        await import("./agent-team.ts");
+      const { Redactor } = await import("../transport/redact.ts");
+      const secrets = new Set<string>();
+      const { toolbox, client } = await connectInside(hub, context.signal, undefined);
+      const team = new Team({
+        specs: validAgents(manifest),
+        toolbox,
+        clock: systemClock,
+        openModel: modelOpener(manifest, context, secrets),
+        redact: (text) => new Redactor([...secrets]).apply(text),
+      });
+      try {
+        if (mode !== undefined) team.narrowing = filterOfMode(mode, manifest);
+        const agent = await team.agent(chooseAgent(name, manifest), context.signal, model);
+        return { agent, close: () => client.close() };
+      } catch (error) {
+        await client.close();
+        throw error;
+      }
+    },
+  };
+}
