@@ -11,6 +11,7 @@ import type { GenericSchema } from "valibot";
 import { FILTER_LIMITS } from "../src/manifest/filter.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
+  agentFilesSchema,
   agentSchema,
   defaultsSchema,
   fileSchema,
@@ -196,6 +197,7 @@ export function makeSchema(): JsonSchema {
       propertyNames: { pattern: "^[A-Za-z0-9_-]{1,64}$" },
       additionalProperties: { title: "Agent", ...convert(agentSchema) },
     },
+    agentFiles: convert(agentFilesSchema),
     search: convert(registrySchema),
     modes: {
       type: "object",

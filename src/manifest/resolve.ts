@@ -497,7 +497,7 @@ async function findProviderKey(
 }
 
 /**
- * Resolves a token that HTTP clients must send.
+ * Resolves a token that HTTP clients must send, or another secret text of the manifest.
  * @param what what it is called in messages
  * @throws {HubError} usage
  */

@@ -1,31 +1,67 @@
+import type { AgentDocument } from "../../control/schemas.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { openLibraryForCommand } from "../agent-library.ts";
 import { describeAgents } from "../agent-team.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadManifestOnly, openLog } from "../load-manifest.ts";
 
-/** `toolmux agents`: lists the agents of the manifest, and says which of them cannot be used and why. */
+/** An agent, as `toolmux agents --json` prints it. */
+interface AgentLine extends AgentDocument {
+  readonly source: "manifest" | "files" | "store";
+  /** What commands take: the name, the path of the file, or the reference. */
+  readonly spec: string;
+  /** Of an agent of a registry. */
+  readonly digest?: string;
+  /** Whether it may run the commands and reach the URLs that its file names. */
+  readonly trusted: boolean;
+}
+
+/**
+ * `toolmux agents`: lists the agents of the manifest, in files and from registries, and says which of them cannot be
+ * used and why.
+ */
 export async function listAgents(
   invocation: Invocation<{ readonly json: boolean }>,
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const manifest = await loadManifestOnly(invocation, context, openLog(invocation));
-  const agents = await describeAgents(manifest, context);
+  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
+    (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
+  );
+  const others = (await library.list(["files", "store"])).map(
+    ({ description, model, digest, problem, ...line }): AgentLine => ({
+      ...line,
+      ...(model !== undefined && { model }),
+      ...(description !== undefined && { description }),
+      ...(digest !== undefined && { digest }),
+      usable: problem === undefined,
+      ...(problem !== undefined && { problem }),
+    }),
+  );
+  const agents = [...own, ...others];
   if (invocation.options.json) {
     terminal.printJson({ agents });
     return 0;
   }
   if (agents.length === 0) {
-    terminal.note("The manifest has no agents. Describe one under [agents.NAME].");
+    terminal.note(
+      "There are no agents. Describe one under [agents.NAME] in the manifest, or get one: toolmux agents pull REF",
+    );
     return 0;
   }
   const { colors } = terminal.stdout;
   terminal.printTable(
-    ["AGENT", "MODEL", "STATE", "DESCRIPTION"],
-    agents.map(({ name, model = "", usable, problem = "", description = "" }) => [
-      name,
-      model,
-      { text: usable ? "usable" : "not usable", color: usable ? colors.green : colors.red },
-      usable ? description : problem,
+    ["AGENT", "FROM", "MODEL", "STATE", "DESCRIPTION"],
+    agents.map(({ name, source, model = "", problem, description = "", trusted }) => [
+      sanitizeLine(name),
+      source,
+      sanitizeLine(model),
+      problem !== undefined
+        ? { text: "not usable", color: colors.red }
+        : trusted
+          ? { text: "usable", color: colors.green }
+          : { text: "not trusted", color: colors.yellow },
+      sanitizeLine(problem ?? description),
     ]),
   );
   return 0;
