@@ -3,7 +3,9 @@ import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalDecision, ApprovalQuestion } from "../base/events.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
-import type { AskLine } from "./prompt.ts";
+import type { Hub } from "../hub/hub.ts";
+import type { CommandContext } from "./command.ts";
+import { type AskLine, withPrompt } from "./prompt.ts";
 
 /** What a typed word stands for. Anything else denies the call. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
@@ -106,6 +108,46 @@ export class ApprovalPrompt {
       this.#waiting.delete(id);
     }
   }
+}
+
+/**
+ * Runs `work`, and asks the person at this terminal about calls of a hub in this process that need an approval. Without
+ * a terminal, and if no call needs one, only runs it.
+ */
+export async function withApprovalPrompt<T>(
+  hub: Hub,
+  { signal, terminal }: CommandContext,
+  work: () => Promise<T>,
+): Promise<T> {
+  const { approvals } = hub;
+  if (!approvals.isOn) return work();
+  const done = await withPrompt(signal, async (ask) => {
+    const prompt = new ApprovalPrompt({
+      ask,
+      print: (text) => terminal.printStderr(text),
+      answer: ({ id }, decision) =>
+        Promise.resolve(void approvals.answer(id, decision, "terminal")),
+    });
+    const unsubscribe = hub.subscribe(
+      (event) => {
+        if (event.kind !== "approval") return;
+        if (event.change === "asked") prompt.add(event);
+        else prompt.remove(event.id, "the call has ended");
+      },
+      ["approval"],
+    );
+    const endWatch = approvals.watch();
+    const ended = new AbortController();
+    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {});
+    try {
+      return { value: await work() };
+    } finally {
+      ended.abort();
+      endWatch();
+      unsubscribe();
+    }
+  });
+  return done === undefined ? work() : done.value;
 }
 
 /** The question for people, in several lines. */

@@ -3,7 +3,15 @@ import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { run, runJson } from "../harness/command.ts";
-import { executable, EXIT_LIMIT, type Hub, it, itWith, withHub } from "../harness/hub.ts";
+import {
+  executable,
+  EXIT_LIMIT,
+  type Hub,
+  it,
+  itWith,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
 import type { RawClient } from "../harness/raw-client.ts";
@@ -98,6 +106,22 @@ describe("toolmux approvals", () => {
           ["first", "fourth", "fifth"].map((path) => JSON.stringify({ path })),
         );
       }),
+  );
+
+  itWith({ skip: skipWithoutTerminal })("are asked for by toolmux call in its own terminal", () =>
+    withTestFolder(MANIFEST, async ({ dir, env, config, log }) => {
+      for (const [key, calls] of [
+        ["n", 0],
+        ["y", 1],
+      ] as const) {
+        const line = `'${executable()}' call s__echo path=x --config '${config}'`;
+        const terminal = startInTerminal({ dir, env }, line);
+        await waitForText(terminal, "Allow it?");
+        terminal.write(`${key}\r`);
+        await terminal.waitForExit(EXIT_LIMIT);
+        assert.equal(log("s").filter(({ event }) => event === "call").length, calls);
+      }
+    }),
   );
 
   it("shows open calls, and tools that were allowed from now on, until they are forgotten", () =>
