@@ -20,6 +20,7 @@ import {
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { writePage } from "./page.ts";
 import { EXECUTABLES, HOST, NODE, type Target, TARGETS } from "./target.ts";
 
 /** @throws {Error} on arguments that make no sense. */
@@ -37,6 +38,7 @@ function readTargets(): readonly Target[] {
 /** @throws {Error} if one of the targets cannot be built; then nothing has changed. */
 function build(targets: readonly Target[]): void {
   mkdirSync("dist", { recursive: true });
+  writePage();
   const staged = mkdtempSync("dist/staged-");
   try {
     for (const target of targets) make(target, staged);

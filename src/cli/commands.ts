@@ -518,6 +518,33 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/ps.ts")).ps,
   }),
   command({
+    name: "dashboard",
+    group: "Running hubs",
+    summary: "open a page that shows the hubs that run, and steers them",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "Serves a page on this machine until it is stopped, and opens it in a browser. It shows",
+      "all hubs of your user: servers, calls, logs, alerts, tools and clients. If a dashboard",
+      "runs on that port already, opens that one.",
+      "",
+      "The link has a token that works once, within 5 minutes; the page can then be used for",
+      "12 hours. Only this machine can connect; `ssh -L 8701:127.0.0.1:8701 HOST` brings the",
+      "page of another machine to yours.",
+    ],
+    options: {
+      port: integer("PORT", "port to listen on, 0 for any free one (8701)", {
+        preset: 8701,
+        min: 0,
+        max: 65_535,
+      }),
+      "no-browser": flag("do not open a browser"),
+      json: flag("print the link as JSON, for programs"),
+    },
+    examples: ["toolmux dashboard", "toolmux dashboard --port 9000 --no-browser"],
+    load: async () => (await import("./commands/dashboard.ts")).dashboard,
+  }),
+  command({
     name: "start",
     group: "Running hubs",
     summary: "start a server of a running hub",
