@@ -236,6 +236,7 @@ export const COMMANDS: readonly Command[] = [
       "http-token-env": text("NAME", "environment variable with the token that clients send"),
       token: text("auto", "create a token for clients, or use the stored one"),
       stdio: flag("with --http: also serve stdin and stdout"),
+      dashboard: flag("with --http: also serve the dashboard of this hub, at /ui"),
       ...RECORDING,
     },
     examples: [

@@ -50,6 +50,11 @@ function absolute(env: Env, variable: string): string | undefined {
   return path?.startsWith("/") === true ? path : undefined;
 }
 
+/** The name of a hub's socket, without its suffix. @param startedAt in ms since the epoch */
+export function socketNameOf(pid: number, startedAt: number): string {
+  return `${pid}-${startedAt.toString(36)}`;
+}
+
 /** The sockets in a folder of this user; none if the folder is missing, a link, or another user's. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {

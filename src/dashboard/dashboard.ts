@@ -78,21 +78,19 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   const key = makeToken();
   let forwarded = 0;
 
-  const app = new Hono<RouteEnv>();
-  const routes = app.basePath(base);
+  const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) });
   const onError = (): never => {
     throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
   };
   app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
 
-  if (base !== "") routes.get("", (c) => c.redirect(`${base}/`));
   const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
     c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
-  routes.get("/", file("text/html", "html"));
-  routes.get("/page.js", file("text/javascript", "script"));
-  routes.get("/page.css", file("text/css", "style"));
+  app.get("/", file("text/html", "html"));
+  app.get("/page.js", file("text/javascript", "script"));
+  app.get("/page.css", file("text/css", "style"));
 
-  routes.post("/api/session", async (c) => {
+  app.post("/api/session", async (c) => {
     const { token } = await readBody(c, sessionSchema);
     if (!tokens.end(token)) {
       throw new HubError(
@@ -103,12 +101,12 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     const { token: bearer, expiresAt } = bearers.create();
     return c.json({ bearer, expiresAt });
   });
-  routes.delete("/api/session", (c) => {
+  app.delete("/api/session", (c) => {
     requireBearer(c);
     bearers.end(bearerOf(c));
     return c.body(null, 204);
   });
-  routes.post("/api/tokens", async (c) => {
+  app.post("/api/tokens", async (c) => {
     const { nonce } = await readBody(c, tokenRequestSchema);
     const expected = Buffer.from(proofOf(key, "ask", nonce));
     const given = Buffer.from(bearerOf(c));
@@ -119,11 +117,11 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     return c.json({ token, proof: proofOf(key, "answer", `${nonce} ${token}`) });
   });
 
-  routes.get("/api/hubs", async (c) => {
+  app.get("/api/hubs", async (c) => {
     requireBearer(c);
     return c.json({ hubs: await hubs.list() });
   });
-  routes.all("/api/hubs/:id/v1/*", async (c) => {
+  app.all("/api/hubs/:id/v1/*", async (c) => {
     const { signal } = requireBearer(c);
     if (forwarded >= MAX_FORWARDED) {
       throw new HubError(
@@ -131,8 +129,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
         "The dashboard has too many open requests: close other pages of it.",
       );
     }
-    const { method } = c.req;
-    const { pathname, search } = new URL(c.req.url);
+    const { method, path } = c.req;
     const headers = FORWARDED_HEADERS.flatMap((name) => {
       const value = c.req.header(name);
       return value === undefined ? [] : [[name, value] as const];
@@ -140,7 +137,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     const body = SAFE_METHODS.has(method) ? undefined : new Uint8Array(await c.req.arrayBuffer());
     const answer = hubs.forward(c.req.param("id"), {
       method,
-      path: pathname.slice(pathname.indexOf("/v1/", `${base}/api/hubs/`.length)) + search,
+      path: path.slice(path.indexOf("/v1/", "/api/hubs/".length)) + new URL(c.req.url).search,
       headers: Object.fromEntries(headers),
       body: body?.length === 0 ? undefined : body,
       signal: AbortSignal.any([c.req.raw.signal, signal]),
@@ -175,6 +172,8 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
       let response: Response;
       const refusal = refusalOf(request);
       if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
+      // The files of the page are relative to the path with the slash.
+      else if (pathOf(request, base) === "") response = redirectTo(`${base}/`);
       else response = await app.fetch(request, { info });
       for (const [name, value] of Object.entries(SECURITY_HEADERS))
         response.headers.set(name, value);
@@ -194,6 +193,15 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
       "This page may not use the hub any more. Open it again: toolmux dashboard",
     );
   }
+}
+
+/** The path of a request below the page's own. */
+function pathOf({ url }: Request, base: string): string {
+  return new URL(url).pathname.slice(base.length);
+}
+
+function redirectTo(path: string): Response {
+  return new Response(null, { status: 308, headers: { Location: path } });
 }
 
 /** Why a request is refused whoever sends it: what it asks is not this dashboard's, or another web page sent it. */

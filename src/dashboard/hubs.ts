@@ -3,9 +3,12 @@ import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
 import { findRunningHubs, forwardToHub, type RunningHub } from "../control/running-hubs.ts";
 import type { HubFile } from "../control/schemas.ts";
+import { socketNameOf } from "../control/socket-files.ts";
+
+type HubFacts = Omit<HubFile, "manifestId" | "endpoints">;
 
 /** A hub as the page lists it. `id` is its own for as long as it lives. */
-export interface HubEntry extends Omit<HubFile, "manifestId" | "endpoints"> {
+export interface HubEntry extends HubFacts {
   readonly id: string;
 }
 
@@ -58,29 +61,31 @@ export function allHubs(environment: Pick<SystemEnvironment, "env" | "platform">
   };
 }
 
-/** One hub in this process. @param fetch answers a request to its control API */
-export function ownHub(
-  file: () => Omit<HubFile, "manifestId" | "endpoints">,
-  fetch: (request: Request) => Promise<Response>,
-): DashboardHubs {
-  const entry = (): HubEntry => {
-    const { pid, startedAt } = file();
-    return entryOf(`${pid}-${startedAt.toString(36)}`, file());
+/** The control API of a hub in this process. */
+export interface OwnHub {
+  identity(): HubFacts;
+  fetch(request: Request): Promise<Response>;
+}
+
+/** One hub in this process. @param open opens its control API */
+export function ownHub(open: () => Promise<OwnHub>): DashboardHubs {
+  const find = async (): Promise<{ readonly hub: OwnHub; readonly entry: HubEntry }> => {
+    const hub = await open();
+    const { pid, startedAt } = hub.identity();
+    return { hub, entry: entryOf(socketNameOf(pid, startedAt), hub.identity()) };
   };
   return {
-    list: () => Promise.resolve([entry()]),
+    list: async () => [(await find()).entry],
     async forward(id, { method, path, headers, body, signal }) {
-      if (id !== entry().id) throw notRunning(id);
+      const { hub, entry } = await find();
+      if (id !== entry.id) throw notRunning(id);
       const init = { method, headers, signal, ...(body !== undefined && { body }) };
-      return fetch(new Request(`http://localhost${path}`, init));
+      return hub.fetch(new Request(`http://localhost${path}`, init));
     },
   };
 }
 
-function entryOf(
-  id: string,
-  { pid, name, version, cwd, manifest, startedAt }: Omit<HubFile, "manifestId" | "endpoints">,
-): HubEntry {
+function entryOf(id: string, { pid, name, version, cwd, manifest, startedAt }: HubFacts): HubEntry {
   return { id, pid, name, version, cwd, manifest, startedAt };
 }
 
