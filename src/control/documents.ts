@@ -195,6 +195,7 @@ export function toolsDocument(catalog: Catalog): ToolsDocument {
       server,
       tool: route.remoteName,
       ...(typeof description === "string" && { description }),
+      size: bytes.length,
     };
   });
   const notes = catalog.notes.flatMap(({ list, server, remoteName: tool, kind, text }) =>

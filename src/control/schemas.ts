@@ -151,11 +151,13 @@ export const logEntrySchema = v.object({
 /** `next`: the value of `after` for what follows. */
 export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
 
+/** `size`: that of its definition as clients see it. */
 export const toolSchema = v.object({
   name: v.string(),
   server: v.string(),
   tool: v.string(),
   description: v.optional(v.string()),
+  size: v.optional(count),
 });
 
 /** `notes`: tools that clients do not see, or see changed, and why. */

@@ -1,55 +1,39 @@
 /**
- * dashboard/page/: the page that runs in the browser. `page.tsx` is its entry; scripts/page.ts bundles it with page.css
- * and index.html. It talks to the dashboard that serves it, and to nothing else.
+ * dashboard/page/: the page that runs in the browser; scripts/page.ts bundles it. `connection.ts` talks to the dashboard
+ * that serves it, and to nothing else; `state.ts` has the state and the pure function that events go through; `app.tsx`
+ * draws the frame, and the other .tsx files one view each. Main type: `DashboardState`. This is its entry.
  */
 import { render, useEffect, useState } from "hono/jsx/dom";
-import type { HubEntry } from "../hubs.ts";
+import { App, titleOf } from "./app.tsx";
+import { HubConnection } from "./connection.ts";
+import { onSessionOfOtherTab, openSession } from "./requests.ts";
+import { parseRoute } from "./state.ts";
 
-const BEARER = "toolmux-bearer";
-
-/** Exchanges the one-time token of the address for a bearer. @returns the bearer that the page has */
-async function openSession(): Promise<string> {
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token !== null) {
-    history.replaceState(null, "", location.pathname);
-    const response = await fetch("./api/session", {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ token }),
-    });
-    const { bearer } = (await response.json()) as { readonly bearer?: string };
-    if (bearer !== undefined) localStorage.setItem(BEARER, bearer);
-  }
-  return localStorage.getItem(BEARER) ?? "";
-}
-
-async function listHubs(): Promise<readonly HubEntry[]> {
-  const bearer = await openSession();
-  const response = await fetch("./api/hubs", { headers: { Authorization: `Bearer ${bearer}` } });
-  if (!response.ok) throw new Error(`HTTP status ${response.status}`);
-  return ((await response.json()) as { readonly hubs: readonly HubEntry[] }).hubs;
-}
-
-function Hubs() {
-  const [hubs, setHubs] = useState<readonly HubEntry[]>([]);
-  const [problem, setProblem] = useState("");
+/** Draws the state of the connection again whenever it has changed. */
+function Page({ connection }: { readonly connection: HubConnection }) {
+  const { store } = connection;
+  const [state, setState] = useState(store.state);
   useEffect(() => {
-    listHubs().then(setHubs, (error: unknown) => setProblem(String(error)));
+    store.subscribe(setState);
+    setState(store.state);
   }, []);
-  return (
-    <main>
-      <h1>toolmux</h1>
-      {problem === "" ? null : <p role="alert">{problem}</p>}
-      <ul>
-        {hubs.map(({ id, name, pid, manifest }) => (
-          <li key={id}>
-            {name} {pid} {manifest.join(", ")}
-          </li>
-        ))}
-      </ul>
-    </main>
-  );
+  const title = titleOf(state);
+  if (document.title !== title) document.title = title;
+  return <App state={state} actions={connection} />;
 }
 
-const root = document.querySelector("#root");
-if (root instanceof HTMLElement) render(<Hubs />, root);
+async function main(): Promise<void> {
+  const root = document.getElementById("root");
+  if (root === null) return;
+  const problem = await openSession();
+  const connection = new HubConnection();
+  const go = (): void => connection.go(parseRoute(location.hash));
+  addEventListener("hashchange", go);
+  addEventListener("online", () => connection.retry());
+  onSessionOfOtherTab(() => connection.retry());
+  go();
+  render(<Page connection={connection} />, root);
+  await connection.run(problem);
+}
+
+void main();
