@@ -796,9 +796,15 @@ export const COMMANDS: readonly Command[] = [
       "Starts a hub with four servers that toolmux contains, connects an MCP client and",
       "checks every result. It needs no manifest and no network. Exit code 1 if a step",
       "fails.",
+      "",
+      "With --dashboard it shows a hub with these servers in your browser, with calls that",
+      "run, until it is stopped.",
     ],
-    options: {},
-    examples: ["toolmux demo"],
+    options: {
+      dashboard: flag("show the hub in the dashboard"),
+      "no-browser": flag("with --dashboard: do not open a browser"),
+    },
+    examples: ["toolmux demo", "toolmux demo --dashboard"],
     load: async () => (await import("./commands/demo.ts")).demo,
   }),
   command({

@@ -22,7 +22,7 @@ interface Hub {
 }
 
 /** A page of a dashboard: what a browser would send. */
-class Page {
+export class DashboardPage {
   readonly #url: string;
   readonly #headers: Record<string, string>;
 
@@ -32,7 +32,7 @@ class Page {
   }
 
   /** @param link with its token */
-  static async open(link: string): Promise<Page> {
+  static async open(link: string): Promise<DashboardPage> {
     const { origin, href, hash } = new URL(link);
     const url = href.slice(0, -hash.length);
     assert.match(await (await fetch(url)).text(), /<script type="module" src="\.\/page\.js">/);
@@ -44,7 +44,7 @@ class Page {
       body: JSON.stringify({ token: new URLSearchParams(hash.slice(1)).get("token") }),
     });
     const { bearer } = (await response.json()) as { bearer: string };
-    return new Page(url, bearer);
+    return new DashboardPage(url, bearer);
   }
 
   ask(path: string, init: RequestInit = {}): Promise<Response> {
@@ -88,7 +88,7 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
   test("shows all hubs, passes requests and events of each on, and notices that one has died", async (folder) => {
     const [one, other] = [await startHub(folder), await startHub(folder)];
     const dashboard = start(folder, "dashboard", "--port", "0", "--json");
-    const page = await Page.open(await linkIn(dashboard));
+    const page = await DashboardPage.open(await linkIn(dashboard));
     await until("two hubs", async () => (await page.hubs()).length === 2);
     const find = async ({ pid }: RawClient): Promise<string> =>
       (await page.hubs()).find((hub) => hub.pid === pid)?.id ?? "";
@@ -135,7 +135,7 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
     const other = await linkIn(again);
     assert.equal((await again.waitForExit(EXIT_LIMIT)).code, 0);
     assert.notEqual(other, link);
-    assert.deepEqual(await (await Page.open(other)).hubs(), []);
+    assert.deepEqual(await (await DashboardPage.open(other)).hubs(), []);
     const plain = start(folder, "dashboard", "--port", port);
     assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 0);
     assert.doesNotMatch(plain.lines.map((line) => line.text).join("\n") + plain.stderr, /token=/);
@@ -151,7 +151,7 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
     const { port } = new URL(url);
     const link = await linkIn(start(folder, "dashboard", "--port", port, "--json"));
     assert.ok(link.startsWith(`${url}#token=`));
-    const page = await Page.open(link);
+    const page = await DashboardPage.open(link);
     const hubs = await page.hubs();
     assert.deepEqual(
       hubs.map(({ pid }) => pid),
