@@ -50,11 +50,12 @@ function absolute(env: Env, variable: string): string | undefined {
   return path?.startsWith("/") === true ? path : undefined;
 }
 
-/** The sockets in a folder of this user; none if the folder is missing, a link, or another user's. */
+/** The sockets in a folder of this user; none if the folder is missing, a link, or others may write into it. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {
     const stats = await lstat(folder);
-    if (!stats.isDirectory() || (uid !== -1 && stats.uid !== uid)) return [];
+    const isOwn = (uid === -1 || stats.uid === uid) && (stats.mode & 0o022) === 0;
+    if (!stats.isDirectory() || !isOwn) return [];
     const names = await readdir(folder);
     return names.filter((name) => name.endsWith(".sock")).map((name) => join(folder, name));
   } catch {
