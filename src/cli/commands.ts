@@ -596,7 +596,7 @@ export const COMMANDS: readonly Command[] = [
     options: {
       ...OF_HUB,
       failed: flag("all servers that have failed, or wait for their next attempt"),
-      all: flag("all servers"),
+      all: flag("all servers; with SERVER: in all hubs that have it"),
       "no-wait": NO_WAIT,
     },
     examples: ["toolmux reconnect files", "toolmux reconnect --failed"],
@@ -644,11 +644,12 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 0],
     details: [
       "A hub notices changes of its manifest within 2 s. This command waits until they are in",
-      "force, and prints the problems if the manifest is rejected.",
+      "force, and prints the problems if the manifest is rejected. It reaches every hub that",
+      "serves the manifest.",
       "",
       "Exit codes: 0 done, 2 the manifest has problems, 3 no hub runs.",
     ],
-    options: OF_HUB,
+    options: { ...OF_HUB, all: flag("all hubs, also those that serve another manifest") },
     examples: ["toolmux reload"],
     load: async () => (await import("./commands/operate.ts")).reload,
   }),
@@ -727,6 +728,7 @@ export const COMMANDS: readonly Command[] = [
     usage: "[dismiss ID …]",
     words: [0, Number.POSITIVE_INFINITY],
     choices: ["dismiss"],
+    hasKnownWords: true,
     details: [
       "An alert lasts as long as its cause: a server that fails, a login that is needed, a tool",
       "whose description has changed. A dismissed alert is hidden until its text changes.",

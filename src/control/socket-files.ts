@@ -55,11 +55,12 @@ export function socketNameOf(pid: number, startedAt: number): string {
   return `${pid}-${startedAt.toString(36)}`;
 }
 
-/** The sockets in a folder of this user; none if the folder is missing, a link, or another user's. */
+/** The sockets in a folder of this user; none if the folder is missing, a link, or others may write into it. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {
     const stats = await lstat(folder);
-    if (!stats.isDirectory() || (uid !== -1 && stats.uid !== uid)) return [];
+    const isOwn = (uid === -1 || stats.uid === uid) && (stats.mode & 0o022) === 0;
+    if (!stats.isDirectory() || !isOwn) return [];
     const names = await readdir(folder);
     return names.filter((name) => name.endsWith(".sock")).map((name) => join(folder, name));
   } catch {
