@@ -171,6 +171,7 @@ export const COMMANDS: readonly Command[] = [
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
+      print: flag("print the entry to copy it, and write nothing"),
       "dry-run": DRY_RUN,
       json: JSON_OUTPUT,
     },

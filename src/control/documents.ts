@@ -192,6 +192,9 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   };
 }
 
+/** For estimates: tokens differ by model, and most make one of 3 to 5 bytes of JSON. */
+const BYTES_PER_TOKEN = 4;
+
 export function toolsDocument(catalog: Catalog): ToolsDocument {
   const tools = catalog.tools.entries.map(({ name, server, route, bytes }) => {
     const { description } = JSON.parse(textOf(bytes)) as { readonly description?: unknown };
@@ -200,6 +203,7 @@ export function toolsDocument(catalog: Catalog): ToolsDocument {
       server,
       tool: route.remoteName,
       ...(typeof description === "string" && { description }),
+      tokens: Math.ceil(bytes.length / BYTES_PER_TOKEN),
     };
   });
   const notes = catalog.notes.flatMap(({ list, server, remoteName: tool, kind, text }) =>

@@ -156,11 +156,13 @@ export const logEntrySchema = v.object({
 /** `next`: the value of `after` for what follows. */
 export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
 
+/** `tokens`: how much of a model's context its definition takes, estimated as one token for 4 bytes. */
 export const toolSchema = v.object({
   name: v.string(),
   server: v.string(),
   tool: v.string(),
   description: v.optional(v.string()),
+  tokens: count,
 });
 
 /** `notes`: tools that clients do not see, or see changed, and why. */
@@ -486,6 +488,15 @@ export const checkSchema = v.looseObject({
   ok: v.boolean(),
   problems: v.array(v.looseObject({})),
   servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
+});
+
+/** What a person copies into the file of a client. `next`: what to do then. */
+export const snippetSchema = v.object({
+  client: v.string(),
+  file: v.string(),
+  format: v.picklist(["json", "toml"]),
+  text: v.string(),
+  next: v.string(),
 });
 
 /** What was changed in the file of a client. */

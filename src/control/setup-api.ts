@@ -127,6 +127,17 @@ export function addSetupRoutes(
     if (names.includes(name)) return name;
     throw notFound(`client "${name}" whose files toolmux knows`, name, names);
   };
+  api.get("/client-apps/:name/snippet", async (c) => {
+    const name = await knownClient(c);
+    const http = c.req.query("http");
+    return run(c, [
+      "install",
+      "--print",
+      ...(http === undefined ? [] : [`--http=${http}`]),
+      "--",
+      name,
+    ]);
+  });
   api.post("/client-apps/:name/install", async (c) => {
     const name = await knownClient(c);
     const { replace, http, dryRun } = await readBody(c, clientAppRequestSchema);

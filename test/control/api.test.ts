@@ -538,6 +538,28 @@ for (const transport of API_TRANSPORTS) {
       assert.deepEqual([document["ok"], server?.["name"], server?.["state"]], [true, "a", "fails"]);
     });
 
+    test("has the entry of toolmux for a client, to copy it, and writes nothing", async (setup) => {
+      const { document } = await setup.ask("GET", "/client-apps/cursor/snippet");
+      const entry = JSON.parse(String(document["text"])) as Json;
+      assert.deepEqual(Object.keys(entry["mcpServers"] as Json), ["toolmux"]);
+      const other = await setup.ask("GET", "/client-apps/codex/snippet?http=http://x:1/mcp");
+      assert.match(
+        String(other.document["text"]),
+        /^\[mcp_servers\.toolmux\]\nurl = "http:\/\/x:1\/mcp"$/,
+      );
+      const apps = (await setup.ask("GET", "/client-apps")).document["clients"] as Json[];
+      assert.ok(!apps.some(({ exists }) => exists));
+    });
+
+    test("estimates what each tool costs a model's context", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("GET", "/tools");
+      const [tool] = document["tools"] as Json[];
+      const { document: full } = await setup.ask("GET", `/tools/${String(tool?.["name"])}`);
+      const size = JSON.stringify(full["definition"]).length;
+      assert.ok(Math.abs(Number(tool?.["tokens"]) - size / 4) <= 1);
+    });
+
     test("installs toolmux in the file of a client, and undoes that", async (setup) => {
       const appOf = async (): Promise<Json | undefined> => {
         const { document } = await setup.ask("GET", "/client-apps");
