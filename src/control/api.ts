@@ -14,6 +14,7 @@ import type { StateName } from "../base/events.ts";
 import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
+import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
@@ -70,6 +71,11 @@ export interface ControlledHub extends HubSetup {
    * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
    */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
+  /** The file of the manifest that `edit` changes, and a server's entry as it stands there. @throws {HubError} */
+  readEntry(name: string): Promise<{
+    readonly file: string;
+    readonly entry: Readonly<Record<string, unknown>> | undefined;
+  }>;
   /** Writes a change into the manifest. @throws {HubError} */
   edit(change: ManifestEdit): Promise<void>;
   /** Reads the manifest again. Settles when that is done. */
@@ -200,7 +206,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     if (entry !== undefined && enabled !== undefined)
       throw new HubError("invalidParams", "Either enabled or entry is changed, not both.");
     if (entry !== undefined) {
-      await putServer(name, entry, persist);
+      const present = persist === true ? (await controlled.readEntry(name)).entry : undefined;
+      await putServer(name, unmaskEntry(entry, present ?? {}), persist);
     } else if (enabled === undefined) {
       throw new HubError("invalidParams", "Nothing is to be changed: set enabled or entry.");
     } else if (persist === true) {
@@ -211,6 +218,12 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return answer(c, await describeServer(name));
   });
 
+  api.get("/servers/:name/entry", async (c) => {
+    const name = nameOf(c);
+    const { file, entry } = await controlled.readEntry(name);
+    if (entry === undefined) throw notFound(`server "${name}" in ${file}`);
+    return answer(c, { name, file, entry: maskEntry(entry) });
+  });
   api.get("/servers/:name/log", (c) => answer(c, readLog(c, [nameOf(c)])));
   api.get("/log", (c) => {
     const servers = c.req.queries("server");

@@ -6,6 +6,7 @@ import * as schemas from "./schemas.ts";
 const DOCUMENTS = {
   Hub: schemas.hubSchema,
   Server: schemas.serverSchema,
+  ServerEntry: schemas.serverEntrySchema,
   Connection: schemas.connectionSchema,
   Client: schemas.clientSchema,
   Call: schemas.callSchema,
@@ -62,6 +63,7 @@ const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   "POST /servers/:name/reconnect": { answer: "Server" },
   "POST /servers/:name/cancel": { answer: "Server" },
   "POST /servers/:name/refresh": { answer: "Server" },
+  "GET /servers/:name/entry": { answer: "ServerEntry" },
   "GET /servers/:name/log": { answer: "Log" },
   "POST /servers/:name/login": { answer: "Login" },
   "POST /servers/:name/logout": { answer: "Logout" },

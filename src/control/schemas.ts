@@ -349,6 +349,13 @@ export const addServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
+/** A server's entry as it stands in the manifest, with `•••` for what may be a secret. */
+export const serverEntrySchema = v.object({
+  name: v.string(),
+  file: v.string(),
+  entry: objectSchema,
+});
+
 /** The body of `PATCH /servers/NAME`: switches it on or off, or replaces its entry. */
 export const patchServerSchema = v.strictObject({
   enabled: v.optional(v.boolean()),

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import {
@@ -515,6 +515,28 @@ for (const transport of API_TRANSPORTS) {
         const { document } = await setup.ask("PATCH", "/servers/a", body);
         assert.equal(errorOf(document).code, "invalidParams");
       }
+    });
+
+    test("shows the entry of a server without secrets, and keeps them when it is changed", async (setup) => {
+      const before = {
+        command: "no-such-program",
+        args: ["--token", "sk-1234567890abcdef", "x"],
+        env: { KEY: "hunter3", REF: "${secret:a}" },
+      };
+      writeFileSync(join(setup.folder, "toolmux.json"), JSON.stringify({ servers: { a: before } }));
+      const { document } = await setup.ask("GET", "/servers/a/entry");
+      assert.doesNotMatch(JSON.stringify(document), /hunter3|sk-1234/);
+      const { env, args, ...rest } = document["entry"] as { env: Json; args: string[] };
+      assert.deepEqual([env["KEY"], env["REF"]], ["•••", "${secret:a}"]);
+      const entry = { ...rest, args: ["y", ...args], env: { ...env, MORE: "1" } };
+      await setup.ask("PATCH", "/servers/a", { entry, persist: true });
+      const after = { ...before, args: ["y", ...before.args], env: { ...before.env, MORE: "1" } };
+      assert.deepEqual(setup.edits, [{ kind: "add", name: "a", entry: after }]);
+      for (const wrong of [{ command: "•••" }, { ...before, env: { OTHER: "•••" } }]) {
+        const answer = await setup.ask("PATCH", "/servers/a", { entry: wrong, persist: true });
+        assert.equal(errorOf(answer.document).code, "invalidParams");
+      }
+      assert.equal((await setup.ask("GET", "/servers/b/entry")).status >= 400, true);
     });
 
     test("stores secrets without showing them, and removes them", async (setup) => {

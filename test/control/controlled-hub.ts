@@ -9,6 +9,7 @@ import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src
 import { EventRing } from "../../src/control/event-ring.ts";
 import { runCli } from "../../src/cli/commands.ts";
 import { makeHubSetup } from "../../src/cli/hub-setup.ts";
+import { readServerEntry } from "../../src/manifest/edit/write.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
@@ -130,6 +131,10 @@ export async function withApi(
     describe: (spec) => `start ${spec.name} hunter2`,
     remedies: ({ code }) => [`Mend ${code}.`],
     readServer,
+    readEntry: async (name) => ({
+      file: manifest,
+      entry: await readServerEntry(manifest, name),
+    }),
     edit: (change) => Promise.resolve(void edits.push(change)),
     reload: () => Promise.resolve(),
     stop: () => stopCount++,
