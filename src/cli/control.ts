@@ -163,6 +163,14 @@ async function controlledHub(
     describe: describeServer,
     remedies: (error, spec) => hintsFor(error, spec, context.env),
     readServer: (name, entry) => readServer(name, entry, options),
+    async readEntry(name) {
+      const [{ manifestToEdit }, { readServerEntry }] = await Promise.all([
+        import("./manifest-file.ts"),
+        import("../manifest/edit/write.ts"),
+      ]);
+      const file = await manifestToEdit(invocation.config.at(-1), context);
+      return { file, entry: await readServerEntry(file, name) };
+    },
     async edit(change) {
       const { editManifestFile, manifestToEdit } = await import("./manifest-file.ts");
       const file = await manifestToEdit(invocation.config.at(-1), context);

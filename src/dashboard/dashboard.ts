@@ -130,6 +130,8 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
       );
     }
     const { method, path } = c.req;
+    const apiPath = /^\/api\/hubs\/[^/]+(\/v1\/.*)$/.exec(path)?.[1];
+    if (apiPath === undefined) return c.notFound();
     const headers = FORWARDED_HEADERS.flatMap((name) => {
       const value = c.req.header(name);
       return value === undefined ? [] : [[name, value] as const];
@@ -137,7 +139,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     const body = SAFE_METHODS.has(method) ? undefined : new Uint8Array(await c.req.arrayBuffer());
     const answer = hubs.forward(c.req.param("id"), {
       method,
-      path: path.slice(path.indexOf("/v1/", "/api/hubs/".length)) + new URL(c.req.url).search,
+      path: apiPath + new URL(c.req.url).search,
       headers: Object.fromEntries(headers),
       body: body?.length === 0 ? undefined : body,
       signal: AbortSignal.any([c.req.raw.signal, signal]),

@@ -21,14 +21,13 @@ export interface DashboardCommandOptions {
   readonly json: boolean;
 }
 
+const DEFAULT_PORT = 8701;
 /** Only this machine can connect: whoever uses the page can run commands. */
 const HOST = "127.0.0.1";
 /** How long connections may take to send the last answers at the end, in ms. */
 const FLUSH_TIME = 250;
 const NO_HUBS =
   "No toolmux of yours is running yet: an MCP client starts one, or toolmux serve --http 8700. A hub whose manifest has control = false under [hub] is not shown.";
-const LINK_NOTE =
-  "The link works once, within 5 minutes. toolmux dashboard shows a new one. Whoever opens it can change your servers and call your tools.";
 
 /**
  * `toolmux dashboard`: serves the page that shows all hubs of this user, until a signal arrives. If one is served on that
@@ -98,7 +97,10 @@ async function show(
     return;
   }
   terminal.print(`\n  ${address}\n`);
-  terminal.print(wrapText(LINK_NOTE, width));
+  const port = Number(new URL(address).port);
+  const again = port === DEFAULT_PORT ? "toolmux dashboard" : `toolmux dashboard --port ${port}`;
+  const note = `The link works once, within 5 minutes; ${again} shows a new one. Whoever opens it can change your servers and call your tools.`;
+  terminal.print(wrapText(note, width));
   if (options["no-browser"]) return;
   const { openBrowser } = await import("../../auth/browser.ts");
   await openBrowser(await writeRedirect(address, context), context);
