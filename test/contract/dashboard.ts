@@ -139,7 +139,13 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
     const plain = start(folder, "dashboard", "--port", port);
     assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 0);
     assert.doesNotMatch(plain.lines.map((line) => line.text).join("\n") + plain.stderr, /token=/);
-    await end(dashboard);
+    dashboard.signal("SIGKILL");
+    await dashboard.waitForExit(EXIT_LIMIT);
+    assert.deepEqual(readdirSync(state), [`${port}.json`]);
+    const next = start(folder, "dashboard", "--port", "0", "--json");
+    const nextPort = new URL(await linkIn(next)).port;
+    assert.deepEqual(readdirSync(state), [`${nextPort}.json`]);
+    await end(next);
     assert.deepEqual(readdirSync(state), []);
   });
 
