@@ -36,9 +36,9 @@ function readTargets(): readonly Target[] {
 }
 
 /** @throws {Error} if one of the targets cannot be built; then nothing has changed. */
-function build(targets: readonly Target[]): void {
+async function build(targets: readonly Target[]): Promise<void> {
   mkdirSync("dist", { recursive: true });
-  writePage();
+  await writePage();
   const staged = mkdtempSync("dist/staged-");
   try {
     for (const target of targets) make(target, staged);
@@ -96,7 +96,7 @@ function writeSums(): void {
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 try {
-  build(readTargets());
+  await build(readTargets());
 } catch (error) {
   console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

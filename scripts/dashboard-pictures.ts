@@ -21,7 +21,6 @@ const FOLDER = join(ROOT, "docs", "pictures");
 const manifestFor = (port: number): string => `
 [servers.files]
 title = "Project files"
-icon = "📁"
 command = "mcp-server-filesystem"
 args = ["\${env:HOME}/work"]
 tools = { deny = ["write_file", "move_file", "edit_file"] }
@@ -45,7 +44,7 @@ args = ["internal", "demo-server", "text"]
 [servers.clock]
 command = "toolmux"
 args = ["internal", "demo-server", "clock"]
-start = "lazy"
+lazy = true
 
 [servers.linear]
 title = "Linear"
@@ -65,8 +64,8 @@ env = { API_KEY = "\${secret:weather/API_KEY}" }
 /** The pictures of the docs: a view, and what has to be on it. */
 const PICTURES = [
   { name: "servers", route: "servers", isDark: false },
-  { name: "usage", route: "usage", isDark: true },
-  { name: "calls", route: "calls", isDark: false },
+  { name: "calls", route: "calls", isDark: true },
+  { name: "tools", route: "tools", isDark: false },
 ] as const;
 
 const SIZES = [
@@ -124,13 +123,25 @@ class StdioClient {
   }
 }
 
-/** A server that wants a login at /mcp, and is overloaded elsewhere. */
+/** A server that wants a login at /mcp, and is overloaded at /down. */
 async function startRemote(): Promise<Server> {
-  const server = createServer(({ url }, response) => {
-    if (url === "/mcp")
-      response.writeHead(401, { "WWW-Authenticate": 'Bearer error="invalid_token"' });
-    else response.writeHead(503);
-    response.end();
+  const server = createServer(({ url = "", headers }, response) => {
+    const issuer = `http://${headers.host}`;
+    if (url === "/mcp") response.writeHead(401, { "WWW-Authenticate": "Bearer" }).end();
+    else if (url.startsWith("/.well-known/oauth-protected-resource"))
+      response.end(JSON.stringify({ resource: `${issuer}/mcp`, authorization_servers: [issuer] }));
+    else if (url.startsWith("/.well-known/oauth-authorization-server"))
+      response.end(
+        JSON.stringify({
+          issuer,
+          authorization_endpoint: `${issuer}/authorize`,
+          token_endpoint: `${issuer}/token`,
+          registration_endpoint: `${issuer}/register`,
+          response_types_supported: ["code"],
+          code_challenge_methods_supported: ["S256"],
+        }),
+      );
+    else response.writeHead(503).end();
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -193,7 +204,7 @@ async function take(page: BrowserPage, file: string, format: "png" | "webp"): Pr
 }
 
 async function show(page: BrowserPage, route: string): Promise<void> {
-  await page.evaluate(`location.hash = "#${route}"`);
+  await page.evaluate(`location.hash = "#/${route}"`);
   await page.waitFor(`document.querySelector("h1") && !document.querySelector("[aria-busy]")`);
 }
 

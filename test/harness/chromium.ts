@@ -38,7 +38,7 @@ export interface BrowserPage {
   navigate(url: string): Promise<void>;
   /** Evaluates an expression in the page and returns its value, or what its promise settles with. */
   evaluate(expression: string): Promise<unknown>;
-  /** Waits until the expression is truthy, looking after each drawing of the page. @returns its value */
+  /** Waits until the expression is truthy. @returns its value */
   waitFor(expression: string): Promise<unknown>;
   /** Sends a command of the Chrome DevTools Protocol. */
   send(method: string, params?: object): Promise<Readonly<Record<string, unknown>>>;
@@ -54,9 +54,12 @@ interface DevToolsMessage {
   readonly error?: { readonly message: string };
 }
 
-/** Runs `run` with a page of a browser whose profile is new and empty. */
+/**
+ * Runs `run` with a page of a browser whose profile is new and empty. @param run `openTab` opens another page of the same
+ * browser
+ */
 export async function withBrowserPage<Value>(
-  run: (page: BrowserPage) => Promise<Value>,
+  run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<Value>,
 ): Promise<Value> {
   const profile = await mkdtemp(join(tmpdir(), "toolmux-chromium-"));
   const env = { PATH: process.env["PATH"], HOME: profile };
@@ -79,7 +82,7 @@ export async function withBrowserPage<Value>(
         });
       },
     );
-    return await run(await openPage(address));
+    return await run(await openPage(address), () => openPage(address));
   } finally {
     if (browser.pid !== undefined) process.kill(-browser.pid, "SIGKILL");
     await ended;
@@ -147,7 +150,7 @@ async function openPage(address: string): Promise<BrowserPage> {
         const code = `new Promise((resolve) => {
         const look = () => {
           const value = (() => { try { return ${expression}; } catch { return undefined; } })();
-          if (value) resolve(value); else requestAnimationFrame(look);
+          if (value) resolve(value); else setTimeout(look, 10);
         };
         look();
       })`;

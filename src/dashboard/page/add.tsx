@@ -86,10 +86,7 @@ export function AddView({ state, actions }: ViewProps) {
   };
   return (
     <div key="choose">
-      <Header
-        title="Add a server"
-        about="It is tried once before it is written into the manifest."
-      />
+      <Header title="Add a server" about="Try it once, then write it into the manifest." />
       <div class="tabs" role="group" aria-label="Where the server comes from">
         {(
           [

@@ -1,4 +1,4 @@
-import { memo, useEffect, useRef } from "hono/jsx/dom";
+import { useEffect, useRef, useState } from "hono/jsx/dom";
 import { ActivityView } from "./activity.tsx";
 import { AddView } from "./add.tsx";
 import { ApprovalsView } from "./approvals.tsx";
@@ -79,6 +79,8 @@ export function App({ state, actions }: ViewProps) {
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
     main.current?.scrollTo(0, 0);
+    const current = document.querySelector("nav [aria-current]");
+    current?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [route.view]);
   const View = CONTENTS[route.view];
   return (
@@ -128,7 +130,7 @@ function TopBar({ state, actions }: ViewProps) {
   const indicator = indicatorOf(servers);
   return (
     <header class="top">
-      <a class="brand" href="#servers">
+      <a class="brand" href="#/servers">
         <svg viewBox="0 0 32 32" aria-hidden="true">
           <path d="M4 8h8l4 8 4 8h8M4 24h8l4-8 4-8h8M4 16h24" />
         </svg>
@@ -153,12 +155,12 @@ function TopBar({ state, actions }: ViewProps) {
       <a
         key="indicator"
         class={`indicator ${indicator.tone}`}
-        href="#servers"
+        href="#/servers"
         title={indicator.title}
-        aria-label={indicator.title}
       >
         <Dot tone={indicator.tone} />
         {indicator.text}
+        <span class="unseen"> servers connected</span>
       </a>
     </header>
   );
@@ -229,64 +231,67 @@ function LinkBanner({ state: { link } }: { readonly state: DashboardState }) {
   );
 }
 
-/** Number of alerts that are shown at once. */
-const SHOWN_ALERTS = 3;
-
-const Alerts = memo(
-  ({
-    alerts,
-    actions,
-  }: {
-    readonly alerts: readonly AlertDocument[];
-    readonly actions: Actions;
-  }) => {
-    const shown = alerts.slice(-SHOWN_ALERTS).toReversed();
-    return (
-      <div class="banners" role="region" aria-label="Alerts">
-        {shown.map((alert) => (
-          <div class="banner bad" key={alert.id}>
-            <p>
-              <strong>{alert.server}</strong> <span>{alert.text}</span>
-            </p>
-            <div class="actions">
-              {isAboutLogin(alert) ? (
-                <Button
-                  key="login"
-                  kind="primary"
-                  text="Log in"
-                  label={`Log in to ${alert.server}`}
-                  onPress={() => actions.server(alert.server, "login")}
-                />
-              ) : isAboutConnection(alert) ? (
-                <Button
-                  key="retry"
-                  kind="primary"
-                  text="Retry"
-                  label={`Retry ${alert.server}`}
-                  onPress={() => actions.server(alert.server, "reconnect")}
-                />
-              ) : undefined}
-              <Button
-                key="dismiss"
-                text="Dismiss"
-                label={`Dismiss the alert of ${alert.server}`}
-                onPress={() => actions.dismissAlert(alert.id)}
-              />
-            </div>
-          </div>
-        ))}
-        {alerts.length > 1 && (
-          <p class="banner-foot" key="all">
-            <span>
-              {alerts.length > shown.length ? `${alerts.length - shown.length} more. ` : ""}
-            </span>
-            <Button text="Dismiss all" onPress={() => actions.dismissAlert(undefined)} />
+/** The newest alert; the others are shown when they are asked for. */
+function Alerts({
+  alerts,
+  actions,
+}: {
+  readonly alerts: readonly AlertDocument[];
+  readonly actions: Actions;
+}) {
+  const [isOpen, setOpen] = useState(false);
+  const newest = alerts.toReversed();
+  const shown = isOpen ? newest : newest.slice(0, 1);
+  return (
+    <div class="banners" role="region" aria-label="Alerts">
+      {shown.map((alert, at) => (
+        <div class="banner bad" key={alert.id}>
+          <p>
+            <strong>{alert.server}</strong> <span>{alert.text}</span>
           </p>
-        )}
-      </div>
-    );
-  },
-);
+          <div class="actions">
+            {isAboutLogin(alert) ? (
+              <Button
+                key="login"
+                text="Log in"
+                label={`Log in to ${alert.server}`}
+                onPress={() => actions.server(alert.server, "login")}
+              />
+            ) : isAboutConnection(alert) ? (
+              <Button
+                key="retry"
+                text="Retry"
+                label={`Retry ${alert.server}`}
+                onPress={() => actions.server(alert.server, "reconnect")}
+              />
+            ) : undefined}
+            <Button
+              key="dismiss"
+              text="Dismiss"
+              label={`Dismiss the alert of ${alert.server}`}
+              onPress={() => actions.dismissAlert(alert.id)}
+            />
+            {at === 0 && alerts.length > 1 && (
+              <button
+                key="more"
+                type="button"
+                aria-expanded={isOpen ? "true" : "false"}
+                onClick={() => setOpen(!isOpen)}
+              >
+                {isOpen ? "Show one" : `${alerts.length - 1} more`}
+              </button>
+            )}
+          </div>
+        </div>
+      ))}
+      {isOpen && alerts.length > 1 && (
+        <p class="banner-foot" key="all">
+          <Button text="Dismiss all" onPress={() => actions.dismissAlert(undefined)} />
+        </p>
+      )}
+    </div>
+  );
+}
 
 function isAboutLogin({ kind }: AlertDocument): boolean {
   return kind === "authRequired" || kind === "authExpired";

@@ -42,11 +42,12 @@ export function ApprovalsView({ state, actions }: ViewProps) {
                       <span class="mono">{name}</span>
                     </h2>
                     <p class="about">
-                      {clientName ?? client ?? "A client"} wants to run {tool} of {server}
+                      {clientName || (client ?? "A client")} wants to run {tool} of {server}
                       {askedAt === undefined
                         ? ""
                         : ` · asked ${formatElapsed(Math.max(0, state.now - askedAt))} ago`}
                     </p>
+                    <p>{approval.reason ?? ""}</p>
                     <pre tabindex={0} aria-label="Arguments">
                       {argumentsShown ?? "No arguments."}
                     </pre>
@@ -55,7 +56,7 @@ export function ApprovalsView({ state, actions }: ViewProps) {
                         <span key={choice} title={MEANINGS[choice]}>
                           <Button
                             text={CHOICES[choice] ?? choice}
-                            label={`${MEANINGS[choice] ?? choice}: ${name}`}
+                            label={`${CHOICES[choice] ?? choice}: ${MEANINGS[choice] ?? ""}, ${name}`}
                             kind={choice === "once" ? "primary" : choice === "deny" ? "danger" : ""}
                             onPress={() => actions.decide(id, choice)}
                           />

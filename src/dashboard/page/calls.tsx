@@ -15,7 +15,7 @@ export function CallsView({ state, actions }: ViewProps) {
   return (
     <div>
       <Header title="Calls" about="What runs now, and the last 200 that ended." />
-      <h2>In flight</h2>
+      <h2 class="part">In flight</h2>
       {calls.length === 0 ? (
         <Empty key="none" icon="calls" title="No call runs">
           A call appears here as soon as a client makes it, and can be cancelled.
@@ -37,7 +37,7 @@ export function CallsView({ state, actions }: ViewProps) {
           )}
         />
       )}
-      <h2>Ended</h2>
+      <h2 class="part">Ended</h2>
       {state.ended.length === 0 ? (
         <p key="none" class="about">
           No call has ended since the hub started.
@@ -112,10 +112,9 @@ export function outcomeOf({ outcome, code, by, isError }: EndedCall): {
 } {
   if (outcome === "cancelled")
     return { text: by === undefined ? "cancelled" : `cancelled: ${by}`, tone: "quiet" };
-  if (outcome === "failed") return { text: code ?? "failed", tone: "bad" };
-  return isError === true
-    ? { text: "error result", tone: "bad" }
-    : { text: "answered", tone: "good" };
+  if (outcome === "failed" || isError === true)
+    return { text: code ?? "error result", tone: "bad" };
+  return { text: "answered", tone: "good" };
 }
 
 export function clientOf(

@@ -1,4 +1,5 @@
 import type { ViewProps } from "./app.tsx";
+import type { ModesDocument } from "./documents.ts";
 import { count, formatAgo, formatNumber } from "./format.ts";
 import { Choice, Empty, Header } from "./parts.tsx";
 import { valueOf } from "./state.ts";
@@ -9,6 +10,13 @@ const TRANSPORTS: Readonly<Record<string, string>> = {
   memory: "in this process",
   control: "control socket",
 };
+
+/** In place of a mode: the client has that of all. */
+export const OF_ALL = "";
+
+export function modeOptions({ modes }: ModesDocument): readonly (readonly [string, string])[] {
+  return [[OF_ALL, "as all"], ...modes.map(({ name, title }) => [name, title ?? name] as const)];
+}
 
 export function ClientsView({ state, actions }: ViewProps) {
   const modes = valueOf(state.modes);
@@ -23,7 +31,7 @@ export function ClientsView({ state, actions }: ViewProps) {
         <Empty key="none" icon="clients" title="No client is connected">
           <p>
             An MCP client that starts toolmux, or connects to it over HTTP, is listed here.{" "}
-            <a href="#connect">Connect a client</a>
+            <a href="#/connect">Connect a client</a>
           </p>
         </Empty>
       ) : (
@@ -31,8 +39,7 @@ export function ClientsView({ state, actions }: ViewProps) {
           {clients.map((client) => {
             const { id, name, version, era, transport, since, calls, inFlight, canBeAsked } =
               client;
-            const mode =
-              modes?.modes.find((one) => one.clients.includes(id))?.name ?? modes?.mode ?? "";
+            const mode = modes?.modes.find((one) => one.clients.includes(id))?.name ?? OF_ALL;
             return (
               <li key={id} class="card">
                 <h2>
@@ -40,6 +47,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                 </h2>
                 <p class="about">
                   {[
+                    client.principal,
                     TRANSPORTS[transport] ?? transport,
                     era,
                     since && `since ${formatAgo(since, state.now)}`,
@@ -51,6 +59,11 @@ export function ClientsView({ state, actions }: ViewProps) {
                   {formatNumber(calls)} calls
                   {inFlight > 0 ? `, ${formatNumber(inFlight)} in flight` : ""}
                 </p>
+                {client.modes !== undefined && (
+                  <p key="sees" class="about">
+                    It sees what {client.modes.join(" and ")} shows.
+                  </p>
+                )}
                 <p class="about">
                   {canBeAsked.length === 0
                     ? "Servers cannot ask it anything."
@@ -61,12 +74,12 @@ export function ClientsView({ state, actions }: ViewProps) {
                     key="mode"
                     label="Mode"
                     value={mode}
-                    options={modes.modes.map((one) => [one.name, one.title ?? one.name])}
-                    onChoose={(chosen) => actions.setMode(chosen, id)}
+                    options={modeOptions(modes)}
+                    onChoose={(chosen) => actions.setMode(chosen === OF_ALL ? null : chosen, id)}
                   />
                 )}
                 <p>
-                  <a href={`#activity/${encodeURIComponent(`client:${name ?? id}`)}`}>Its calls</a>
+                  <a href={`#/activity/${encodeURIComponent(`client:${name ?? id}`)}`}>Its calls</a>
                 </p>
               </li>
             );

@@ -50,7 +50,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
           }
         />
       </section>
-      <h2>Secrets</h2>
+      <h2 class="part">Secrets</h2>
       <Ready
         of={state.secrets}
         what="a list of secrets"
@@ -72,10 +72,10 @@ export function ConfigureView({ state, actions }: ViewProps) {
           )
         }
       />
-      <h2>Servers</h2>
+      <h2 class="part">Servers</h2>
       {servers.length === 0 ? (
         <Empty key="none" icon="servers" title="No servers yet">
-          <a class="button primary" href="#add">
+          <a class="button primary" href="#/add">
             Add a server
           </a>
         </Empty>
@@ -125,7 +125,7 @@ function Secret({
         <Button
           key="set"
           text={isMissing ? "Set" : "Replace"}
-          label={`Set ${name}`}
+          label={`${isMissing ? "Set" : "Replace"} ${name}`}
           onPress={() => setValue("")}
         />
       ) : (

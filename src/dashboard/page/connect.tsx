@@ -1,50 +1,16 @@
-import { useState } from "hono/jsx/dom";
+import { useEffect, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./app.tsx";
 import type { ClientAppDocument } from "./documents.ts";
 import { count } from "./format.ts";
 import { Button, Choice, copyText, Header, Ready } from "./parts.tsx";
-
-/** How a client writes a server down: the key of its table of servers, and what an entry looks like. */
-const FORMATS: Readonly<Record<string, string>> = {
-  vscode: "servers",
-  "vscode-insiders": "servers",
-  zed: "context_servers",
-  amp: "amp.mcpServers",
-  opencode: "mcp",
-};
-
-/** The entry of toolmux in the file of a client, to copy. @param url of the hub; undefined: the client starts toolmux */
-export function snippetFor(app: string, url: string | undefined): string {
-  if (app === "codex") {
-    const body =
-      url === undefined ? 'command = "toolmux"\nargs = ["serve"]' : `url = ${JSON.stringify(url)}`;
-    return `[mcp_servers.toolmux]\n${body}\n`;
-  }
-  const isCode = app.startsWith("vscode");
-  const start =
-    app === "opencode"
-      ? { type: "local", command: ["toolmux", "serve"] }
-      : { ...(isCode && { type: "stdio" }), command: "toolmux", args: ["serve"] };
-  const key =
-    app === "windsurf"
-      ? "serverUrl"
-      : app === "gemini-cli" || app === "qwen-code"
-        ? "httpUrl"
-        : "url";
-  const connect = {
-    ...(app === "opencode" && { type: "remote" }),
-    ...((isCode || app === "claude-code") && { type: "http" }),
-    [key]: url,
-  };
-  const entry = { toolmux: url === undefined ? start : connect };
-  return JSON.stringify({ [FORMATS[app] ?? "mcpServers"]: entry }, null, 2);
-}
+import { LOADING } from "./state.ts";
 
 export function ConnectView({ state, actions }: ViewProps) {
   const [way, setWay] = useState<"stdio" | "http">("stdio");
   const [app, setApp] = useState("cursor");
   const url = state.hub?.endpoints.find((endpoint) => endpoint !== "stdio");
-  const snippet = snippetFor(app, way === "http" ? url : undefined);
+  const http = way === "http" ? url : undefined;
+  useEffect(() => actions.showSnippet(app, http), [app, http]);
   return (
     <div>
       <Header
@@ -79,16 +45,27 @@ export function ConnectView({ state, actions }: ViewProps) {
                   />
                 )}
               </div>
-              <p class="about mono">{apps.find(({ name }) => name === app)?.file ?? ""}</p>
-              <pre tabindex={0}>{snippet}</pre>
-              <p class="actions">
-                <Button
-                  text="Copy"
-                  onPress={() => void copyText(snippet).then(() => actions.notify("Copied."))}
-                />
-              </p>
+              <Ready
+                of={state.snippet?.loaded ?? LOADING}
+                what="the entry of a client"
+                icon="connect"
+                draw={({ file, text, next }) => (
+                  <div class="form-part">
+                    <p class="about">
+                      For <span class="mono break">{file}</span>. Then: {next}
+                    </p>
+                    <pre tabindex={0}>{text}</pre>
+                    <p class="actions">
+                      <Button
+                        text="Copy"
+                        onPress={() => void copyText(text).then(() => actions.notify("Copied."))}
+                      />
+                    </p>
+                  </div>
+                )}
+              />
             </section>
-            <h2>Or let toolmux write it</h2>
+            <h2 class="part">Or let toolmux write it</h2>
             <ul class="plain card">
               {apps.toSorted(byUse).map((one) => (
                 <App key={one.name} app={one} actions={actions} />
@@ -136,7 +113,7 @@ function App({
           <Button
             key="undo"
             text="Undo"
-            label={`Take toolmux out of ${title}`}
+            label={`Undo: take toolmux out of ${title}`}
             onPress={() => actions.install(name, "undo", title)}
           />
         ) : (

@@ -13,6 +13,7 @@ import type {
   SearchDocument,
   SecretsDocument,
   ServerDocument,
+  SnippetDocument,
   ToolDefinition,
   ToolsDocument,
   TrialDocument,
@@ -63,7 +64,8 @@ export interface Actions {
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
   decide(id: string, decision: string): void;
-  setMode(mode: string, client?: string): void;
+  /** @param mode null: the one of the manifest, or that of all clients */
+  setMode(mode: string | null, client?: string): void;
   setUsageWindow(window: "1h" | "24h"): void;
   showTool(name: string | undefined): void;
   /** @param json the arguments */
@@ -81,6 +83,8 @@ export interface Actions {
   setSecret(name: string, value: string): Promise<boolean>;
   /** Reads the manifest's entry of a server to edit it; undefined: ends that. */
   editServer(name: string | undefined): void;
+  /** Reads what a person copies into the file of a client. @param http the URL of the hub that the client connects to */
+  showSnippet(app: string, http: string | undefined): void;
   install(app: string, verb: "install" | "undo", title: string): void;
   notify(text: string): void;
 }
@@ -168,7 +172,7 @@ export class HubConnection implements Actions {
     }
     let isOpened = false;
     const failure = await readEvents(
-      `./api/hubs/${hubId}/v1/events?after=${this.#seq}`,
+      `./api/hubs/${hubId}/v1/events?watch=approvals&after=${this.#seq}`,
       signal,
       () => {
         isOpened = true;
@@ -388,12 +392,14 @@ export class HubConnection implements Actions {
     if (isWhole) read("servers", () => this.#readServers());
     else for (const name of names) read(`server:${name}`, () => this.#readServer(name));
     if (stale.has("hub")) read("hub", () => this.#readHub());
-    if (stale.has("clients")) read("clients", () => this.#readClients());
+    if (stale.has("clients") || (stale.has("activity") && view === "clients"))
+      read("clients", () => this.#readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
     if (stale.has("approvals")) read("approvals", () => this.#readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients"))
       read("modes", () => this.#readModes());
     if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
+    if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
     if (late.size > 0) setTimeout(() => this.#refresh(late), REFRESH_INTERVAL);
   }
 
@@ -487,13 +493,15 @@ export class HubConnection implements Actions {
   decide(id: string, decision: string): void {
     void this.send(`/approvals/${encodeURIComponent(id)}`, {
       method: "POST",
-      body: { decision },
+      body: { decision, by: "dashboard" },
     }).then(() => this.#readApprovals());
   }
 
-  setMode(mode: string, client?: string): void {
+  setMode(mode: string | null, client?: string): void {
     const path = client === undefined ? "/mode" : `/clients/${encodeURIComponent(client)}/mode`;
-    void this.send(path, { method: "PUT", body: { mode } }).then(() => this.#readModes());
+    void this.send(path, { method: "PUT", body: { mode } }).then(() =>
+      Promise.all([this.#readModes(), this.#readClients()]),
+    );
   }
 
   setUsageWindow(usageWindow: "1h" | "24h"): void {
@@ -582,6 +590,16 @@ export class HubConnection implements Actions {
         const entry = { name, loaded: mapLoaded(loaded, (value) => value.entry) };
         if (this.store.state.entry?.name === name) this.store.change({ entry });
       },
+    );
+  }
+
+  showSnippet(app: string, http: string | undefined): void {
+    const { snippet } = this.store.state;
+    if (snippet?.app === app && snippet.http === http) return;
+    this.store.change({ snippet: { app, http, loaded: LOADING } });
+    const query = http === undefined ? "" : `?${new URLSearchParams({ http }).toString()}`;
+    void this.#load<SnippetDocument>(`/client-apps/${app}/snippet${query}`).then((loaded) =>
+      this.store.change({ snippet: { app, http, loaded } }),
     );
   }
 

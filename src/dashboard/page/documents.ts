@@ -28,7 +28,7 @@ export type {
   UsageDocument,
 };
 
-export type DashboardClients = readonly ClientDocument[];
+export type DashboardClients = readonly DashboardClient[];
 export type ToolDocument = ToolsDocument["tools"][number];
 export type ToolNote = ToolsDocument["notes"][number];
 export type LogLevel = LogEntryDocument["level"];
@@ -45,9 +45,18 @@ export interface HubEntry {
   readonly startedAt: number;
 }
 
+/** A client; what it says of modes is there if the hub has them. */
+export interface DashboardClient extends ClientDocument {
+  /** The name of the client with a token of its own that it is. */
+  readonly principal?: string;
+  /** All modes that limit it. */
+  readonly modes?: readonly string[];
+}
+
 export interface ModesDocument {
-  /** The mode of clients that have none of their own. */
+  /** The mode of clients for which no other is chosen, and that of the manifest. */
   readonly mode: string;
+  readonly default?: string;
   readonly modes: readonly ModeDocument[];
 }
 
@@ -59,6 +68,7 @@ export interface ModeDocument {
   readonly tools: number;
   /** The ids of the clients in it. */
   readonly clients: readonly string[];
+  readonly problem?: string;
 }
 
 /** A call that waits until a person allows it. */
@@ -71,6 +81,8 @@ export interface ApprovalDocument {
   readonly tool: string;
   readonly name: string;
   readonly argumentsShown?: string;
+  /** Why somebody is asked. */
+  readonly reason?: string;
   readonly choices?: readonly string[];
   readonly askedAt?: number;
 }
@@ -103,6 +115,13 @@ export type Offer =
 export interface SearchDocument {
   readonly servers: readonly DirectoryEntry[];
   readonly failures: readonly { readonly directory: string; readonly message: string }[];
+}
+
+/** What a person copies into the file of a client. `next`: what to do then. */
+export interface SnippetDocument {
+  readonly file: string;
+  readonly text: string;
+  readonly next: string;
 }
 
 export interface CheckDocument {

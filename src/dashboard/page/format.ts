@@ -137,13 +137,6 @@ export function formatTime(at: number): string {
   return clock.format(at);
 }
 
-const BYTES_PER_TOKEN = 4;
-
-/** Estimated number of tokens that a text of this many bytes is for a model. */
-export function estimateTokens(bytes: number): number {
-  return Math.ceil(bytes / BYTES_PER_TOKEN);
-}
-
 export function formatTokens(tokens: number): string {
   return tokens < 1000 ? `${tokens}` : `${(tokens / 1000).toFixed(tokens < 10_000 ? 1 : 0)} k`;
 }

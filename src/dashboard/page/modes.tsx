@@ -1,4 +1,5 @@
 import type { ViewProps } from "./app.tsx";
+import { modeOptions, OF_ALL } from "./clients.tsx";
 import { count } from "./format.ts";
 import { Button, Choice, Header, Ready } from "./parts.tsx";
 
@@ -17,7 +18,7 @@ export function ModesView({ state, actions }: ViewProps) {
         draw={({ mode, modes }) => (
           <div>
             <ul class="plain cards grid">
-              {modes.map(({ name, title, icon, tools, clients }) => (
+              {modes.map(({ name, title, icon, tools, clients, problem }) => (
                 <li key={name} class={name === mode ? "card chosen" : "card"} data-mode={name}>
                   <h2>
                     {icon === undefined ? "" : `${icon} `}
@@ -26,6 +27,11 @@ export function ModesView({ state, actions }: ViewProps) {
                   <p class="about">
                     {count(tools, "tool")} · {count(clients.length, "client")}
                   </p>
+                  {problem !== undefined && (
+                    <p key="problem" class="about bad">
+                      {problem}
+                    </p>
+                  )}
                   <p class="actions">
                     {name === mode ? (
                       <span key="now" class="badge">
@@ -35,7 +41,7 @@ export function ModesView({ state, actions }: ViewProps) {
                       <Button
                         key="use"
                         text="Use for all"
-                        label={`Use ${title ?? name} for all`}
+                        label={`Use for all: ${title ?? name}`}
                         onPress={() => actions.setMode(name)}
                       />
                     )}
@@ -51,16 +57,18 @@ export function ModesView({ state, actions }: ViewProps) {
             )}
             {modes.length > 1 && state.clients.length > 0 && (
               <section key="clients">
-                <h2>For one client</h2>
+                <h2 class="part">For one client</h2>
                 <ul class="plain card">
                   {state.clients.map(({ id, name }) => (
                     <li key={id} class="pair">
                       <span>{name ?? id}</span>
                       <Choice
                         label="Mode"
-                        value={modes.find(({ clients }) => clients.includes(id))?.name ?? mode}
-                        options={modes.map((one) => [one.name, one.title ?? one.name])}
-                        onChoose={(chosen) => actions.setMode(chosen, id)}
+                        value={modes.find(({ clients }) => clients.includes(id))?.name ?? OF_ALL}
+                        options={modeOptions({ mode, modes })}
+                        onChoose={(chosen) =>
+                          actions.setMode(chosen === OF_ALL ? null : chosen, id)
+                        }
                       />
                     </li>
                   ))}

@@ -235,7 +235,9 @@ export function Drawer({
     <dialog ref={dialog} class="drawer" aria-label={title} onClick={onClick} onCancel={onCancel}>
       <div class="drawer-body">
         <header class="view-head">
-          <h2>{title}</h2>
+          <h2 tabindex={-1} autofocus>
+            {title}
+          </h2>
           <button type="button" class="icon-button" aria-label="Close" onClick={onClose}>
             <Icon name="close" />
           </button>

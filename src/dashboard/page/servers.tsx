@@ -56,7 +56,7 @@ export function ServersView({ state, actions }: ViewProps) {
         {servers.length > MANY && (
           <SearchField key="search" label="Search servers" value={words} onInput={setWords} />
         )}
-        <a key="add" class="button" href="#add">
+        <a key="add" class="button" href="#/add">
           Add a server
         </a>
       </Header>
@@ -103,10 +103,10 @@ function NoServers() {
     <Empty icon="servers" title="No servers yet">
       <p>Import them from Cursor or another MCP client, or add one.</p>
       <p class="actions">
-        <a class="button primary" href="#connect">
+        <a class="button primary" href="#/connect">
           Import them
         </a>
-        <a class="button" href="#add">
+        <a class="button" href="#/add">
           Add a server
         </a>
       </p>
@@ -278,7 +278,7 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
           Implementation: [server.implementation?.name, server.implementation?.version]
             .filter(Boolean)
             .join(" "),
-          Since: formatAgo(server.since, now),
+          Since: server.since && formatAgo(server.since, now),
           "Started in": server.startDuration && formatDuration(server.startDuration),
           Tools: toolBadge(server),
           Prompts: server.prompts,

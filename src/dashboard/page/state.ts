@@ -4,7 +4,7 @@ import type {
   CallDocument,
   CheckDocument,
   ClientAppDocument,
-  ClientDocument,
+  DashboardClients,
   Decision,
   EndedCall,
   HubDocument,
@@ -15,6 +15,7 @@ import type {
   SearchDocument,
   SecretsDocument,
   ServerDocument,
+  SnippetDocument,
   ToolDefinition,
   ToolsDocument,
   TrialDocument,
@@ -68,7 +69,7 @@ export interface Route {
 }
 
 export function parseRoute(fragment: string): Route {
-  const [, name = "", item = ""] = /^#?([a-z]*)(?:\/(.*))?$/s.exec(fragment) ?? [];
+  const [, name = "", item = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(fragment) ?? [];
   const view = VIEWS.find((one) => one === name) ?? "servers";
   let text: string | undefined;
   try {
@@ -80,7 +81,7 @@ export function parseRoute(fragment: string): Route {
 }
 
 export function routeTo(view: ViewName, item?: string): string {
-  return item === undefined ? `#${view}` : `#${view}/${encodeURIComponent(item)}`;
+  return item === undefined ? `#/${view}` : `#/${view}/${encodeURIComponent(item)}`;
 }
 
 export interface Notice {
@@ -104,7 +105,7 @@ export interface DashboardState {
   readonly ended: readonly EndedCall[];
   readonly decisions: readonly Decision[];
   readonly alerts: readonly AlertDocument[];
-  readonly clients: readonly ClientDocument[];
+  readonly clients: DashboardClients;
   readonly tools: Loaded<ToolsDocument>;
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
@@ -135,6 +136,14 @@ export interface DashboardState {
   readonly trial: Loaded<TrialDocument> | undefined;
   /** The manifest's entry of the server that is edited. */
   readonly entry: { readonly name: string; readonly loaded: Loaded<unknown> } | undefined;
+  /** What is copied into the file of a client. */
+  readonly snippet:
+    | {
+        readonly app: string;
+        readonly http: string | undefined;
+        readonly loaded: Loaded<SnippetDocument>;
+      }
+    | undefined;
   readonly notices: readonly Notice[];
 }
 
@@ -166,6 +175,7 @@ export const INITIAL_STATE: DashboardState = {
   search: undefined,
   trial: undefined,
   entry: undefined,
+  snippet: undefined,
   notices: [],
 };
 

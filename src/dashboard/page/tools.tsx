@@ -1,7 +1,7 @@
 import { useState } from "hono/jsx/dom";
 import type { ViewProps } from "./app.tsx";
 import type { ToolNote } from "./documents.ts";
-import { count, estimateTokens, formatTokens, matchesWords } from "./format.ts";
+import { count, formatTokens, matchesWords } from "./format.ts";
 import {
   Button,
   Choice,
@@ -27,7 +27,7 @@ interface Row {
   readonly name: string | undefined;
   readonly description: string | undefined;
   readonly notes: readonly ToolNote[];
-  readonly size: number | undefined;
+  readonly tokens: number | undefined;
 }
 
 /** The tools that clients see, then those that they do not, each with what was noted about it. */
@@ -38,11 +38,11 @@ export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
     const key = `${note.server}\n${note.tool}`;
     notes.set(key, [...(notes.get(key) ?? []), note]);
   }
-  const shown = tools.value.tools.map(({ name, server, tool, description, size }): Row => {
+  const shown = tools.value.tools.map(({ name, server, tool, description, tokens }): Row => {
     const key = `${server}\n${tool}`;
     const own = notes.get(key) ?? [];
     notes.delete(key);
-    return { key: name, name, server, tool, description, notes: own, size };
+    return { key: name, name, server, tool, description, notes: own, tokens };
   });
   const hidden = [...notes.values()].map((own): Row => {
     const [{ server, tool } = { server: "", tool: "" }] = own;
@@ -53,7 +53,7 @@ export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
       tool,
       description: undefined,
       notes: own,
-      size: undefined,
+      tokens: undefined,
     };
   });
   return [...shown, ...hidden];
@@ -136,7 +136,7 @@ export function ToolsView({ state, actions }: ViewProps) {
 }
 
 function ToolRow({ row }: { readonly row: Row }) {
-  const { name, server, tool, description, notes, size } = row;
+  const { name, server, tool, description, notes, tokens } = row;
   return (
     <div class={name === undefined ? "tool hidden-tool" : "tool"} data-tool={name ?? tool}>
       <div class="who">
@@ -157,7 +157,7 @@ function ToolRow({ row }: { readonly row: Row }) {
         {notes.length > 0 ? notes.map(({ text }) => text).join("; ") : (description ?? "")}
       </span>
       <span class="number about">
-        {size === undefined ? "" : `≈ ${formatTokens(estimateTokens(size))} tokens`}
+        {tokens === undefined ? "" : `≈ ${formatTokens(tokens)} tokens`}
       </span>
     </div>
   );
@@ -189,9 +189,8 @@ function ToolDrawer({
                 of={{
                   Server: value.server,
                   "Own name": value.tool,
-                  Says: hints.map(([hint]) => hint.replace(/Hint$/, "")).join(", "),
-                  "Context cost":
-                    row?.size && `about ${estimateTokens(row.size)} tokens (estimated)`,
+                  Hints: hints.map(([hint]) => hint.replace(/Hint$/, "")).join(", "),
+                  "Context cost": row?.tokens && `about ${row.tokens} tokens (estimated)`,
                   Notes: row?.notes.map(({ text }) => text).join("; "),
                 }}
               />

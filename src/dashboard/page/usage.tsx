@@ -2,14 +2,7 @@ import { useEffect, useRef } from "hono/jsx/dom";
 import uPlot from "uplot";
 import type { ViewProps } from "./app.tsx";
 import type { EndedCall, ToolDocument, UsageDocument } from "./documents.ts";
-import {
-  count,
-  estimateTokens,
-  formatBytes,
-  formatDuration,
-  formatNumber,
-  formatTokens,
-} from "./format.ts";
+import { count, formatBytes, formatDuration, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
 import { valueOf } from "./state.ts";
 
@@ -24,6 +17,8 @@ export interface UsageChart {
     readonly sum: string;
   }[];
   readonly format: (value: number) => string;
+  /** Whether a curve may have no value for a time; its values are drawn as points, too. */
+  readonly hasGaps?: boolean;
 }
 
 /** Number of curves in a chart. */
@@ -82,6 +77,7 @@ export function chartsOf(usage: UsageDocument, ended: readonly EndedCall[]): rea
       title: "Duration per tool",
       x,
       format: formatDuration,
+      hasGaps: true,
       curves: slowest.flatMap((tool) =>
         (["p50", "p95"] as const).map((name) => ({
           name: `${tool.tool} ${name}`,
@@ -134,9 +130,9 @@ export function costsOf(
   tools: readonly ToolDocument[],
 ): readonly { readonly server: string; readonly tools: number; readonly tokens: number }[] {
   const costs = new Map<string, { tools: number; tokens: number }>();
-  for (const { server, size = 0 } of tools) {
+  for (const { server, tokens: own } of tools) {
     const { tools: number, tokens } = costs.get(server) ?? { tools: 0, tokens: 0 };
-    costs.set(server, { tools: number + 1, tokens: tokens + estimateTokens(size) });
+    costs.set(server, { tools: number + 1, tokens: tokens + own });
   }
   return [...costs]
     .map(([server, cost]) => ({ server, ...cost }))
@@ -181,7 +177,7 @@ export function UsageView({ state, actions }: ViewProps) {
           )
         }
       />
-      <h2>Context cost</h2>
+      <h2 class="part">Context cost</h2>
       <Ready
         of={state.tools}
         what="a list of tools"
@@ -194,13 +190,6 @@ export function UsageView({ state, actions }: ViewProps) {
 
 function Costs({ tools }: { readonly tools: readonly ToolDocument[] }) {
   if (tools.length === 0) return <p class="about">No tools yet.</p>;
-  if (tools.every(({ size }) => size === undefined)) {
-    return (
-      <p class="about">
-        This hub does not tell the sizes of definitions: its toolmux is older than this page.
-      </p>
-    );
-  }
   const costs = costsOf(tools);
   const most = costs[0]?.tokens ?? 1;
   const total = costs.reduce((sum, { tokens }) => sum + tokens, 0);
@@ -286,7 +275,10 @@ function Chart({ chart }: { readonly chart: UsageChart }) {
   );
 }
 
-function optionsFor(place: HTMLElement, { x, curves, format }: UsageChart): uPlot.Options {
+function optionsFor(
+  place: HTMLElement,
+  { x, curves, format, hasGaps = false }: UsageChart,
+): uPlot.Options {
   const style = getComputedStyle(place);
   const color = (name: string): string => style.getPropertyValue(name).trim();
   const axis = {
@@ -302,7 +294,7 @@ function optionsFor(place: HTMLElement, { x, curves, format }: UsageChart): uPlo
     height: CHART_HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 16, 0, 0],
     scales: { y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.1] } },
     axes: [
       {
@@ -324,7 +316,7 @@ function optionsFor(place: HTMLElement, { x, curves, format }: UsageChart): uPlo
       ...curves.map((_, at) => ({
         stroke: color(`--c${at}`),
         width: 1.5,
-        points: { show: false },
+        points: { show: hasGaps, size: 4, width: 0, fill: color(`--c${at}`) },
         spanGaps: true,
       })),
     ],
