@@ -20,6 +20,7 @@ import {
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { writePage } from "./page.ts";
 import { EXECUTABLES, HOST, NODE, type Target, TARGETS } from "./target.ts";
 
 /** @throws {Error} on arguments that make no sense. */
@@ -35,8 +36,9 @@ function readTargets(): readonly Target[] {
 }
 
 /** @throws {Error} if one of the targets cannot be built; then nothing has changed. */
-function build(targets: readonly Target[]): void {
+async function build(targets: readonly Target[]): Promise<void> {
   mkdirSync("dist", { recursive: true });
+  await writePage();
   const staged = mkdtempSync("dist/staged-");
   try {
     for (const target of targets) make(target, staged);
@@ -94,7 +96,7 @@ function writeSums(): void {
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 try {
-  build(readTargets());
+  await build(readTargets());
 } catch (error) {
   console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

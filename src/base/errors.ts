@@ -11,7 +11,7 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid. `notApproved`: a
+ * the one that was asked has ended. `accessDenied`: who asks may not use the dashboard. `serverInvalid`: a server's table in the manifest is invalid. `notApproved`: a
  * person has not allowed a call, or nobody could be asked; models get it as a result, with this code in `_meta`.
  * `modelFailed`: a request to a language model failed; `data.reason` says why. `agentLoop`: an agent would run inside a
  * run of itself; `agentDepth`: agents would run inside each other too deeply. The limits of a run each have a code:
@@ -38,6 +38,7 @@ const ERROR_PROPERTIES = {
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   hubLoop: { rpc: -31010, exit: 2, retryable: false, kind: "terminal" },
   hubNotRunning: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  accessDenied: { rpc: -31011, exit: 2, retryable: false, kind: "misuse" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   serverInvalid: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },

@@ -168,6 +168,8 @@ export interface StateEvent {
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;
+  /** Number of tools that the server lists, if it is connected now. */
+  readonly tools?: number;
   /** Progress of an authorization; `url`: the page on which a person grants it. */
   readonly progress?: { readonly step: string; readonly url?: string };
 }

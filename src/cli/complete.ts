@@ -1,5 +1,5 @@
 import { textOf } from "../base/bytes.ts";
-import type { CallDocument } from "../control/schemas.ts";
+import type { RunningHub } from "../control/running-hubs.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
@@ -10,7 +10,9 @@ import { readSavedCatalog } from "./saved-catalog.ts";
 type KnownWords = "servers" | "modes" | "tools" | "prompts" | "resources";
 
 /** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
-const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments")[]>> = {
+const WORDS: Readonly<
+  Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments" | "alerts")[]>
+> = {
   status: ["servers"],
   list: ["lists", "servers"],
   call: ["tools", "arguments"],
@@ -26,11 +28,20 @@ const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | 
   logs: ["servers"],
   mode: ["modes"],
   auth: ["verbs", "servers"],
+  alerts: ["verbs", "alerts"],
 };
+
+/** How long a hub may take to answer, in ms. */
+const HUB_TIMEOUT = 500;
+
+/** The commands that also take servers which only a running hub has. */
+const OF_HUBS: ReadonlySet<string> = new Set(
+  "status list remove start stop reconnect refresh cancel logs".split(" "),
+);
 
 /**
  * The words that may come next on a command line, for the completion scripts of shells. Reads the manifest and what
- * servers listed last, and starts nothing.
+ * servers listed last, asks running hubs, and starts nothing.
  * @param typed the words after `toolmux`, without the one that is being completed
  */
 export async function completeWords(
@@ -38,68 +49,106 @@ export async function completeWords(
   context: CommandContext,
 ): Promise<readonly string[]> {
   const option = typed.at(-1);
-  if (option === "--hub" || option === "--call") return runningWords(option, context);
-  const { files, words } = readTyped(typed);
+  const { files, words, hub } = readTyped(typed);
+  if (option === "--hub") return (await hubsFor(undefined, undefined, context)).map(pidOf);
+  if (option === "--call") return idsIn("calls", await hubsFor(hub, undefined, context), context);
   const [command = "", ...args] = words;
   const kinds = Object.hasOwn(WORDS, command) ? (WORDS[command] ?? []) : [];
   const kind = kinds[Math.min(args.length, kinds.length - 1)];
   if (kind === undefined || kind === "verbs") return [];
   const { env, cwd, platform } = context;
   const loaded = await loadManifest({ files, env, cwd, platform });
+  const isOpen = (name: string): boolean => !args.includes(name);
+  const sources = loaded.ok ? loaded.manifest.sources : [];
+  const hubs = (): Promise<readonly RunningHub[]> => hubsFor(hub, sources, context);
+  if (kind === "alerts") return (await idsIn("alerts", await hubs(), context)).filter(isOpen);
+  if (kind === "servers" || kind === "lists") {
+    const known = loaded.ok ? serverNames(loaded.manifest, command) : [];
+    const running = OF_HUBS.has(command) ? await idsIn("servers", await hubs(), context) : [];
+    return [...new Set([...known, ...running])].filter(isOpen);
+  }
   if (!loaded.ok) return [];
   const { manifest } = loaded;
   if (kind === "modes") {
     const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
     return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
   }
-  if (kind === "servers" || kind === "lists")
-    return serverNames(manifest, command).filter((name) => !args.includes(name));
   const { catalog } = await readSavedCatalog(manifest, context);
   if (kind !== "arguments") return catalog[kind].entries.map(({ name }) => name);
   const [name = "", ...given] = args;
   const item = catalog[command === "get" ? "prompts" : "tools"].find(name)?.item;
   if (item === undefined) return [];
   // Readline (bash) splits words at `=`, so the key of a given argument may be a word of its own.
-  const isOpen = (key: string): boolean =>
-    !given.some((word) => word === key || word.startsWith(`${key}=`));
+  const isGiven = (key: string): boolean =>
+    given.some((word) => word === key || word.startsWith(`${key}=`));
   return argumentNames(JSON.parse(textOf(item.bytes)))
-    .filter(isOpen)
+    .filter((key) => !isGiven(key))
     .map((key) => `${key}=`);
 }
 
-/** The process ids of running hubs, or the numbers of their running calls. */
-async function runningWords(
-  option: "--hub" | "--call",
+const pidOf = ({ pid }: RunningHub): string => String(pid);
+
+/**
+ * The running hubs that a command line means.
+ * @param hub the process id that it names
+ * @param sources the files of the manifest that the hubs serve if it names none; undefined: any
+ */
+async function hubsFor(
+  hub: string | undefined,
+  sources: readonly string[] | undefined,
   context: CommandContext,
-): Promise<readonly string[]> {
-  const { askHub, findRunningHubs } = await import("../control/running-hubs.ts");
-  const hubs = await findRunningHubs(context);
-  if (option === "--hub") return hubs.map(({ pid }) => String(pid));
-  const { signal } = context;
-  const answers = await Promise.all(hubs.map((hub) => askHub(hub, { path: "/calls", signal })));
-  return answers.flatMap(({ document }) =>
-    (document as { calls: CallDocument[] }).calls.map(({ call }) => String(call)),
-  );
+): Promise<readonly RunningHub[]> {
+  const { findRunningHubs } = await import("../control/running-hubs.ts");
+  const isMeant = (one: RunningHub): boolean =>
+    hub === undefined
+      ? sources === undefined || one.manifest.join("\0") === sources.join("\0")
+      : pidOf(one) === hub;
+  return (await findRunningHubs(context)).filter(isMeant);
 }
 
-/** Splits the typed words into the values of `--config`, and the words that are neither options nor their values. */
+/** The numbers of calls that run, the ids of alerts, or the names of servers in these hubs. */
+async function idsIn(
+  what: "calls" | "alerts" | "servers",
+  hubs: readonly RunningHub[],
+  { signal }: CommandContext,
+): Promise<readonly string[]> {
+  const { askHub } = await import("../control/running-hubs.ts");
+  const key = { calls: "call", alerts: "id", servers: "name" }[what];
+  const lists = await Promise.all(
+    hubs.map(async (hub) => {
+      try {
+        const { document } = await askHub(hub, { path: `/${what}`, signal, timeout: HUB_TIMEOUT });
+        return (document as Record<string, readonly Record<string, unknown>[]>)[what] ?? [];
+      } catch {
+        return [];
+      }
+    }),
+  );
+  return lists.flat().map((one) => String(one[key]));
+}
+
+/** The values of `--config`, the last one of `--hub`, and the words that are neither options nor their values. */
 function readTyped(typed: readonly string[]): {
   readonly files: readonly string[];
   readonly words: readonly string[];
+  readonly hub: string | undefined;
 } {
   const files: string[] = [];
   const words: string[] = [];
+  let hub: string | undefined;
   for (const [at, word] of typed.entries()) {
     const before = typed[at - 1] ?? "";
     if (before === "--config") files.push(word);
+    else if (before === "--hub") hub = word;
+    else if (word.startsWith("--hub=")) hub = word.slice("--hub=".length);
     else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
     else if (
       !word.startsWith("-") &&
-      !/^--(?:log-level|log-format|hub|client|call|level|since|lines)$/.test(before)
+      !/^--(?:log-level|log-format|client|call|level|since|lines|kinds|after|timeout)$/.test(before)
     )
       words.push(word);
   }
-  return { files, words };
+  return { files, words, hub };
 }
 
 /** The servers that a command may name; `auth` takes only HTTP servers. */

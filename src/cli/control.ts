@@ -35,11 +35,19 @@ export interface ControlOptions {
   readonly stop: () => void;
 }
 
+/** The control API of a hub in this process. */
+export interface Control {
+  identity(): HubIdentity;
+  /** Answers a request to the API. */
+  fetch(request: Request): Promise<Response>;
+  close(): Promise<void>;
+}
+
 /**
- * Serves the control API of a running hub on a Unix socket. Never rejects: if the socket cannot be opened, logs a
- * warning, and the hub serves its clients all the same.
+ * Opens the control API of a running hub, and serves it on a Unix socket. Never rejects: if the socket cannot be opened,
+ * logs a warning, and the hub serves its clients all the same.
  */
-export async function openControl(options: ControlOptions): Promise<() => Promise<void>> {
+export async function openControl(options: ControlOptions): Promise<Control> {
   const { hub, context, log, redact } = options;
   const { env, platform } = context;
   const events = new EventRing(hub, redact);
@@ -52,11 +60,14 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
     ["manifest"],
   );
   const manifestId = await manifestIdentity(options.manifest, env);
+  // The code of the API is loaded with the first request, because most hubs get none.
   let api: Promise<{ fetch(request: Request): Response | Promise<Response> }> | undefined;
   const loadApi = async () => {
     const { makeControlApi } = await import("../control/api.ts");
     return makeControlApi(await controlledHub(options, events, () => problems));
   };
+  const fetchApi = async (request: Request): Promise<Response> =>
+    (await (api ??= loadApi())).fetch(request);
   // The socket also serves MCP over HTTP. No token is required there, because only this user can open the socket.
   let mcp: Promise<HttpServer> | undefined;
   const loadMcp = async (): Promise<HttpServer> => {
@@ -69,12 +80,17 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
       clientTransport: "control",
     });
   };
+  const close = async (): Promise<void> => {
+    unsubscribe();
+    events.close();
+    await (await mcp)?.close();
+  };
+  const control = { identity: () => identityOf(options), fetch: fetchApi };
   try {
     const socket = await openHubSocket({
       env,
       platform,
       file: () => ({ ...identityOf(options), manifestId }),
-      // The code of the API is loaded with the first request, because most hubs get none.
       fetch: async (request, info) => {
         if (isMcp(request)) {
           // `isPathAsSent` matters only behind a reverse proxy that allows some paths, and there is none in front of
@@ -82,23 +98,23 @@ export async function openControl(options: ControlOptions): Promise<() => Promis
           const { fetch } = await (mcp ??= loadMcp());
           return fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) });
         }
-        const response = (async () => (await (api ??= loadApi())).fetch(request))();
+        const response = fetchApi(request);
         info.keepOpen(response);
         return response;
       },
       warn: (text) => log("warn", redact(text)),
     });
-    return async () => {
-      unsubscribe();
-      events.close();
-      await (await mcp)?.close();
-      await socket.close();
+    return {
+      ...control,
+      async close() {
+        await close();
+        await socket.close();
+      },
     };
   } catch (error) {
-    events.close();
     const reason = error instanceof Error ? error.message : String(error);
     log("warn", `toolmux ps, status and logs will not find this hub: ${reason}`);
-    return () => Promise.resolve();
+    return { ...control, close };
   }
 }
 
@@ -151,6 +167,14 @@ async function controlledHub(
     describe: describeServer,
     remedies: (error, spec) => hintsFor(error, spec, context.env),
     readServer: (name, entry) => readServer(name, entry, options),
+    async readEntry(name) {
+      const [{ manifestToEdit }, { readServerEntry }] = await Promise.all([
+        import("./manifest-file.ts"),
+        import("../manifest/edit/write.ts"),
+      ]);
+      const file = await manifestToEdit(invocation.config.at(-1), context);
+      return { file, entry: await readServerEntry(file, name) };
+    },
     async edit(change) {
       const { editManifestFile, manifestToEdit } = await import("./manifest-file.ts");
       const file = await manifestToEdit(invocation.config.at(-1), context);

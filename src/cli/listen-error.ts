@@ -24,19 +24,22 @@ const SYSTEM_REASONS: Readonly<Record<string, string>> = {
 /**
  * Explains why an address cannot be listened on. If the port is taken, the text names the process that has it.
  * @param code the system's error code, such as `EADDRINUSE`
+ * @param option the option that sets the address; `--port` sets only its port
  */
 export async function explainListenError(
   { hostname, port }: Pick<HttpAddress, "hostname" | "port">,
   code: string,
   { platform }: Pick<CommandContext, "platform">,
+  option: "--http" | "--port" = "--http",
 ): Promise<ListenProblem> {
   const place = `${hostname}:${port}`;
-  const otherPort = `--http ${hostname === "127.0.0.1" ? "" : `${hostname}:`}${port < 65_535 ? port + 1 : port - 1}`;
+  const host = hostname === "127.0.0.1" ? "" : `${hostname}:`;
+  const otherPort = `${option} ${host}${port < 65_535 ? port + 1 : port - 1}`;
   if (code !== "EADDRINUSE") {
     const text = `toolmux cannot listen on ${place}: ${SYSTEM_REASONS[code] ?? code}.`;
     const advice =
       code === "EACCES" && port < 1024
-        ? "Ports below 1024 are reserved: choose another one, such as --http 8700."
+        ? `Ports below 1024 are reserved: choose another one, such as ${option} 8700.`
         : `Choose another address, such as --http 127.0.0.1:${port}.`;
     return { text, advice };
   }

@@ -179,24 +179,27 @@ export interface FoundServer {
 
 /**
  * Finds the named servers and the hub of each.
- * @throws {HubError} usage if no hub has a server of that name, or several hubs have one
+ * @param which `all`: a server in each hub that has it
+ * @throws {HubError} usage if no hub has a server of that name, or, with `only`, several hubs have one
  */
 export async function findServers(
   names: readonly string[],
   invocation: Invocation<Pick<HubOptions, "hub">>,
   context: CommandContext,
+  which: "only" | "all" = "only",
 ): Promise<readonly FoundServer[]> {
   const hubs = await chosenHubs(invocation, context);
   const all = await allServers(hubs, context);
-  return names.map((name) => {
+  return names.flatMap((name) => {
     const [found, ...others] = all.filter(({ server }) => server.name === name);
     if (found === undefined) {
       const known = [...new Set(all.map(({ server }) => server.name))];
       const more = suggestName(name, known) || ` It has ${known.join(", ") || "none"}.`;
       throw usageError(`The running toolmux has no server "${name}".${more}`);
     }
+    if (which === "all") return [found, ...others];
     if (others.length > 0) throw severalHubs(`Server "${name}" is`, [found, ...others]);
-    return found;
+    return [found];
   });
 }
 

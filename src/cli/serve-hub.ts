@@ -1,3 +1,5 @@
+import { HubError } from "../base/errors.ts";
+import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
 import { deferred } from "../base/deferred.ts";
 import type { Hub } from "../hub/hub.ts";
@@ -22,6 +24,8 @@ import { suggestName, usageError } from "./args.ts";
 import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording } from "./hub-recording.ts";
 import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
+import type { Control } from "./control.ts";
+import type { HubDashboard } from "./hub-dashboard.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -46,6 +50,7 @@ export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
   readonly mode: string | undefined;
   readonly servers: string | undefined;
+  readonly dashboard: boolean;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
   readonly approval: "auto" | "always" | undefined;
@@ -94,6 +99,7 @@ export async function serveHub({
   const clients = address && (await findClients(loaded.manifest));
   if (address !== undefined && address.token === undefined && clients === undefined)
     log("warn", NO_TOKEN_WARNING);
+  if (invocation.options.dashboard) requireDashboardAddress(address, loaded.manifest);
   const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
@@ -155,7 +161,7 @@ export async function serveHub({
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
   let httpServer: RunningHttpServer | undefined;
-  const cancelControl = openControlLater(hub, loaded.manifest, async () => {
+  const control = openControlLater(hub, loaded.manifest, async () => {
     const { openControl } = await import("./control.ts");
     return openControl({
       hub,
@@ -175,7 +181,12 @@ export async function serveHub({
       stop: () => stopped.resolve(),
     });
   });
+  let ownDashboard: HubDashboard | undefined;
   try {
+    if (invocation.options.dashboard) {
+      const { makeHubDashboard } = await import("./hub-dashboard.ts");
+      ownDashboard = makeHubDashboard(() => control.open(), context);
+    }
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
       httpServer = await startHttp(servedHub, {
@@ -184,6 +195,7 @@ export async function serveHub({
         subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
+        ...(ownDashboard !== undefined && { mounted: ownDashboard }),
       }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");
         throw await listenErrorOf(address, error, context);
@@ -192,6 +204,7 @@ export async function serveHub({
     if (httpServer !== undefined) {
       printAddress(httpServer, loaded.manifest, invocation, output);
       if (address !== undefined) await printTokenPlace(httpServer, address, invocation, output);
+      await ownDashboard?.announce(httpServer.url, invocation, output);
     }
     await Promise.race(endings);
   } finally {
@@ -200,7 +213,8 @@ export async function serveHub({
     watcher?.close();
     // Closing the control socket starts now and is awaited last. A client that still reads from the socket delays this,
     // and must not delay the end of the servers.
-    const controlClosed = cancelControl();
+    const controlClosed = control.close();
+    await ownDashboard?.close();
     await httpServer?.close();
     await close();
     await controlClosed;
@@ -209,39 +223,54 @@ export async function serveHub({
   return 0;
 }
 
+/** The control API of a hub, which is opened when it is needed. */
+interface LaterControl {
+  /** Opens it now, or returns the one that is open. */
+  open(): Promise<Control>;
+  /** Closes it, or prevents that it is opened. */
+  close(): Promise<void>;
+}
+
 /**
- * Opens the control socket in the background, unless the manifest sets `control = false`.
- * @param open opens the socket and returns a function that closes it
- * @returns a function that closes the socket, or prevents it from being opened
+ * Opens the control API and its socket in the background, unless the manifest sets `control = false`.
+ * @param open opens it; never rejects
  */
 function openControlLater(
   hub: Hub,
   { hub: { control: isWanted } }: Manifest,
-  open: () => Promise<() => Promise<void>>,
-): () => Promise<void> {
-  if (!isWanted) return () => Promise.resolve();
-  let opening: Promise<() => Promise<void>> | undefined;
-  const begin = (): void => {
+  open: () => Promise<Control>,
+): LaterControl {
+  let isClosed = !isWanted;
+  let opening: Promise<Control> | undefined;
+  let unsubscribe = (): void => {};
+  const begin = (): Promise<Control> => {
     unsubscribe();
+    if (isClosed) return Promise.reject(new HubError("hubNotRunning", "The hub is closing."));
     opening ??= open();
+    return opening;
   };
-  const timer = setTimeout(begin, CONTROL_DELAY.afterStart);
+  if (!isWanted) return { open: begin, async close() {} };
+  const beginLater = (): void => {
+    if (!isClosed) void begin();
+  };
+  const timer = setTimeout(beginLater, CONTROL_DELAY.afterStart);
   timer.unref();
-  const unsubscribe = hub.subscribe(
+  unsubscribe = hub.subscribe(
     (event) => {
       if (event.kind !== "client" || event.change !== "changed") return;
       unsubscribe();
-      setTimeout(begin, CONTROL_DELAY.afterClient).unref();
+      setTimeout(beginLater, CONTROL_DELAY.afterClient).unref();
     },
     ["client"],
   );
-  return async () => {
-    unsubscribe();
-    clearTimeout(timer);
-    opening ??= Promise.resolve(() => Promise.resolve());
-    await (
-      await opening
-    )();
+  return {
+    open: begin,
+    async close() {
+      isClosed = true;
+      unsubscribe();
+      clearTimeout(timer);
+      await (await opening)?.close();
+    },
   };
 }
 
@@ -259,6 +288,26 @@ function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifes
   const missing = subset?.names?.find((name) => !known.includes(name));
   if (missing === undefined) return;
   throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
+}
+
+/** @throws {HubError} usage if the dashboard cannot be served there */
+function requireDashboardAddress(
+  address: HttpAddress | undefined,
+  { hub: { control } }: Manifest,
+): void {
+  if (address === undefined) {
+    throw usageError("--dashboard serves a page over HTTP: it needs --http, such as --http 8700.");
+  }
+  if (!isLoopback(address.hostname)) {
+    throw usageError(
+      `--dashboard is refused on ${address.hostname}, because other machines can reach it and the page can run commands here. Listen on 127.0.0.1, and use the page from another machine with ssh -L ${address.port}:127.0.0.1:${address.port} HOST.`,
+    );
+  }
+  if (!control) {
+    throw usageError(
+      "The manifest has control = false under [hub], so there is no dashboard: remove that line, or start without --dashboard.",
+    );
+  }
 }
 
 /** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */

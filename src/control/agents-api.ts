@@ -32,8 +32,12 @@ export interface OpenedAgent {
   close(): Promise<void>;
 }
 
-/** Adds the endpoints with which a person talks to agents that run in the hub. */
-export function addAgentRoutes(api: Hono, agents: HubAgents): void {
+/** Adds the endpoints with which a person talks to agents that run in the hub. @param answer removes secrets */
+export function addAgentRoutes(
+  api: Hono,
+  agents: HubAgents,
+  answer: (c: Context, document: object, status?: 200 | 201 | 202) => Response,
+): void {
   // The code of agents is loaded when the first one runs.
   let runs: Promise<AgentRuns> | undefined;
   const loadRuns = async (): Promise<AgentRuns> => {
@@ -42,30 +46,34 @@ export function addAgentRoutes(api: Hono, agents: HubAgents): void {
   };
   const runOf = async (c: Context): Promise<OpenRun> => {
     const run = (await runs)?.get(c.req.param("id") ?? "");
-    if (run === undefined) throw notFound("There is no such run of an agent.");
+    if (run === undefined) throw notFound(`run "${c.req.param("id") ?? ""}" of an agent`);
     return run;
   };
 
-  api.get("/agents", async (c) => c.json({ agents: await agents.list() }));
+  api.get("/agents", async (c) => answer(c, { agents: await agents.list() }));
 
   api.post("/agents/:name/runs", async (c) => {
     const { message, model, mode } = await readBody(c, runRequestSchema);
     const name = c.req.param("name");
-    const opened = await agents.open(name, { model, mode }).catch((error: unknown) => {
-      if (error instanceof HubError && error.code === "agentNotFound")
-        throw notFound(error.message);
-      throw error;
+    const opened = await agents.open(name, { model, mode }).catch(async (error: unknown) => {
+      if (!(error instanceof HubError) || error.code !== "agentNotFound") throw error;
+      const known = await agents.list();
+      throw notFound(
+        `agent "${name}"`,
+        name,
+        known.map((agent) => agent.name),
+      );
     });
     const run = (await (runs ??= loadRuns())).start(opened);
     run.send(message);
-    return c.json(run.document satisfies WithUndefined<RunDocument>, 201);
+    return answer(c, run.document satisfies WithUndefined<RunDocument>, 201);
   });
 
   api.get("/runs", async (c) => {
     const all = (await runs)?.all ?? [];
-    return c.json({ runs: all.map(({ document }) => document) });
+    return answer(c, { runs: all.map(({ document }) => document) });
   });
-  api.get("/runs/:id", async (c) => c.json((await runOf(c)).document));
+  api.get("/runs/:id", async (c) => answer(c, (await runOf(c)).document));
   api.get("/runs/:id/events", async (c) => {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID") ?? "0";
     const stream = (await runOf(c)).open(numberOf(after, "after"));
@@ -78,12 +86,12 @@ export function addAgentRoutes(api: Hono, agents: HubAgents): void {
     const run = await runOf(c);
     const { message } = await readBody(c, runMessageSchema);
     run.send(message);
-    return c.json(run.document, 202);
+    return answer(c, run.document, 202);
   });
   api.post("/runs/:id/cancel", async (c) => {
     const run = await runOf(c);
     run.cancel();
-    return c.json(run.document, 202);
+    return answer(c, run.document, 202);
   });
   api.delete("/runs/:id", async (c) => {
     const run = await runOf(c);

@@ -6,17 +6,17 @@
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { settlesWithin } from "../base/clock.ts";
-import { textOf } from "../base/bytes.ts";
+import { textOf, utf8 } from "../base/bytes.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
+import { JsonObject } from "../base/json.ts";
 import type { StateName } from "../base/events.ts";
-import type { LogEntry } from "../base/logbook.ts";
 import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
+import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
-import { findNearest } from "../manifest/problems.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
@@ -28,6 +28,7 @@ import {
   hubDocument,
   modeDocument,
   modesDocument,
+  redactTexts,
   serverDocument,
   toolsDocument,
 } from "./documents.ts";
@@ -78,6 +79,11 @@ export interface ControlledHub extends HubSetup {
    * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
    */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
+  /** The file of the manifest that `edit` changes, and a server's entry as it stands there. @throws {HubError} */
+  readEntry(name: string): Promise<{
+    readonly file: string;
+    readonly entry: Readonly<Record<string, unknown>> | undefined;
+  }>;
   /** Writes a change into the manifest. @throws {HubError} */
   edit(change: ManifestEdit): Promise<void>;
   /** Reads the manifest again. Settles when that is done. */
@@ -102,6 +108,10 @@ const DEFAULT_LOG_LIMIT = 200;
 const DEFAULT_POINTS = 30;
 const MAX_POINTS = 30;
 const MAX_USAGE_TOOLS = 24;
+function idsOf(all: readonly { readonly id: string }[]): readonly string[] {
+  return all.map(({ id }) => id);
+}
+
 /** States in which a server is neither starting nor stopping. */
 const SETTLED_STATES: readonly StateName[] = [
   "connected",
@@ -120,11 +130,14 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
   };
   app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
+  /** Answers with a document, from whose texts secrets are removed. */
+  const answer = (c: Context, document: object, status: 200 | 201 | 202 | 409 = 200): Response =>
+    c.json(redactTexts(document, (text) => controlled.redact(text)) as object, status);
 
-  api.get("/hub", (c) => c.json(hubDocument(hub, controlled.identity())));
+  api.get("/hub", (c) => answer(c, hubDocument(hub, controlled.identity())));
 
   api.get("/servers", async (c) =>
-    c.json({
+    answer(c, {
       servers: await Promise.all(hub.status().map(({ server }) => describeServer(server))),
     }),
   );
@@ -132,7 +145,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const name = nameOf(c);
     const wait = waitOf(c);
     if (wait !== undefined) await settlesWithin(wait, untilSettled(name));
-    return c.json(await describeServer(name));
+    return answer(c, await describeServer(name));
   });
 
   /** Runs a verb of the hub on the server that the path names; `?wait=30s` waits until the server has settled. */
@@ -142,7 +155,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const done = verb(name);
     // An error is reported if the request waits; the server's state and log have it in any case.
     done.catch(() => {});
-    if (wait === undefined) return c.json(await describeServer(name), 202);
+    if (wait === undefined) return answer(c, await describeServer(name), 202);
     const untilDone = done.then(() => untilSettled(name));
     await Promise.race([
       untilDone,
@@ -151,7 +164,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
         untilDone.catch(() => {}),
       ),
     ]);
-    return c.json(await describeServer(name));
+    return answer(c, await describeServer(name));
   };
   api.post(
     "/servers/:name/start",
@@ -173,13 +186,13 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     "/servers/:name/refresh",
     act((name) => hub.refresh(name)),
   );
-  api.post("/servers/reconnect-failed", (c) => c.json({ servers: hub.reconnectFailed() }));
+  api.post("/servers/reconnect-failed", (c) => answer(c, { servers: hub.reconnectFailed() }));
 
   api.post("/servers", async (c) => {
     const { name, entry, persist } = await readBody(c, addServerSchema);
     const known = hub.status().find(({ server }) => server === name);
     await putServer(name, entry, persist);
-    return c.json(await describeServer(name), known === undefined ? 201 : 200);
+    return answer(c, await describeServer(name), known === undefined ? 201 : 200);
   });
   api.delete("/servers/:name", async (c) => {
     const name = nameOf(c);
@@ -201,7 +214,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     if (entry !== undefined && enabled !== undefined)
       throw new HubError("invalidParams", "Either enabled or entry is changed, not both.");
     if (entry !== undefined) {
-      await putServer(name, entry, persist);
+      const present = persist === true ? (await controlled.readEntry(name)).entry : undefined;
+      await putServer(name, unmaskEntry(entry, present ?? {}), persist);
     } else if (enabled === undefined) {
       throw new HubError("invalidParams", "Nothing is to be changed: set enabled or entry.");
     } else if (persist === true) {
@@ -209,67 +223,85 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       await controlled.reload();
     } else if (enabled) hub.start(name);
     else void hub.stop(name);
-    return c.json(await describeServer(name));
+    return answer(c, await describeServer(name));
   });
 
-  api.get("/servers/:name/log", (c) => c.json(readLog(c, [nameOf(c)])));
+  api.get("/servers/:name/entry", async (c) => {
+    const name = nameOf(c);
+    const { file, entry } = await controlled.readEntry(name);
+    if (entry === undefined) throw notFound(`server "${name}" in ${file}`);
+    return answer(c, { name, file, entry: maskEntry(entry) });
+  });
+  api.get("/servers/:name/log", (c) => answer(c, readLog(c, [nameOf(c)])));
   api.get("/log", (c) => {
     const servers = c.req.queries("server");
     for (const server of servers ?? []) statusOf(server);
-    return c.json(readLog(c, servers ?? [undefined, ...hub.status().map(({ server }) => server)]));
+    return answer(
+      c,
+      readLog(c, servers ?? [undefined, ...hub.status().map(({ server }) => server)]),
+    );
   });
 
   api.get("/tools", (c) => {
     const { client, mode } = c.req.query();
-    if (client === undefined && mode === undefined) return c.json(toolsDocument(hub.catalog));
+    if (client === undefined && mode === undefined) return answer(c, toolsDocument(hub.catalog));
     const ofMode = mode === undefined ? hub.catalog : hub.catalogOfMode(modeOf(mode).name);
     if (client === undefined)
-      return c.json(
+      return answer(
+        c,
         toolsDocument(ofMode, hiddenTools(hub, ofMode, mode === undefined ? [] : [mode])),
       );
     const whole = hub.catalogOf(client);
-    if (whole === undefined) throw notFound(`There is no client "${client}".`);
+    if (whole === undefined)
+      throw notFound(`client "${client}"`, client, idsOf(hub.snapshot().clients));
     const inMode = (entry: SectionEntry): boolean =>
       mode === undefined || hub.hidingMode([mode], "tools", entry) === undefined;
     const catalog = { ...whole, tools: whole.tools.filter(inMode) };
     const own = hub.snapshot().clients.find(({ id }) => id === client)?.modes ?? [];
     const modes = mode === undefined ? own : [...own, mode];
-    return c.json(toolsDocument(catalog, hiddenTools(hub, catalog, modes)));
+    return answer(c, toolsDocument(catalog, hiddenTools(hub, catalog, modes)));
   });
 
-  api.get("/mode", (c) => c.json(modesDocument(hub)));
+  api.get("/mode", (c) => answer(c, modesDocument(hub)));
   api.put("/mode", async (c) => {
     const { mode } = await readBody(c, modeChoiceSchema);
     hub.setMode(mode === null ? undefined : modeOf(mode).name);
-    return c.json(modesDocument(hub));
+    return answer(c, modesDocument(hub));
   });
-  api.get("/mode/:name", (c) => c.json(modeDocument(hub, modeOf(c.req.param("name")))));
+  api.get("/mode/:name", (c) => answer(c, modeDocument(hub, modeOf(c.req.param("name")))));
   api.put("/clients/:client/mode", async (c) => {
     const wanted = c.req.param("client");
     const { mode } = await readBody(c, modeChoiceSchema);
-    const find = () =>
-      hub.snapshot().clients.find(({ id, principal }) => id === wanted || principal === wanted);
-    if (find() === undefined) throw notFound(`There is no client "${wanted}".`);
+    const find = (): ClientDocument => {
+      const { clients } = hub.snapshot();
+      const client = clients.find(({ id, principal }) => id === wanted || principal === wanted);
+      if (client === undefined) throw notFound(`client "${wanted}"`, wanted, idsOf(clients));
+      return client satisfies WithUndefined<ClientDocument> as ClientDocument;
+    };
+    find();
     hub.setClientMode(wanted, mode === null ? undefined : modeOf(mode).name);
-    return c.json(find() satisfies WithUndefined<ClientDocument> | undefined);
+    return answer(c, find());
   });
 
   api.get("/tools/:name", (c) => {
     const { name, server, route, bytes } = toolOf(c);
     const definition = JSON.parse(textOf(bytes)) as object;
-    return c.json({ name, server, tool: route.remoteName, definition });
+    return answer(c, { name, server, tool: route.remoteName, definition });
   });
   api.post("/tools/:name/call", async (c) => {
     const { name } = toolOf(c);
-    const { arguments: args = {} } = await readBody(c, toolCallSchema);
+    await readBody(c, toolCallSchema);
+    // The arguments are passed on as they were sent: numbers keep their digits.
+    const body = utf8(await c.req.text());
+    const sent = JsonObject.of(body).member("arguments");
+    const args = sent === undefined ? "{}" : textOf(body, sent.start, sent.end);
     const { serverInfo } = hub;
     const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
       hub.accept(transport, signal, undefined, "control");
     const client = await HubClient.connect({ serverInfo, accept }, c.req.raw.signal);
     try {
-      const { outcome, bytes, body } = await client.callTool(name, JSON.stringify(args));
-      // The answer is passed on as it is: numbers keep their digits.
-      const text = `{"${outcome}":${textOf(bytes, body.start, body.end)}}`;
+      const { outcome, bytes, body: range } = await client.callTool(name, args);
+      const text = `{"${outcome}":${textOf(bytes, range.start, range.end)}}`;
       return c.body(text, 200, { "Content-Type": "application/json" });
     } finally {
       await client.close();
@@ -293,7 +325,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       )
       .slice(0, limit);
     const rounded = calls.map((call) => ({ ...call, duration: Math.round(call.duration) }));
-    return c.json({
+    return answer(c, {
       since: usage.since,
       calls: rounded satisfies readonly WithUndefined<EndedCallDocument>[],
     });
@@ -305,33 +337,32 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       throw new HubError("invalidParams", `points must be from 1 to ${MAX_POINTS}.`);
     const all = hub.usage.usage(window, points);
     const document = { ...all, tools: all.tools.slice(0, MAX_USAGE_TOOLS) };
-    return c.json(document);
+    return answer(c, document);
   });
 
-  api.get("/catalog", (c) => c.json(catalogDocument(hub.catalog)));
+  api.get("/catalog", (c) => answer(c, catalogDocument(hub.catalog)));
 
   api.get("/calls", (c) => {
     const calls = hub.snapshot().calls.map((call) => ({
       ...call,
       duration: Math.round(call.duration),
     }));
-    return c.json({ calls: calls satisfies readonly WithUndefined<CallDocument>[] });
+    return answer(c, { calls: calls satisfies readonly WithUndefined<CallDocument>[] });
   });
   api.post("/calls/:call/cancel", (c) => {
     const call = Number(c.req.param("call"));
-    if (!hub.cancelCall(call)) throw notFound(`There is no running call ${c.req.param("call")}.`);
+    if (!hub.cancelCall(call)) throw notFound(`running call ${c.req.param("call")}`);
     return c.body(null, 204);
   });
 
   api.get("/clients", (c) => {
     const { clients } = hub.snapshot();
-    return c.json({ clients: clients satisfies readonly WithUndefined<ClientDocument>[] });
+    return answer(c, { clients: clients satisfies readonly WithUndefined<ClientDocument>[] });
   });
 
   api.get("/alerts", (c) => {
     const { alerts } = hub.snapshot();
-    const redacted = alerts.map((alert) => ({ ...alert, text: controlled.redact(alert.text) }));
-    return c.json({ alerts: redacted satisfies readonly AlertDocument[] });
+    return answer(c, { alerts: alerts satisfies readonly AlertDocument[] });
   });
   api.post("/alerts/dismiss", (c) => {
     for (const { id } of hub.snapshot().alerts) hub.dismissAlert(id);
@@ -339,7 +370,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   });
   api.post("/alerts/:id/dismiss", (c) => {
     const id = c.req.param("id");
-    if (!hub.dismissAlert(id)) throw notFound(`There is no alert ${id}.`);
+    if (!hub.dismissAlert(id)) throw notFound(`alert ${id}`, id, idsOf(hub.snapshot().alerts));
     return c.body(null, 204);
   });
 
@@ -359,16 +390,16 @@ export function makeControlApi(controlled: ControlledHub): Hono {
 
   api.post("/reload", async (c) => {
     await controlled.reload();
-    return c.json(hubDocument(hub, controlled.identity()));
+    return answer(c, hubDocument(hub, controlled.identity()));
   });
   api.post("/stop", (c) => {
     controlled.stop();
-    return c.json({}, 202);
+    return answer(c, {}, 202);
   });
   api.get("/schema", async (c) => c.json((await import("./json-schema.ts")).makeControlSchema()));
 
-  addSetupRoutes(api, hub, controlled, nameOf);
-  addAgentRoutes(api, controlled.agents);
+  addSetupRoutes(api, hub, controlled, { nameOf, answer });
+  addAgentRoutes(api, controlled.agents, answer);
   addApprovalRoutes(api, hub, (server) => void statusOf(server));
 
   app.notFound((c) =>
@@ -392,21 +423,15 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const status = all.find(({ server }) => server === name);
     if (status !== undefined) return status;
     const names = all.map(({ server }) => server);
-    const nearest = findNearest(name, names);
-    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
-    throw notFound(`There is no server "${name}".${more}`);
+    throw notFound(`server "${name}"`, name, names);
   }
 
   /** @throws {HubError} 404 with the nearest name if there is no such mode; usage if its table is wrong */
   function modeOf(name: string): ModeSpec {
     const mode = hub.modes.find((one) => one.name === name);
     if (mode !== undefined) return mode;
-    const nearest = findNearest(
-      name,
-      hub.modes.map((one) => one.name),
-    );
-    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
-    throw notFound(`There is no mode "${name}".${more}`);
+    const names = hub.modes.map((one) => one.name);
+    throw notFound(`mode "${name}"`, name, names);
   }
 
   /** @throws {HubError} 404 with the nearest name if clients see no such tool */
@@ -416,9 +441,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const entry = entries.find((one) => one.name === name);
     if (entry !== undefined) return entry;
     const names = entries.map((one) => one.name);
-    const nearest = findNearest(name, names);
-    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
-    throw notFound(`There is no tool "${name}".${more}`);
+    throw notFound(`tool "${name}"`, name, names);
   }
 
   /** Adds a server, or replaces its entry. */
@@ -451,14 +474,14 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       {
         presentation: presentationOf(spec),
         remedies: spec && cause ? controlled.remedies(cause, spec) : [],
-        endpoint: spec && controlled.redact(controlled.describe(spec)),
+        endpoint: spec && controlled.describe(spec),
         maxAttempts: spec?.reconnect.maxAttempts,
         shown: routes.filter(({ server }) => server === name).length,
         processes,
       },
       Date.now(),
     );
-    return JSON.parse(controlled.redact(JSON.stringify(document))) as ServerDocument;
+    return document;
   }
 
   /** Settles when no connection of the server is starting or stopping. */
@@ -488,9 +511,6 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       .flatMap((server) => hub.log(server))
       .filter((entry) => entry.seq > after && isLevelEnabled(entry.level, level))
       .toSorted((a, b) => a.seq - b.seq);
-    const redacted = entries
-      .slice(Math.max(0, entries.length - limit))
-      .map((entry): LogEntry => ({ ...entry, text: controlled.redact(entry.text) }));
-    return { entries: redacted, next };
+    return { entries: entries.slice(Math.max(0, entries.length - limit)), next };
   }
 }

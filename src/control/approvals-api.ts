@@ -30,7 +30,7 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
   api.delete("/approvals/remembered/:id", async (c) => {
     const { id } = c.req.param();
     const forgotten = await (await approvals.store).forget([id]);
-    if (forgotten.length === 0) throw notFound(`No approval with the id ${id} is remembered.`);
+    if (forgotten.length === 0) throw notFound(`remembered approval ${id}`);
     return c.json({ forgotten });
   });
 
@@ -48,7 +48,7 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
       case "accepted":
         return c.body(null, 204);
       case "unknown":
-        throw notFound(`There is no approval ${id}.`);
+        throw notFound(`approval ${id}`);
       case "over":
         throw conflict(
           `Approval ${id} is not needed any more: it is decided, or its call has ended.`,

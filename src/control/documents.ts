@@ -1,5 +1,5 @@
 import { textOf } from "../base/bytes.ts";
-import type { HubError } from "../base/errors.ts";
+import { HubError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
@@ -34,6 +34,7 @@ export function connectionDocument(
   const { id, client, clients, canAsk, state, since, attempt, retryAt, progress, way, peer } =
     status;
   const { tools, prompts, resources, startDuration, calls, inFlight, lastTool } = status;
+  const { lastErrorAt: at } = status;
   const error = status.cause ?? status.lastError;
   return withoutUndefined({
     id,
@@ -56,7 +57,7 @@ export function connectionDocument(
     calls,
     inFlight,
     lastTool,
-    lastError: error && failureOf(error),
+    lastError: error && failureOf(error, at),
     pid: processes?.pid,
     memory: processes?.memory,
   });
@@ -84,16 +85,16 @@ export function serverDocument(
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
   const isDown = status.goal === "down";
-  const none = {
+  const none: Omit<ConnectionDocument, "since"> = {
+    id: "",
     state: isDown ? "disconnected" : "idle",
-    since: now,
     calls: 0,
     inFlight: 0,
-  } as const;
+  };
   const documents = status.connections.map((connection) =>
     connectionDocument(connection, processes.get(connection.id)),
   );
-  const summarized = documents.find(({ id }) => id === best?.id) ?? { id: "", ...none };
+  const summarized = documents.find(({ id }) => id === best?.id) ?? none;
   const { id: _, client: __, clients: ___, canAsk: ____, ...summary } = summarized;
   const memory = [...processes.values()].reduce((total, stats) => total + stats.memory, 0);
   const sum = (of: (connection: ConnectionStatus) => number): number =>
@@ -150,10 +151,14 @@ function describeState(status: ConnectionStatus, now: number): string {
   }
 }
 
-function failureOf({ code, message, step, stderr }: HubError): ConnectionDocument["lastError"] {
+function failureOf(
+  { code, message, step, stderr }: HubError,
+  at: number | undefined,
+): ConnectionDocument["lastError"] {
   return {
     code,
     message,
+    ...(at !== undefined && { at }),
     ...(step !== undefined && { step }),
     ...(stderr.length > 0 && { stderr }),
   };
@@ -195,6 +200,9 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   };
 }
 
+/** For estimates: tokens differ by model, and most make one of 3 to 5 bytes of JSON. */
+const BYTES_PER_TOKEN = 4;
+
 function toolDocuments(tools: Section): ToolsDocument["tools"] {
   return tools.entries.map(({ name, server, route, bytes }) => {
     const { description } = JSON.parse(textOf(bytes)) as { readonly description?: unknown };
@@ -203,6 +211,7 @@ function toolDocuments(tools: Section): ToolsDocument["tools"] {
       server,
       tool: route.remoteName,
       ...(typeof description === "string" && { description }),
+      tokens: Math.ceil(bytes.length / BYTES_PER_TOKEN),
     };
   });
 }
@@ -294,6 +303,24 @@ export function catalogDocument(catalog: Catalog): CatalogDocument {
       text,
     })),
   };
+}
+
+/** Members whose values are names, by which a request can name the thing. A secret may be spelled like one of them. */
+const NAMES: ReadonlySet<string> = new Set(["name", "server", "tool", "client", "id"]);
+
+/**
+ * A copy of a document in which secrets are removed from all texts but names, and errors have their code and message
+ * only.
+ */
+export function redactTexts(value: unknown, redact: (text: string) => string): unknown {
+  if (typeof value === "string") return redact(value);
+  if (value instanceof HubError) return { code: value.code, message: redact(value.message) };
+  if (Array.isArray(value)) return value.map((item) => redactTexts(item, redact));
+  if (typeof value !== "object" || value === null) return value;
+  const entries = Object.entries(value).map(([key, item]) =>
+    typeof item === "string" && NAMES.has(key) ? [key, item] : [key, redactTexts(item, redact)],
+  );
+  return Object.fromEntries(entries);
 }
 
 type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };

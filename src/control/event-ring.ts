@@ -1,9 +1,9 @@
 import { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers";
-import { HubError } from "../base/errors.ts";
 import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
+import { redactTexts } from "./documents.ts";
 import type { EventDocument } from "./schemas.ts";
 
 /** Maximum number and size (bytes) of the events that are kept. */
@@ -60,7 +60,7 @@ export interface EventRequest {
  * because nobody else makes the hub emit them.
  */
 export class EventRing {
-  readonly #hub: Pick<Hub, "subscribe">;
+  readonly #hub: Pick<Hub, "subscribe" | "lastSeq">;
   readonly #redact: (text: string) => string;
   /** The kept events begin at `#first`; those before it are removed from time to time, because that moves all others. */
   #kept: KeptEvent[] = [];
@@ -137,9 +137,13 @@ export class EventRing {
   /** What a reader that knows all events up to `after` has missed; begins with `gap` if some are not kept any more. */
   #after(after: number, wanted: ReadonlySet<EventKind>): readonly string[] {
     const kept = this.#kept.slice(this.#first);
-    const missed = kept.filter(({ seq, kind }) => seq > after && wanted.has(kind));
+    // A number that this hub has not given yet is that of an earlier hub: the reader knows none of these events.
+    const isOfThisHub = after <= this.#hub.lastSeq;
+    const missed = kept.filter(
+      ({ seq, kind }) => (seq > after || !isOfThisHub) && wanted.has(kind),
+    );
     const texts = missed.map(({ text }) => text);
-    if (after >= this.#evicted) return texts;
+    if (isOfThisHub && after >= this.#evicted) return texts;
     const first = kept[0]?.seq ?? this.#evicted + 1;
     return [`event: gap\ndata: {"first":${first}}\n\n`, ...texts];
   }
@@ -217,15 +221,4 @@ export function eventDocument(
   const record = isCallEvent(event) ? undefined : recordOfEvent(event, stamp.at);
   const words = record && { level: record.level, text: record.message };
   return redactTexts({ ...stamp, ...words, ...event }, redact) as EventDocument;
-}
-
-/** A copy of a document in which all texts are redacted and errors have their code and message only. */
-function redactTexts(value: unknown, redact: (text: string) => string): unknown {
-  if (typeof value === "string") return redact(value);
-  if (value instanceof HubError) return { code: value.code, message: redact(value.message) };
-  if (Array.isArray(value)) return value.map((item) => redactTexts(item, redact));
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [key, redactTexts(item, redact)]),
-  );
 }

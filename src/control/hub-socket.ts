@@ -6,7 +6,13 @@ import { type Clock, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
 import { listen, type HttpListener, type RequestInfo } from "../frontend/http/listener.ts";
-import { MAX_SOCKET_PATH, removeDeadHubs, type RunFolder, runFolders } from "./socket-files.ts";
+import {
+  MAX_SOCKET_PATH,
+  removeDeadHubs,
+  type RunFolder,
+  runFolders,
+  socketNameOf,
+} from "./socket-files.ts";
 import type { HubFile } from "./schemas.ts";
 
 /** How often a hub looks whether its socket is still there, in ms: programs that clean up temporary folders remove it. */
@@ -39,7 +45,7 @@ export async function openHubSocket(options: HubSocketOptions): Promise<HubSocke
   const { env, platform, file, fetch, warn, clock = systemClock } = options;
   const uid = process.getuid?.() ?? -1;
   const { pid, startedAt } = file();
-  const name = `${pid}-${startedAt.toString(36)}`;
+  const name = socketNameOf(pid, startedAt);
   const folder = await findFolder(runFolders({ env, platform }, uid), uid, `${name}.sock`);
   await removeDeadHubs(folder);
   const path = join(folder, `${name}.sock`);

@@ -22,9 +22,15 @@ const MAX_WAIT = 10 * 60_000;
 /** A document as it is before JSON leaves out what is undefined. */
 export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
 
-/** The error of a request whose path names something that is not there. */
-export function notFound(message: string): HubError {
-  const error = new HubError("usage", message);
+/**
+ * The error of a request that names something that is not there.
+ * @param what what is named, such as `server "files"`
+ * @param known the names that there are
+ */
+export function notFound(what: string, name = "", known: readonly string[] = []): HubError {
+  const nearest = findNearest(name, known);
+  const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+  const error = new HubError("usage", `There is no ${what}.${more}`);
   notFoundErrors.add(error);
   return error;
 }
@@ -41,6 +47,7 @@ export function statusCodeOf(error: Error): ContentfulStatusCode {
   if (conflictErrors.has(error)) return 409;
   const { code, properties } = toHubError(error);
   if (code === "internal") return 500;
+  if (code === "messageTooLarge") return 413;
   return properties.kind === "misuse" ? 400 : 409;
 }
 

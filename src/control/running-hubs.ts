@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import process from "node:process";
 import { createInterface } from "node:readline";
+import { Readable } from "node:stream";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
@@ -90,22 +91,60 @@ async function readAnswer(response: IncomingMessage): Promise<HubAnswer> {
   throw new HubError(HubError.isCode(code) ? code : "internal", message);
 }
 
+/** A request for the control API as it is on the wire. */
+export interface RawHubRequest {
+  readonly method: string;
+  /** With `/v1`, and its query. */
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array | undefined;
+  readonly signal: AbortSignal;
+}
+
+/** The headers of a hub's response that are passed on. */
+const PASSED_HEADERS = ["content-type", "cache-control"];
+
+/**
+ * Passes a request on to a running hub. Its response is not read but streamed, error responses included; a stream ends
+ * with an error if the hub ends before it.
+ * @throws {HubError} `hubNotRunning` if the hub has ended; the signal's reason
+ */
+export async function forwardToHub(hub: RunningHub, request: RawHubRequest): Promise<Response> {
+  const incoming = await sendRaw(hub, request);
+  const headers = PASSED_HEADERS.flatMap((name) => {
+    const value = incoming.headers[name];
+    return typeof value === "string" ? [[name, value] as const] : [];
+  });
+  const { statusCode: status = 500 } = incoming;
+  const hasBody = status !== 204 && status !== 304;
+  if (!hasBody) incoming.resume();
+  const body = hasBody ? (Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>) : null;
+  return new Response(body, { status, headers: Object.fromEntries(headers) });
+}
+
 /** Opens a request and returns the response, whose body is not read. */
 function send(
   hub: RunningHub,
   { method = "GET", path, body, signal }: HubRequest,
 ): Promise<IncomingMessage> {
+  const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+  const headers: Record<string, string> =
+    bytes === undefined ? {} : { "Content-Type": "application/json" };
+  return sendRaw(hub, { method, path: `${API_PATH}${path}`, headers, body: bytes, signal });
+}
+
+function sendRaw(
+  hub: RunningHub,
+  { method, path, headers: given, body, signal }: RawHubRequest,
+): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    const text = body === undefined ? undefined : JSON.stringify(body);
     const headers = {
+      ...given,
       Host: "localhost",
-      ...(text !== undefined && {
-        "Content-Type": "application/json",
-        "Content-Length": Buffer.byteLength(text),
-      }),
+      ...(body !== undefined && { "Content-Length": body.length }),
     };
     const outgoing = httpRequest(
-      { socketPath: hub.socket, method, path: `${API_PATH}${path}`, headers, signal },
+      { socketPath: hub.socket, method, path, headers, signal },
       resolve,
     );
     outgoing.once("error", (error) => {
@@ -116,7 +155,7 @@ function send(
           : new HubError("hubNotRunning", message, { cause: error }),
       );
     });
-    outgoing.end(text);
+    outgoing.end(body);
   });
 }
 

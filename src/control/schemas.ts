@@ -1,4 +1,6 @@
 import * as v from "valibot";
+import type { EventKind } from "../base/events.ts";
+import { isTable } from "../manifest/table.ts";
 import { VERDICTS } from "../upstream/status.ts";
 
 /** The path below which all endpoints of the control API are. */
@@ -14,9 +16,10 @@ const count = v.number();
 
 export const failureSchema = v.object({ code: v.string(), message: v.string() });
 
-/** Why a server failed: the step of connecting, and the last lines of its stderr. */
+/** Why a server failed: when, the step of connecting, and the last lines of its stderr. */
 const serverFailureSchema = v.object({
   ...failureSchema.entries,
+  at: v.optional(time),
   step: v.optional(v.string()),
   stderr: v.optional(v.pipe(v.array(v.string()), v.readonly())),
 });
@@ -72,6 +75,8 @@ export const connectionSchema = v.object({
 export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
+  /** Absent if there is no connection: a client that needs the server makes one. */
+  since: v.optional(time),
   name: v.string(),
   title: v.optional(v.string()),
   description: v.optional(v.string()),
@@ -181,11 +186,13 @@ export const logEntrySchema = v.object({
 /** `next`: the value of `after` for what follows. */
 export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
 
+/** `tokens`: how much of a model's context its definition takes, estimated as one token for 4 bytes. */
 export const toolSchema = v.object({
   name: v.string(),
   server: v.string(),
   tool: v.string(),
   description: v.optional(v.string()),
+  tokens: count,
 });
 
 /**
@@ -280,15 +287,6 @@ export const hubFileSchema = v.object({
 
 export const errorSchema = v.object({ error: failureSchema });
 
-/** An event: the fields of its kind, its number and time, and the event in words if it has any. */
-export const eventSchema = v.looseObject({
-  seq: count,
-  at: time,
-  kind: v.string(),
-  level: v.optional(v.picklist(["debug", "info", "warn", "error"])),
-  text: v.optional(v.string()),
-});
-
 const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
 
 /** A call that waits until a person allows it. `choices`: the decisions that are possible; `reason`: a full sentence. */
@@ -306,6 +304,157 @@ export const approvalSchema = v.object({
   choices: v.pipe(v.array(decisionSchema), v.readonly()),
   askedAt: time,
 });
+
+const levelSchema = v.picklist(["debug", "info", "warn", "error"]);
+
+/** What all events have: their number and time, and the event in words if it has any. */
+const eventFields = {
+  seq: count,
+  at: time,
+  level: v.optional(levelSchema),
+  text: v.optional(v.string()),
+};
+
+/** An event of any kind. */
+export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
+
+const callFields = {
+  ...eventFields,
+  call: count,
+  parentCall: v.optional(count),
+  client: v.optional(v.string()),
+  principal: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  startedAt: time,
+};
+
+const names = v.pipe(v.array(v.string()), v.readonly());
+
+const approvedCallFields = {
+  ...eventFields,
+  kind: v.literal("approval"),
+  id: v.string(),
+  call: count,
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  agent: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+};
+
+/** What each kind of event has. No event has the arguments or the result of a call. */
+const eventSchemas = {
+  server: v.strictObject({
+    ...eventFields,
+    kind: v.literal("server"),
+    server: v.string(),
+    change: v.picklist(["added", "changed", "removed"]),
+  }),
+  state: v.strictObject({
+    ...eventFields,
+    kind: v.literal("state"),
+    server: v.string(),
+    client: v.optional(v.string()),
+    connection: v.optional(v.string()),
+    from: v.picklist(connectionStates),
+    to: v.picklist(connectionStates),
+    cause: v.optional(failureSchema),
+    attempt: v.optional(count),
+    retryAt: v.optional(time),
+    tools: v.optional(count),
+    progress: v.optional(progressSchema),
+  }),
+  log: v.strictObject({
+    ...eventFields,
+    kind: v.literal("log"),
+    level: levelSchema,
+    text: v.string(),
+    source: v.picklist(["hub", "stderr", "stdout", "server"]),
+    server: v.optional(v.string()),
+  }),
+  catalog: v.strictObject({
+    ...eventFields,
+    kind: v.literal("catalog"),
+    added: names,
+    removed: names,
+    altered: names,
+  }),
+  alert: v.strictObject({
+    ...eventFields,
+    kind: v.literal("alert"),
+    raised: v.boolean(),
+    alert: alertSchema,
+  }),
+  approval: v.variant("change", [
+    v.strictObject({
+      ...eventFields,
+      kind: v.literal("approval"),
+      change: v.literal("asked"),
+      ...approvalSchema.entries,
+    }),
+    v.strictObject({
+      ...approvedCallFields,
+      change: v.literal("decided"),
+      by: v.picklist(["terminal", "dashboard", "client", "timeout", "rule"]),
+      decision: decisionSchema,
+      remembered: v.boolean(),
+    }),
+    v.strictObject({ ...approvedCallFields, change: v.literal("withdrawn") }),
+  ]),
+  client: v.strictObject({
+    ...eventFields,
+    kind: v.literal("client"),
+    client: v.string(),
+    change: v.picklist(["joined", "left", "changed"]),
+    name: v.optional(v.string()),
+    version: v.optional(v.string()),
+    principal: v.optional(v.string()),
+  }),
+  mode: v.strictObject({
+    ...eventFields,
+    kind: v.literal("mode"),
+    client: v.optional(v.string()),
+    from: v.string(),
+    to: v.string(),
+  }),
+  manifest: v.strictObject({
+    ...eventFields,
+    kind: v.literal("manifest"),
+    outcome: v.picklist(["reloaded", "refused"]),
+    servers: v.optional(count),
+    problems: v.optional(v.string()),
+  }),
+  callStarted: v.strictObject({ ...callFields, kind: v.literal("callStarted") }),
+  callFinished: v.strictObject({
+    ...callFields,
+    kind: v.literal("callFinished"),
+    outcome: v.picklist(["answered", "failed"]),
+    failed: v.optional(v.boolean()),
+    cause: v.optional(failureSchema),
+    duration,
+  }),
+  callCancelled: v.strictObject({
+    ...callFields,
+    kind: v.literal("callCancelled"),
+    by: v.picklist(["client", "deadline", "disconnect", "shutdown", "operator"]),
+    duration,
+  }),
+} satisfies Readonly<Record<EventKind, v.GenericSchema>>;
+
+/** An event by its kind. An event of more than 64 KiB is sent as its beginning in words, with `truncated`. */
+export const anyEventSchema = v.union([
+  ...Object.values(eventSchemas),
+  v.strictObject({ ...eventFields, kind: v.string(), truncated: v.literal(true) }),
+]);
+
+/** The data of the server-sent event `gap`: earlier events are lost; `first`: the first one that is kept. */
+export const gapSchema = v.strictObject({ first: count });
+
+/** An object with any members. Not `v.record`, which also takes an array. */
+const objectSchema = v.custom<Readonly<Record<string, unknown>>>(isTable, "must be an object");
 
 /** The body of `POST /approvals/ID`. `by`: where the person has decided; default `terminal`. */
 export const approvalAnswerSchema = v.strictObject({
@@ -328,14 +477,21 @@ export const acceptToolsSchema = v.strictObject({ server: v.string() });
 /** The body of `POST /servers`: an entry as in a manifest. */
 export const addServerSchema = v.strictObject({
   name: v.pipe(v.string(), v.nonEmpty()),
-  entry: v.record(v.string(), v.unknown()),
+  entry: objectSchema,
   persist: v.optional(v.boolean()),
+});
+
+/** A server's entry as it stands in the manifest, with `•••` for what may be a secret. */
+export const serverEntrySchema = v.object({
+  name: v.string(),
+  file: v.string(),
+  entry: objectSchema,
 });
 
 /** The body of `PATCH /servers/NAME`: switches it on or off, or replaces its entry. */
 export const patchServerSchema = v.strictObject({
   enabled: v.optional(v.boolean()),
-  entry: v.optional(v.record(v.string(), v.unknown())),
+  entry: v.optional(objectSchema),
   persist: v.optional(v.boolean()),
 });
 
@@ -398,7 +554,7 @@ export const toolDefinitionSchema = v.object({
 
 /** The body of `POST /tools/NAME/call`. */
 export const toolCallSchema = v.strictObject({
-  arguments: v.optional(v.record(v.string(), v.unknown())),
+  arguments: v.optional(objectSchema),
 });
 
 /** The answer to it: the result, or the JSON-RPC error. */
@@ -415,7 +571,7 @@ export const secretValueSchema = v.strictObject({
 /** The body of `POST /trial`: an entry as in a manifest. */
 export const trialRequestSchema = v.strictObject({
   name: v.pipe(v.string(), v.nonEmpty()),
-  entry: v.record(v.string(), v.unknown()),
+  entry: objectSchema,
 });
 
 /** What became of a server that was started once. */
@@ -566,6 +722,51 @@ export const agentEventSchema = v.variant("type", [
 export type AgentDocument = v.InferOutput<typeof agentSchema>;
 export type RunDocument = v.InferOutput<typeof runSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
+/* What commands of toolmux print with `--json`, as far as programs need it. */
+
+/** The names of secrets, where each is found, and which servers use it. */
+export const secretsSchema = v.looseObject({
+  secrets: v.array(v.looseObject({ name: v.string(), places: names, servers: names })),
+});
+
+/** The entries of the registries that fit, and the registries that did not answer. */
+export const registrySchema = v.looseObject({
+  servers: v.array(v.looseObject({ name: v.string() })),
+  failures: v.array(v.looseObject(failureSchema.entries)),
+});
+
+/** What is wrong in the manifest, and which servers can start. */
+export const checkSchema = v.looseObject({
+  ok: v.boolean(),
+  problems: v.array(v.looseObject({})),
+  servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
+});
+
+/** What a person copies into the file of a client. `next`: what to do then. */
+export const snippetSchema = v.object({
+  client: v.string(),
+  file: v.string(),
+  format: v.picklist(["json", "toml"]),
+  text: v.string(),
+  next: v.string(),
+});
+
+/** What was changed in the file of a client. */
+export const installationSchema = v.looseObject({
+  client: v.string(),
+  file: v.string(),
+  action: v.string(),
+  written: v.boolean(),
+});
+
+export const logoutSchema = v.looseObject({
+  server: v.string(),
+  loggedOut: v.boolean(),
+});
+
+/** The state of the login. */
+export const loginSchema = v.looseObject({ server: v.string(), state: v.string() });
+
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
 export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;

@@ -43,17 +43,22 @@ export interface HubSetup {
   clientApps(): Promise<readonly ClientAppDocument[]>;
 }
 
+interface SetupHelpers {
+  readonly nameOf: (c: Context) => string;
+  readonly answer: (c: Context, document: object, status?: 200 | 202 | 409) => Response;
+}
+
 const DEFAULT_RESULTS = 20;
 
 /**
  * Adds the endpoints with which a person sets things up.
- * @param nameOf reads the name of a server in the path; throws 404
+ * @param helpers `nameOf` reads the name of a server in the path, and throws 404; `answer` answers with a document
  */
 export function addSetupRoutes(
   api: Hono,
   hub: Hub,
   setup: HubSetup,
-  nameOf: (c: Context) => string,
+  { nameOf, answer }: SetupHelpers,
 ): void {
   /** Runs a command and answers with what it printed, or with its error. */
   const run = async (
@@ -62,7 +67,7 @@ export function addSetupRoutes(
     onNote?: (text: string) => void,
   ): Promise<Response> => {
     const { document } = await setup.runCommand(words, c.req.raw.signal, onNote);
-    return "error" in document ? c.json(document, 409) : c.json(document);
+    return answer(c, document, "error" in document ? 409 : 200);
   };
 
   api.post("/servers/:name/login", async (c) => {
@@ -74,15 +79,15 @@ export function addSetupRoutes(
       const { document } = await setup.runCommand(["auth", "login", "--", name], never, note);
       if ("error" in document) {
         note(`The login failed: ${String((document["error"] as { message?: unknown }).message)}`);
-        return c.json(document, 409);
+        return answer(c, document, 409);
       }
       hub.reconnect(name);
-      return c.json(document);
+      return answer(c, document);
     };
     const done = login();
     if (c.req.query("wait") === "true") return await done;
     done.catch((error: unknown) => note(`The login failed: ${toHubError(error).message}`));
-    return c.json({}, 202);
+    return answer(c, {}, 202);
   });
   api.post("/servers/:name/logout", async (c) => {
     const name = nameOf(c);
@@ -99,7 +104,7 @@ export function addSetupRoutes(
   });
   api.delete("/secrets/:name{.+}", async (c) => {
     const name = secretNameOf(c);
-    if (!(await setup.removeSecret(name))) throw notFound(`There is no secret "${name}".`);
+    if (!(await setup.removeSecret(name))) throw notFound(`secret "${name}"`);
     return c.body(null, 204);
   });
 
@@ -111,16 +116,28 @@ export function addSetupRoutes(
   });
   api.post("/trial", async (c) => {
     const { name, entry } = await readBody(c, trialRequestSchema);
-    return c.json(await setup.tryServer(name, entry, c.req.raw.signal));
+    return answer(c, await setup.tryServer(name, entry, c.req.raw.signal));
   });
 
-  api.get("/client-apps", async (c) => c.json({ clients: await setup.clientApps() }));
+  api.get("/client-apps", async (c) => answer(c, { clients: await setup.clientApps() }));
   const knownClient = async (c: Context): Promise<string> => {
     const name = c.req.param("name") ?? "";
     const clients = await setup.clientApps();
-    if (clients.some((client) => client.name === name)) return name;
-    throw notFound(`toolmux does not know the files of a client "${name}".`);
+    const names = clients.map((client) => client.name);
+    if (names.includes(name)) return name;
+    throw notFound(`client "${name}" whose files toolmux knows`, name, names);
   };
+  api.get("/client-apps/:name/snippet", async (c) => {
+    const name = await knownClient(c);
+    const http = c.req.query("http");
+    return run(c, [
+      "install",
+      "--print",
+      ...(http === undefined ? [] : [`--http=${http}`]),
+      "--",
+      name,
+    ]);
+  });
   api.post("/client-apps/:name/install", async (c) => {
     const name = await knownClient(c);
     const { replace, http, dryRun } = await readBody(c, clientAppRequestSchema);

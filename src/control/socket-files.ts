@@ -13,7 +13,7 @@ const MAX_FILE = 64 * 1024;
 export const MAX_SOCKET_PATH = 103;
 
 /** If it is set, hubs put their sockets into this folder, and are looked for in no other. */
-const FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
+export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
 
 /** A folder in which a hub may put its socket. */
 export interface RunFolder {
@@ -31,7 +31,7 @@ export function runFolders(
   { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   uid: number,
 ): readonly RunFolder[] {
-  const chosen = absolute(env, FOLDER_VARIABLE);
+  const chosen = absolute(env, RUN_FOLDER_VARIABLE);
   if (chosen !== undefined) return [{ path: chosen, parent: chosen }];
   const runtime = absolute(env, "XDG_RUNTIME_DIR");
   const system = `/run/user/${uid}`;
@@ -50,11 +50,17 @@ function absolute(env: Env, variable: string): string | undefined {
   return path?.startsWith("/") === true ? path : undefined;
 }
 
-/** The sockets in a folder of this user; none if the folder is missing, a link, or another user's. */
+/** The name of a hub's socket, without its suffix. @param startedAt in ms since the epoch */
+export function socketNameOf(pid: number, startedAt: number): string {
+  return `${pid}-${startedAt.toString(36)}`;
+}
+
+/** The sockets in a folder of this user; none if the folder is missing, a link, or others may write into it. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {
     const stats = await lstat(folder);
-    if (!stats.isDirectory() || (uid !== -1 && stats.uid !== uid)) return [];
+    const isOwn = (uid === -1 || stats.uid === uid) && (stats.mode & 0o022) === 0;
+    if (!stats.isDirectory() || !isOwn) return [];
     const names = await readdir(folder);
     return names.filter((name) => name.endsWith(".sock")).map((name) => join(folder, name));
   } catch {

@@ -193,6 +193,7 @@ export class Connection {
   /** Whether the pool has taken the connection out of use: requests in flight may finish. */
   #isRetired = false;
   #lastError: HubError | undefined;
+  #lastErrorAt: number | undefined;
   #startDuration: number | undefined;
   /** For the status: what is known from earlier sessions. */
   #past: {
@@ -314,6 +315,7 @@ export class Connection {
       progress: state.at === "authenticating" ? state.progress : undefined,
       cause: causeOfState(next),
       lastError: this.#lastError,
+      lastErrorAt: this.#lastErrorAt,
       peer: session?.handshake?.peer ?? this.#past.peer,
       listing: source,
       ...(savedAt !== undefined && { listedAt: savedAt }),
@@ -499,7 +501,9 @@ export class Connection {
       this.#since = Date.now();
     }
     if (state.at !== before.at || signal.kind === "progressed") {
-      const move = { server: this.spec.name, client, connection, before, state, cause };
+      const { listing } = this.#listingSync;
+      const tools = listing && countShowable(listing.tools);
+      const move = { server: this.spec.name, client, connection, before, state, cause, tools };
       bus.emit(eventOfMove(move, clock));
       updateAlerts(move, alerts);
     }
@@ -621,7 +625,10 @@ export class Connection {
   }
 
   #onMove(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
-    if (cause !== undefined) this.#lastError = cause;
+    if (cause !== undefined) {
+      this.#lastError = cause;
+      this.#lastErrorAt = Date.now();
+    }
     if (cause?.step === "handshake") this.#listingSync.eraMemory.onHandshakeFailure(cause);
     if (!["connecting", "authenticating"].includes(stateAfterStop(state).at)) {
       this.#hasAttempted = true;

@@ -374,10 +374,12 @@ export interface StateMove {
   readonly before: State<Session>;
   readonly state: State<Session>;
   readonly cause: HubError | undefined;
+  /** Number of tools that the server lists; undefined if its listing is not known. */
+  readonly tools?: number | undefined;
 }
 
 export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
-  const { server, client, connection, before, state, cause } = move;
+  const { server, client, connection, before, state, cause, tools } = move;
   const next = stateAfterStop(state);
   const error = cause ?? causeOfState(next);
   const attempt = "attempt" in next ? next.attempt : undefined;
@@ -393,6 +395,7 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
     ...(attempt !== undefined && { attempt }),
     ...(retryAt !== undefined && { retryAt }),
     ...(state.at === "authenticating" && { progress: state.progress }),
+    ...(state.at === "connected" && tools !== undefined && { tools }),
   };
 }
 

@@ -50,6 +50,8 @@ export interface ConnectionStatus {
   readonly cause: HubError | undefined;
   /** The last error, even if the server has connected since. */
   readonly lastError: HubError | undefined;
+  /** When that error occurred, in ms since the epoch. */
+  readonly lastErrorAt?: number | undefined;
   /** Name and version of the connected server, or of the last one that was connected. */
   readonly peer: PeerInfo | undefined;
   /** Whether the listing was saved earlier or read from the server; undefined if no listing is known. */

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { HubEvent } from "../../src/base/events.ts";
@@ -10,6 +10,8 @@ import {
   listToolNames,
   serverStatusOf,
 } from "../fixtures/memory-hub.ts";
+import { EVENT_KINDS } from "../../src/control/event-ring.ts";
+import type { EventDocument } from "../../src/control/schemas.ts";
 import { API_TRANSPORTS, type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
 
 const SILENCE = (): undefined => undefined;
@@ -289,8 +291,9 @@ for (const transport of API_TRANSPORTS) {
       });
       assert.doesNotMatch(JSON.stringify(alert), /hunter2/);
       const { document: server } = await setup.ask("GET", "/servers/a");
-      const { code } = server["lastError"] as { readonly code: string };
+      const { code, at } = server["lastError"] as { readonly code: string; readonly at: number };
       assert.deepEqual(server["remedies"], [`Mend ${code}.`]);
+      assert.ok(Math.abs(Date.now() - at) < 60_000);
       const path = `/alerts/${String(alert?.["id"])}/dismiss`;
       assert.equal((await setup.ask("POST", path)).status, 204);
       assert.deepEqual(
@@ -390,6 +393,116 @@ for (const transport of API_TRANSPORTS) {
       fits("Tool", await get("/tools/a__x"));
       fits("ClientApp", ((await get("/client-apps"))["clients"] as unknown[])[0]);
       fits("Error", await get("/servers/none"));
+      fits("Secrets", await get("/secrets"));
+      fits("Check", (await setup.ask("POST", "/check")).document);
+      const endpoints = Object.keys(document["endpoints"] as object);
+      assert.deepEqual(new Set(endpoints), new Set(setup.routes));
+    });
+
+    test("describes each kind of event as JSON Schema, and every event fits", async (setup) => {
+      const { a, hub, client } = setup;
+      const { document } = await setup.ask("GET", "/schema");
+      const { Ajv2020 } = await import("ajv/dist/2020.js");
+      const { $defs } = document as { $defs: Record<string, object> };
+      const validate = new Ajv2020({ strict: false }).compile($defs["Event"] ?? {});
+      const abort = new AbortController();
+      const seen = new Map<string, EventDocument>();
+      const done = (async () => {
+        for await (const event of setup.follow("after=0", abort.signal)) {
+          if (!("kind" in event)) continue;
+          assert.ok(validate(event), JSON.stringify([event, validate.errors]));
+          seen.set(event.kind, event);
+          if (event.kind === "callFinished") break;
+        }
+      })();
+      await connect(setup);
+      // Events of calls are not kept for a reader that comes later.
+      await eventually("the reader", () => seen.size > 0);
+      await setup.ask("POST", "/servers", { name: "added", entry: { command: "x" } });
+      hub.reportRejectedManifest("wrong");
+      hub.logServer("a", "one");
+      a.onOpen = () => Promise.reject(new Error("no"));
+      await setup.ask("POST", "/servers/a/reconnect?wait=10s");
+      a.onOpen = () => Promise.resolve();
+      await setup.ask("POST", "/servers/a/reconnect?wait=10s");
+      a.onCall = SILENCE;
+      client.send({ jsonrpc: "2.0", id: 8, method: "tools/call", params: { name: "a__x" } });
+      await eventually("the call", () => a.messagesOf("tools/call").length === 1);
+      hub.cancelCall(hub.snapshot().calls[0]?.call ?? 0);
+      await client.find(({ id }) => id === 8);
+      await callTool(client, "b__y", { secret: "hunter2" });
+      await done;
+      abort.abort();
+      // Those of approvals are in approvals-api.test.ts.
+      const others = EVENT_KINDS.filter((kind) => kind !== "approval");
+      assert.deepEqual(new Set(seen.keys()), new Set(others));
+      assert.equal(seen.get("state")?.["tools"], 1);
+    });
+
+    test("shows no secret in any document, and keeps names as they are", async (setup) => {
+      const { a, client } = setup;
+      a.tools = ['{"name":"hunter2","description":"has hunter2","inputSchema":{"type":"object"}}'];
+      await connect(setup);
+      a.onCall = ({ params }) => {
+        const { progressToken } = params?.["_meta"] as Json;
+        const progress = { progressToken, progress: 1, message: "with hunter2" };
+        a.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
+        return undefined;
+      };
+      const params = { name: "a__hunter2", _meta: { progressToken: "p" } };
+      client.send({ jsonrpc: "2.0", id: 9, method: "tools/call", params });
+      const call = await eventually("the progress", async () => {
+        const { document } = await setup.ask("GET", "/calls");
+        const [running] = document["calls"] as Json[];
+        return running?.["progress"] === undefined ? undefined : running;
+      });
+      assert.equal((call["progress"] as Json)["message"], "with [redacted]");
+      const { document } = await setup.ask("GET", "/tools");
+      const [tool] = document["tools"] as Json[];
+      assert.deepEqual([tool?.["name"], tool?.["description"]], ["a__hunter2", "has [redacted]"]);
+      for (const path of ["/hub", "/servers", "/catalog", "/clients", "/log", "/activity"]) {
+        const text = JSON.stringify((await setup.ask("GET", path)).document);
+        assert.doesNotMatch(
+          text.replaceAll(/"(?:name|tool|own)":"(?:a__)?hunter2"/g, ""),
+          /hunter2/,
+        );
+      }
+    });
+
+    test("answers wrong requests with a status and an error, whatever they are", async (setup) => {
+      const cases: readonly [number, string, string, string?][] = [
+        [404, "GET", "/"],
+        [404, "GET", "/hub/"],
+        [404, "PUT", "/hub"],
+        [404, "GET", "/servers/%zz"],
+        [404, "GET", "/servers/..%2fhub"],
+        [404, "GET", "/servers/__proto__"],
+        [404, "POST", "/calls/NaN/cancel"],
+        [404, "POST", "/calls/-1/cancel"],
+        [404, "POST", "/alerts/0/dismiss"],
+        [404, "GET", "/tools?client=x"],
+        [404, "POST", "/client-apps/none/install", "{}"],
+        [404, "POST", "/secrets/none"],
+        [400, "GET", "/log?limit=-1"],
+        [400, "GET", "/events?after=x"],
+        [400, "GET", "/events?kinds="],
+        [400, "GET", "/usage?points=31"],
+        [400, "POST", "/servers/a/start?wait=99h"],
+        [400, "POST", "/servers"],
+        [400, "POST", "/servers", "\u0000"],
+        [400, "POST", "/servers", "[]"],
+        [400, "POST", "/servers", '{"name":"x","entry":[]}'],
+        [400, "POST", "/tools/a__x/call", '{"arguments":[1]}'],
+        [400, "PATCH", "/servers/a", '{"enabled":"yes"}'],
+        [413, "POST", "/servers", "x".repeat(2 ** 21)],
+      ];
+      await connect(setup);
+      for (const [expected, method, path, body] of cases) {
+        const { status, document } = await setup.fetch(method, path, body);
+        assert.equal(status, expected, `${method} ${path}`);
+        assert.ok(errorOf(document).message.length > 0);
+      }
+      assert.equal((await setup.ask("GET", "/hub")).status, 200);
     });
 
     test("shows a tool with its definition, and calls it without losing a digit", async (setup) => {
@@ -405,6 +518,13 @@ for (const transport of API_TRANSPORTS) {
       const called = await setup.ask("POST", "/tools/a__x/call", { arguments: { k: 1 } });
       assert.deepEqual((called.document["result"] as Json)["content"], []);
       assert.deepEqual(setup.a.messagesOf("tools/call").at(-1)?.params?.["arguments"], { k: 1 });
+      let sent = "";
+      setup.a.onCall = (_, text) => {
+        sent = text;
+        return '"result":{"content":[]}';
+      };
+      await setup.fetch("POST", "/tools/a__x/call", '{"arguments":{"n":12345678901234567890.0}}');
+      assert.match(sent, /"n":12345678901234567890\.0/);
     });
 
     test("calls a tool in the process that clients use, and asks none of them for it", async (setup) => {
@@ -489,6 +609,28 @@ for (const transport of API_TRANSPORTS) {
       }
     });
 
+    test("shows the entry of a server without secrets, and keeps them when it is changed", async (setup) => {
+      const before = {
+        command: "no-such-program",
+        args: ["--token", "sk-1234567890abcdef", "x"],
+        env: { KEY: "hunter3", REF: "${secret:a}" },
+      };
+      writeFileSync(join(setup.folder, "toolmux.json"), JSON.stringify({ servers: { a: before } }));
+      const { document } = await setup.ask("GET", "/servers/a/entry");
+      assert.doesNotMatch(JSON.stringify(document), /hunter3|sk-1234/);
+      const { env, args, ...rest } = document["entry"] as { env: Json; args: string[] };
+      assert.deepEqual([env["KEY"], env["REF"]], ["•••", "${secret:a}"]);
+      const entry = { ...rest, args: ["y", ...args], env: { ...env, MORE: "1" } };
+      await setup.ask("PATCH", "/servers/a", { entry, persist: true });
+      const after = { ...before, args: ["y", ...before.args], env: { ...before.env, MORE: "1" } };
+      assert.deepEqual(setup.edits, [{ kind: "add", name: "a", entry: after }]);
+      for (const wrong of [{ command: "•••" }, { ...before, env: { OTHER: "•••" } }]) {
+        const answer = await setup.ask("PATCH", "/servers/a", { entry: wrong, persist: true });
+        assert.equal(errorOf(answer.document).code, "invalidParams");
+      }
+      assert.equal((await setup.ask("GET", "/servers/b/entry")).status >= 400, true);
+    });
+
     test("stores secrets without showing them, and removes them", async (setup) => {
       const value = "hunter2-value";
       assert.equal((await setup.ask("PUT", "/secrets/my/key", { value })).status, 204);
@@ -508,6 +650,28 @@ for (const transport of API_TRANSPORTS) {
       const { document } = await setup.ask("POST", "/check");
       const [server] = document["servers"] as Json[];
       assert.deepEqual([document["ok"], server?.["name"], server?.["state"]], [true, "a", "fails"]);
+    });
+
+    test("has the entry of toolmux for a client, to copy it, and writes nothing", async (setup) => {
+      const { document } = await setup.ask("GET", "/client-apps/cursor/snippet");
+      const entry = JSON.parse(String(document["text"])) as Json;
+      assert.deepEqual(Object.keys(entry["mcpServers"] as Json), ["toolmux"]);
+      const other = await setup.ask("GET", "/client-apps/codex/snippet?http=http://x:1/mcp");
+      assert.match(
+        String(other.document["text"]),
+        /^\[mcp_servers\.toolmux\]\nurl = "http:\/\/x:1\/mcp"$/,
+      );
+      const apps = (await setup.ask("GET", "/client-apps")).document["clients"] as Json[];
+      assert.ok(!apps.some(({ exists }) => exists));
+    });
+
+    test("estimates what each tool costs a model's context", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("GET", "/tools");
+      const [tool] = document["tools"] as Json[];
+      const { document: full } = await setup.ask("GET", `/tools/${String(tool?.["name"])}`);
+      const size = JSON.stringify(full["definition"]).length;
+      assert.ok(Math.abs(Number(tool?.["tokens"]) - size / 4) <= 1);
     });
 
     test("installs toolmux in the file of a client, and undoes that", async (setup) => {

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { it, describe } from "node:test";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { makeControlSchema } from "../../src/control/json-schema.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
 import {
   callRequest,
@@ -82,6 +84,9 @@ for (const transport of API_TRANSPORTS) {
           ["approval", "decided", "dashboard", "once"],
         ],
       );
+      const { $defs } = makeControlSchema() as { readonly $defs: Record<string, object> };
+      const validate = new Ajv2020({ strict: false }).compile($defs["Event"] ?? {});
+      for (const event of seen) assert.ok(validate(event), JSON.stringify(validate.errors));
     });
 
     test("answers 409 for one that is over, and 404 for one that never was", async (setup, signal) => {

@@ -11,6 +11,7 @@ import type { CommandContext, Invocation } from "../../src/cli/command.ts";
 import { makeHubAgents } from "../../src/cli/hub-agents.ts";
 import { runCli } from "../../src/cli/commands.ts";
 import { makeHubSetup } from "../../src/cli/hub-setup.ts";
+import { readServerEntry } from "../../src/manifest/edit/write.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
@@ -49,6 +50,10 @@ export interface ApiSetup extends ReturnType<typeof setUpHub> {
     path: string,
     body?: object,
   ): Promise<ApiAnswer>;
+  /** Sends a request with this text as its body to the API itself. */
+  fetch(method: string, path: string, body?: string): Promise<ApiAnswer>;
+  /** The endpoints, as `GET /v1/hub`. */
+  readonly routes: readonly string[];
   /** The folder of its files: HOME and the manifest `toolmux.json`. */
   readonly folder: string;
   /** The events of the hub, or of another path, until `signal` is aborted. */
@@ -130,6 +135,10 @@ export async function withApi(
     describe: (spec) => `start ${spec.name} hunter2`,
     remedies: ({ code }) => [`Mend ${code}.`],
     readServer,
+    readEntry: async (name) => ({
+      file: manifest,
+      entry: await readServerEntry(manifest, name),
+    }),
     edit: (change) => Promise.resolve(void edits.push(change)),
     reload: () => Promise.resolve(),
     stop: () => stopCount++,
@@ -148,13 +157,16 @@ export async function withApi(
         },
       });
     }
+    const fetch = async (method: string, path: string, body?: string): Promise<ApiAnswer> => {
+      const url = `http://localhost/v1${path}`;
+      const response = await app.fetch(
+        new Request(url, { method, ...(body !== undefined && { body }) }),
+      );
+      const text = await response.text();
+      return { status: response.status, document: text === "" ? {} : (JSON.parse(text) as Json) };
+    };
     const ask = async (method: string, path: string, body?: object): Promise<ApiAnswer> => {
-      if (socket === undefined) {
-        const init = { method, ...(body !== undefined && { body: JSON.stringify(body) }) };
-        const response = await app.fetch(new Request(`http://localhost/v1${path}`, init));
-        const text = await response.text();
-        return { status: response.status, document: text === "" ? {} : (JSON.parse(text) as Json) };
-      }
+      if (socket === undefined) return fetch(method, path, body && JSON.stringify(body));
       const [running] = await findRunningHubs(environment);
       if (running === undefined) throw new Error("the hub was not found");
       try {
@@ -187,7 +199,11 @@ export async function withApi(
         yield item.kind === "gap" ? { first: item.first } : item.event;
       }
     };
-    await run({ ...made, a, b, edits, ask, folder, follow, stops: () => stopCount });
+    const routes = app.routes
+      .filter(({ method }) => method !== "ALL")
+      .map(({ method, path }) => `${method} ${path.replace(/\{.*\}/, "")}`);
+    const stops = (): number => stopCount;
+    await run({ ...made, a, b, edits, ask, fetch, routes, folder, follow, stops });
   } finally {
     events.close();
     await socket?.close();

@@ -6,7 +6,8 @@ import { EVENT_KINDS } from "../../src/control/event-ring.ts";
 import { makeControlSchema } from "../../src/control/json-schema.ts";
 
 const text = readFileSync(new URL("../../docs/control-api.md", import.meta.url), "utf8");
-const { $defs } = makeControlSchema() as { readonly $defs: Record<string, object> };
+const schema = makeControlSchema();
+const { $defs } = schema as { readonly $defs: Record<string, object> };
 const examples = [...text.matchAll(/^`(\w+)`:\n\n```json\n([^]*?)\n```/gm)].map(
   ([, name = "", json = ""]) => ({ name, document: JSON.parse(json) as { kind?: string } }),
 );
@@ -19,6 +20,14 @@ describe("the page of the control API", () => {
       assert.ok(validate(document), JSON.stringify(validate.errors));
     });
   }
+
+  it("has a row for each endpoint", () => {
+    const rows = [...text.matchAll(/^\| `(\w+ \/v1\/\S+)`/gm)].map(([, route]) => route);
+    const { endpoints } = schema as { readonly endpoints: object };
+    const named = rows.map((route) => route?.replace(/NAME|ID|N(?=\/)/, ":"));
+    const known = Object.keys(endpoints).map((route) => route.replace(/:\w+/, ":"));
+    assert.deepEqual(new Set(named), new Set(known));
+  });
 
   it("has an example of each document and of each kind of event", () => {
     const shown = new Set(examples.map(({ name }) => name));

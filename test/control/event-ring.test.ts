@@ -73,6 +73,16 @@ describe("the events of a hub that are kept", () => {
     assert.equal((await open(ring, ["log"], 904).read())[0]?.["seq"], 905);
   });
 
+  it("are all sent after a gap notice to a reader that comes from an earlier hub", async () => {
+    const { bus, ring } = setUp();
+    bus.emit(line("one"));
+    const events = await open(ring, ["log"], 17).read();
+    assert.deepEqual(
+      events.map(({ first, text }) => first ?? text),
+      [1, "one"],
+    );
+  });
+
   it("are at most 1 MiB", async () => {
     const { bus, ring } = setUp();
     for (let i = 0; i < 100; i++) bus.emit(line("x".repeat(30_000)));

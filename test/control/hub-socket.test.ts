@@ -92,6 +92,13 @@ describe("the socket of a hub", () => {
       assert.equal(modeOf(folder), 0o700);
     }));
 
+  it("is not looked for in a folder that others may write into", () =>
+    withFolder(async ({ open, environment }) => {
+      const { path } = await open();
+      chmodSync(dirname(path), 0o777);
+      assert.deepEqual(await findRunningHubs(environment), []);
+    }));
+
   it("is in no folder that is a symbolic link or a file, and the error says so", () =>
     withFolder(async ({ root, open, environment }) => {
       const real = join(root, "real");

@@ -2,9 +2,12 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
+import { DashboardPage } from "../contract/dashboard.ts";
+import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 /** For a demo that goes wrong on the way, in ms. */
 const LONG = 20_000;
@@ -56,6 +59,42 @@ describe("the demo", () => {
       assert.equal(code, 1, text);
       assert.match(text, /FAILED: /);
       assert.ok(!text.includes("mcpServers"));
+      assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
+    }));
+
+  it("shows a hub in the dashboard, with a call that runs and can be cancelled there", () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const demo = new RawClient(executable(), ["demo", "--dashboard"], setup.dir, setup.env);
+      const find = (): string | undefined =>
+        demo.lines.map(({ text }) => /http:\S+:(\d+)/.exec(text)?.[1]).find(Boolean);
+      const port = await demo.until(LONG, "the address", find);
+      const { stdout } = await runCommand(setup, ["dashboard", "--port", port, "--json"]);
+      const page = await DashboardPage.open((JSON.parse(stdout) as { url: string }).url);
+      const hubs = await page.hubs();
+      assert.equal(hubs.length, 1);
+      const path = `hubs/${hubs[0]?.id}/v1/calls`;
+      const findCall = async (): Promise<number | undefined> => {
+        const { calls } = (await (await page.ask(path)).json()) as {
+          calls: readonly { readonly call: number; readonly name: string }[];
+        };
+        return calls.find(({ name }) => name === "slow__count")?.call;
+      };
+      const call = await waitUntil("the slow call", findCall);
+      const cancelled = await page.ask(`${path}/${call}/cancel`, { method: "POST" });
+      assert.equal(cancelled.status, 204);
+      // A call that needs an approval waits only while somebody can see it.
+      const events = await page.ask(`hubs/${hubs[0]?.id}/v1/events?watch=approvals`);
+      const waiting = await waitUntil("the approval", async () => {
+        const response = await page.ask(`hubs/${hubs[0]?.id}/v1/approvals`);
+        const { approvals } = (await response.json()) as {
+          approvals: readonly { name: string }[];
+        };
+        return approvals[0]?.name;
+      });
+      assert.equal(waiting, "text__reverse");
+      demo.signal("SIGINT");
+      await events.body?.cancel().catch(() => {});
+      assert.equal((await demo.waitForExit(LONG)).code, 130, demo.stderr);
       assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
     }));
 

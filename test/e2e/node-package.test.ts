@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { after, describe } from "node:test";
 import { fileURLToPath } from "node:url";
+import { testDashboard } from "../contract/dashboard.ts";
 import { testHttpAccess } from "../contract/http-access.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { EXIT_LIMIT, type TestFolder, closeClient, it, withTestFolder } from "../harness/hub.ts";
@@ -156,6 +157,10 @@ describe("the package for Node", () => {
 
   describe("serving over HTTP", () => {
     testHttpAccess(() => [NODE, program()]);
+  });
+
+  describe("the dashboard", () => {
+    testDashboard(() => [NODE, program()]);
   });
 
   it("names line and column of what is wrong in a manifest, in TOML as in JSON", async () => {

@@ -30,6 +30,14 @@ async function json(folder: TestFolder, ...args: string[]): Promise<Json> {
   return JSON.parse(stdout) as Json;
 }
 
+/** What completions offer after these words. */
+async function offered(folder: TestFolder, ...words: string[]): Promise<readonly string[]> {
+  const [command = "", ...rest] = words;
+  const typed = [command, "--config", folder.config, ...rest];
+  const { stdout } = await runCommand(folder, ["internal", "complete", ...typed]);
+  return stdout.split("\n").filter(Boolean);
+}
+
 /** Waits until the hub's socket is there. */
 function socketOf({ env }: TestFolder): Promise<string> {
   const folder = env["TOOLMUX_RUN_DIR"] ?? "";
@@ -122,6 +130,8 @@ describe("a running hub", () => {
       const { calls } = (await json(hub, "calls")) as { calls: Json[] };
       const [call] = calls;
       assert.deepEqual([call?.["name"], call?.["server"], calls.length], ["a__hang", "a", 1]);
+      assert.deepEqual(await offered(hub, "cancel", "--call"), [String(call?.["call"])]);
+      assert.deepEqual(await offered(hub, "calls", "--hub"), [String(client.pid)]);
       const { code } = await run(hub, "cancel", "--call", String(call?.["call"]));
       assert.equal(code, 0);
       await hub.waitForEvent("a", ({ event }) => event === "cancelled");
@@ -268,6 +278,7 @@ describe("a running hub", () => {
         alerts.map(({ kind, server }) => [kind, server]),
         [["connectionFailed", "a"]],
       );
+      assert.deepEqual(await offered(hub, "alerts", "dismiss"), [String(alerts[0]?.["id"])]);
       assert.equal((await run(hub, "alerts", "dismiss", String(alerts[0]?.["id"]))).code, 0);
       assert.deepEqual(await json(hub, "alerts"), { alerts: [] });
       assert.equal((await run(hub, "alerts", "dismiss", "none")).code, 2);
@@ -310,6 +321,7 @@ describe("a running hub", () => {
       assert.deepEqual(await names(), ["a manifest"]);
       const live = await add("c", "--live");
       assert.equal(live.code, 0, live.stderr);
+      assert.deepEqual(await offered(hub, "stop"), ["a", "c"]);
       assert.equal((await run(hub, "reload")).code, 0);
       assert.deepEqual(await names(), ["a manifest", "c runtime"]);
       assert.equal(readFileSync(hub.config, "utf8").includes("servers.c"), false);
@@ -332,19 +344,29 @@ describe("a running hub", () => {
     }));
 
   it("is told apart from another of the same manifest, and ended by its process id", () =>
-    withRunningHub({ servers: { a: scripted() } }, async (hub) => {
-      const second = new RawClient(executable(), ["--config", hub.config], hub.dir, hub.env);
-      await second.initializeAndList();
-      const pids = (): Promise<unknown[]> =>
-        json(hub, "ps").then(({ hubs }) => (hubs as Json[]).map(({ pid }) => pid));
-      let running = await pids();
-      while (running.length < 2) running = await pids();
-      assert.equal((await run(hub, "reconnect", "a")).code, 2);
-      assert.equal((await run(hub, "reconnect", "a", "--hub", String(second.pid))).code, 0);
-      assert.equal((await run(hub, "stop", "--hub", String(second.pid))).code, 0);
-      assert.equal((await second.waitForExit(5000)).code, 0);
-      assert.deepEqual(await pids(), [hub.client.pid]);
-    }));
+    withRunningHub(
+      { servers: { a: scripted(), b: { command: "no-such-program" } } },
+      async (hub) => {
+        const second = new RawClient(executable(), ["--config", hub.config], hub.dir, hub.env);
+        await second.initializeAndList();
+        const pids = (): Promise<unknown[]> =>
+          json(hub, "ps").then(({ hubs }) => (hubs as Json[]).map(({ pid }) => pid));
+        let running = await pids();
+        while (running.length < 2) running = await pids();
+        assert.equal((await run(hub, "reconnect", "a")).code, 2);
+        assert.equal((await run(hub, "reconnect", "a", "--hub", String(second.pid))).code, 0);
+        const both = (await json(hub, "reconnect", "a", "--all")) as { servers: Json[] };
+        assert.deepEqual(new Set(both.servers.map((one) => one["hub"])), new Set(running));
+        const reloaded = (await json(hub, "reload", "--all")) as { hubs: Json[] };
+        assert.equal(reloaded.hubs.length, 2);
+        const shown = await run(hub, "status");
+        for (const pid of running)
+          assert.match(shown.stdout, new RegExp(`toolmux reconnect b --hub ${String(pid)}`));
+        assert.equal((await run(hub, "stop", "--hub", String(second.pid))).code, 0);
+        assert.equal((await second.waitForExit(5000)).code, 0);
+        assert.deepEqual(await pids(), [hub.client.pid]);
+      },
+    ));
 
   it("that was killed leaves a socket, which doctor finds and the next hub removes", () =>
     withTestFolder({ servers: { a: scripted() } }, async (folder) => {

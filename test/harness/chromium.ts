@@ -36,8 +36,12 @@ const STEP_LIMIT = 20_000;
 export interface BrowserPage {
   /** Navigates to the URL and waits for the load event. */
   navigate(url: string): Promise<void>;
-  /** Evaluates an expression in the page and returns its value. */
+  /** Evaluates an expression in the page and returns its value, or what its promise settles with. */
   evaluate(expression: string): Promise<unknown>;
+  /** Waits until the expression is truthy. @returns its value */
+  waitFor(expression: string): Promise<unknown>;
+  /** Sends a command of the Chrome DevTools Protocol. */
+  send(method: string, params?: object): Promise<Readonly<Record<string, unknown>>>;
   /** Evaluates an expression that navigates, and waits for the load event of the new page. */
   evaluateAndNavigate(expression: string): Promise<void>;
 }
@@ -50,9 +54,12 @@ interface DevToolsMessage {
   readonly error?: { readonly message: string };
 }
 
-/** Runs `run` with a page of a browser whose profile is new and empty. */
+/**
+ * Runs `run` with a page of a browser whose profile is new and empty. @param run `openTab` opens another page of the same
+ * browser
+ */
 export async function withBrowserPage<Value>(
-  run: (page: BrowserPage) => Promise<Value>,
+  run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<Value>,
 ): Promise<Value> {
   const profile = await mkdtemp(join(tmpdir(), "toolmux-chromium-"));
   const env = { PATH: process.env["PATH"], HOME: profile };
@@ -75,7 +82,7 @@ export async function withBrowserPage<Value>(
         });
       },
     );
-    return await run(await openPage(address));
+    return await run(await openPage(address), () => openPage(address));
   } finally {
     if (browser.pid !== undefined) process.kill(-browser.pid, "SIGKILL");
     await ended;
@@ -130,11 +137,30 @@ async function openPage(address: string): Promise<BrowserPage> {
       (message) => message.method === "Page.loadEventFired" && message.sessionId === session,
     );
   const evaluate = async (expression: string): Promise<unknown> => {
-    const { result } = await send("Runtime.evaluate", { expression, returnByValue: true }, session);
+    const params = { expression, returnByValue: true, awaitPromise: true };
+    const { result, exceptionDetails } = await send("Runtime.evaluate", params, session);
+    if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails));
     return (result as { value?: unknown }).value;
   };
+  const waitFor = (expression: string): Promise<unknown> =>
+    withDeadline(
+      STEP_LIMIT,
+      () => expression,
+      (resolve, reject) => {
+        const code = `new Promise((resolve) => {
+        const look = () => {
+          const value = (() => { try { return ${expression}; } catch { return undefined; } })();
+          if (value) resolve(value); else setTimeout(look, 10);
+        };
+        look();
+      })`;
+        evaluate(code).then(resolve, reject);
+      },
+    );
   return {
     evaluate,
+    waitFor,
+    send: (method, params = {}) => send(method, params, session),
     navigate: async (url) =>
       void (await Promise.all([waitForLoad(), send("Page.navigate", { url }, session)])),
     evaluateAndNavigate: async (expression) =>

@@ -86,7 +86,7 @@ export async function hubStatus(
     [...titles, ...TITLES],
     shown.map(({ hub, server }) => [...cells(hub), ...rowOf(server, context)]),
   );
-  for (const found of shown) printReason(found, context);
+  for (const found of shown) printReason(found, hubs.length > 1, context);
   terminal.print(colors[VERDICT_COLORS[verdict]](describeVerdict(verdict, shown)));
   return EXIT_CODES[verdict];
 }
@@ -108,14 +108,22 @@ function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly C
   ];
 }
 
-/** Prints why a server is not connected, and what to do. */
-function printReason({ server }: FoundServer, { terminal }: CommandContext): void {
+/**
+ * Prints why a server is not connected, and what to do.
+ * @param isOneOfMany whether several hubs are shown, so that commands need `--hub`
+ */
+function printReason(
+  { hub, server }: FoundServer,
+  isOneOfMany: boolean,
+  { terminal }: CommandContext,
+): void {
   const { name, state, statusText, lastError, progress, remedies = [] } = server;
   if (state === "connected" || state === "idle" || state === "disconnected") return;
   const { colors, width } = terminal.stdout;
   const { code, step, stderr = [] } = lastError ?? {};
   const where = step === undefined ? "" : ` to ${STEP_TEXTS[step as ConnectPhase] ?? step}`;
-  const what = `${name}: ${state}${where}${code === undefined ? "" : ` (${code})`}`;
+  const [inHub, option] = isOneOfMany ? [` in toolmux ${hub.pid}`, ` --hub ${hub.pid}`] : ["", ""];
+  const what = `${name}${inHub}: ${state}${where}${code === undefined ? "" : ` (${code})`}`;
   terminal.print();
   terminal.print(colors.bold(sanitizeLine(what)));
   const advice =
@@ -124,8 +132,8 @@ function printReason({ server }: FoundServer, { terminal }: CommandContext): voi
       : state === "failed" || state === "reconnecting"
         ? [
             ...remedies.map((text) => `- ${text}`),
-            `- When its cause is mended: toolmux reconnect ${name}`,
-            `- Its last words: toolmux logs ${name}`,
+            `- When its cause is mended: toolmux reconnect ${name}${option}`,
+            `- Its last words: toolmux logs ${name}${option}`,
           ]
         : [];
   const print = (line: string): void => {

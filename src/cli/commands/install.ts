@@ -1,5 +1,6 @@
 import { resolve } from "node:path";
 import { type ClientApp, clientFoldersOf, type ServerTable } from "../../client-configs/clients.ts";
+import { editClientFile } from "../../client-configs/edit.ts";
 import { prepareInstall, prepareUndo, tableAt } from "../../client-configs/install.ts";
 import {
   type ClientFileProblem,
@@ -44,6 +45,7 @@ interface InstallOptions {
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;
+  readonly print: boolean;
   readonly "dry-run": boolean;
   readonly json: boolean;
 }
@@ -57,6 +59,7 @@ export async function install(
   const [client] = pickClients(args);
   if (client === undefined) throw usageError("Name a client: toolmux install CLIENT");
   const table = await findServerTable(client, options.project, context);
+  if (options.print) return printEntry(client, table, invocation, context);
   const print = (text: string): void => {
     if (!options.json) context.terminal.print(text);
   };
@@ -73,6 +76,33 @@ export async function install(
   if (options.json) {
     context.terminal.printJson({ client: client.name, file: table.file, ...outcome, written });
   }
+  return 0;
+}
+
+/** Prints what a person can copy into the client's file. */
+async function printEntry(
+  client: ClientApp,
+  { file, keys }: ServerTable,
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const { undo: isUndo, replace, json } = invocation.options;
+  if (isUndo || replace) {
+    throw usageError("--print only shows the entry: leave out --undo and --replace.");
+  }
+  const set = { [TOOLMUX_KEY]: makeEntry(client, invocation, context) };
+  const edited = await editClientFile("", client.format, { keys, remove: [], set });
+  if (!edited.ok) throw new HubError("internal", edited.reason);
+  const text = edited.text.trim();
+  if (json) {
+    const { name, format, restartHint } = client;
+    terminal.printJson({ client: name, file, format, text, next: restartHint });
+    return 0;
+  }
+  terminal.note(`For ${file}; if it has ${keys.join(".")} already, add only toolmux to it:`);
+  terminal.print(text);
+  terminal.note(`Next, in ${client.title}: ${client.restartHint}`);
   return 0;
 }
 

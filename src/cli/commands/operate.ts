@@ -12,6 +12,7 @@ import {
   findServers,
   type FoundServer,
   type HubOptions,
+  runningHubs,
   serverPath,
   severalHubs,
 } from "../running-hub.ts";
@@ -54,7 +55,10 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
   };
 }
 
-/** The servers that a command names; with `--failed` those that have failed, with `--all` all that are not stopped. */
+/**
+ * The servers that a command names: with `--all` in every hub that has them, else in the only one. Without names, with
+ * `--failed` those that have failed, with `--all` all that are not stopped.
+ */
 async function targets(
   verb: Verb,
   invocation: Invocation<VerbOptions>,
@@ -62,14 +66,13 @@ async function targets(
 ): Promise<readonly FoundServer[]> {
   const { args, options } = invocation;
   const isForMany = options.failed === true || options.all === true;
-  if (isForMany !== (args.length === 0)) {
-    throw usageError(
-      isForMany
-        ? "--failed and --all stand for servers: name none beside them."
-        : `Which server? toolmux ${verb} SERVER; toolmux status shows them.`,
-    );
+  if (args.length > 0) {
+    if (options.failed === true)
+      throw usageError("--failed stands for servers: name none beside it.");
+    return findServers(args, invocation, context, options.all === true ? "all" : "only");
   }
-  if (!isForMany) return findServers(args, invocation, context);
+  if (!isForMany)
+    throw usageError(`Which server? toolmux ${verb} SERVER; toolmux status shows them.`);
   const { allServers } = await import("../running-hub.ts");
   const all = await allServers(await chosenHubs(invocation, context), context);
   if (options.all === true) return all.filter(({ server }) => server.goal !== "down");
@@ -86,11 +89,16 @@ function printServers(
     return;
   }
   if (found.length === 0) terminal.print("no server has failed");
-  for (const { server } of found) {
+  const isInMany = new Set(found.map(({ hub }) => hub)).size > 1;
+  for (const { hub, server } of found) {
     const { name, state, statusText, shown } = server;
     const tools = state === "connected" ? `, ${count(shown, "tool")}` : "";
     const failed = state === "failed" ? "failed: " : "";
-    terminal.print(sanitizeLine(`${name}: ${failed}${statusText}${tools}`));
+    terminal.print(
+      sanitizeLine(
+        `${isInMany ? `in toolmux ${hub.pid}: ` : ""}${name}: ${failed}${statusText}${tools}`,
+      ),
+    );
   }
 }
 
@@ -168,12 +176,14 @@ async function hubOfCall(
   return first.hub;
 }
 
-/** `toolmux reload`: reads the manifest again, in every hub that serves it. */
+/** `toolmux reload`: reads the manifest again, in every hub that serves it; with `--all` all hubs read theirs. */
 export async function reload(
-  invocation: Invocation<HubOptions>,
+  invocation: Invocation<HubOptions & { readonly all: boolean }>,
   context: CommandContext,
 ): Promise<number> {
-  const hubs = await chosenHubs(invocation, context);
+  const { all, hub: named } = invocation.options;
+  if (all && named !== undefined) throw usageError("--all stands for all hubs: leave out --hub.");
+  const hubs = all ? await runningHubs(context) : await chosenHubs(invocation, context);
   const documents = await Promise.all(
     hubs.map((hub) => ask<HubDocument>(hub, { method: "POST", path: "/reload" }, context)),
   );

@@ -153,6 +153,15 @@ export interface HttpServerSettings extends AccessRules {
   /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
   readonly maxReceiving?: number;
   readonly clock?: Clock;
+  readonly mounted?: MountedApp;
+}
+
+/** Another application of the same address. */
+export interface MountedApp {
+  /** It gets the requests for this path and all below it, such as `/ui`. */
+  readonly path: string;
+  /** Host and Origin are checked before; the token for MCP is not, and does not count here. */
+  fetch(request: Request, info: RequestInfo): Promise<Response>;
 }
 
 /** MCP over HTTP for clients of both eras (Streamable HTTP): routes, checks, and the answer to each request. */
@@ -315,6 +324,12 @@ export class HttpServer {
       const serve: Route = ({ req, env }) =>
         this.#servePlugin(req.raw, req.param("plugin") ?? "", env.info);
       app.all(path, authorized(serve));
+    }
+    const { mounted } = this.#settings;
+    if (mounted !== undefined) {
+      for (const path of [mounted.path, `${mounted.path}/*`]) {
+        app.all(path, ({ req, env }) => mounted.fetch(req.raw, env.info));
+      }
     }
     app.notFound(authorized(notFoundResponse));
     app.onError(internalErrorResponse);

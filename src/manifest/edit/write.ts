@@ -6,7 +6,9 @@ import { HubError } from "../../base/errors.ts";
 import { writePrivate } from "../../base/private-files.ts";
 import { type FileBytes, readFileLimited } from "../../base/read-file.ts";
 import { configFolders, type SystemEnvironment } from "../../base/paths.ts";
-import { detectFormat } from "../parse.ts";
+import { detectFormat, parseText } from "../parse.ts";
+import { fileProblem, manifestError } from "../problems.ts";
+import { isTable, type Table } from "../table.ts";
 import { MAX_MANIFEST_SIZE } from "../trust.ts";
 import { type EditedText, editManifest, type ManifestChange } from "./edit.ts";
 
@@ -50,6 +52,20 @@ export async function prepareEdit(file: string, change: ManifestChange): Promise
     ...edited,
     write: () => replaceFile(file, before, utf8(edited.text)),
   };
+}
+
+/**
+ * The entry of a server as it stands in a file; undefined if the file does not have it. @param file absolute
+ * @throws {HubError} usage if the file cannot be read; manifestInvalid if it cannot be parsed
+ */
+export async function readServerEntry(file: string, name: string): Promise<Table | undefined> {
+  const bytes = await readBytes(file);
+  const text = bytes === undefined ? "" : decodeWithByteOrderMark(bytes, file);
+  const parsed = await parseText(text.replace(/^\ufeff/, ""), detectFormat(file, text));
+  if (!parsed.ok) throw manifestError([fileProblem(file, parsed.message, parsed.position)]);
+  const servers = isTable(parsed.root) ? (parsed.root["servers"] ?? parsed.root["mcpServers"]) : {};
+  const entry = isTable(servers) && Object.hasOwn(servers, name) ? servers[name] : undefined;
+  return isTable(entry) ? entry : undefined;
 }
 
 /** @returns undefined if there is no such file @throws {HubError} usage */

@@ -25,10 +25,11 @@ describe("serving on stdin and stdout", () => {
     const starts = ["src/main.ts", "src/cli/commands/serve.ts", "src/cli/serve-hub.ts"];
     const loaded = [...new Set(starts.flatMap((path) => [...loadedBy(path)]))];
     assert.ok(loaded.includes("src/hub/hub.ts"));
-    const ofHttp = loaded.filter((name) => /http|hono/.test(name));
+    const ofHttp = loaded.filter((name) => /http|hono|dashboard/.test(name));
     assert.deepEqual(ofHttp, ["src/cli/http-address.ts"]);
     const wanted = [...loadedBy("src/frontend/http/server.ts")];
     assert.ok(wanted.includes("hono"), "what is looked for can be found");
     assert.ok(!wanted.includes("node:http"), "it is slower than plain sockets");
+    assert.ok(!wanted.some((name) => name.includes("dashboard")), "only --dashboard needs it");
   });
 });

@@ -1,0 +1,76 @@
+/**
+ * Bundles the page of the dashboard (src/dashboard/page) into dist/dashboard/page.mjs, a module with its files as texts,
+ * which every runtime and every bundler can load. Run by bun; scripts/build.ts does it before it compiles.
+ */
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { minify } from "terser";
+import type { PageFiles } from "../src/dashboard/page-files.ts";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const SOURCES = "src/dashboard/page";
+const FOLDER = join(ROOT, "dist/dashboard");
+
+/** Bundles the page. @throws {Error} with what the bundler says */
+export async function bundlePage(): Promise<PageFiles> {
+  const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
+  try {
+    const sources = ["page.tsx", "page.css"].map((name) => `${SOURCES}/${name}`);
+    const args = ["build", "--production", "--target=browser", "--outdir", folder, ...sources];
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, {
+      cwd: ROOT,
+      encoding: "utf8",
+      env: { ...process.env, NODE_ENV: "production" },
+    });
+    if (status !== 0) throw new Error(`The page cannot be bundled:\n${stdout}${stderr}`.trim());
+    return {
+      html: readFileSync(join(ROOT, SOURCES, "index.html"), "utf8"),
+      script: await shorten(readFileSync(join(folder, "page.js"), "utf8")),
+      style: readFileSync(join(folder, "page.css"), "utf8"),
+    };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/**
+ * The same program in fewer bytes than the bundler's own minifier needs. That takes seconds, so the result is kept in dist
+ * for the next build of the same program. @throws {Error}
+ */
+async function shorten(script: string): Promise<string> {
+  const digest = createHash("sha256").update(script).digest("hex");
+  const file = join(FOLDER, `short-${digest}.js`);
+  if (existsSync(file)) return readFileSync(file, "utf8");
+  const { code } = await minify(script, { module: true, ecma: 2020 });
+  if (code === undefined) throw new Error("The page cannot be made smaller.");
+  mkdirSync(FOLDER, { recursive: true });
+  for (const name of readdirSync(FOLDER))
+    if (name.startsWith("short-")) rmSync(join(FOLDER, name), { force: true });
+  writeFileSync(file, code);
+  return code;
+}
+
+/** Bundles the page into dist. @throws {Error} as `bundlePage` */
+export async function writePage(): Promise<void> {
+  const text = `export const PAGE = ${JSON.stringify(await bundlePage())};\n`;
+  mkdirSync(FOLDER, { recursive: true });
+  const draft = join(FOLDER, `page.${process.pid}.draft`);
+  writeFileSync(draft, text);
+  renameSync(draft, join(FOLDER, "page.mjs"));
+}
+
+if (import.meta.main) await writePage();

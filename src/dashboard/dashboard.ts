@@ -1,0 +1,269 @@
+/**
+ * dashboard/: a page that shows running hubs and steers them, over their control API. `dashboard.ts` has the routes and
+ * the checks of each request; `hubs.ts` says which hubs it shows; `page/` has the sources of the page. Main type:
+ * `Dashboard`. Start here.
+ */
+import { Buffer } from "node:buffer";
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { type Context, Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import * as v from "valibot";
+import type { Clock } from "../base/clock.ts";
+import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
+import { readBody } from "../control/requests.ts";
+import { checkOrigin } from "../frontend/http/guard.ts";
+import type { RequestInfo } from "../frontend/http/listener.ts";
+import type { DashboardHubs } from "./hubs.ts";
+import type { PageFiles } from "./page-files.ts";
+import { type HeldToken, makeToken, Tokens } from "./tokens.ts";
+
+export interface DashboardOptions {
+  /** The path of the page without the slash at its end: empty, or such as `/ui`. */
+  readonly base: string;
+  readonly hubs: DashboardHubs;
+  /** Loads the page when it is first asked for. @throws {HubError} */
+  readonly page: () => Promise<PageFiles>;
+  readonly clock?: Clock;
+}
+
+export interface Dashboard {
+  /** The key with which programs of this user get one-time tokens. */
+  readonly key: string;
+  /** A token that opens the page once, within `TOKEN_LIFETIME`. */
+  createToken(): string;
+  /** Answers a request to a loopback address. Never rejects. */
+  fetch(request: Request, info: Pick<RequestInfo, "keepOpen">): Promise<Response>;
+  /** Ends all tokens, and all requests that are passed on. */
+  close(): void;
+}
+
+/** How long a one-time token holds, in ms. */
+export const TOKEN_LIFETIME = 5 * 60_000;
+/** How long a page can be used that was opened with it, in ms. */
+const BEARER_LIFETIME = 12 * 60 * 60_000;
+const MAX_TOKENS = 16;
+const MAX_BEARERS = 64;
+/** Largest body of a request, in bytes: that of the control API. */
+const MAX_BODY = 1024 * 1024;
+/** How many requests are passed on at a time, event streams included. */
+const MAX_FORWARDED = 256;
+
+/** Sent with each response. */
+const SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  "Content-Security-Policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "X-Content-Type-Options": "nosniff",
+  "Referrer-Policy": "no-referrer",
+  "Cross-Origin-Opener-Policy": "same-origin",
+  "Cross-Origin-Resource-Policy": "same-origin",
+  "Cache-Control": "no-store",
+};
+
+/** The headers of a request that a hub gets. */
+const FORWARDED_HEADERS = ["Accept", "Content-Type", "Last-Event-ID"];
+const SAFE_METHODS: ReadonlySet<string> = new Set(["GET", "HEAD"]);
+
+const sessionSchema = v.strictObject({ token: v.pipe(v.string(), v.maxLength(128)) });
+const tokenRequestSchema = v.strictObject({ nonce: v.pipe(v.string(), v.maxLength(128)) });
+
+interface RouteEnv {
+  Bindings: { readonly info: Pick<RequestInfo, "keepOpen"> };
+}
+
+/** Makes a dashboard. It holds tokens and open requests only; the page keeps the state that it shows. */
+export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Dashboard {
+  const withClock = clock === undefined ? {} : { clock };
+  const tokens = new Tokens({ lifetime: TOKEN_LIFETIME, limit: MAX_TOKENS, ...withClock });
+  const bearers = new Tokens({ lifetime: BEARER_LIFETIME, limit: MAX_BEARERS, ...withClock });
+  const key = makeToken();
+  let forwarded = 0;
+
+  const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) });
+  const onError = (): never => {
+    throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
+  };
+  app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
+
+  const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
+    c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
+  app.get("/", file("text/html", "html"));
+  app.get("/page.js", file("text/javascript", "script"));
+  app.get("/page.css", file("text/css", "style"));
+
+  app.post("/api/session", async (c) => {
+    const { token } = await readBody(c, sessionSchema);
+    if (!tokens.end(token)) {
+      throw new HubError(
+        "accessDenied",
+        "This link was used already, or is too old. Get a new one: toolmux dashboard",
+      );
+    }
+    const { token: bearer, expiresAt } = bearers.create();
+    return c.json({ bearer, expiresAt });
+  });
+  app.delete("/api/session", (c) => {
+    requireBearer(c);
+    bearers.end(bearerOf(c));
+    return c.body(null, 204);
+  });
+  app.post("/api/tokens", async (c) => {
+    const { nonce } = await readBody(c, tokenRequestSchema);
+    const expected = Buffer.from(proofOf(key, "ask", nonce));
+    const given = Buffer.from(bearerOf(c));
+    if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
+      throw new HubError("accessDenied", "The key of this dashboard is required.");
+    }
+    const { token } = tokens.create();
+    return c.json({ token, proof: proofOf(key, "answer", `${nonce} ${token}`) });
+  });
+
+  app.get("/api/hubs", async (c) => {
+    requireBearer(c);
+    return c.json({ hubs: await hubs.list() });
+  });
+  app.all("/api/hubs/:id/v1/*", async (c) => {
+    const { signal } = requireBearer(c);
+    if (forwarded >= MAX_FORWARDED) {
+      const text = "The dashboard has too many open requests: close other pages of it.";
+      return errorAnswer(503, "usage", text);
+    }
+    const { method, path } = c.req;
+    const apiPath = /^\/api\/hubs\/[^/]+(\/v1\/.*)$/.exec(path)?.[1];
+    if (apiPath === undefined) return c.notFound();
+    const headers = FORWARDED_HEADERS.flatMap((name) => {
+      const value = c.req.header(name);
+      return value === undefined ? [] : [[name, value] as const];
+    });
+    const body = SAFE_METHODS.has(method) ? undefined : new Uint8Array(await c.req.arrayBuffer());
+    const either = AbortSignal.any([c.req.raw.signal, signal]);
+    const answer = hubs.forward(c.req.param("id"), {
+      method,
+      path: apiPath + new URL(c.req.url).search,
+      headers: Object.fromEntries(headers),
+      body: body?.length === 0 ? undefined : body,
+      signal: either,
+    });
+    c.env.info.keepOpen(answer);
+    let isOpen = true;
+    forwarded++;
+    const onEnd = (): void => {
+      if (isOpen) forwarded--;
+      isOpen = false;
+      // A signal with listeners is held by the bearer's for as long as that lives.
+      either.removeEventListener("abort", onEnd);
+    };
+    either.addEventListener("abort", onEnd, { once: true });
+    return answer.then(
+      (response) => watchEnd(response, onEnd),
+      (error: unknown) => {
+        onEnd();
+        throw error;
+      },
+    );
+  });
+
+  app.notFound((c) =>
+    errorAnswer(404, "methodNotFound", `There is no ${c.req.method} ${c.req.path}.`),
+  );
+  app.onError((error) => {
+    const { code, message, properties } = toHubError(error);
+    if (code === "accessDenied") return errorAnswer(401, code, message);
+    if (code === "hubNotRunning") return errorAnswer(404, code, message);
+    if (code === "internal") return errorAnswer(500, code, "The dashboard failed.");
+    return errorAnswer(properties.kind === "misuse" ? 400 : 409, code, message);
+  });
+
+  return {
+    key,
+    createToken: () => tokens.create().token,
+    async fetch(request, info) {
+      let response: Response;
+      const refusal = refusalOf(request);
+      if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
+      // The files of the page are relative to the path with the slash.
+      else if (pathOf(request, base) === "") response = redirectTo(`${base}/`);
+      else response = await app.fetch(request, { info });
+      for (const [name, value] of Object.entries(SECURITY_HEADERS))
+        response.headers.set(name, value);
+      return response;
+    },
+    close() {
+      tokens.clear();
+      bearers.clear();
+    },
+  };
+
+  function requireBearer(c: Context): HeldToken {
+    const held = bearers.find(bearerOf(c));
+    if (held !== undefined) return held;
+    throw new HubError(
+      "accessDenied",
+      "This page may not use the hub any more. Open it again: toolmux dashboard",
+    );
+  }
+}
+
+/** The path of a request below the page's own. */
+function pathOf({ url }: Request, base: string): string {
+  return new URL(url).pathname.slice(base.length);
+}
+
+function redirectTo(path: string): Response {
+  return new Response(null, { status: 308, headers: { Location: path } });
+}
+
+/** Why a request is refused whoever sends it: what it asks is not this dashboard's, or another web page sent it. */
+function refusalOf({ method, headers }: Request): string | undefined {
+  // The Host is a name of this machine, so no other site's name leads here (DNS rebinding).
+  if (checkOrigin(headers, { hostname: "localhost" }) !== undefined) {
+    return "This Host or Origin is not allowed.";
+  }
+  const origin = headers.get("Origin");
+  if (origin === null) {
+    return SAFE_METHODS.has(method)
+      ? undefined
+      : "A request that changes something needs an Origin.";
+  }
+  const isOwn = origin.toLowerCase() === `http://${headers.get("Host")}`.toLowerCase();
+  return isOwn ? undefined : "This Origin is not allowed.";
+}
+
+function bearerOf(c: Context): string {
+  return /^Bearer +(\S+) *$/i.exec(c.req.header("Authorization") ?? "")?.[1] ?? "";
+}
+
+/** What shows that a message comes from somebody who has the key. */
+export function proofOf(key: string, purpose: "ask" | "answer", message: string): string {
+  return createHmac("sha256", key).update(`${purpose} ${message}`).digest("base64url");
+}
+
+function errorAnswer(status: number, code: ErrorCode, message: string): Response {
+  return Response.json({ error: { code, message } }, { status });
+}
+
+/** The response, with a body that calls `onEnd` when it has ended or is given up. */
+function watchEnd(response: Response, onEnd: () => void): Response {
+  const reader = response.body?.getReader();
+  if (reader === undefined) {
+    onEnd();
+    return response;
+  }
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (value !== undefined) return controller.enqueue(value);
+        if (done) controller.close();
+      } catch (error) {
+        controller.error(error);
+      }
+      onEnd();
+    },
+    cancel(reason) {
+      onEnd();
+      return reader.cancel(reason);
+    },
+  });
+  const { status, headers } = response;
+  return new Response(body, { status, headers });
+}

@@ -1,0 +1,91 @@
+import type { ViewProps } from "./app.tsx";
+import type { ModesDocument } from "./documents.ts";
+import { count, formatAgo, formatNumber } from "./format.ts";
+import { Choice, Empty, Header } from "./parts.tsx";
+import { valueOf } from "./state.ts";
+
+const TRANSPORTS: Readonly<Record<string, string>> = {
+  stdio: "stdio",
+  http: "HTTP",
+  memory: "in this process",
+  control: "control socket",
+};
+
+/** In place of a mode: the client has that of all. */
+export const OF_ALL = "";
+
+export function modeOptions(modes: ModesDocument["modes"]): readonly (readonly [string, string])[] {
+  return [[OF_ALL, "as all"], ...modes.map(({ name, title }) => [name, title ?? name] as const)];
+}
+
+export function ClientsView({ state, actions }: ViewProps) {
+  const modes = valueOf(state.modes);
+  const { clients } = state;
+  return (
+    <div>
+      <Header
+        title="Clients"
+        about={clients.length === 0 ? undefined : `${count(clients.length, "client")} connected`}
+      />
+      {clients.length === 0 ? (
+        <Empty key="none" icon="clients" title="No client is connected">
+          <p>
+            An MCP client that starts toolmux, or connects to it over HTTP, is listed here.{" "}
+            <a href="#/connect">Connect a client</a>
+          </p>
+        </Empty>
+      ) : (
+        <ul key="some" class="plain cards grid">
+          {clients.map((client) => {
+            const { id, name, version, era, transport, since, calls, inFlight, canBeAsked } =
+              client;
+            const mode = modes?.modes.find((one) => one.clients.includes(id))?.name ?? OF_ALL;
+            return (
+              <li key={id} class="card">
+                <h2>
+                  {name ?? id} <span class="about">{version ?? ""}</span>
+                </h2>
+                <p class="about">
+                  {[
+                    client.principal,
+                    TRANSPORTS[transport] ?? transport,
+                    era,
+                    since && `since ${formatAgo(since, state.now)}`,
+                  ]
+                    .filter(Boolean)
+                    .join(" · ")}
+                </p>
+                <p>
+                  {formatNumber(calls)} calls
+                  {inFlight > 0 ? `, ${formatNumber(inFlight)} in flight` : ""}
+                </p>
+                {client.modes !== undefined && (
+                  <p key="sees" class="about">
+                    It sees what {client.modes.join(" and ")} shows.
+                  </p>
+                )}
+                <p class="about">
+                  {canBeAsked.length === 0
+                    ? "Servers cannot ask it anything."
+                    : `Can be asked for ${canBeAsked.join(", ")}.`}
+                </p>
+                {modes !== undefined && (
+                  <Choice
+                    key="mode"
+                    label="Mode"
+                    value={mode}
+                    options={modeOptions(modes.modes)}
+                    onChoose={(chosen) => actions.setMode(chosen === OF_ALL ? null : chosen, id)}
+                  />
+                )}
+                <p>
+                  <a href={`#/activity/${encodeURIComponent(`client:${name ?? id}`)}`}>Its calls</a>
+                </p>
+              </li>
+            );
+          })}
+        </ul>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,302 @@
+import { useState } from "hono/jsx/dom";
+import type { ViewProps } from "./app.tsx";
+import type { SecretsDocument, ServerDocument } from "./documents.ts";
+import { Button, Empty, Header, Ready } from "./parts.tsx";
+import { serversOf } from "./state.ts";
+
+export function ConfigureView({ state, actions }: ViewProps) {
+  const servers = serversOf(state);
+  const files = state.hub?.manifest ?? [];
+  return (
+    <div>
+      <Header
+        title="Configure"
+        about={files.length === 0 ? "There is no manifest yet." : files.join(", ")}
+      >
+        <Button text="Check" onPress={() => actions.checkManifest()} />
+        <Button text="Reload" kind="primary" onPress={() => actions.reload()} />
+      </Header>
+      <section>
+        {state.refusal !== undefined && (
+          <div key="refusal" class="trouble">
+            <h3>The last change of the manifest was refused; the hub keeps the previous one</h3>
+            <pre tabindex={0}>{state.refusal}</pre>
+          </div>
+        )}
+        <Ready
+          of={state.check}
+          what="a check of the manifest"
+          icon="configure"
+          draw={({ ok, problems }) =>
+            problems.length === 0 ? (
+              <p key="none" class={ok ? "outcome good" : "outcome"}>
+                The manifest has no problems.
+              </p>
+            ) : (
+              <ul key="some" class="plain card problems">
+                {problems.map(({ file, line, column, path, message }) => (
+                  <li key={`${file}:${line ?? 0}:${column ?? 0}:${message}`}>
+                    <span class="mono">
+                      {[file.split(/[\\/]/).at(-1), line, column]
+                        .filter((part) => part !== undefined)
+                        .join(":")}
+                    </span>{" "}
+                    {path === "" ? "" : <strong key="path">{path} </strong>}
+                    <span>{message}</span>
+                  </li>
+                ))}
+              </ul>
+            )
+          }
+        />
+      </section>
+      <h2 class="part">Secrets</h2>
+      <Ready
+        of={state.secrets}
+        what="a list of secrets"
+        icon="configure"
+        draw={({ secrets }) =>
+          secrets.length === 0 ? (
+            <p key="none" class="about">
+              The manifest names no secrets. Write <code>{"${secret:NAME}"}</code> in place of a
+              value that nobody should read.
+            </p>
+          ) : (
+            <ul key="some" class="plain card">
+              {secrets
+                .toSorted((a, b) => Number(a.places.length > 0) - Number(b.places.length > 0))
+                .map((secret) => (
+                  <Secret key={secret.name} secret={secret} actions={actions} />
+                ))}
+            </ul>
+          )
+        }
+      />
+      <h2 class="part">Servers</h2>
+      {servers.length === 0 ? (
+        <Empty key="none" icon="servers" title="No servers yet">
+          <a class="button primary" href="#/add">
+            Add a server
+          </a>
+        </Empty>
+      ) : (
+        <ul key="some" class="plain card">
+          {servers.map((server) => (
+            <ServerSettings
+              key={server.name}
+              server={server}
+              actions={actions}
+              entry={state.entry?.name === server.name ? state.entry : undefined}
+            />
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+function Secret({
+  secret: { name, places, servers },
+  actions,
+}: {
+  readonly secret: SecretsDocument["secrets"][number];
+  readonly actions: ViewProps["actions"];
+}) {
+  const [value, setValue] = useState<string | undefined>(undefined);
+  const isMissing = places.length === 0;
+  const id = `secret-${name}`;
+  const save = (event: Event): void => {
+    event.preventDefault();
+    if (value === undefined || value === "") return;
+    void actions.setSecret(name, value).then((isDone) => {
+      if (isDone) setValue(undefined);
+    });
+  };
+  return (
+    <li class="pair" data-secret={name}>
+      <span>
+        <span class="mono">{name}</span>{" "}
+        <span class={isMissing ? "badge bad" : "badge"}>{isMissing ? "missing" : "set"}</span>{" "}
+        <span class="about">
+          {servers.length === 0 ? "used by no server" : `for ${servers.join(", ")}`}
+        </span>
+      </span>
+      {value === undefined ? (
+        <Button
+          key="set"
+          text={isMissing ? "Set" : "Replace"}
+          label={`${isMissing ? "Set" : "Replace"} ${name}`}
+          onPress={() => setValue("")}
+        />
+      ) : (
+        <form key="form" class="actions" onSubmit={save}>
+          <input
+            id={id}
+            type="password"
+            autocomplete="off"
+            aria-label={`Value of ${name}`}
+            value={value}
+            onInput={({ target }) => setValue((target as HTMLInputElement).value)}
+          />
+          <button type="submit" class="primary">
+            Store
+          </button>
+          <Button text="Cancel" onPress={() => setValue(undefined)} />
+        </form>
+      )}
+    </li>
+  );
+}
+
+function ServerSettings({
+  server,
+  entry,
+  actions,
+}: {
+  readonly server: ServerDocument;
+  readonly entry: ViewProps["state"]["entry"];
+  readonly actions: ViewProps["actions"];
+}) {
+  const [isDeleting, setDeleting] = useState(false);
+  const { name, title, goal, origin, endpoint } = server;
+  const path = `/servers/${encodeURIComponent(name)}`;
+  const isPersistent = origin === "manifest";
+  const enable = (enabled: boolean): void =>
+    void actions.send(
+      path,
+      { method: "PATCH", body: { enabled, ...(isPersistent && { persist: true }) } },
+      `${name} is ${enabled ? "enabled" : "disabled"}.`,
+    );
+  const remove = (): void => {
+    const query = isPersistent ? "?persist=true" : "";
+    void actions.send(`${path}${query}`, { method: "DELETE" }, `${name} is deleted.`);
+  };
+  return (
+    <li data-settings={name}>
+      <div class="pair">
+        <span class="who">
+          <strong>{title ?? name}</strong> <span class="about mono clip">{endpoint ?? ""}</span>
+        </span>
+        {isDeleting ? (
+          <span key="sure" class="actions">
+            <span>
+              Delete {name}
+              {isPersistent ? " from the manifest" : ""}?
+            </span>
+            <Button text="Delete" kind="danger" label={`Delete ${name} now`} onPress={remove} />
+            <Button text="Keep" onPress={() => setDeleting(false)} />
+          </span>
+        ) : (
+          <span key="actions" class="actions">
+            {goal === "down" ? (
+              <Button
+                key="on"
+                text="Enable"
+                label={`Enable ${name}`}
+                onPress={() => enable(true)}
+              />
+            ) : (
+              <Button
+                key="off"
+                text="Disable"
+                label={`Disable ${name}`}
+                onPress={() => enable(false)}
+              />
+            )}
+            <Button
+              text="Edit"
+              label={`Edit ${name}`}
+              onPress={() => actions.editServer(entry === undefined ? name : undefined)}
+            />
+            <Button
+              text="Delete"
+              kind="danger"
+              label={`Delete ${name}`}
+              onPress={() => setDeleting(true)}
+            />
+          </span>
+        )}
+      </div>
+      {entry !== undefined && (
+        <Ready
+          key="entry"
+          of={entry.loaded}
+          what="the entry of this server to edit"
+          icon="configure"
+          draw={(value) => (
+            <EntryForm
+              value={value}
+              name={name}
+              onSave={(changed) =>
+                void actions
+                  .send(
+                    path,
+                    {
+                      method: "PATCH",
+                      body: { entry: changed, ...(isPersistent && { persist: true }) },
+                    },
+                    `${name} is changed.`,
+                  )
+                  .then((isDone) => {
+                    if (isDone) actions.editServer(undefined);
+                  })
+              }
+              onCancel={() => actions.editServer(undefined)}
+            />
+          )}
+        />
+      )}
+    </li>
+  );
+}
+
+function EntryForm({
+  value,
+  name,
+  onSave,
+  onCancel,
+}: {
+  readonly value: unknown;
+  readonly name: string;
+  readonly onSave: (entry: object) => void;
+  readonly onCancel: () => void;
+}) {
+  const [text, setText] = useState(() => JSON.stringify(value, null, 2));
+  const [problem, setProblem] = useState("");
+  const save = (event: Event): void => {
+    event.preventDefault();
+    try {
+      const entry = JSON.parse(text) as unknown;
+      if (typeof entry === "object" && entry !== null && !Array.isArray(entry)) {
+        setProblem("");
+        onSave(entry);
+      } else setProblem("This must be an object.");
+    } catch {
+      setProblem("This is not valid JSON.");
+    }
+  };
+  return (
+    <form class="form" onSubmit={save}>
+      <div class="field">
+        <label for={`entry-${name}`}>The entry of {name}, as JSON</label>
+        <textarea
+          id={`entry-${name}`}
+          class="mono"
+          rows={Math.min(20, text.split("\n").length + 1)}
+          spellcheck={false}
+          value={text}
+          onInput={({ target }) => setText((target as HTMLTextAreaElement).value)}
+        />
+        <p class="about bad" role="status">
+          {problem}
+        </p>
+      </div>
+      <p class="actions">
+        <button type="submit" class="primary">
+          Save
+        </button>
+        <Button text="Cancel" onPress={onCancel} />
+      </p>
+    </form>
+  );
+}

@@ -1,0 +1,638 @@
+import type {
+  AlertDocument,
+  ApprovalDocument,
+  CallDocument,
+  CheckDocument,
+  ClientAppDocument,
+  ClientDocument,
+  EndedCallDocument,
+  HubDocument,
+  HubEntry,
+  LogEntryDocument,
+  ModesDocument,
+  SearchDocument,
+  SecretsDocument,
+  ServerDocument,
+  SnippetDocument,
+  ToolDefinition,
+  ToolsDocument,
+  TrialDocument,
+  UsageDocument,
+} from "./documents.ts";
+import { type Answer, readEvents, request, type RequestOptions } from "./requests.ts";
+import {
+  type DashboardState,
+  isShown,
+  type Link,
+  type Loaded,
+  LOADING,
+  LOG_LINES,
+  type Route,
+  type Stale,
+} from "./state.ts";
+import { Store } from "./store.ts";
+
+/** Delays before the first and later attempts to reach the hub again, in ms. */
+const DELAYS = [300, 1000, 2000, 4000];
+/** How often hubs are looked for, in ms. */
+const HUBS_INTERVAL = 10_000;
+/** Delay in which what has to be read again is collected, in ms. */
+const REFRESH_DELAY = 40;
+/** Shortest time between two readings of the same thing, in ms. */
+const REFRESH_INTERVAL = 400;
+/** Above this number of servers to be read again, all are. */
+const MANY_SERVERS = 6;
+/** How many events may wait to be drawn before the stream is read no further. */
+const MAX_BACKLOG = 2000;
+/** How long a notice is shown, in ms. */
+const NOTICE_TIME = 7000;
+/** A difference of the clocks above this is corrected, in ms. */
+const SKEW = 3000;
+/** A pause or a jump of the clock above this makes the page read all again, in ms. */
+const CLOCK_JUMP = 20_000;
+
+/** What the page is told to do. Failures are told in notices. */
+export interface Actions {
+  selectHub(id: string): void;
+  /** @returns whether the hub did it. @param done the notice then */
+  send(path: string, options: RequestOptions, done?: string): Promise<boolean>;
+  server(
+    name: string,
+    verb: "start" | "stop" | "reconnect" | "cancel" | "refresh" | "login" | "logout",
+  ): void;
+  reconnectFailed(): void;
+  cancelCall(call: number): void;
+  dismissAlert(id: string | undefined): void;
+  decide(id: string, decision: string): void;
+  /** @param mode null: the one of the manifest, or that of all clients */
+  setMode(mode: string | null, client?: string): void;
+  setUsageWindow(window: "1h" | "24h"): void;
+  showTool(name: string | undefined): void;
+  /** @param json the arguments */
+  runTool(name: string, json: string): void;
+  search(words: string): void;
+  tryServer(name: string, entry: object): void;
+  endTrial(): void;
+  addServer(
+    name: string,
+    entry: object,
+    secrets: Readonly<Record<string, string>>,
+  ): Promise<boolean>;
+  checkManifest(): void;
+  reload(): void;
+  setSecret(name: string, value: string): Promise<boolean>;
+  /** Reads the manifest's entry of a server to edit it; undefined: ends that. */
+  editServer(name: string | undefined): void;
+  /** Reads what a person copies into the file of a client. @param http the URL of the hub that the client connects to */
+  showSnippet(app: string, http: string | undefined): void;
+  install(app: string, verb: "install" | "undo", title: string): void;
+  notify(text: string): void;
+}
+
+/** The page's connection to one hub: fills the store, keeps it up to date, and does what the views ask for. */
+export class HubConnection implements Actions {
+  readonly store: Store;
+  readonly #stale = new Set<Stale>();
+  readonly #lastRead = new Map<string, number>();
+  /** Aborted to end the present stream of events and to begin a new one. */
+  #stream = new AbortController();
+  #wake: (() => void) | undefined;
+  #seq: number | undefined;
+  #skew = 0;
+  #lastNotice = 0;
+
+  constructor() {
+    this.store = new Store((stale) => this.#refresh(stale));
+  }
+
+  /** Keeps the page connected; never settles. @param problem why there is no right to ask */
+  async run(problem: string | undefined): Promise<never> {
+    this.#keepTime();
+    if (problem !== undefined) this.notify(problem, true);
+    for (let failures = 0; ;) {
+      const hubs = await request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs");
+      if (hubs.kind === "failed") {
+        const isDenied = hubs.status === 401 || hubs.status === 403;
+        this.#setLink(
+          isDenied
+            ? { kind: "denied", text: problem ?? hubs.message }
+            : { kind: "lost", text: hubs.message },
+        );
+        await this.#wait(isDenied ? undefined : delayAfter(failures++));
+        continue;
+      }
+      this.#takeHubs(hubs.value.hubs);
+      const { hubId, hubs: known } = this.store.state;
+      if (hubId === undefined || !known.some(({ id }) => id === hubId)) {
+        this.#setLink(
+          hubId === undefined
+            ? { kind: "none" }
+            : { kind: "lost", text: "This hub has ended. The page waits for it to start again." },
+        );
+        await this.#wait(delayAfter(failures++));
+        continue;
+      }
+      const isOpened = await this.#follow(hubId);
+      failures = isOpened ? 0 : failures + 1;
+      if (!this.#stream.signal.aborted) {
+        this.#setLink({
+          kind: "lost",
+          text: "The connection to the hub is lost. It is opened again.",
+        });
+        await this.#wait(delayAfter(failures));
+      }
+    }
+  }
+
+  /** Tries at once what it waits for. */
+  retry(): void {
+    this.#wake?.();
+  }
+
+  go(route: Route): void {
+    const { state } = this.store;
+    this.store.change({ route });
+    this.#readForView();
+    if (route.view === "tools" && route.item !== state.tool?.name) this.showTool(route.item);
+    if (route.view !== "add") this.store.change({ trial: undefined });
+  }
+
+  // Reading
+
+  /** Reads everything, then events until the stream ends. @returns whether it was opened */
+  async #follow(hubId: string): Promise<boolean> {
+    this.#stream = new AbortController();
+    const { signal } = this.#stream;
+    if (this.#seq === undefined) {
+      const hub = await this.#get<HubDocument>("/hub");
+      if (hub.kind === "failed") return false;
+      this.#seq = hub.value.seq;
+      this.store.change({ hub: hub.value });
+      await this.#readEverything();
+    }
+    let isOpened = false;
+    const failure = await readEvents(
+      `./api/hubs/${hubId}/v1/events?watch=approvals&after=${this.#seq}`,
+      signal,
+      () => {
+        isOpened = true;
+        this.#setLink({ kind: "live" });
+      },
+      async (event) => {
+        if (signal.aborted) return;
+        if (event.kind === "gap") this.#refresh(new Set(["everything"]));
+        else {
+          this.#seq = event.seq;
+          this.store.addEvent(event);
+        }
+        while (this.store.backlog > MAX_BACKLOG) await pause(20);
+      },
+    );
+    if (failure !== undefined) await pause(200);
+    return isOpened;
+  }
+
+  #takeHubs(hubs: readonly HubEntry[]): void {
+    const { hubId, hubs: before } = this.store.state;
+    const current = before.find(({ id }) => id === hubId);
+    this.store.change({ hubs });
+    if (hubs.some(({ id }) => id === hubId)) return;
+    // A hub that was started again has another id, and the same manifest.
+    const successor =
+      current === undefined
+        ? hubs.toSorted((a, b) => b.startedAt - a.startedAt)[0]
+        : hubs.find(
+            ({ manifest, name }) =>
+              name === current.name && manifest.join() === current.manifest.join(),
+          );
+    if (successor !== undefined) this.#takeHub(successor.id);
+    // The entry of a hub that has ended is kept, so that its successor is found.
+    else if (current !== undefined) this.store.change({ hubs: [current, ...hubs] });
+  }
+
+  #takeHub(hubId: string): void {
+    this.#seq = undefined;
+    this.store.dropEvents();
+    this.store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
+  }
+
+  async #get<T>(path: string, options?: RequestOptions): Promise<Answer<T>> {
+    const answer = await request<T>(
+      `./api/hubs/${this.store.state.hubId ?? "-"}/v1${path}`,
+      options,
+    );
+    if (answer.kind === "ok" && answer.date !== undefined) {
+      const skew = answer.date + 500 - Date.now();
+      this.#skew = Math.abs(skew) > SKEW ? skew : 0;
+    }
+    return answer;
+  }
+
+  /** Reads what a part of the state is made of. */
+  async #load<T>(path: string, options?: RequestOptions): Promise<Loaded<T>> {
+    const answer = await this.#get<T>(path, options);
+    if (answer.kind === "ok") return { kind: "ready", value: answer.value };
+    if (answer.code === "methodNotFound") return { kind: "absent" };
+    return { kind: "failed", message: answer.message };
+  }
+
+  async #readEverything(): Promise<void> {
+    await Promise.all([
+      this.#readServers(),
+      this.#readCalls(),
+      this.#readClients(),
+      this.#readAlerts(),
+      this.#readApprovals(),
+      this.#readTools(),
+      this.#readEnded(),
+    ]);
+    this.#readForView();
+  }
+
+  #readForView(): void {
+    const { route, log, hubId } = this.store.state;
+    if (hubId === undefined) return;
+    const reads: Partial<Record<Route["view"], () => Promise<void>>> = {
+      clients: () => this.#readModes(),
+      modes: () => this.#readModes(),
+      activity: () => this.#readActivity(),
+      usage: async () => void (await Promise.all([this.#readUsage(), this.#readActivity()])),
+      configure: async () => void (await Promise.all([this.#readSecrets(), this.#readCheck()])),
+      connect: () => this.#readApps(),
+      add: () => this.#readSecrets(),
+      logs: () => this.#readLog(route.item === "toolmux:" ? "" : route.item),
+    };
+    void reads[route.view]?.();
+    if (route.view !== "logs" && log.entries.kind === "ready")
+      this.store.change({ log: { server: undefined, entries: LOADING } });
+  }
+
+  async #readServers(): Promise<void> {
+    const loaded = await this.#load<{ readonly servers: readonly ServerDocument[] }>("/servers");
+    if (loaded.kind === "ready") {
+      const all = loaded.value.servers.map((server) => [server.name, server] as const);
+      this.store.change({ servers: { kind: "ready", value: new Map(all) } });
+    } else if (this.store.state.servers.kind !== "ready") this.store.change({ servers: loaded });
+  }
+
+  async #readServer(name: string): Promise<void> {
+    const answer = await this.#get<ServerDocument>(`/servers/${encodeURIComponent(name)}`);
+    const { servers } = this.store.state;
+    if (answer.kind !== "ok" || servers.kind !== "ready" || !servers.value.has(name)) return;
+    const value = new Map(servers.value).set(name, answer.value);
+    this.store.change({ servers: { kind: "ready", value } });
+  }
+
+  async #readCalls(): Promise<void> {
+    const answer = await this.#get<{ readonly calls: readonly CallDocument[] }>("/calls");
+    if (answer.kind !== "ok") return;
+    this.store.change({ calls: new Map(answer.value.calls.map((call) => [call.call, call])) });
+  }
+
+  async #readClients(): Promise<void> {
+    const answer = await this.#get<{ readonly clients: readonly ClientDocument[] }>("/clients");
+    if (answer.kind === "ok") this.store.change({ clients: answer.value.clients });
+  }
+
+  async #readAlerts(): Promise<void> {
+    const answer = await this.#get<{ readonly alerts: readonly AlertDocument[] }>("/alerts");
+    if (answer.kind === "ok") this.store.change({ alerts: answer.value.alerts });
+  }
+
+  async #readApprovals(): Promise<void> {
+    const loaded = await this.#load<{ readonly approvals: readonly ApprovalDocument[] }>(
+      "/approvals",
+    );
+    this.store.change({ approvals: mapLoaded(loaded, ({ approvals }) => approvals) });
+  }
+
+  async #readTools(): Promise<void> {
+    this.store.change({ tools: await this.#load<ToolsDocument>("/tools") });
+  }
+
+  async #readModes(): Promise<void> {
+    this.store.change({ modes: await this.#load<ModesDocument>("/mode") });
+  }
+
+  async #readEnded(): Promise<void> {
+    const answer = await this.#get<{ readonly calls: readonly EndedCallDocument[] }>(
+      "/activity?limit=200",
+    );
+    if (answer.kind === "ok") this.store.change({ ended: answer.value.calls });
+  }
+
+  async #readActivity(): Promise<void> {
+    this.store.change({ activity: await this.#load("/activity?limit=1000") });
+  }
+
+  async #readUsage(): Promise<void> {
+    const { usageWindow } = this.store.state;
+    const usage = await this.#load<UsageDocument>(`/usage?window=${usageWindow}&points=30`);
+    if (usageWindow === this.store.state.usageWindow) this.store.change({ usage });
+  }
+
+  async #readSecrets(): Promise<void> {
+    this.store.change({ secrets: await this.#load<SecretsDocument>("/secrets") });
+  }
+
+  async #readCheck(): Promise<void> {
+    this.store.change({ check: await this.#load<CheckDocument>("/check", { method: "POST" }) });
+  }
+
+  async #readApps(): Promise<void> {
+    const loaded = await this.#load<{ readonly clients: readonly ClientAppDocument[] }>(
+      "/client-apps",
+    );
+    this.store.change({ apps: mapLoaded(loaded, ({ clients }) => clients) });
+  }
+
+  async #readLog(server: string | undefined): Promise<void> {
+    if (this.store.state.log.server !== server)
+      this.store.change({ log: { server, entries: LOADING } });
+    const path =
+      server === undefined || server === ""
+        ? `/log?limit=${LOG_LINES}`
+        : `/servers/${encodeURIComponent(server)}/log?limit=${LOG_LINES}`;
+    const loaded = await this.#load<{ readonly entries: readonly LogEntryDocument[] }>(path);
+    const { route, log } = this.store.state;
+    if (route.view !== "logs" || log.server !== server) return;
+    const entries = mapLoaded(loaded, (value) =>
+      value.entries.filter((line) => isShown(line, server)),
+    );
+    this.store.change({ log: { server, entries } });
+  }
+
+  /** Reads again, soon, what events have made old. */
+  #refresh(stale: ReadonlySet<Stale>): void {
+    const isScheduled = this.#stale.size > 0;
+    for (const one of stale) this.#stale.add(one);
+    if (!isScheduled) setTimeout(() => this.#readStale(), REFRESH_DELAY);
+  }
+
+  #readStale(): void {
+    const stale = new Set(this.#stale);
+    this.#stale.clear();
+    if (stale.has("everything")) {
+      void this.#readEverything();
+      return;
+    }
+    const { view } = this.store.state.route;
+    const names = [...stale].flatMap((one) => (one.startsWith("server:") ? [one.slice(7)] : []));
+    const isWhole = stale.has("servers") || names.length > MANY_SERVERS;
+    const now = performance.now();
+    const late = new Set<Stale>();
+    const read = (key: Stale, work: () => Promise<void>): void => {
+      if (now - (this.#lastRead.get(key) ?? -Infinity) < REFRESH_INTERVAL) {
+        late.add(key);
+        return;
+      }
+      this.#lastRead.set(key, now);
+      void work();
+    };
+    if (isWhole) read("servers", () => this.#readServers());
+    else for (const name of names) read(`server:${name}`, () => this.#readServer(name));
+    if (stale.has("hub")) read("hub", () => this.#readHub());
+    if (stale.has("clients") || (stale.has("activity") && view === "clients"))
+      read("clients", () => this.#readClients());
+    if (stale.has("tools")) read("tools", () => this.#readTools());
+    if (stale.has("approvals")) read("approvals", () => this.#readApprovals());
+    if (stale.has("modes") && (view === "modes" || view === "clients"))
+      read("modes", () => this.#readModes());
+    if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
+    if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
+    if (late.size > 0) setTimeout(() => this.#refresh(late), REFRESH_INTERVAL);
+  }
+
+  async #readHub(): Promise<void> {
+    const answer = await this.#get<HubDocument>("/hub");
+    if (answer.kind === "ok") this.store.change({ hub: answer.value });
+  }
+
+  // Time
+
+  /** Lets the time tick, notices that the machine slept, and reads what has no events. */
+  #keepTime(): void {
+    let lastDate = Date.now();
+    let lastHubs = performance.now();
+    setInterval(() => {
+      const date = Date.now();
+      const passed = date - lastDate;
+      lastDate = date;
+      if (passed > CLOCK_JUMP || passed < -SKEW) {
+        this.#seq = undefined;
+        this.#stream.abort();
+        this.retry();
+      }
+      if (document.hidden) return;
+      this.store.change({ now: date + this.#skew });
+      const { link, calls, route } = this.store.state;
+      if (link.kind !== "live") return;
+      const isOnCalls = route.view === "calls" || route.view === "servers";
+      if (calls.size > 0 && isOnCalls) void this.#readCalls();
+      const now = performance.now();
+      if (now - lastHubs < HUBS_INTERVAL) return;
+      lastHubs = now;
+      void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
+        if (answer.kind === "ok") this.store.change({ hubs: answer.value.hubs });
+      });
+      if (route.view === "usage") this.#readForView();
+    }, 1000);
+    this.store.change({ now: lastDate });
+  }
+
+  #setLink(link: Link): void {
+    const before = this.store.state.link;
+    if (JSON.stringify(before) !== JSON.stringify(link)) this.store.change({ link });
+  }
+
+  /** Waits `ms`, or until `retry`; undefined: only for that. */
+  #wait(ms: number | undefined): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = ms === undefined ? undefined : setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  // Actions
+
+  selectHub(id: string): void {
+    this.#takeHub(id);
+    this.#stream.abort();
+    this.retry();
+  }
+
+  async send(path: string, options: RequestOptions, done?: string): Promise<boolean> {
+    const answer = await this.#get(path, options);
+    if (answer.kind === "failed") this.notify(answer.message, true);
+    else if (done !== undefined) this.notify(done);
+    return answer.kind === "ok";
+  }
+
+  server(name: string, verb: Parameters<Actions["server"]>[1]): void {
+    const done =
+      verb === "login" ? `The login to ${name} begins. Its page opens in your browser.` : undefined;
+    void this.send(`/servers/${encodeURIComponent(name)}/${verb}`, { method: "POST" }, done);
+  }
+
+  reconnectFailed(): void {
+    void this.send("/servers/reconnect-failed", { method: "POST" });
+  }
+
+  cancelCall(call: number): void {
+    void this.send(`/calls/${call}/cancel`, { method: "POST" });
+  }
+
+  dismissAlert(id: string | undefined): void {
+    const path = id === undefined ? "/alerts/dismiss" : `/alerts/${encodeURIComponent(id)}/dismiss`;
+    void this.send(path, { method: "POST" });
+  }
+
+  decide(id: string, decision: string): void {
+    void this.send(`/approvals/${encodeURIComponent(id)}`, {
+      method: "POST",
+      body: { decision, by: "dashboard" },
+    }).then(() => this.#readApprovals());
+  }
+
+  setMode(mode: string | null, client?: string): void {
+    const path = client === undefined ? "/mode" : `/clients/${encodeURIComponent(client)}/mode`;
+    void this.send(path, { method: "PUT", body: { mode } }).then(() =>
+      Promise.all([this.#readModes(), this.#readClients()]),
+    );
+  }
+
+  setUsageWindow(usageWindow: "1h" | "24h"): void {
+    this.store.change({ usageWindow, usage: LOADING });
+    void this.#readUsage();
+  }
+
+  showTool(name: string | undefined): void {
+    if (name === undefined) {
+      this.store.change({ tool: undefined });
+      return;
+    }
+    const run = { isRunning: false, answer: undefined };
+    this.store.change({ tool: { name, definition: LOADING, run } });
+    void this.#load<ToolDefinition>(`/tools/${encodeURIComponent(name)}`).then((definition) => {
+      const { tool } = this.store.state;
+      if (tool?.name === name) this.store.change({ tool: { ...tool, definition } });
+    });
+  }
+
+  runTool(name: string, json: string): void {
+    const setRun = (run: NonNullable<DashboardState["tool"]>["run"]): void => {
+      const { tool } = this.store.state;
+      if (tool?.name === name) this.store.change({ tool: { ...tool, run } });
+    };
+    setRun({ isRunning: true, answer: undefined });
+    const options: RequestOptions = { method: "POST", raw: `{"arguments":${json}}` };
+    void this.#get(`/tools/${encodeURIComponent(name)}/call`, options).then((answer) => {
+      const text = answer.kind === "ok" ? JSON.stringify(answer.value, null, 2) : answer.message;
+      setRun({ isRunning: false, answer: text });
+    });
+  }
+
+  search(words: string): void {
+    this.store.change({ search: LOADING });
+    const query = new URLSearchParams({ query: words, limit: "20" });
+    void this.#load<SearchDocument>(`/registry?${query.toString()}`).then((search) =>
+      this.store.change({ search }),
+    );
+  }
+
+  tryServer(name: string, entry: object): void {
+    this.store.change({ trial: LOADING });
+    void this.#load<TrialDocument>("/trial", { method: "POST", body: { name, entry } }).then(
+      (trial) => this.store.change({ trial }),
+    );
+  }
+
+  endTrial(): void {
+    this.store.change({ trial: undefined });
+  }
+
+  async addServer(
+    name: string,
+    entry: object,
+    secrets: Readonly<Record<string, string>>,
+  ): Promise<boolean> {
+    for (const [secret, value] of Object.entries(secrets))
+      if (!(await this.setSecret(secret, value))) return false;
+    const body = { name, entry, persist: true };
+    return this.send("/servers", { method: "POST", body }, `${name} was added to the manifest.`);
+  }
+
+  checkManifest(): void {
+    void this.#readCheck();
+  }
+
+  reload(): void {
+    void this.send("/reload", { method: "POST" }, "The manifest was read again.").then(() =>
+      this.#readCheck(),
+    );
+  }
+
+  async setSecret(name: string, value: string): Promise<boolean> {
+    const path = `/secrets/${name.split("/").map(encodeURIComponent).join("/")}`;
+    const isDone = await this.send(path, { method: "PUT", body: { value } }, `${name} is stored.`);
+    await this.#readSecrets();
+    return isDone;
+  }
+
+  editServer(name: string | undefined): void {
+    this.store.change({ entry: name === undefined ? undefined : { name, loaded: LOADING } });
+    if (name === undefined) return;
+    void this.#load<{ readonly entry: unknown }>(`/servers/${encodeURIComponent(name)}/entry`).then(
+      (loaded) => {
+        const entry = { name, loaded: mapLoaded(loaded, (value) => value.entry) };
+        if (this.store.state.entry?.name === name) this.store.change({ entry });
+      },
+    );
+  }
+
+  showSnippet(app: string, http: string | undefined): void {
+    const { snippet } = this.store.state;
+    if (snippet?.app === app && snippet.http === http) return;
+    this.store.change({ snippet: { app, http, loaded: LOADING } });
+    const query = http === undefined ? "" : `?${new URLSearchParams({ http }).toString()}`;
+    void this.#load<SnippetDocument>(`/client-apps/${app}/snippet${query}`).then((loaded) =>
+      this.store.change({ snippet: { app, http, loaded } }),
+    );
+  }
+
+  install(app: string, verb: "install" | "undo", title: string): void {
+    const done =
+      verb === "install"
+        ? `toolmux is in the file of ${title}.`
+        : `The file of ${title} is as it was.`;
+    void this.send(`/client-apps/${app}/${verb}`, { method: "POST", body: {} }, done).then(() =>
+      this.#readApps(),
+    );
+  }
+
+  notify(text: string, isError = false): void {
+    const id = ++this.#lastNotice;
+    const others = this.store.state.notices.filter((notice) => notice.text !== text).slice(-3);
+    this.store.change({ notices: [...others, { id, isError, text }] });
+    setTimeout(() => {
+      this.store.change({ notices: this.store.state.notices.filter((notice) => notice.id !== id) });
+    }, NOTICE_TIME);
+  }
+}
+
+function delayAfter(failures: number): number {
+  return DELAYS[Math.min(failures, DELAYS.length - 1)] ?? 0;
+}
+
+function mapLoaded<T, U>(loaded: Loaded<T>, map: (value: T) => U): Loaded<U> {
+  return loaded.kind === "ready" ? { kind: "ready", value: map(loaded.value) } : loaded;
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}

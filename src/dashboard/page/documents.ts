@@ -1,0 +1,199 @@
+/** The documents that the page reads from a hub. */
+
+import type {
+  AlertDocument,
+  ApprovalDocument,
+  CallDocument,
+  ClientAppDocument,
+  ClientDocument,
+  EndedCallDocument,
+  HubDocument,
+  LogEntryDocument,
+  ModesDocument,
+  ServerDocument,
+  ToolsDocument,
+  TrialDocument,
+  UsageDocument,
+} from "../../control/schemas.ts";
+
+export type {
+  AlertDocument,
+  ApprovalDocument,
+  CallDocument,
+  ClientAppDocument,
+  ClientDocument,
+  EndedCallDocument,
+  HubDocument,
+  LogEntryDocument,
+  ModesDocument,
+  ServerDocument,
+  ToolsDocument,
+  TrialDocument,
+  UsageDocument,
+};
+
+export type ClientDocuments = readonly ClientDocument[];
+export type ModeDocument = ModesDocument["modes"][number];
+export type ToolDocument = ToolsDocument["tools"][number];
+export type ToolNote = ToolsDocument["notes"][number];
+export type LogLevel = LogEntryDocument["level"];
+export type ServerState = ServerDocument["state"];
+
+/** A hub that the dashboard can show. */
+export interface HubEntry {
+  readonly id: string;
+  readonly pid: number;
+  readonly name: string;
+  readonly version: string;
+  readonly cwd: string;
+  readonly manifest: readonly string[];
+  readonly startedAt: number;
+}
+
+export interface SecretsDocument {
+  readonly secrets: readonly {
+    readonly name: string;
+    readonly places: readonly unknown[];
+    readonly servers: readonly string[];
+  }[];
+}
+
+/** A server that a directory of servers lists. */
+export interface DirectoryEntry {
+  readonly directory: string;
+  readonly name: string;
+  readonly title?: string;
+  readonly description?: string;
+  readonly version?: string;
+  readonly repository?: string;
+  readonly homepage?: string;
+  readonly offers: readonly Offer[];
+  readonly omissions?: readonly string[];
+}
+
+export type Offer =
+  | { readonly package: string; readonly env: readonly string[] }
+  | { readonly url: string; readonly transport: string; readonly headers: readonly string[] };
+
+export interface SearchDocument {
+  readonly servers: readonly DirectoryEntry[];
+  readonly failures: readonly { readonly directory: string; readonly message: string }[];
+}
+
+/** What a person copies into the file of a client. `next`: what to do then. */
+export interface SnippetDocument {
+  readonly file: string;
+  readonly text: string;
+  readonly next: string;
+}
+
+export interface CheckDocument {
+  readonly ok: boolean;
+  readonly problems: readonly {
+    readonly file: string;
+    readonly line?: number;
+    readonly column?: number;
+    readonly path: string;
+    readonly message: string;
+  }[];
+}
+
+export interface ToolDefinition {
+  readonly name: string;
+  readonly server: string;
+  readonly tool: string;
+  readonly definition: {
+    readonly description?: string;
+    readonly inputSchema?: JsonSchema;
+    readonly annotations?: Readonly<Record<string, unknown>>;
+  };
+}
+
+/** The parts of a JSON Schema that a form is made of. */
+export interface JsonSchema {
+  readonly type?: string | readonly string[];
+  readonly title?: string;
+  readonly description?: string;
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly required?: readonly string[];
+  readonly enum?: readonly unknown[];
+  readonly default?: unknown;
+}
+
+/** A call that has ended, or a decision about one. */
+export interface EndedCall extends Omit<EndedCallDocument, "requestSize" | "resultSize"> {
+  readonly requestSize?: number;
+  readonly resultSize?: number;
+  /** Whether the answer was a result with `isError`, as far as the hub has looked. */
+  readonly isError?: boolean;
+}
+
+export interface Decision {
+  readonly at: number;
+  readonly server: string;
+  readonly tool: string;
+  readonly name: string;
+  readonly client: string | undefined;
+  readonly decision: string;
+  readonly by: string;
+}
+
+interface CallFields {
+  readonly call: number;
+  readonly parentCall?: number;
+  readonly client?: string;
+  readonly server: string;
+  readonly tool: string;
+  readonly name: string;
+  readonly startedAt: number;
+}
+
+/** An event of a hub, of the kinds that the page reads. */
+export type HubEvent = {
+  readonly seq: number;
+  readonly at: number;
+  /** The event in words. */
+  readonly level?: LogLevel;
+  readonly text?: string;
+} & (
+  | { readonly kind: "gap" }
+  | {
+      readonly kind: "server";
+      readonly server: string;
+      readonly change: "added" | "changed" | "removed";
+    }
+  | {
+      readonly kind: "state";
+      readonly server: string;
+      readonly connection?: string;
+      readonly to: ServerState;
+      readonly attempt?: number;
+      readonly retryAt?: number;
+      readonly progress?: { readonly step: string; readonly url?: string };
+      readonly cause?: { readonly code: string; readonly message: string };
+    }
+  | ({ readonly kind: "log" } & Omit<LogEntryDocument, "seq" | "at">)
+  | ({ readonly kind: "callStarted" } & CallFields)
+  | ({
+      readonly kind: "callFinished";
+      readonly outcome: "answered" | "failed";
+      readonly failed?: boolean;
+      readonly duration: number;
+      readonly cause?: { readonly code: string };
+    } & CallFields)
+  | ({
+      readonly kind: "callCancelled";
+      readonly by: string;
+      readonly duration: number;
+    } & CallFields)
+  | { readonly kind: "catalog" }
+  | { readonly kind: "alert"; readonly raised: boolean; readonly alert: AlertDocument }
+  | { readonly kind: "client" }
+  | { readonly kind: "manifest"; readonly outcome: "reloaded" }
+  | { readonly kind: "manifest"; readonly outcome: "refused"; readonly problems: string }
+  | { readonly kind: "mode" }
+  | ({ readonly kind: "approval" } & Partial<ApprovalDocument> & {
+        readonly decision?: string;
+        readonly by?: string;
+      })
+);

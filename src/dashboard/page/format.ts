@@ -1,0 +1,234 @@
+import type { LogEntryDocument, LogLevel, ServerDocument, ServerState } from "./documents.ts";
+
+/** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
+
+export type Tone = "good" | "busy" | "bad" | "quiet";
+
+const TONES: Readonly<Record<ServerState, Tone>> = {
+  connected: "good",
+  connecting: "busy",
+  authenticating: "busy",
+  reconnecting: "busy",
+  failed: "bad",
+  idle: "quiet",
+  stopping: "quiet",
+  disconnected: "quiet",
+};
+
+export function toneOf(state: ServerState): Tone {
+  return TONES[state];
+}
+
+const AUTHORIZATION_STEPS: Readonly<Record<string, string>> = {
+  starting: "Starting authentication…",
+  openingBrowser: "Opening browser…",
+  waitingForCallback: "Waiting for authorization…",
+  exchangingToken: "Completing authentication…",
+};
+
+/** The state of a server in words. */
+export function statusText(
+  server: Pick<
+    ServerDocument,
+    "state" | "progress" | "attempt" | "maxAttempts" | "retryAt" | "lastError"
+  >,
+  now: number,
+): string {
+  const { state, progress, attempt = 1, maxAttempts, retryAt, lastError } = server;
+  switch (state) {
+    case "idle":
+      return "Not started";
+    case "connecting":
+      return "Connecting…";
+    case "authenticating":
+      return AUTHORIZATION_STEPS[progress?.step ?? ""] ?? "Starting authentication…";
+    case "connected":
+      return "Connected";
+    case "reconnecting": {
+      const number = maxAttempts === undefined ? `${attempt}` : `${attempt}/${maxAttempts}`;
+      if (retryAt === undefined) return `Reconnecting (${number})…`;
+      return `Reconnecting (${number})… in ${Math.max(0, Math.ceil((retryAt - now) / 1000))} s`;
+    }
+    case "failed":
+      return lastError?.message ?? "Failed";
+    case "stopping":
+      return "Stopping…";
+    case "disconnected":
+      return "Disconnected";
+  }
+}
+
+/** How many tools clients see of those that the server lists. */
+export function toolBadge({ shown, tools }: Pick<ServerDocument, "shown" | "tools">): string {
+  if (tools === undefined || tools === shown) return count(shown, "tool");
+  return `${formatNumber(shown)} of ${count(tools, "tool")}`;
+}
+
+/** Connected servers of all that should run. */
+export function indicatorOf(servers: readonly ServerDocument[]): {
+  readonly text: string;
+  readonly title: string;
+  readonly tone: Tone;
+} {
+  const connected = servers.filter(({ state }) => state === "connected").length;
+  const total = servers.length;
+  const tone = total > 0 && connected === total ? "good" : connected > 0 ? "busy" : "bad";
+  return {
+    text: `${connected}/${total}`,
+    title: `${connected} of ${total} servers connected`,
+    tone: total === 0 ? "quiet" : tone,
+  };
+}
+
+export function count(amount: number, noun: string): string {
+  return `${formatNumber(amount)} ${noun}${amount === 1 ? "" : "s"}`;
+}
+
+const numbers = new Intl.NumberFormat("en");
+
+export function formatNumber(value: number): string {
+  return numbers.format(value);
+}
+
+export function formatDuration(ms: number): string {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} m ${Math.floor(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} m` : `${Math.floor(hours / 24)} d`;
+}
+
+/** A duration that ticks: whole seconds. */
+export function formatElapsed(ms: number): string {
+  return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / 1000) * 1000).replace(".0", "");
+}
+
+export function formatAgo(at: number, now: number): string {
+  const ms = now - at;
+  if (ms < 5000) return "just now";
+  if (ms < 60_000) return `${Math.floor(ms / 1000)} s ago`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} m ago`;
+  return ms < 172_800_000
+    ? `${Math.floor(ms / 3_600_000)} h ago`
+    : `${Math.floor(ms / 86_400_000)} d ago`;
+}
+
+export function formatBytes(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  const units = ["kB", "MB", "GB", "TB"];
+  let value = bytes;
+  let unit = -1;
+  do {
+    value /= 1000;
+    unit++;
+  } while (value >= 999.5 && unit < units.length - 1);
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+});
+
+export function formatTime(at: number): string {
+  return clock.format(at);
+}
+
+export function formatTokens(tokens: number): string {
+  return tokens < 1000 ? `${tokens}` : `${(tokens / 1000).toFixed(tokens < 10_000 ? 1 : 0)} k`;
+}
+
+const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+
+/** The lines at or above the level that contain the text. */
+export function filterLog(
+  entries: readonly LogEntryDocument[],
+  level: LogLevel,
+  text: string,
+): readonly LogEntryDocument[] {
+  const least = LEVELS.indexOf(level);
+  const wanted = text.toLowerCase();
+  if (least === 0 && wanted === "") return entries;
+  return entries.filter(
+    (entry) =>
+      LEVELS.indexOf(entry.level) >= least &&
+      (wanted === "" ||
+        entry.text.toLowerCase().includes(wanted) ||
+        (entry.server ?? "").toLowerCase().includes(wanted)),
+  );
+}
+
+/** Whether one of the texts contains all words. */
+export function matchesWords(words: string, ...texts: readonly (string | undefined)[]): boolean {
+  const whole = texts.join(" ").toLowerCase();
+  return words
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => whole.includes(word));
+}
+
+/** Comma-separated values (RFC 4180). A cell that a spreadsheet would take for a formula gets an apostrophe. */
+export function toCsv(
+  columns: readonly string[],
+  rows: readonly (readonly (string | number | undefined)[])[],
+): string {
+  const cell = (value: string | number | undefined): string => {
+    const text = String(value ?? "");
+    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+}
+
+/** Splits a command line into words: quotes and backslashes as in a shell, and nothing else of a shell. */
+export function splitCommandLine(line: string): readonly string[] {
+  const words: string[] = [];
+  let word: string | undefined;
+  let quote = "";
+  for (let at = 0; at < line.length; at++) {
+    const character = line.charAt(at);
+    if (quote !== "") {
+      if (character === quote) quote = "";
+      else if (character === "\\" && quote === '"') word = (word ?? "") + line.charAt(++at);
+      else word = (word ?? "") + character;
+    } else if (character === '"' || character === "'") {
+      quote = character;
+      word ??= "";
+    } else if (character === "\\") word = (word ?? "") + line.charAt(++at);
+    else if (/\s/.test(character)) {
+      if (word !== undefined) words.push(word);
+      word = undefined;
+    } else word = (word ?? "") + character;
+  }
+  if (word !== undefined) words.push(word);
+  return words;
+}
+
+/** `NAME=value` or `Name: value` lines as a table. */
+export function parsePairs(text: string, separator: "=" | ":"): Record<string, string> {
+  const pairs = text
+    .split("\n")
+    .map((line) => [line.indexOf(separator), line] as const)
+    .filter(([at]) => at > 0)
+    .map(([at, line]) => [line.slice(0, at).trim(), line.slice(at + 1).trim()] as const);
+  return Object.fromEntries(pairs);
+}
+
+/** A name for a server, made of the last part of a package, an URL or a name in a directory. */
+export function suggestName(text: string): string {
+  const last =
+    text
+      .replace(/^\w+:\/*/, "")
+      .split("/")
+      .findLast((part) => part !== "") ?? "";
+  const name = last
+    .replace(/@[^@]*$/, "")
+    .toLowerCase()
+    .replace(/^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-server)$/g, "")
+    .replace(/[^a-z0-9_-]+/g, "-")
+    .replace(/^-+|-+$/g, "");
+  return name === "" ? "server" : name;
+}

@@ -1,0 +1,70 @@
+import type { HubEvent } from "./documents.ts";
+import { applyEvents, type DashboardState, INITIAL_STATE, type Stale } from "./state.ts";
+
+/** Shortest time between two drawings, in ms: a change is visible within a fifth of a second. */
+const DRAW_INTERVAL = 80;
+/** Longest time that events are worked on at a stretch, in ms. */
+const WORK_LIMIT = 20;
+const BATCH = 200;
+
+/** The state of the page. Changes and events are drawn together, at most once in 80 ms. */
+export class Store {
+  #state: DashboardState = INITIAL_STATE;
+  #events: HubEvent[] = [];
+  readonly #listeners = new Set<(state: DashboardState) => void>();
+  readonly #onStale: (stale: ReadonlySet<Stale>) => void;
+  #isScheduled = false;
+  #lastDrawn = 0;
+
+  /** @param onStale learns what has to be read again after events */
+  constructor(onStale: (stale: ReadonlySet<Stale>) => void) {
+    this.#onStale = onStale;
+  }
+
+  get state(): DashboardState {
+    return this.#state;
+  }
+
+  /** Number of events that are not worked on yet. */
+  get backlog(): number {
+    return this.#events.length;
+  }
+
+  subscribe(listener: (state: DashboardState) => void): void {
+    this.#listeners.add(listener);
+  }
+
+  change(change: Partial<DashboardState>): void {
+    this.#state = { ...this.#state, ...change };
+    this.#schedule();
+  }
+
+  addEvent(event: HubEvent): void {
+    this.#events.push(event);
+    this.#schedule();
+  }
+
+  dropEvents(): void {
+    this.#events = [];
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    const wait = Math.max(0, this.#lastDrawn + DRAW_INTERVAL - performance.now());
+    setTimeout(() => this.#draw(), wait);
+  }
+
+  #draw(): void {
+    const started = performance.now();
+    while (this.#events.length > 0 && performance.now() - started < WORK_LIMIT) {
+      const { state, stale } = applyEvents(this.#state, this.#events.splice(0, BATCH));
+      this.#state = state;
+      if (stale.size > 0) this.#onStale(stale);
+    }
+    this.#isScheduled = false;
+    for (const listener of this.#listeners) listener(this.#state);
+    this.#lastDrawn = performance.now();
+    if (this.#events.length > 0) this.#schedule();
+  }
+}

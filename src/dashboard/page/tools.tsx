@@ -1,0 +1,227 @@
+import { useState } from "hono/jsx/dom";
+import type { ViewProps } from "./app.tsx";
+import type { ToolNote } from "./documents.ts";
+import { count, formatTokens, matchesWords } from "./format.ts";
+import {
+  Button,
+  Choice,
+  copyText,
+  Drawer,
+  Empty,
+  Facts,
+  Header,
+  Ready,
+  Rows,
+  SearchField,
+} from "./parts.tsx";
+import { SchemaForm } from "./schema-form.tsx";
+import { type DashboardState, routeTo, serversOf } from "./state.ts";
+
+type Which = "shown" | "hidden" | "all";
+
+interface Row {
+  readonly key: string;
+  readonly server: string;
+  readonly tool: string;
+  /** The name that clients see; undefined if the tool is hidden. */
+  readonly name: string | undefined;
+  readonly description: string | undefined;
+  readonly notes: readonly ToolNote[];
+  readonly tokens: number | undefined;
+}
+
+/** The tools that clients see, then those that they do not, each with what was noted about it. */
+export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
+  if (tools.kind !== "ready") return [];
+  const notes = new Map<string, ToolNote[]>();
+  for (const note of tools.value.notes) {
+    const key = `${note.server}\n${note.tool}`;
+    notes.set(key, [...(notes.get(key) ?? []), note]);
+  }
+  const shown = tools.value.tools.map(({ name, server, tool, description, tokens }): Row => {
+    const key = `${server}\n${tool}`;
+    const own = notes.get(key) ?? [];
+    notes.delete(key);
+    return { key: name, name, server, tool, description, notes: own, tokens };
+  });
+  const hidden = [...notes.values()].map((own): Row => {
+    const [{ server, tool } = { server: "", tool: "" }] = own;
+    return {
+      key: `${server}\n${tool}`,
+      name: undefined,
+      server,
+      tool,
+      description: undefined,
+      notes: own,
+      tokens: undefined,
+    };
+  });
+  return [...shown, ...hidden];
+}
+
+export function ToolsView({ state, actions }: ViewProps) {
+  const [words, setWords] = useState("");
+  const [server, setServer] = useState("");
+  const [which, setWhich] = useState<Which>("all");
+  const all = rowsOf(state.tools);
+  const rows = all.filter(
+    (row) =>
+      (server === "" || row.server === server) &&
+      (which === "all" || (which === "shown") === (row.name !== undefined)) &&
+      matchesWords(words, row.name, row.tool, row.server, row.description),
+  );
+  const shown = all.filter(({ name }) => name !== undefined).length;
+  return (
+    <div>
+      <Header
+        title="Tools"
+        about={`${count(shown, "tool")} that clients see${all.length > shown ? `, ${all.length - shown} hidden` : ""}`}
+      >
+        <SearchField label="Search tools" value={words} onInput={setWords} />
+        <Choice
+          label="Server"
+          value={server}
+          options={[["", "all"], ...serversOf(state).map(({ name }) => [name, name] as const)]}
+          onChoose={setServer}
+        />
+        <Choice
+          label="Show"
+          value={which}
+          options={[
+            ["all", "all"],
+            ["shown", "shown"],
+            ["hidden", "hidden"],
+          ]}
+          onChoose={setWhich}
+        />
+      </Header>
+      <Ready
+        of={state.tools}
+        what="a list of tools"
+        icon="tools"
+        draw={() =>
+          rows.length === 0 ? (
+            <Empty
+              key="none"
+              icon="tools"
+              title={all.length === 0 ? "No tools yet" : "No tool matches"}
+            >
+              {all.length === 0
+                ? "The tools of servers appear here when the servers are connected."
+                : "Search for other words, or choose another server."}
+            </Empty>
+          ) : (
+            <Rows
+              key="rows"
+              items={rows}
+              height={60}
+              label="Tools"
+              class="card"
+              keyOf={({ key }) => key}
+              draw={(row) => <ToolRow row={row} />}
+            />
+          )
+        }
+      />
+      {state.tool !== undefined && (
+        <ToolDrawer
+          key={state.tool.name}
+          tool={state.tool}
+          row={all.find(({ name }) => name === state.tool?.name)}
+          actions={actions}
+        />
+      )}
+    </div>
+  );
+}
+
+function ToolRow({ row }: { readonly row: Row }) {
+  const { name, server, tool, description, notes, tokens } = row;
+  return (
+    <div class={name === undefined ? "tool hidden-tool" : "tool"} data-tool={name ?? tool}>
+      <div class="who">
+        {name === undefined ? (
+          <span key="own" class="name mono clip">
+            {tool}
+          </span>
+        ) : (
+          <a key="name" class="name mono clip" href={routeTo("tools", name)}>
+            {name}
+          </a>
+        )}
+        <span class="about clip">
+          {name === undefined ? `hidden tool of ${server}` : `${tool} of ${server}`}
+        </span>
+      </div>
+      <span class={notes.length > 0 ? "note" : "about two-lines"}>
+        {notes.length > 0 ? notes.map(({ text }) => text).join("; ") : (description ?? "")}
+      </span>
+      <span class="number about">
+        {tokens === undefined ? "" : `≈ ${formatTokens(tokens)} tokens`}
+      </span>
+    </div>
+  );
+}
+
+function ToolDrawer({
+  tool,
+  row,
+  actions,
+}: {
+  readonly tool: NonNullable<DashboardState["tool"]>;
+  readonly row: Row | undefined;
+  readonly actions: ViewProps["actions"];
+}) {
+  const { name, definition, run } = tool;
+  return (
+    <Drawer title={name} onClose={() => void (location.hash = routeTo("tools"))}>
+      <Ready
+        of={definition}
+        what="this tool"
+        icon="tools"
+        draw={(value) => {
+          const { description, inputSchema = {}, annotations = {} } = value.definition;
+          const hints = Object.entries(annotations).filter(([, hint]) => hint === true);
+          return (
+            <div>
+              <p class="pre">{description ?? ""}</p>
+              <Facts
+                of={{
+                  Server: value.server,
+                  "Own name": value.tool,
+                  Hints: hints.map(([hint]) => hint.replace(/Hint$/, "")).join(", "),
+                  "Context cost": row?.tokens && `about ${row.tokens} tokens (estimated)`,
+                  Notes: row?.notes.map(({ text }) => text).join("; "),
+                }}
+              />
+              <h3>Run it</h3>
+              <SchemaForm
+                schema={inputSchema}
+                isRunning={run.isRunning}
+                onRun={(json) => actions.runTool(name, json)}
+              />
+              <div role="status" aria-live="polite">
+                {run.answer !== undefined && (
+                  <section key="answer">
+                    <h3>Answer</h3>
+                    <pre tabindex={0}>{run.answer}</pre>
+                    <Button
+                      text="Copy"
+                      onPress={() =>
+                        void copyText(run.answer ?? "").then(() => actions.notify("Copied."))
+                      }
+                    />
+                  </section>
+                )}
+              </div>
+              <details>
+                <summary>Its definition</summary>
+                <pre tabindex={0}>{JSON.stringify(value.definition, null, 2)}</pre>
+              </details>
+            </div>
+          );
+        }}
+      />
+    </Drawer>
+  );
+}

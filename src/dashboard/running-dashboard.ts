@@ -1,0 +1,148 @@
+import { Buffer } from "node:buffer";
+import { timingSafeEqual } from "node:crypto";
+import { readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import process from "node:process";
+import { pathToFileURL } from "node:url";
+import * as v from "valibot";
+import { type SystemEnvironment, stateFolder } from "../base/paths.ts";
+import { ensurePrivateFolder, readPrivate, replacePrivate } from "../base/private-files.ts";
+import { type Dashboard, proofOf } from "./dashboard.ts";
+import { makeToken } from "./tokens.ts";
+
+type Places = Pick<SystemEnvironment, "env" | "platform">;
+
+/** Largest file of a running dashboard, in bytes. */
+const MAX_FILE = 4096;
+/** Time limit of the request for a token, in ms. */
+const ASK_TIMEOUT = 2000;
+
+const fileSchema = v.object({ pid: v.number(), url: v.string(), key: v.string() });
+const answerSchema = v.object({ token: v.string(), proof: v.string() });
+
+/** A dashboard that runs in another process. */
+export interface OtherDashboard {
+  readonly pid: number;
+  /** The address of its page, with a new one-time token. */
+  readonly url: string;
+}
+
+/**
+ * Writes the file with which `findDashboard` finds a running dashboard: its port is in the name, its key in the file, which
+ * only this user can read. @returns removes it
+ */
+export async function announceDashboard(
+  { key }: Pick<Dashboard, "key">,
+  url: string,
+  places: Places,
+): Promise<() => Promise<void>> {
+  const port = portOf(url);
+  await ensurePrivateFolder(folderOf(places));
+  await removeDead(places);
+  const path = pathOf(port, places);
+  const document = { pid: process.pid, url, key };
+  await replacePrivate(path, Buffer.from(`${JSON.stringify(document)}\n`));
+  return async () => {
+    const now = await readFileOf(path);
+    if (now?.key !== key) return;
+    await Promise.all([path, redirectOf(port, places)].map((one) => rm(one, { force: true })));
+  };
+}
+
+/** Removes the files of dashboards that were killed. */
+async function removeDead(places: Places): Promise<void> {
+  const folder = folderOf(places);
+  for (const name of await readdir(folder)) {
+    const [, port] = /^(\d+)\.(?:json|html)$/.exec(name) ?? [];
+    if (port === undefined) continue;
+    const file = await readFileOf(pathOf(Number(port), places));
+    if (file === undefined || !isRunning(file.pid)) await rm(join(folder, name), { force: true });
+  }
+}
+
+/** Whether there is a process of that id; it may be another one by now. */
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}
+
+/**
+ * The dashboard of this user on a port, with a new one-time token; undefined if there is none. Both sides show that they
+ * have the key, which is never sent: another user's program on that port learns nothing, and is not believed.
+ */
+export async function findDashboard(
+  port: number,
+  places: Places,
+): Promise<OtherDashboard | undefined> {
+  const file = await readFileOf(pathOf(port, places));
+  if (file === undefined) return undefined;
+  const { pid, url, key } = file;
+  const nonce = makeToken();
+  try {
+    const response = await fetch(new URL("api/tokens", url), {
+      method: "POST",
+      headers: {
+        Authorization: `Bearer ${proofOf(key, "ask", nonce)}`,
+        "Content-Type": "application/json",
+        Origin: new URL(url).origin,
+      },
+      body: JSON.stringify({ nonce }),
+      redirect: "error",
+      signal: AbortSignal.timeout(ASK_TIMEOUT),
+    });
+    const { token, proof } = v.parse(answerSchema, await response.json());
+    const given = Buffer.from(proof);
+    const expected = Buffer.from(proofOf(key, "answer", `${nonce} ${token}`));
+    const isOwn = given.length === expected.length && timingSafeEqual(given, expected);
+    return isOwn ? { pid, url: addressOf(url, token) } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The address that opens the page once. */
+export function addressOf(url: string, token: string): string {
+  return `${url}#token=${token}`;
+}
+
+/**
+ * Writes a file that leads a browser to an address with a token, until its dashboard ends: other users can see the command
+ * line of a browser, but not this file.
+ * @returns the URL of the file
+ */
+export async function writeRedirect(address: string, places: Places): Promise<string> {
+  const path = redirectOf(portOf(address), places);
+  await ensurePrivateFolder(folderOf(places));
+  const text = `<!doctype html><meta charset="utf-8"><title>toolmux</title><meta http-equiv="refresh" content="0;url=${address}"><a href="${address}">Open the dashboard</a>\n`;
+  await replacePrivate(path, Buffer.from(text));
+  return pathToFileURL(path).href;
+}
+
+function folderOf({ env, platform }: Places): string {
+  return join(stateFolder(env, platform), "dashboard");
+}
+
+function pathOf(port: number, places: Places): string {
+  return join(folderOf(places), `${port}.json`);
+}
+
+function redirectOf(port: number, places: Places): string {
+  return join(folderOf(places), `${port}.html`);
+}
+
+function portOf(url: string): number {
+  return Number(new URL(url).port);
+}
+
+async function readFileOf(path: string): Promise<v.InferOutput<typeof fileSchema> | undefined> {
+  const bytes = await readPrivate(path, MAX_FILE);
+  if (bytes === undefined) return undefined;
+  try {
+    return v.parse(fileSchema, JSON.parse(bytes.toString()));
+  } catch {
+    return undefined;
+  }
+}

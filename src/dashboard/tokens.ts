@@ -1,0 +1,90 @@
+import { Buffer } from "node:buffer";
+import { createHash, timingSafeEqual } from "node:crypto";
+import { type Clock, systemClock } from "../base/clock.ts";
+
+/** Length of a token, in bytes. */
+const LENGTH = 32;
+
+/** A token that holds now. */
+export interface HeldToken {
+  /** When it ends, in ms since the epoch. */
+  readonly expiresAt: number;
+  /** Aborted when the token ends. */
+  readonly signal: AbortSignal;
+}
+
+export interface TokenOptions {
+  /** How long a token holds, in ms. */
+  readonly lifetime: number;
+  /** How many there can be; a further one ends the oldest. */
+  readonly limit: number;
+  readonly clock?: Clock;
+}
+
+interface Entry extends HeldToken {
+  readonly digest: Uint8Array;
+  end(): void;
+}
+
+/** 256-bit tokens that hold for a time. Only their digests are kept. */
+export class Tokens {
+  readonly #options: TokenOptions;
+  /** The oldest first. */
+  readonly #entries = new Set<Entry>();
+
+  constructor(options: TokenOptions) {
+    this.#options = options;
+  }
+
+  create(): HeldToken & { readonly token: string } {
+    const { lifetime, limit, clock = systemClock } = this.#options;
+    const token = makeToken();
+    const controller = new AbortController();
+    const cancelTimer = clock.after(lifetime, () => entry.end());
+    const entry: Entry = {
+      digest: digestOf(token),
+      expiresAt: Date.now() + lifetime,
+      signal: controller.signal,
+      end: () => {
+        cancelTimer();
+        this.#entries.delete(entry);
+        controller.abort();
+      },
+    };
+    this.#entries.add(entry);
+    const [oldest] = this.#entries;
+    if (this.#entries.size > limit) oldest?.end();
+    return { token, expiresAt: entry.expiresAt, signal: entry.signal };
+  }
+
+  /** The token, if it holds. Compares in constant time. */
+  find(token: string): HeldToken | undefined {
+    return this.#find(token);
+  }
+
+  /** Ends a token. @returns whether it held */
+  end(token: string): boolean {
+    const entry = this.#find(token);
+    entry?.end();
+    return entry !== undefined;
+  }
+
+  /** Ends all tokens. */
+  clear(): void {
+    for (const entry of this.#entries) entry.end();
+  }
+
+  #find(token: string): Entry | undefined {
+    const digest = digestOf(token);
+    return [...this.#entries].find((entry) => timingSafeEqual(entry.digest, digest));
+  }
+}
+
+/** A random text of 256 bits. */
+export function makeToken(): string {
+  return Buffer.from(crypto.getRandomValues(new Uint8Array(LENGTH))).toString("base64url");
+}
+
+function digestOf(token: string): Uint8Array {
+  return createHash("sha256").update(token).digest();
+}

@@ -1,0 +1,59 @@
+import { HubError } from "../base/errors.ts";
+import { MASK, maskArguments, maskSecretParts } from "./plaintext-secrets.ts";
+import { isDeepEqual, isTable, type Table } from "./table.ts";
+
+/** Keys of a server whose values are secrets unless they refer to one. */
+const SECRET_TABLES: ReadonlySet<string> = new Set(["env", "headers", "oauth"]);
+
+/** A server's entry with `•••` for what may be a secret; references such as `${secret:NAME}` stay. */
+export function maskEntry(entry: Table): Table {
+  return mapValues(entry, (value, key) => {
+    if (SECRET_TABLES.has(key)) return maskAll(value);
+    if (key === "args" && Array.isArray(value) && value.every((one) => typeof one === "string"))
+      return maskArguments(value);
+    return typeof value === "string" ? maskSecretParts(value) : value;
+  });
+}
+
+/**
+ * An entry that a person has changed who saw the masked one: what is masked in it is as in the present entry.
+ * @throws {HubError} invalidParams if a mask stands where the present entry has none
+ */
+export function unmaskEntry(changed: Table, present: Table): Table {
+  return mapValues(changed, (value, key) => unmask(value, maskEntry(present)[key], present[key]));
+}
+
+function unmask(value: unknown, masked: unknown, present: unknown): unknown {
+  if (isDeepEqual(value, masked)) return present;
+  if (isTable(value)) {
+    const [before, full] = [isTable(masked) ? masked : {}, isTable(present) ? present : {}];
+    return mapValues(value, (inner, key) => unmask(inner, before[key], full[key]));
+  }
+  if (Array.isArray(value)) {
+    const [before, full] = [asList(masked), asList(present)];
+    // Elements before it may have been added or removed.
+    return value.map((inner: unknown) => {
+      const at = before.indexOf(inner);
+      return at < 0 ? unmask(inner, undefined, undefined) : full[at];
+    });
+  }
+  if (typeof value === "string" && value.includes(MASK)) {
+    const text = `${MASK} stands for a value that is not shown: write the value, or a reference such as \${secret:NAME}.`;
+    throw new HubError("invalidParams", text);
+  }
+  return value;
+}
+
+function asList(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+function maskAll(value: unknown): unknown {
+  if (isTable(value)) return mapValues(value, maskAll);
+  if (Array.isArray(value)) return value.map(maskAll);
+  return typeof value === "string" && value.includes("${") ? value : MASK;
+}
+
+function mapValues(table: Table, change: (value: unknown, key: string) => unknown): Table {
+  return Object.fromEntries(Object.entries(table).map(([key, value]) => [key, change(value, key)]));
+}

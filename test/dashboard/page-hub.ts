@@ -1,0 +1,200 @@
+import { makeDashboard } from "../../src/dashboard/dashboard.ts";
+import type { DashboardHubs } from "../../src/dashboard/hubs.ts";
+import { loadPage } from "../../src/dashboard/page-files.ts";
+import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
+import { listen } from "../../src/frontend/http/listener.ts";
+import { type BrowserPage, withBrowserPage } from "../harness/chromium.ts";
+
+const NOT_FOUND = { error: { code: "methodNotFound", message: "There is no such endpoint." } };
+const MANIFEST = "/home/me/.config/toolmux/toolmux.toml";
+
+/** A server as the control API describes it; `about` changes that. */
+export function serverDocument(name: string, about: Partial<ServerDocument> = {}): ServerDocument {
+  return {
+    name,
+    state: "connected",
+    since: Date.now() - 60_000,
+    goal: "up",
+    origin: "manifest",
+    transport: "stdio",
+    endpoint: `start ${name}`,
+    statusText: "",
+    tools: 5,
+    shown: 3,
+    calls: 0,
+    inFlight: 0,
+    connections: [],
+    ...about,
+  };
+}
+
+/** The control API of a hub whose documents and events a test writes. */
+export class PageHub {
+  /** By method and path below /v1, without the query. An endpoint that is not here is answered as by an older hub. */
+  readonly documents: Record<string, unknown>;
+  servers: readonly ServerDocument[] = [];
+  /** All requests: method, path and query, and the body. */
+  readonly requests: { readonly line: string; readonly body: string }[] = [];
+  readonly #streams = new Set<ReadableStreamDefaultController<Uint8Array>>();
+  #seq = 10;
+  #id = 1;
+  #isRunning = true;
+
+  constructor(documents: Readonly<Record<string, unknown>> = {}) {
+    this.documents = {
+      "GET /calls": { calls: [] },
+      "GET /clients": { clients: [] },
+      "GET /alerts": { alerts: [] },
+      "GET /tools": { tools: [], notes: [] },
+      "GET /activity": { since: 0, calls: [] },
+      "GET /usage": { since: 0, until: Date.now(), step: 120_000, tools: [] },
+      "GET /log": { entries: [], next: 10 },
+      "GET /secrets": { secrets: [] },
+      "GET /client-apps": { clients: [] },
+      "POST /check": { ok: true, problems: [] },
+      ...documents,
+    };
+  }
+
+  get seq(): number {
+    return this.#seq;
+  }
+
+  get openStreams(): number {
+    return this.#streams.size;
+  }
+
+  /** Sends an event to all readers. */
+  emit(event: object): void {
+    this.#send(`data: ${JSON.stringify({ seq: ++this.#seq, at: Date.now(), ...event })}\n\n`);
+  }
+
+  emitGap(): void {
+    this.#send(`event: gap\ndata: {"first":${this.#seq}}\n\n`);
+  }
+
+  #send(text: string): void {
+    for (const stream of this.#streams) stream.enqueue(new TextEncoder().encode(text));
+  }
+
+  /** Ends all streams of events. */
+  breakStreams(): void {
+    for (const stream of this.#streams) stream.close();
+    this.#streams.clear();
+  }
+
+  stop(): void {
+    this.#isRunning = false;
+    this.breakStreams();
+  }
+
+  /** Starts as another process: with another id, and numbers of events from the beginning. */
+  start(): void {
+    this.#isRunning = true;
+    this.#id++;
+    this.#seq = 3;
+  }
+
+  get hubs(): DashboardHubs {
+    const entry = () => ({
+      id: `hub-${this.#id}`,
+      pid: this.#id,
+      name: "toolmux",
+      version: "0.1.0",
+      cwd: "/home/me",
+      manifest: [MANIFEST],
+      startedAt: this.#id,
+    });
+    return {
+      list: () => Promise.resolve(this.#isRunning ? [entry()] : []),
+      forward: (id, { method, path, body, signal }) => {
+        const text = body === undefined ? "" : new TextDecoder().decode(body);
+        this.requests.push({ line: `${method} ${path}`, body: text });
+        if (!this.#isRunning || id !== entry().id) {
+          const error = { code: "hubNotRunning", message: "The hub is not running." };
+          return Promise.resolve(Response.json({ error }, { status: 404 }));
+        }
+        return Promise.resolve(this.#answer(method, path, signal));
+      },
+    };
+  }
+
+  #answer(method: string, path: string, signal: AbortSignal): Response {
+    const route = path.slice("/v1".length).split("?")[0] ?? "";
+    if (route === "/events") return this.#openStream(signal);
+    const document = this.#documentOf(`${method} ${route}`, route);
+    return document === undefined
+      ? Response.json(NOT_FOUND, { status: 404 })
+      : Response.json(document);
+  }
+
+  #documentOf(endpoint: string, route: string): unknown {
+    if (endpoint in this.documents) return this.documents[endpoint];
+    if (endpoint === "GET /servers") return { servers: this.servers };
+    if (endpoint === "GET /hub") {
+      const endpoints = ["stdio", "http://127.0.0.1:8700/mcp"];
+      const [first] = [this.#id];
+      return { pid: first, name: "toolmux", seq: this.#seq, manifest: [MANIFEST], endpoints };
+    }
+    const [, name] = /^\/servers\/([^/]+)$/.exec(route) ?? [];
+    return this.servers.find((server) => server.name === decodeURIComponent(name ?? ""));
+  }
+
+  #openStream(signal: AbortSignal): Response {
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => {
+        controller.enqueue(new TextEncoder().encode(":\n\n"));
+        this.#streams.add(controller);
+        signal.addEventListener("abort", () => this.#streams.delete(controller), { once: true });
+      },
+    });
+    return new Response(body, { headers: { "Content-Type": "text/event-stream" } });
+  }
+}
+
+/** Noticed in every page: what the browser refused, and errors of scripts. */
+const WATCH = `
+  window.refused = [];
+  addEventListener("securitypolicyviolation", (event) => refused.push(event.violatedDirective + " " + event.sourceFile));
+  addEventListener("error", (event) => refused.push(event.message));
+  addEventListener("unhandledrejection", (event) => refused.push(String(event.reason)));
+`;
+
+/** Opens the page of a hub in Chromium, and waits until it is connected. */
+export async function withPage(
+  hub: PageHub,
+  run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<void>,
+): Promise<void> {
+  const dashboard = makeDashboard({ base: "", hubs: hub.hubs, page: loadPage });
+  const listener = await listen({
+    address: { hostname: "127.0.0.1", port: 0 },
+    fetch: (request, info) => dashboard.fetch(request, info),
+  });
+  const url = `http://127.0.0.1:${listener.port}/`;
+  try {
+    await withBrowserPage(async (page, openTab) => {
+      await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
+      await page.navigate(`${url}#token=${dashboard.createToken()}`);
+      await page.waitFor(IS_LIVE);
+      await run(page, async () => {
+        const tab = await openTab();
+        await tab.navigate(url);
+        return tab;
+      });
+    });
+  } finally {
+    dashboard.close();
+    await listener.close(0);
+  }
+}
+
+export const IS_LIVE = `document.querySelector(".link").textContent === "live"`;
+
+/** Shows a view, and waits until it has what it reads. */
+export async function show(page: BrowserPage, route: string): Promise<void> {
+  const [view] = route.split("/");
+  await page.evaluate(`location.hash = "#/${route}"`);
+  await page.waitFor(
+    `document.querySelector("section.view.${view}") && !document.querySelector("[aria-busy]")`,
+  );
+}
