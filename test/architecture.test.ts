@@ -28,7 +28,10 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     "client-configs": "configuration files of MCP clients: import, install",
     snapshot: "saved listings of servers",
   },
-  { auth: "OAuth tokens of servers: discovery, registration, login, refresh" },
+  {
+    auth: "OAuth tokens of servers: discovery, registration, login, refresh",
+    approval: "which calls a person has to allow, and what was allowed",
+  },
   {
     upstream: "connections to servers: pool, state, sessions, listings",
     plugin: "the API for plugins, and what loads and runs them",

@@ -11,7 +11,9 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `accessDenied`: who asks may not use the dashboard. `serverInvalid`: a server's table in the manifest is invalid.
+ * the one that was asked has ended. `accessDenied`: who asks may not use the dashboard. `serverInvalid`: a server's table
+ * in the manifest is invalid. `notApproved`: a person has not allowed a call, or nobody could be asked; models get it as
+ * a result, with this code in `_meta`.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -56,6 +58,7 @@ const ERROR_PROPERTIES = {
   messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
+  notApproved: { rpc: -31010, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
 } as const satisfies Record<string, ErrorCodeProperties>;

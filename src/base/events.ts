@@ -68,12 +68,69 @@ export type HubEvent =
       altered: readonly string[];
     }
   | { kind: "alert"; raised: boolean; alert: Alert }
+  | ApprovalEvent
   | ClientEvent
   /**
    * The manifest was read again. `refused`: the hub keeps the previous one; `problems`: as `toolmux check` prints them.
    */
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string };
+
+/** What a person decides about a call: allow it once, for the client's session or from now on, or deny it. */
+export type ApprovalDecision = "once" | "session" | "always" | "deny";
+
+/**
+ * Who has decided: a person at a terminal, in the dashboard or at the client that calls; nobody in time (it counts as
+ * denied); or what was remembered.
+ */
+export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "rule";
+
+/** A call that waits until a person allows it. Texts are redacted. */
+export interface ApprovalQuestion {
+  /** Unique in this hub. */
+  readonly id: string;
+  /** The number of the call. */
+  readonly call: number;
+  /** The id of the client that calls; undefined if several clients cannot be told apart. */
+  readonly client: string | undefined;
+  /** As the client calls itself; "" if it has not said. */
+  readonly clientName: string;
+  /** The agent of toolmux that makes the call; absent if the client makes it. */
+  readonly agent?: string;
+  readonly server: string;
+  /** The tool's name at its server. */
+  readonly tool: string;
+  /** The exposed name. */
+  readonly name: string;
+  /** For people: JSON of at most 2,000 characters; long values are cut, invisible characters are escaped. */
+  readonly argumentsShown: string;
+  /** Why somebody is asked: a full sentence. */
+  readonly reason: string;
+  /** The decisions that are possible. */
+  readonly choices: readonly ApprovalDecision[];
+  /** In ms since the epoch. */
+  readonly askedAt: number;
+}
+
+/**
+ * A call waits for its approval (`asked`), a person or a rule has decided (`decided`), or the call has ended before
+ * (`withdrawn`). `remembered`: the decision also counts for later calls, or was made by an earlier one.
+ */
+export type ApprovalEvent =
+  | ({ readonly kind: "approval"; readonly change: "asked" } & ApprovalQuestion)
+  | (ApprovedCall & {
+      readonly change: "decided";
+      readonly by: ApprovalSource;
+      readonly decision: ApprovalDecision;
+      readonly remembered: boolean;
+    })
+  | (ApprovedCall & { readonly change: "withdrawn" });
+
+/** The fields of all events of an approval after it was asked for. */
+type ApprovedCall = { readonly kind: "approval" } & Pick<
+  ApprovalQuestion,
+  "id" | "call" | "client" | "clientName" | "agent" | "server" | "tool" | "name"
+>;
 
 /** A client has connected, has disconnected, or has said its name and version. `client`: its id. */
 export interface ClientEvent {

@@ -60,11 +60,11 @@ function endOfWord(text: string, at: number): number {
 }
 
 /** The first `length` units, or one less where a surrogate pair would be cut. */
-function headOf(text: string, length: number): string {
+export function headOf(text: string, length: number): string {
   return text.slice(0, isInsidePair(text, length) ? length - 1 : length);
 }
 
-function tailOf(text: string, length: number): string {
+export function tailOf(text: string, length: number): string {
   const start = Math.max(0, text.length - length);
   return text.slice(isInsidePair(text, start) ? start + 1 : start);
 }
@@ -74,7 +74,7 @@ function isInsidePair(text: string, at: number): boolean {
 }
 
 /** Escapes control characters, line breaks, and invisible or unassigned characters. */
-function escapeInvisible(text: string): string {
+export function escapeInvisible(text: string): string {
   return text.replace(/[\p{C}\p{DI}\p{Zl}\p{Zp}]/gu, (character) =>
     character === "\n" ? "\\n" : `\\u{${character.codePointAt(0)?.toString(16)}}`,
   );

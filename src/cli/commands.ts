@@ -10,6 +10,7 @@ import {
   wantsJson,
 } from "./args.ts";
 import {
+  APPROVAL_VERBS,
   BENCH_DEFAULTS,
   type CommandContext,
   command,
@@ -42,6 +43,8 @@ const OF_HUB = {
 const NO_WAIT = flag("do not wait until it is done");
 
 const HUB_CODES = "3 no hub runs, or the server failed";
+
+const APPROVAL = oneOf("LEVEL", ["auto", "always"], "ask a person before calls: auto, always");
 
 /** Options of `serve` for recording. */
 const RECORDING = {
@@ -168,6 +171,7 @@ export const COMMANDS: readonly Command[] = [
       project: flag("use the client's file in the current directory"),
       http: text("URL", "connect to the hub at URL: http://127.0.0.1:8700/mcp"),
       "http-token-env": text("NAME", "environment variable of the client with the token"),
+      approval: APPROVAL,
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -179,6 +183,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux install cursor",
       "toolmux install claude-code --replace --dry-run",
       "toolmux install vscode --http http://127.0.0.1:8700/mcp",
+      "toolmux install claude-code --approval auto",
       "toolmux install cursor --undo",
     ],
     load: async () => (await import("./commands/install.ts")).install,
@@ -231,6 +236,10 @@ export const COMMANDS: readonly Command[] = [
       "clients need. Without a token, every user of this machine can call every tool.",
       "",
       "GET /healthz tells whether the hub runs, GET /readyz whether its servers are ready.",
+      "",
+      "With --approval, a person has to allow calls before they reach a server: auto those of",
+      "tools that are not known to only read, always all. It raises what the manifest says,",
+      "except for tools of tools.approval; --approve-all asks for these, too.",
     ],
     options: {
       http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
@@ -238,6 +247,8 @@ export const COMMANDS: readonly Command[] = [
       token: text("auto", "create a token for clients, or use the stored one"),
       stdio: flag("with --http: also serve stdin and stdout"),
       dashboard: flag("with --http: also serve the dashboard of this hub, at /ui"),
+      approval: APPROVAL,
+      "approve-all": flag("ask a person before every call"),
       ...RECORDING,
     },
     examples: [
@@ -662,7 +673,7 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 0],
     details: [
       "WAITS FOR `client` means that the server has asked the client something, and the client",
-      "has not answered. CALL is the number for `toolmux cancel --call`. Arguments of calls are",
+      "has not answered; `approval` that nobody has allowed the call yet. CALL is the number for `toolmux cancel --call`. Arguments of calls are",
       "never shown.",
       "",
       "Exit codes: 0 done, 3 no hub runs.",
@@ -708,9 +719,9 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 0],
     details: [
       "Prints one JSON document per event, as events come, until Ctrl-C or until the hub ends.",
-      "Kinds: call, server, state, log, catalog, alert, client, manifest. Each event has a",
-      "number (`seq`) and a time (`at`, ms since 1970). Arguments and results of calls are in",
-      "no event.",
+      "Kinds: call, server, state, log, catalog, alert, approval, client, manifest. Each event",
+      "has a number (`seq`) and a time (`at`, ms since 1970). Results of calls are in no event,",
+      "and arguments only in those of approvals, redacted.",
       "",
       "Exit codes: 0 the hub has ended, 2 wrong usage, 3 no hub runs, 130 interrupted.",
     ],
@@ -739,6 +750,40 @@ export const COMMANDS: readonly Command[] = [
     options: { ...OF_HUB, all: flag("also dismissed ones; with dismiss: all alerts") },
     examples: ["toolmux alerts", "toolmux alerts dismiss 3", "toolmux alerts dismiss --all"],
     load: async () => (await import("./commands/alerts.ts")).alerts,
+  }),
+  command({
+    name: "approvals",
+    group: "Running hubs",
+    summary: "allow or deny calls that wait for a person",
+    usage: "[list | forget [ID …] | accept SERVER]",
+    words: [0, Number.POSITIVE_INFINITY],
+    choices: APPROVAL_VERBS,
+    details: [
+      "Shows the calls that wait for an approval. With --watch, it asks for each in the",
+      "terminal, one after the other, until Ctrl-C: y allows the call, s the tool until the",
+      "client leaves, a the tool from now on; anything else denies it.",
+      "",
+      "  list              shows the tools that were allowed from now on",
+      "  forget ID …       asks again before calls of these tools; --all of all tools",
+      "  accept SERVER     relies on what the tools of a server say of themselves now",
+      "",
+      "Whether calls need an approval is set in the manifest (approval, tools.approval) or by",
+      "serve --approval. docs/approval.md explains it.",
+      "",
+      "Exit codes: 0 done, 2 wrong usage, 3 no hub runs, 130 interrupted.",
+    ],
+    options: {
+      ...OF_HUB,
+      watch: flag("ask for each call in the terminal, until Ctrl-C"),
+      all: flag("with forget: all"),
+    },
+    examples: [
+      "toolmux approvals --watch",
+      "toolmux approvals list",
+      "toolmux approvals forget --all",
+      "toolmux approvals accept files",
+    ],
+    load: async () => (await import("./commands/approvals.ts")).approvals,
   }),
   command({
     name: "check",

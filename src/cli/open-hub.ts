@@ -1,5 +1,6 @@
 import { count } from "../base/format.ts";
 import process from "node:process";
+import type { RaisedLevel } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
@@ -100,6 +101,8 @@ export interface OpenHubOptions {
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
+  /** What the command line adds to the manifest's settings of approvals. */
+  readonly raisedApproval?: RaisedLevel | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
@@ -146,6 +149,7 @@ export async function openHub(
     authorizes = true,
     makeTransportWrapper,
     secrets = [],
+    raisedApproval,
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
@@ -196,6 +200,11 @@ export async function openHub(
     snapshots,
     plugins,
     redact,
+    raisedApproval,
+    openApprovals: async () => {
+      const { diskApprovals } = await import("../approval/disk.ts");
+      return diskApprovals(stateFolder(env, platform));
+    },
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),

@@ -76,8 +76,19 @@ function readLine(
   });
 }
 
-/** Asks a question on the terminal. @returns the line that the user typed; empty if the input has ended */
-export type AskLine = (question: string) => Promise<string>;
+/** Options of one question. */
+export interface AskOptions {
+  /** Withdraws the question. */
+  readonly signal?: AbortSignal;
+  /** Whether lines that were typed before the question was asked are dropped. */
+  readonly dropsTyped?: boolean;
+}
+
+/**
+ * Asks a question on the terminal. @returns the line that the user typed; empty if the input has ended
+ * @throws the reason of a signal
+ */
+export type AskLine = (question: string, options?: AskOptions) => Promise<string>;
 
 /**
  * Passes `use` a function that asks questions on the terminal, one after the other. Returns undefined without a
@@ -110,9 +121,11 @@ export async function withPrompt<T>(
     notify();
   });
   try {
-    return await use(async (question) => {
+    return await use(async (question, { signal: own, dropsTyped = false } = {}) => {
+      const either = own === undefined ? signal : AbortSignal.any([signal, own]);
+      if (dropsTyped) typed.length = 0;
       stderr.write(`${sanitizeLine(question)} `);
-      while (typed.length === 0 && !isEnded) await abortable(changed.promise, signal);
+      while (typed.length === 0 && !isEnded) await abortable(changed.promise, either);
       const answer = typed.shift();
       if (answer === undefined) stderr.write("\n");
       return answer?.trim() ?? "";

@@ -48,6 +48,8 @@ export interface ServeCommandOptions extends HttpOptions {
   readonly dashboard: boolean;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
+  readonly approval: "auto" | "always" | undefined;
+  readonly "approve-all": boolean;
 }
 
 export interface ServeOptions {
@@ -85,6 +87,7 @@ export async function serveHub({
     snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
+    raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
   });
   const { hub, close } = opened;
   const startedAt = Date.now();

@@ -7,7 +7,7 @@ import {
   type ProcessTarget,
   type RemoteTarget,
 } from "../manifest/client-entry.ts";
-import { createTable, isTable } from "../manifest/table.ts";
+import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, PlaceholderStyle } from "./clients.ts";
 
 /** A value that an editor asks the user for (VS Code's `inputs`). */
@@ -184,7 +184,7 @@ export async function translateEntry(
 ): Promise<TranslationResult> {
   const normalized = normalizeClientEntry(raw);
   if (!normalized.ok) return { ok: false, reason: normalized.reason };
-  const { target, title, description, tools, isDisabled, rest } = normalized.entry;
+  const { target, title, description, tools, autoApproved, isDisabled, rest } = normalized.entry;
   const writer = new EntryWriter({ ...source, placeholders: source.client.placeholders });
   const entry =
     target.kind === "process"
@@ -201,12 +201,22 @@ export async function translateEntry(
       ...(title !== undefined && title !== source.server && { title }),
       ...(description !== undefined && { description }),
       ...readLimits(rest, source.client),
-      ...(tools !== undefined && { tools }),
+      ...((tools !== undefined || autoApproved.length > 0) && {
+        tools: withAutoApproved(tools, autoApproved),
+      }),
       ...(isDisabled && { enabled: false }),
     },
     notes: writer.notes,
     requiredSecrets: writer.requiredSecrets,
   };
+}
+
+function withAutoApproved(tools: Table | undefined, names: readonly string[]): Table {
+  if (names.length === 0) return { ...tools };
+  const approval = createTable<unknown>();
+  for (const name of names) approval[name] = "never";
+  const own = tools?.["approval"];
+  return { ...tools, approval: isTable(own) ? { ...approval, ...own } : approval };
 }
 
 /**

@@ -53,6 +53,7 @@ import {
   type ServerDocument,
   toolCallSchema,
 } from "./schemas.ts";
+import { addApprovalRoutes, watchOf } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
 /** What the API needs of the program that runs the hub. */
@@ -335,11 +336,12 @@ export function makeControlApi(controlled: ControlledHub): Hono {
 
   api.get("/events", (c) => {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID");
-    const stream = events.open({
+    const request = {
       kinds: kindsOf(c.req.query("kinds")),
       after: after === undefined ? undefined : numberOf(after, "after"),
       signal: c.req.raw.signal,
-    });
+    };
+    const stream = events.open({ ...request, onEnd: watchOf(c, hub) });
     return c.body(stream, 200, {
       "Content-Type": "text/event-stream",
       "Cache-Control": "no-cache, no-transform",
@@ -357,6 +359,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.get("/schema", async (c) => c.json((await import("./json-schema.ts")).makeControlSchema()));
 
   addSetupRoutes(api, hub, controlled, { nameOf, answer });
+  addApprovalRoutes(api, hub, (server) => void statusOf(server));
 
   app.notFound((c) =>
     c.json(errorBody("methodNotFound", `There is no ${c.req.method} ${c.req.path}.`), 404),

@@ -188,6 +188,7 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
       clients: clients.length,
       calls: calls.length,
       alerts: alerts.filter(({ dismissed }) => dismissed !== true).length,
+      approvals: hub.approvals.questions.length,
     },
   };
 }

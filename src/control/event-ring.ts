@@ -25,6 +25,7 @@ const KEPT_KINDS: readonly EventKind[] = [
   "log",
   "catalog",
   "alert",
+  "approval",
   "client",
   "manifest",
 ];
@@ -47,6 +48,8 @@ export interface EventRequest {
   readonly kinds: readonly EventKind[];
   /** Events up to this number are known to the reader; undefined: only events from now on. */
   readonly after: number | undefined;
+  /** Called when the stream has ended. */
+  readonly onEnd?: (() => void) | undefined;
   /** Ends the stream. */
   readonly signal: AbortSignal;
 }
@@ -82,7 +85,7 @@ export class EventRing {
   }
 
   /** A stream of server-sent events: those kept after `after`, then those to come, until the signal is aborted. */
-  open({ kinds, after, signal }: EventRequest): ReadableStream<Uint8Array> {
+  open({ kinds, after, signal, onEnd }: EventRequest): ReadableStream<Uint8Array> {
     const wanted = new Set(kinds);
     const missed = after === undefined ? [] : this.#after(after, wanted);
     let end = (): void => {};
@@ -97,6 +100,7 @@ export class EventRing {
             clearInterval(heartbeat);
             signal.removeEventListener("abort", end);
             this.#removeReader(reader);
+            onEnd?.();
             try {
               controller.close();
             } catch {
@@ -164,11 +168,17 @@ export class EventRing {
   #add(event: HubEvent, stamp: EventStamp): void {
     const { kind } = event;
     const { seq } = stamp;
+    const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     const text = `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, this.#redact)}\n\n`;
-    this.#kept.push({ seq, kind, text });
-    this.#bytes += text.length;
-    this.#evict();
+    // A remembered approval is used by each call, and calls are not kept either.
+    if (!isRule) this.#keep({ seq, kind, text });
     for (const reader of this.#readers) if (reader.kinds.has(kind)) reader.send(text);
+  }
+
+  #keep(event: KeptEvent): void {
+    this.#kept.push(event);
+    this.#bytes += event.text.length;
+    this.#evict();
   }
 
   #evict(): void {
@@ -188,12 +198,16 @@ export class EventRing {
 /** An event as one line of JSON. */
 function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) => string): string {
   // The usual event of a call has only names and numbers.
-  if ("call" in event && !("cause" in event)) return JSON.stringify({ ...stamp, ...event });
+  if (isCallEvent(event) && !("cause" in event)) return JSON.stringify({ ...stamp, ...event });
   const document = eventDocument(event, stamp, redact);
   const json = JSON.stringify(document);
   if (json.length * 3 <= MAX_EVENT || Buffer.byteLength(json) <= MAX_EVENT) return json;
   const { seq, at, kind, level, text = "" } = document;
   return JSON.stringify({ seq, at, kind, level, text: text.slice(0, CUT_TEXT), truncated: true });
+}
+
+function isCallEvent({ kind }: HubEvent): boolean {
+  return CALL_KINDS.includes(kind);
 }
 
 /** An event as a document: its fields, its number and time, and what it says in words. Texts are redacted. */
@@ -203,8 +217,7 @@ export function eventDocument(
   redact: (text: string) => string,
 ): EventDocument {
   // The words of a call are its fields, and the words of a log line are its text.
-  const isCall = "call" in event;
-  const record = isCall ? undefined : recordOfEvent(event, stamp.at);
+  const record = isCallEvent(event) ? undefined : recordOfEvent(event, stamp.at);
   const words = record && { level: record.level, text: record.message };
   return redactTexts({ ...stamp, ...words, ...event }, redact) as EventDocument;
 }

@@ -13,6 +13,8 @@ import { EVENT_KINDS } from "./event-ring.ts";
 
 /** The errors that are answered with status 404. */
 const notFoundErrors = new WeakSet<Error>();
+/** The errors that are answered with status 409, although they are the caller's. */
+const conflictErrors = new WeakSet<Error>();
 
 /** Longest `wait`, in ms. */
 const MAX_WAIT = 10 * 60_000;
@@ -33,8 +35,16 @@ export function notFound(what: string, name = "", known: readonly string[] = [])
   return error;
 }
 
+/** The error of a request that comes too late: status 409. */
+export function conflict(message: string): HubError {
+  const error = new HubError("usage", message);
+  conflictErrors.add(error);
+  return error;
+}
+
 export function statusCodeOf(error: Error): ContentfulStatusCode {
   if (notFoundErrors.has(error)) return 404;
+  if (conflictErrors.has(error)) return 409;
   const { code, properties } = toHubError(error);
   if (code === "internal") return 500;
   if (code === "messageTooLarge") return 413;

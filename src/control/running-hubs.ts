@@ -199,8 +199,27 @@ export async function* followEvents(
   query: string,
   signal: AbortSignal,
 ): AsyncGenerator<HubStreamItem> {
+  yield* await openEvents(hub, query, signal);
+}
+
+/**
+ * The same, when the hub has opened the stream: later events are not missed, and the reader counts as one who watches
+ * if the query says so.
+ */
+export async function openEvents(
+  hub: RunningHub,
+  query: string,
+  signal: AbortSignal,
+): Promise<AsyncGenerator<HubStreamItem>> {
   const response = await send(hub, { path: `/events?${query}`, signal });
   if ((response.statusCode ?? 0) >= 400) await readAnswer(response);
+  return readEvents(response, signal);
+}
+
+async function* readEvents(
+  response: IncomingMessage,
+  signal: AbortSignal,
+): AsyncGenerator<HubStreamItem> {
   try {
     let kind = "";
     for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {

@@ -123,7 +123,7 @@ export const callSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  waitingFor: v.picklist(["server", "client"]),
+  waitingFor: v.picklist(["server", "client", "approval"]),
   progress: v.optional(
     v.object({
       progress: v.number(),
@@ -211,6 +211,8 @@ export const hubSchema = v.object({
     clients: count,
     calls: count,
     alerts: count,
+    /** Calls that wait until a person allows them. */
+    approvals: count,
   }),
 });
 
@@ -228,6 +230,24 @@ export const hubFileSchema = v.object({
 });
 
 export const errorSchema = v.object({ error: failureSchema });
+
+const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
+
+/** A call that waits until a person allows it. `choices`: the decisions that are possible; `reason`: a full sentence. */
+export const approvalSchema = v.object({
+  id: v.string(),
+  call: count,
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  agent: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  argumentsShown: v.string(),
+  reason: v.string(),
+  choices: v.pipe(v.array(decisionSchema), v.readonly()),
+  askedAt: time,
+});
 
 const levelSchema = v.picklist(["debug", "info", "warn", "error"]);
 
@@ -254,6 +274,19 @@ const callFields = {
 };
 
 const names = v.pipe(v.array(v.string()), v.readonly());
+
+const approvedCallFields = {
+  ...eventFields,
+  kind: v.literal("approval"),
+  id: v.string(),
+  call: count,
+  client: v.optional(v.string()),
+  clientName: v.string(),
+  agent: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+};
 
 /** What each kind of event has. No event has the arguments or the result of a call. */
 const eventSchemas = {
@@ -298,6 +331,22 @@ const eventSchemas = {
     raised: v.boolean(),
     alert: alertSchema,
   }),
+  approval: v.variant("change", [
+    v.strictObject({
+      ...eventFields,
+      kind: v.literal("approval"),
+      change: v.literal("asked"),
+      ...approvalSchema.entries,
+    }),
+    v.strictObject({
+      ...approvedCallFields,
+      change: v.literal("decided"),
+      by: v.picklist(["terminal", "dashboard", "client", "timeout", "rule"]),
+      decision: decisionSchema,
+      remembered: v.boolean(),
+    }),
+    v.strictObject({ ...approvedCallFields, change: v.literal("withdrawn") }),
+  ]),
   client: v.strictObject({
     ...eventFields,
     kind: v.literal("client"),
@@ -341,6 +390,24 @@ export const gapSchema = v.strictObject({ first: count });
 
 /** An object with any members. Not `v.record`, which also takes an array. */
 const objectSchema = v.custom<Readonly<Record<string, unknown>>>(isTable, "must be an object");
+
+/** The body of `POST /approvals/ID`. `by`: where the person has decided; default `terminal`. */
+export const approvalAnswerSchema = v.strictObject({
+  decision: decisionSchema,
+  by: v.optional(v.picklist(["terminal", "dashboard"])),
+});
+
+/** Calls of a tool that were allowed for good. */
+export const rememberedApprovalSchema = v.object({
+  id: v.string(),
+  server: v.string(),
+  tool: v.string(),
+  clientName: v.string(),
+  at: time,
+});
+
+/** The body of `POST /approvals/accept`: a server whose tools are taken as they describe themselves now. */
+export const acceptToolsSchema = v.strictObject({ server: v.string() });
 
 /** The body of `POST /servers`: an entry as in a manifest. */
 export const addServerSchema = v.strictObject({
@@ -522,6 +589,8 @@ export const logoutSchema = v.looseObject({
 /** The state of the login. */
 export const loginSchema = v.looseObject({ server: v.string(), state: v.string() });
 
+export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
+export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;

@@ -124,10 +124,8 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   app.all("/api/hubs/:id/v1/*", async (c) => {
     const { signal } = requireBearer(c);
     if (forwarded >= MAX_FORWARDED) {
-      throw new HubError(
-        "usage",
-        "The dashboard has too many open requests: close other pages of it.",
-      );
+      const text = "The dashboard has too many open requests: close other pages of it.";
+      return errorAnswer(503, "usage", text);
     }
     const { method, path } = c.req;
     const apiPath = /^\/api\/hubs\/[^/]+(\/v1\/.*)$/.exec(path)?.[1];
@@ -137,16 +135,24 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
       return value === undefined ? [] : [[name, value] as const];
     });
     const body = SAFE_METHODS.has(method) ? undefined : new Uint8Array(await c.req.arrayBuffer());
+    const either = AbortSignal.any([c.req.raw.signal, signal]);
     const answer = hubs.forward(c.req.param("id"), {
       method,
       path: apiPath + new URL(c.req.url).search,
       headers: Object.fromEntries(headers),
       body: body?.length === 0 ? undefined : body,
-      signal: AbortSignal.any([c.req.raw.signal, signal]),
+      signal: either,
     });
     c.env.info.keepOpen(answer);
+    let isOpen = true;
     forwarded++;
-    const onEnd = (): void => void forwarded--;
+    const onEnd = (): void => {
+      if (isOpen) forwarded--;
+      isOpen = false;
+      // A signal with listeners is held by the bearer's for as long as that lives.
+      either.removeEventListener("abort", onEnd);
+    };
+    either.addEventListener("abort", onEnd, { once: true });
     return answer.then(
       (response) => watchEnd(response, onEnd),
       (error: unknown) => {

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { timingSafeEqual } from "node:crypto";
-import { rm } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
@@ -38,6 +38,7 @@ export async function announceDashboard(
 ): Promise<() => Promise<void>> {
   const port = portOf(url);
   await ensurePrivateFolder(folderOf(places));
+  await removeDead(places);
   const path = pathOf(port, places);
   const document = { pid: process.pid, url, key };
   await replacePrivate(path, Buffer.from(`${JSON.stringify(document)}\n`));
@@ -46,6 +47,26 @@ export async function announceDashboard(
     if (now?.key !== key) return;
     await Promise.all([path, redirectOf(port, places)].map((one) => rm(one, { force: true })));
   };
+}
+
+/** Removes the files of dashboards that were killed. */
+async function removeDead(places: Places): Promise<void> {
+  const folder = folderOf(places);
+  for (const name of await readdir(folder)) {
+    const [, port] = /^(\d+)\.(?:json|html)$/.exec(name) ?? [];
+    if (port === undefined) continue;
+    const file = await readFileOf(pathOf(Number(port), places));
+    if (file === undefined || !isRunning(file.pid)) await rm(join(folder, name), { force: true });
+  }
+}
+
+/** Whether there is a process of that id; it may be another one by now. */
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
 }
 
 /**

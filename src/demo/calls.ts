@@ -5,14 +5,14 @@ import { VERSION } from "../base/version.ts";
 import type { DemoProgram } from "./steps.ts";
 
 /** Pauses between calls, in ms. */
-const PAUSE = { quick: 4000, slow: 3000 };
+const PAUSE = { quick: 4000, slow: 3000, approved: 2000 };
 /** A count of this many steps with this pause (ms) takes ten minutes, if nobody cancels it. */
 const COUNT = { steps: 600, pause: 1000 };
 const ZONES = ["Asia/Tokyo", "Europe/Paris", "America/Lima", "Nowhere/Land"];
 
 /**
  * For `toolmux demo --dashboard`: starts a hub and uses it, so that the page has something to show: one slow call after the
- * other, and a quick one every few seconds, of which some fail. Ends when the signal is aborted.
+ * other, one that a person has to allow, and quick ones every few seconds, of which some fail. Ends when the signal is aborted.
  */
 export async function keepCalling(
   { command, args, env }: DemoProgram,
@@ -37,7 +37,14 @@ export async function keepCalling(
         await pause(systemClock, PAUSE.quick, signal);
       }
     };
-    await Promise.all([slow(), quick()]);
+    const approved = async (): Promise<never> => {
+      for (;;) {
+        // It is refused while no page is open on which a person could allow it.
+        await call(client, "text__reverse", { text: "May I?" }, signal).catch(() => {});
+        await pause(systemClock, PAUSE.approved, signal);
+      }
+    };
+    await Promise.all([slow(), quick(), approved()]);
   } catch (error) {
     if (!signal.aborted) throw error;
   } finally {

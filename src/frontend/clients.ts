@@ -4,6 +4,7 @@
  * (`modern/client.ts`), one of the modern era. Start here, then read `client-connection.ts` (which era a request
  * belongs to) and `legacy-client.ts`.
  */
+import type { Approvals } from "../approval/approvals.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
@@ -28,6 +29,7 @@ import { ModernClients } from "./modern/clients.ts";
 export interface ClientsOptions {
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
+  readonly approvals: Approvals;
   readonly clock: Clock;
   readonly serverInfo: () => Implementation;
   /**

@@ -19,6 +19,7 @@ import {
   withResponseId,
 } from "../jsonrpc/message.ts";
 import { parseTruncated } from "../jsonrpc/parse.ts";
+import { type AgentCaller, readAgentCaller } from "../approval/policy.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
@@ -59,12 +60,14 @@ import { DownstreamRequests } from "./server-requests.ts";
 /** One request of a legacy client in flight, until it is answered. */
 class LegacyClientRequest implements Caller {
   readonly id: RequestId;
+  readonly agent: AgentCaller | undefined;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
 
-  constructor(id: RequestId, responder: Responder, client: LegacyClient) {
+  constructor(id: RequestId, responder: Responder, client: LegacyClient, agent?: AgentCaller) {
     this.id = id;
+    this.agent = agent;
     this.#responder = responder;
     this.#client = client;
   }
@@ -236,7 +239,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       kind,
     }: { readonly plugin: PluginInstance | undefined; readonly kind: ClientTransport },
   ) {
-    const { clock, deadlines, callLog, plugins } = clients.options;
+    const { approvals, clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
@@ -254,6 +257,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         view,
         deadlines,
         callLog,
+        approvals,
         plugins,
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
@@ -470,7 +474,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
     this.view.open();
     if (responder !== this.connectionResponder) this.#hasResponders = true;
-    const clientRequest = new LegacyClientRequest(request.id, responder, this);
+    // Whoever can open the control socket belongs to this user, and so do the agents that call through it.
+    const agent =
+      this.#isOperator && methodSpec === CALL_METHOD ? readAgentCaller(request) : undefined;
+    const clientRequest = new LegacyClientRequest(request.id, responder, this, agent);
     const running = this.#router.route(request, clientRequest, methodSpec);
     clientRequest.running = running;
     this.#addRunning(clientRequest);

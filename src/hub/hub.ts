@@ -1,3 +1,4 @@
+import { Approvals } from "../approval/approvals.ts";
 import { Alerts } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
@@ -9,6 +10,7 @@ import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
 import { describeInvalid } from "../manifest/problems.ts";
 import {
+  APPROVAL_DEFAULTS,
   type HubSettings,
   type InvalidServer,
   isRunnable,
@@ -83,6 +85,8 @@ export class Hub {
   readonly #callLog: CallLog;
   readonly #savedListings: SavedListings;
   readonly activePlugins: ActivePlugins;
+  /** The calls that wait until a person allows them. */
+  readonly approvals: Approvals;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
@@ -118,6 +122,13 @@ export class Hub {
       external: options,
     });
     this.activePlugins.replace(options.plugins);
+    this.approvals = new Approvals({
+      bus,
+      clock,
+      openStore: options.openApprovals,
+      redact: (text) => options.redact?.(text) ?? text,
+      identityOf: (spec) => this.activePlugins.resolveIdentity(spec),
+    });
     this.#savedListings = new SavedListings(
       options.snapshots,
       (spec) => this.activePlugins.resolveIdentity(spec),
@@ -139,7 +150,13 @@ export class Hub {
       },
       bus,
       alerts: this.#alerts,
-      memory: this.#savedListings,
+      memory: {
+        load: (spec, profile) => this.#savedListings.load(spec, profile),
+        save: (spec, profile, saved) => {
+          this.#savedListings.save(spec, profile, saved);
+          if (this.approvals.isOn) void this.approvals.recordListing(spec, saved.listing);
+        },
+      },
       random,
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
@@ -161,6 +178,7 @@ export class Hub {
     this.#clients = new Clients({
       deadlines: this.#deadlines,
       callLog: this.#callLog,
+      approvals: this.approvals,
       clock,
       serverInfo: () => this.serverInfo,
       view: (client, subset) => this.#viewOf(client, subset),
@@ -173,6 +191,7 @@ export class Hub {
       },
     });
     this.#pool.reconcile(runnableServersOf(manifest));
+    this.#configureApprovals(manifest);
     this.#updateInvalidServers(manifest);
   }
 
@@ -233,6 +252,7 @@ export class Hub {
     });
     this.#atomically(() => {
       this.#pool.reconcile(servers);
+      this.#configureApprovals(manifest);
       this.#updateInvalidServers(manifest);
     });
     this.#options.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
@@ -248,7 +268,10 @@ export class Hub {
    * @param origin a server of origin `runtime` survives reloads, until the manifest has a server of that name
    */
   add(spec: RunnableServer, origin: ServerOrigin = "runtime"): void {
-    this.#atomically(() => this.#pool.add(spec, origin));
+    this.#atomically(() => {
+      this.#pool.add(spec, origin);
+      this.approvals.configure(this.approvals.settings, this.#pool.specs);
+    });
   }
 
   /** The servers that are not invalid, in the order of the manifest. */
@@ -347,6 +370,11 @@ export class Hub {
     return specs;
   }
 
+  #configureApprovals({ approval = APPROVAL_DEFAULTS }: Manifest): void {
+    const { raisedApproval: raised } = this.#options;
+    this.approvals.configure({ ...approval, raised }, this.#pool.specs);
+  }
+
   /** Shows servers with invalid tables as failed, each with an alert. */
   #updateInvalidServers({ servers }: Manifest): void {
     const invalid = servers.flatMap((spec) =>
@@ -402,6 +430,17 @@ export class Hub {
       tools: this.catalog.tools.size,
       plugins: this.activePlugins.set?.status ?? [],
     };
+  }
+
+  /**
+   * Takes the tools of a server as they describe themselves now: approvals then rely on what they say.
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async acceptTools(server: string): Promise<void> {
+    const connections = this.#pool.connectionsOf(server);
+    await (await this.approvals.store).accept(server);
+    for (const { spec, listing } of connections)
+      if (listing !== undefined) await this.approvals.recordListing(spec, listing);
   }
 
   /** Writes a line into a server's log, on behalf of whoever steers the hub. */

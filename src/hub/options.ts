@@ -12,6 +12,8 @@ import {
   type RunnableServer,
 } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
+import type { RaisedLevel } from "../approval/policy.ts";
+import type { RememberedApprovals } from "../approval/remembered.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { RunningCall } from "../router/call.ts";
@@ -52,6 +54,10 @@ export interface HubOptions {
     challenge: AuthChallenge,
     options: AuthorizationOptions,
   ) => Promise<void>;
+  /** What the command line adds to the manifest's settings of approvals; undefined: nothing. */
+  readonly raisedApproval?: RaisedLevel | undefined;
+  /** Opens the store of approvals that count for good; absent: they are kept in memory. */
+  readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The plugins of the manifest, set up; undefined if it has none. */

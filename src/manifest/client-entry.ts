@@ -14,6 +14,8 @@ export interface ClientEntry {
   readonly description: string | undefined;
   /** As in a manifest: the entry's own table `tools`, or its lists of tools as `allow` and `deny`. */
   readonly tools: Table | undefined;
+  /** The tools that the client runs without asking. */
+  readonly autoApproved: readonly string[];
   readonly isDisabled: boolean;
   /** The remaining keys, which this module does not interpret. */
   readonly rest: ReadonlyMap<string, unknown>;
@@ -78,6 +80,9 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
       title: isString(title) && title !== name ? title : undefined,
       description: isString(description) && description !== "" ? description : undefined,
       tools: toolsOf(fields),
+      autoApproved: [fields["autoApprove"], fields["alwaysAllow"]]
+        .flatMap(asArray)
+        .filter(isString),
       isDisabled,
       rest,
     },

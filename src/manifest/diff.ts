@@ -30,6 +30,7 @@ const RUNNABLE = {
   description: "settings",
   icon: "settings",
   lazy: "settings",
+  approval: "settings",
   tools: "settings",
   prompts: "settings",
   skills: "settings",

@@ -8,7 +8,7 @@ import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
   type HubInput,
-  type LimitsInput,
+  type DefaultsInput,
   type PluginInput,
   type SecretSettings,
   type ServerInput,
@@ -73,7 +73,7 @@ export interface FileConfig extends SourceFile {
   readonly hub: HubInput;
   /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: HttpToken | undefined;
-  readonly defaults: LimitsInput;
+  readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
   /** Absent in files that are not manifests. */
   readonly secrets?: SecretSettings;

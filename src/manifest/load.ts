@@ -114,7 +114,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, defaults } = merged;
+  const { hub, httpToken, registries, defaults, approval } = merged;
   if (httpToken !== undefined) notes.push(...(await describeTokenExposure(httpToken)));
   const manifest: Manifest = {
     hub,
@@ -122,6 +122,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     registries,
     servers: markInvalid(merged.servers, problems, configs, documents),
     defaults,
+    approval,
     plugins: plugins.specs,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };

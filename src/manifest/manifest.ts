@@ -5,7 +5,13 @@
  */
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
-import type { HubInput, LimitsInput, SecretSource, ServerInput } from "./schema.ts";
+import type {
+  APPROVAL_LEVELS,
+  HubInput,
+  LimitsInput,
+  SecretSource,
+  ServerInput,
+} from "./schema.ts";
 
 /**
  * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
@@ -68,6 +74,24 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
   readonly startLimit?: number;
 };
 
+/**
+ * Which calls a person has to allow before they are sent: `never` none, `auto` those of tools that are not known to
+ * only read, `always` all.
+ */
+export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
+
+/** Which calls a person has to allow, where neither the server nor its tool says. */
+export interface ApprovalDefaults {
+  /** For calls of clients; undefined: the manifest does not say, and it is `never`. */
+  readonly approval?: ApprovalLevel | undefined;
+  /** For calls of agents; undefined: the manifest does not say, and it is `auto`. */
+  readonly agentApproval?: ApprovalLevel | undefined;
+  /** How long a call waits for its approval, in ms. */
+  readonly timeout: number;
+}
+
+export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
+
 /** Which prompts are shown, and under which names; all keys are the server's own names. */
 export interface PromptRules {
   /** Globs; undefined: all. */
@@ -99,6 +123,8 @@ export interface ToolRules extends PromptRules {
    * retried.
    */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
+  /** Which calls a person has to allow, by the server's own tool name or a glob of names. Has no prototype. */
+  readonly approval?: Readonly<Record<string, ApprovalLevel>>;
 }
 
 /** Annotations that the manifest sets (schema, ToolAnnotations). */
@@ -156,6 +182,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
+  /** Which calls a person has to allow; absent: as the defaults say. */
+  readonly approval?: ApprovalLevel | undefined;
   readonly prompts: PromptRules;
   /** Absent: all. */
   readonly skills?: SkillRules | undefined;
@@ -258,6 +286,8 @@ export interface Manifest {
   readonly servers: readonly ServerSpec[];
   /** The limits of servers that set none. */
   readonly defaults: Limits;
+  /** Absent: `APPROVAL_DEFAULTS`. */
+  readonly approval?: ApprovalDefaults | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
   /** In the order of the files, then in the order within each; the first is the outermost. */

@@ -2,6 +2,8 @@ import { formatDuration } from "./fields.ts";
 import type { FileConfig, LaunchConfig, ServerConfig } from "./file-config.ts";
 import { formatPackage, packageCommand, runnersOf } from "./package.ts";
 import {
+  APPROVAL_DEFAULTS,
+  type ApprovalDefaults,
   HUB_DEFAULTS,
   type HubSettings,
   LIMIT_DEFAULTS,
@@ -13,7 +15,13 @@ import {
   type StdioServer,
   type ToolRules,
 } from "./manifest.ts";
-import { LIMIT_KEYS, type LimitsInput, type SecretSource, type ServerInput } from "./schema.ts";
+import {
+  type DefaultsInput,
+  LIMIT_KEYS,
+  type LimitsInput,
+  type SecretSource,
+  type ServerInput,
+} from "./schema.ts";
 import type { Problem } from "./problems.ts";
 import { createTable, isTable } from "./table.ts";
 
@@ -217,6 +225,10 @@ export function mergeConfigs(
     ...LIMIT_DEFAULTS,
     startLimit: START_LIMIT,
   });
+  const approval = configs.reduce<ApprovalDefaults>(
+    (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
+    APPROVAL_DEFAULTS,
+  );
   const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
   const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
   const servers = listed.map((server) => markUnsupported(server, defaults));
@@ -235,6 +247,7 @@ export function mergeConfigs(
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
     defaults,
+    approval,
     servers: servers.map((server) =>
       toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
     ),
@@ -289,6 +302,7 @@ function toServerSpec(
     era: input.era ?? "auto",
     lazy: input.lazy ?? false,
     ...limitsOf(input, defaults),
+    ...(input.approval !== undefined && { approval: input.approval }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
@@ -358,14 +372,27 @@ function limitsOf(input: LimitsInput, defaults: Limits): Limits {
   };
 }
 
+function approvalDefaultsOf({
+  approval,
+  agentApproval,
+  approvalTimeout: timeout,
+}: DefaultsInput): Partial<ApprovalDefaults> {
+  return {
+    ...(approval !== undefined && { approval }),
+    ...(agentApproval !== undefined && { agentApproval }),
+    ...(timeout !== undefined && { timeout }),
+  };
+}
+
 function toolRulesOf(input: ServerInput["tools"]): ToolRules {
-  const { timeout = createTable<number>(), describe, meta, annotations } = input ?? {};
+  const { timeout = createTable<number>(), describe, meta, annotations, approval } = input ?? {};
   return {
     ...promptRulesOf(input),
     timeout,
     ...(describe && { describe }),
     ...(meta && { meta }),
     ...(annotations && { annotations }),
+    ...(approval && { approval }),
   };
 }
 

@@ -388,10 +388,38 @@ const limitEntries = {
   }),
 };
 
-/** The keys that a server has in common with `defaults`. */
+/** The limits that a server has in common with `defaults`. */
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
-export const defaultsSchema = table(limitEntries);
+const limitsSchema = table(limitEntries);
+
+/** Which calls a person has to allow: none, those of tools that are not known to only read, or all. */
+export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
+
+const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
+
+export const defaultsSchema = table({
+  ...limitEntries,
+  approval: optionalKey(approvalLevel, {
+    title: "Approval",
+    description:
+      'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to only read. "always": all.',
+    default: "never",
+    examples: ["auto", "always", "never"],
+  }),
+  agentApproval: optionalKey(approvalLevel, {
+    title: "Approval for agents",
+    description: "The same for calls that the agents of toolmux make.",
+    default: "auto",
+    examples: ["always"],
+  }),
+  approvalTimeout: optionalKey(limit, {
+    title: "Time for an approval",
+    description: "How long a call waits for its approval. After that it is denied.",
+    default: "2m",
+    examples: ["10m"],
+  }),
+});
 
 const promptsSchema = table({
   allow: optionalKey(globs, {
@@ -499,6 +527,13 @@ const toolsSchema = table({
     default: {},
     examples: [{ read_text_file: { readOnlyHint: true } }],
   }),
+  approval: optionalKey(record(approvalLevel), {
+    title: "Approval of tools",
+    description:
+      "The server's name of a tool, or a pattern (* matches any characters, ? matches one), and which of its calls a person has to allow. A name wins over a pattern, a pattern with more other characters over one with fewer.",
+    default: {},
+    examples: [{ "delete_*": "always", read_text_file: "never" }],
+  }),
 });
 
 const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
@@ -565,6 +600,12 @@ export const serverSchema = table({
     examples: ["auto", "legacy", "modern"],
   }),
   ...limitEntries,
+  approval: optionalKey(approvalLevel, {
+    title: "Approval",
+    description:
+      'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to only read. "always": all. By default as defaults.approval says.',
+    examples: ["auto", "always", "never"],
+  }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",
     description:
@@ -705,7 +746,7 @@ export const fileSchema = table({
   hub: optionalKey(v.unknown(), { title: "The hub", description: "Settings of toolmux itself." }),
   defaults: optionalKey(v.unknown(), {
     title: "Defaults",
-    description: "Limits of all servers that do not set their own.",
+    description: "Limits and approval of all servers that do not set their own.",
   }),
   servers: optionalKey(v.unknown(), {
     title: "Servers",
@@ -729,7 +770,8 @@ export const fileSchema = table({
 
 /** The settings of one file, durations in ms and sizes in bytes; keys that are not set are absent. */
 export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
-export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
+export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
+export type DefaultsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 

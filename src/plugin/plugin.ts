@@ -2,6 +2,7 @@ import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
 import type { EventKind, EventListener, HubEvent, LogLevel } from "../base/events.ts";
 import { delay, globs, limit, size } from "../manifest/fields.ts";
+import type { AgentCaller } from "../approval/policy.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   type JsonTextMember,
@@ -30,6 +31,7 @@ export { matchesGlob };
  */
 export { memberTextOf as memberOf, readJsonText as readSpelling, rewriteMembers as rewrite };
 export type {
+  AgentCaller,
   EventKind,
   HubEvent,
   Transport as Link,
@@ -185,6 +187,8 @@ export interface CallOptions {
    * and events have the numbers of both. Tools of all servers can be called, even if the client does not see them.
    */
   readonly for?: ToolCall | undefined;
+  /** With `for`: the agent that makes the call. What the manifest says about approvals of agents then counts. */
+  readonly agent?: AgentCaller | undefined;
 }
 
 /** A form for a person (MCP, elicitation, form mode). `schema` is its `requestedSchema`: an object of plain values. */

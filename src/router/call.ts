@@ -34,6 +34,8 @@ import type {
 } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import type { ClientView } from "../upstream/view.ts";
+import type { AgentCaller } from "../approval/policy.ts";
+import type { ApprovalGate } from "./approval.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
@@ -56,6 +58,8 @@ export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
   /** The number of the call that this one is a part of, if a plugin makes it. */
   readonly parentCall?: number;
+  /** The agent of toolmux that makes the call; undefined if the client makes it. */
+  readonly agent?: AgentCaller | undefined;
   /** Called when the call's deadline is paused or resumed; calls nest. */
   setDeadlinePaused?(isPaused: boolean): void;
   /**
@@ -141,6 +145,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   slot: number | undefined;
   readonly context: CallContext;
   isOver = false;
+  /** Holds the call until a person has allowed it; undefined if it needs no approval. */
+  gate: ApprovalGate | undefined;
   #maxDeadline: number;
   /**
    * Number of server requests that wait for the client; while there are any, the deadline is paused, from `#pausedAt`
@@ -176,7 +182,9 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     deadlines.add(this);
     if (this.isLogged && callLog.wantsStarts) callLog.logStart(this.#identify(this.#duration));
     // Listeners of the event that `logStart` emits may have cancelled the call.
-    if (!this.isOver) this.start();
+    if (this.isOver) return;
+    if (this.gate === undefined) this.start();
+    else this.gate.hold(this, () => this.start());
   }
 
   get call(): Call {
@@ -196,7 +204,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       clientName,
       clientVersion,
       kind: this.route.kind,
-      waitingFor: this.#pauseCount > 0 ? "client" : "server",
+      waitingFor:
+        this.gate?.isHeld === true ? "approval" : this.#pauseCount > 0 ? "client" : "server",
       progress: this.#progress && readProgressParams(this.#progress),
     };
   }
@@ -228,6 +237,11 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
         ? lostAnswer(request, error)
         : buildError(request.id, error.toRpc());
     this.finish(message, end);
+  }
+
+  /** Ends a call that must not be made, with a result that models see. */
+  refuse(error: HubError): void {
+    this.finish(lostAnswer(this.request, error), { cause: error });
   }
 
   /** Cancels the call for the operator: the server is notified and the client gets an error. */
@@ -375,6 +389,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (this.isOver) return;
     this.isOver = true;
     this.context.deadlines.remove(this);
+    this.gate?.end();
     this.logEnd(end);
     this.respond(message);
   }
@@ -555,8 +570,11 @@ export interface RunningCall extends CallSummary {
   readonly clientVersion: string;
   /** What is called: a tool, a prompt or a resource. */
   readonly kind: Route["kind"];
-  /** `client`: the server has asked the client something, and the client has not answered. */
-  readonly waitingFor: "server" | "client";
+  /**
+   * `client`: the server has asked the client something, and the client has not answered; `approval`: nobody has allowed
+   * the call yet.
+   */
+  readonly waitingFor: "server" | "client" | "approval";
   /** The server's last progress notification; undefined if there was none, or a very long one. */
   readonly progress: CallProgress | undefined;
 }

@@ -26,8 +26,8 @@ export function canElicit({ declaredCapabilities }: ClientDeclaration): boolean 
 }
 
 /**
- * A form that the hub itself, or one of its plugins, shows to a client, in the way of a server's request. Its message
- * begins with the name of the server that it is about.
+ * A form that the hub itself, or one of its plugins, shows to a client, in the way of a server's request. The message of
+ * a plugin's form begins with the name of the server that it is about.
  */
 export class Elicitation implements ServerRequest {
   readonly server: string;
@@ -37,14 +37,15 @@ export class Elicitation implements ServerRequest {
    * is none.
    */
   readonly result: Promise<ElicitationResult>;
-  readonly #displayName: string;
+  readonly #messagePrefix: string;
   readonly #form: ElicitationForm;
   readonly #deferred: Deferred<ElicitationResult> = deferred();
   #withdraw: (reason: CancelReason) => void = () => {};
 
-  constructor(server: RunnableServer, form: ElicitationForm) {
+  /** @param message `ownMessage`: the message of the form is complete */
+  constructor(server: RunnableServer, form: ElicitationForm, message?: "ownMessage") {
     this.server = server.name;
-    this.#displayName = displayNameOf(server);
+    this.#messagePrefix = message === "ownMessage" ? "" : `[${displayNameOf(server)}] `;
     this.#form = form;
     this.result = this.#deferred.promise;
     // Prevents an unhandled rejection if nobody waits for the result.
@@ -63,9 +64,7 @@ export class Elicitation implements ServerRequest {
 
   params(): readonly Uint8Array[] {
     const { message, schema: requestedSchema } = this.#form;
-    return [
-      utf8(JSON.stringify({ message: `[${this.#displayName}] ${message}`, requestedSchema })),
-    ];
+    return [utf8(JSON.stringify({ message: this.#messagePrefix + message, requestedSchema }))];
   }
 
   answer(outcome: Response["outcome"], body: Uint8Array): void {

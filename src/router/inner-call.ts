@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import type { AgentCaller } from "../approval/policy.ts";
 import type { Edit } from "../base/bytes.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -29,6 +30,8 @@ export interface InnerCallOptions {
   readonly args: string;
   /** Cancels the call. */
   readonly signal: AbortSignal;
+  /** The agent of toolmux that makes the call; by default that of the outer call, if any. */
+  readonly agent?: AgentCaller | undefined;
   /** Called with the params of each progress notification. */
   readonly onProgress: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
 }
@@ -40,6 +43,7 @@ export interface InnerCallOptions {
 class InnerCaller implements Caller {
   readonly sender: ClientDeclaration;
   readonly parentCall: number;
+  readonly agent: AgentCaller | undefined;
   readonly response: Promise<Response>;
   readonly #deferred: Deferred<Response> = deferred();
   readonly #options: InnerCallOptions;
@@ -52,6 +56,7 @@ class InnerCaller implements Caller {
     // The request has the form of the legacy era, whatever the client speaks.
     this.sender = { ...outer.caller.sender, era: "legacy" };
     this.parentCall = outer.number;
+    this.agent = options.agent ?? outer.caller.agent;
     this.response = this.#deferred.promise;
   }
 

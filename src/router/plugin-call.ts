@@ -409,7 +409,7 @@ export class PluginCall extends Call implements ToolCallContext {
     plugin: PluginMember,
     name: string,
     args: string,
-    { signal, onProgress }: CallOptions,
+    { signal, onProgress, agent }: CallOptions,
   ): Promise<Answer> {
     if (this.isOver) throw this.#endReason();
     const signals = signal === undefined ? [this.signal] : [this.signal, signal];
@@ -419,6 +419,7 @@ export class PluginCall extends Call implements ToolCallContext {
       args,
       signal: AbortSignal.any(signals),
       onProgress,
+      agent,
     });
     return new RelayedAnswer(response);
   }

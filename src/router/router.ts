@@ -29,6 +29,8 @@ import {
   type RoutedRequest,
   type RunningRequest,
 } from "./call.ts";
+import type { Approvals } from "../approval/approvals.ts";
+import { ApprovalGate } from "./approval.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
@@ -42,6 +44,8 @@ export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
+  /** What people have to allow, and have allowed. */
+  readonly approvals: Approvals;
   /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
@@ -206,21 +210,41 @@ export class Router {
     const isTask =
       lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
     if (isTask) tasks.makeRoom();
+    const { approvals } = this.#options;
     const plugins = this.#options.plugins();
     const callPath = plugins?.callPath(listed, connection.spec.isolation);
-    if (plugins === undefined || callPath === undefined)
-      return new RelayedCall(context, routed, connection, isTask ? TASK_AUGMENTED : undefined);
-    const { excludedPlugin } = this.#options;
-    const { members } = params;
-    return new PluginCall(context, routed, connection, {
-      router: this,
-      plugins,
-      callPath,
-      client: this.client,
-      excludedPlugin,
-      members,
-      isTask,
-    });
+    const call =
+      plugins === undefined || callPath === undefined
+        ? new RelayedCall(context, routed, connection, isTask ? TASK_AUGMENTED : undefined)
+        : new PluginCall(context, routed, connection, {
+            router: this,
+            plugins,
+            callPath,
+            client: this.client,
+            excludedPlugin: this.#options.excludedPlugin,
+            members: params.members,
+            isTask,
+          });
+    if (approvals.isOn || caller.agent !== undefined)
+      call.gate = this.#gateFor(listed, connection, caller);
+    return call;
+  }
+
+  /** What holds a call until a person has allowed it; undefined if it needs no approval. */
+  #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
+    const { approvals, isAnonymous = false, view } = this.#options;
+    const { client } = this.#context;
+    const rule = approvals.ruleFor(route, connection.spec, client, caller.agent);
+    if (rule === undefined) return undefined;
+    const plugins = this.#options.plugins();
+    const isCurrent = (): boolean => {
+      try {
+        return this.#options.plugins() === plugins && view.connection(route.server) === connection;
+      } catch {
+        return false;
+      }
+    };
+    return new ApprovalGate({ approvals, rule, route, connection, isAnonymous, isCurrent });
   }
 
   /**

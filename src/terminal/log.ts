@@ -2,6 +2,7 @@ import { count, formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
 import type {
   Alert,
+  ApprovalEvent,
   CallEvent,
   ClientEvent,
   EventKind,
@@ -56,6 +57,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   callCancelled: "debug",
   catalog: "info",
   alert: "warn",
+  approval: "info",
   client: "debug",
   manifest: "error",
 };
@@ -138,6 +140,8 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     }
     case "alert":
       return recordOfAlert(event.raised, event.alert, time);
+    case "approval":
+      return recordOfApproval(event, time);
     case "client":
       return recordOfClient(event, time);
     case "manifest": {
@@ -219,6 +223,20 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
   const error = event.cause;
   const text = `${what} failed ${after}: ${error.message}`;
   return makeLogRecord("debug", text, { ...base, ms, outcome, error });
+}
+
+function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
+  const { id, call, server, tool, name, client, agent, change } = event;
+  const base = { server, time, approval: id, call, tool, name, client, agent };
+  const what = `call ${call} of ${tool}`;
+  if (change === "asked")
+    return makeLogRecord("info", `${what} waits for an approval (toolmux approvals)`, base);
+  if (change === "withdrawn")
+    return makeLogRecord("info", `${what} does not need its approval any more`, base);
+  const { decision, by, remembered } = event;
+  const level = by === "rule" ? "debug" : "info";
+  const verb = decision === "deny" ? "was not allowed" : `was allowed (${decision})`;
+  return makeLogRecord(level, `${what} ${verb}: ${by}`, { ...base, decision, by, remembered });
 }
 
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {

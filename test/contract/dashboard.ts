@@ -11,7 +11,7 @@ import {
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { poll } from "../harness/wait.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 const MANIFEST = { servers: { a: scripted("") } };
 const LIMIT = 15_000;
@@ -78,12 +78,8 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
     await client.initializeAndList();
     return client;
   };
-  const until = (what: string, find: () => Promise<boolean>): Promise<unknown> =>
-    poll(
-      LIMIT,
-      () => what,
-      async () => ((await find()) ? true : undefined),
-    );
+  const until = (what: string, find: () => Promise<boolean>): Promise<boolean> =>
+    waitUntil(what, async () => (await find()) || undefined);
 
   test("shows all hubs, passes requests and events of each on, and notices that one has died", async (folder) => {
     const [one, other] = [await startHub(folder), await startHub(folder)];
@@ -139,7 +135,13 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
     const plain = start(folder, "dashboard", "--port", port);
     assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 0);
     assert.doesNotMatch(plain.lines.map((line) => line.text).join("\n") + plain.stderr, /token=/);
-    await end(dashboard);
+    dashboard.signal("SIGKILL");
+    await dashboard.waitForExit(EXIT_LIMIT);
+    assert.deepEqual(readdirSync(state), [`${port}.json`]);
+    const next = start(folder, "dashboard", "--port", "0", "--json");
+    const nextPort = new URL(await linkIn(next)).port;
+    assert.deepEqual(readdirSync(state), [`${nextPort}.json`]);
+    await end(next);
     assert.deepEqual(readdirSync(state), []);
   });
 

@@ -5,7 +5,12 @@ import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
 import { type ErrorCode, HubError } from "../../src/base/errors.ts";
-import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
+import {
+  type ApprovalDecision,
+  EventBus,
+  type EventKind,
+  type HubEvent,
+} from "../../src/base/events.ts";
 import { loadPlugin } from "../../src/plugin/load.ts";
 import type { Plugin, ToolInfo, Tool } from "../../src/plugin/plugin.ts";
 import { toTool } from "../../src/plugin/listing-rewriter.ts";
@@ -528,6 +533,14 @@ const cause = new HubError("connectionLost", "It has ended.");
 const LOST = { server: "t", cause };
 const CALL = { call: 1, client: "c", server: "s", tool: "plain", name: "s__plain", startedAt: 1 };
 
+const DECISIONS: readonly ApprovalDecision[] = ["once", "deny"];
+const QUESTION = {
+  ...{ id: "1", call: 1, client: undefined, clientName: "", server: "s", tool: "plain" },
+  ...{ name: "s__plain", argumentsShown: "{}", reason: "It may write." },
+  ...{ choices: DECISIONS, askedAt: 1 },
+} as const;
+const DECIDED = { decision: "deny", remembered: false } as const;
+
 /** Every kind of event, in all of its forms. */
 const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind: Kind }>[] } = {
   server: (["added", "changed", "removed"] as const).map((change) => ({
@@ -562,6 +575,12 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     raised: i === 0,
     alert: { id: `${i}`, at: 1, kind, server: "s", text: i === 0 ? "Look." : "" },
   })),
+  approval: [
+    { kind: "approval", change: "asked", ...QUESTION },
+    { kind: "approval", change: "decided", ...QUESTION, ...DECIDED, by: "timeout" },
+    { kind: "approval", change: "decided", ...QUESTION, ...DECIDED, by: "rule", remembered: true },
+    { kind: "approval", change: "withdrawn", ...QUESTION },
+  ],
   client: (["joined", "changed", "left"] as const).map((change) => ({
     kind: "client",
     client: "client-1",

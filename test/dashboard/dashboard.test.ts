@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { makeDashboard, TOKEN_LIFETIME } from "../../src/dashboard/dashboard.ts";
 import { ownHub } from "../../src/dashboard/hubs.ts";
-import { VirtualClock } from "../fixtures/virtual-clock.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const ORIGIN = "http://127.0.0.1:8701";
 const HOUR = 60 * 60_000;
@@ -239,5 +239,24 @@ describe("the dashboard", () => {
     dashboard.close();
     await assert.rejects(fourth.read());
     assert.equal(streams(), 0);
+  });
+
+  it("holds 256 open requests, and takes others when one of them ends", async () => {
+    const { ask, open, streams } = setUp();
+    const bearer = await open();
+    const path = `/api/hubs/${ID}/v1/events`;
+    const left = new AbortController();
+    await ask({ path, bearer, signal: left.signal });
+    for (let n = 1; n < 256; n++) await ask({ path, bearer });
+    const status = async (): Promise<number> => {
+      const response = await ask({ path: `/api/hubs/${ID}/v1/hub`, bearer });
+      await response.text();
+      return response.status;
+    };
+    assert.deepEqual([streams(), await status()], [256, 503]);
+    left.abort();
+    await turn();
+    assert.equal(await status(), 201);
+    assert.equal(await status(), 201);
   });
 });

@@ -7,7 +7,7 @@ import { runCommand } from "../harness/command.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { poll } from "../harness/wait.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 /** For a demo that goes wrong on the way, in ms. */
 const LONG = 20_000;
@@ -65,10 +65,21 @@ describe("the demo", () => {
         };
         return calls.find(({ name }) => name === "slow__count")?.call;
       };
-      const call = await poll(LONG, () => "the slow call", findCall);
+      const call = await waitUntil("the slow call", findCall);
       const cancelled = await page.ask(`${path}/${call}/cancel`, { method: "POST" });
       assert.equal(cancelled.status, 204);
+      // A call that needs an approval waits only while somebody can see it.
+      const events = await page.ask(`hubs/${hubs[0]?.id}/v1/events?watch=approvals`);
+      const waiting = await waitUntil("the approval", async () => {
+        const response = await page.ask(`hubs/${hubs[0]?.id}/v1/approvals`);
+        const { approvals } = (await response.json()) as {
+          approvals: readonly { name: string }[];
+        };
+        return approvals[0]?.name;
+      });
+      assert.equal(waiting, "text__reverse");
       demo.signal("SIGINT");
+      await events.body?.cancel().catch(() => {});
       assert.equal((await demo.waitForExit(LONG)).code, 130, demo.stderr);
       assert.deepEqual(readdirSync(join(setup.dir, "tmp")), []);
     }));

@@ -1,3 +1,5 @@
+import { sleep } from "../../src/base/clock.ts";
+
 /**
  * A promise with a time limit: calls `start` with `resolve` and `reject`, and rejects after `ms` with what was awaited.
  * `start` may return a cleanup function, which is called on timeout.
@@ -55,4 +57,19 @@ export function waitFor<Found>(
   ms = 5000,
 ): Promise<Found> {
   return poll(ms, () => what, find);
+}
+
+/** Calls `find`, which asks another process, until it finds something; at most for `ms`. */
+export async function waitUntil<Found>(
+  what: string,
+  find: () => Promise<Found | undefined>,
+  ms = 15_000,
+): Promise<Found> {
+  const deadline = performance.now() + ms;
+  for (;;) {
+    const found = await find();
+    if (found !== undefined) return found;
+    if (performance.now() > deadline) throw new Error(`waited ${ms} ms for ${what}`);
+    await sleep(15);
+  }
 }

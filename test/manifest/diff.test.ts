@@ -87,6 +87,7 @@ const SETTINGS = {
   title: "x",
   description: "x",
   icon: "x",
+  approval: "always",
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

@@ -9,7 +9,7 @@ import { parseRows, type Row } from "../harness/rows.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts, skills";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, tools, prompts, skills";
 const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
@@ -31,7 +31,7 @@ const TOML = `
     2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?
     3:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?
     4:1: defaults.reconect: unknown key; did you mean "reconnect"?
-    5:1: defaults.lazy: unknown key; the known keys are connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop
+    5:1: defaults.lazy: unknown key; the known keys are connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, agentApproval, approvalTimeout
   [defaults.reconnect]⏎max_attempts = 4
     2:1: defaults.reconnect.max_attempts: unknown key; did you mean "maxAttempts"?
   …⏎inherit-env = []⏎  tools.alow = []⏎idle_stop = 0⏎lasy = true⏎disabled = true
@@ -100,6 +100,13 @@ const TOML = `
   …⏎tools.annotations.t = { readOnlyHint = 'x', readonly = true }
     3:40: servers.a.tools.annotations.t.readOnlyHint: expected true or false, found "x"
     3:45: servers.a.tools.annotations.t.readonly: unknown key; the known keys are title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint
+  …⏎approval = "ask"⏎tools.approval = { a = true, "b*" = "auto" }
+    3:12: servers.a.approval: expected "never", "auto" or "always", found "ask"
+    4:24: servers.a.tools.approval.a: expected "never", "auto" or "always", found a boolean
+  [defaults]⏎approval = 1⏎agentApproval = "yes"⏎approvalTimeout = 0
+    2:12: defaults.approval: expected "never", "auto" or "always", found 1
+    3:17: defaults.agentApproval: expected "never", "auto" or "always", found "yes"
+    4:19: defaults.approvalTimeout: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
   ## rules about several keys beside other problems
   [hub]⏎httpToken = "\${cmd:x}"⏎nmae = "x"
     2:13: hub.httpToken: found the unknown placeholder \${cmd:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}

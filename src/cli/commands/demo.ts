@@ -19,6 +19,12 @@ export const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
 /** How long the hub may take to start, in ms; then the dashboard is shown without it. */
 const START_LIMIT = 5000;
 
+/** For the dashboard: one tool may be called only when a person has allowed it. */
+const APPROVAL = `
+[servers.text.tools]
+approval = { reverse = "always" }
+`;
+
 /** `toolmux demo`: runs a hub with embedded servers and checks it with a client; or shows it in the dashboard. */
 export async function demo(
   { options }: Invocation<{ readonly dashboard: boolean; readonly "no-browser": boolean }>,
@@ -27,7 +33,7 @@ export async function demo(
   const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
   try {
     const file = join(folder, "toolmux.toml");
-    await writeFile(file, formatManifest());
+    await writeFile(file, formatManifest() + (options.dashboard ? APPROVAL : ""));
     const [command, ...firstArgs] = ownCommand();
     const args = [...firstArgs, "serve", "--config", file];
     const env = withoutManifest(context.env);

@@ -37,6 +37,7 @@ interface InstallOptions {
   readonly project: boolean;
   readonly http: string | undefined;
   readonly "http-token-env": string | undefined;
+  readonly approval: "auto" | "always" | undefined;
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;
@@ -207,11 +208,16 @@ function makeEntry(
   { options, config }: Invocation<InstallOptions>,
   { env, cwd }: CommandContext,
 ): Table {
-  const { http, "http-token-env": httpTokenEnv } = options;
+  const { http, "http-token-env": httpTokenEnv, approval } = options;
+  if (http !== undefined && approval !== undefined)
+    throw usageError("--approval belongs to the hub at the URL: toolmux serve --http … --approval");
   if (http === undefined) {
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
-    const args = [...firstArgs, "serve", ...files.flatMap((file) => ["--config", file])];
+    const args = [
+      ...[...firstArgs, "serve", ...files.flatMap((file) => ["--config", file])],
+      ...(approval === undefined ? [] : ["--approval", approval]),
+    ];
     return client.command(command, args);
   }
   if (!URL.canParse(http) || !/^https?:/.test(http)) {

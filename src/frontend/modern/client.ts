@@ -92,7 +92,7 @@ export class ModernClient implements ClientChannel {
     declared: object,
     tasks: ClientTasks,
   ) {
-    const { deadlines, callLog, clock, plugins } = clients.options;
+    const { approvals, deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
     this.id = id;
     this.view = view;
@@ -108,6 +108,7 @@ export class ModernClient implements ClientChannel {
         view,
         deadlines,
         callLog,
+        approvals,
         plugins,
         notify: () => {},
         excludedPlugin: undefined,

@@ -1,0 +1,510 @@
+import { Buffer } from "node:buffer";
+import type { Clock } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import type {
+  ApprovalDecision,
+  ApprovalQuestion,
+  ApprovalSource,
+  EventBus,
+} from "../base/events.ts";
+import { JsonObject } from "../base/json.ts";
+import type { ListedItem, ServerListing } from "../catalog/listing.ts";
+import type { ListedRoute } from "../catalog/section.ts";
+import { toolPartTexts } from "../catalog/tool-diff.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
+import { formatServerIdentity, type ServerIdentity } from "../snapshot/snapshots.ts";
+import {
+  type AgentCaller,
+  type ApprovalRule,
+  approvalRuleOf,
+  type ApprovalSettings,
+  mayNeedApproval,
+  NO_APPROVALS,
+  type RaisedLevel,
+} from "./policy.ts";
+import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
+
+/** Maximum number of open questions: of one client, and of all clients. */
+export const MAX_OPEN = { perClient: 32, total: 256 };
+
+export interface ApprovalsOptions {
+  readonly bus: EventBus;
+  readonly clock: Clock;
+  /** Opens the store of what was allowed for good; by default nothing is kept beyond this process. */
+  readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
+  /** Removes secrets from a text. */
+  redact(text: string): string;
+  /** The identity of a server outside of this process; undefined if a value of it is not available. Never rejects. */
+  identityOf(spec: RunnableServer): Promise<ServerIdentity | undefined>;
+}
+
+/** The client that calls: questions are counted, and sessions remembered, by this object. */
+export interface ApprovalClient {
+  readonly id?: string | undefined;
+  /** Raises the levels for the calls of this client. */
+  readonly approval?: RaisedLevel | undefined;
+}
+
+/** A tool whose call needs an approval, as far as what is remembered depends on it. */
+export interface ApprovalSubject {
+  readonly server: string;
+  readonly tool: string;
+  /** Equal as long as the server calls the tool by the same name and describes it the same way. */
+  readonly definition: string;
+  /** The key for decisions that count for good; undefined if they cannot be remembered. */
+  readonly key: string | undefined;
+  /** What the tool says of itself: `changed`, if it says that it only reads, but did not when it was first known. */
+  readonly readOnly: "yes" | "no" | "changed";
+  /** Whether the tool says that it may destroy something. */
+  readonly isDestructive: boolean;
+}
+
+export interface NewQuestion extends Omit<ApprovalQuestion, "id" | "askedAt"> {
+  readonly subject: ApprovalSubject;
+  readonly caller: ApprovalClient;
+}
+
+/** `withdrawn`: the call has ended, or cannot be made any more (`cause`). */
+export type ApprovalOutcome =
+  | {
+      readonly kind: "decided";
+      readonly decision: ApprovalDecision;
+      readonly by: ApprovalSource;
+    }
+  | { readonly kind: "withdrawn"; readonly cause: HubError | undefined };
+
+/** What became of an answer: it counts, or there is no such question, or it is over, or it was no choice of it. */
+export type AnswerResult = "accepted" | "unknown" | "over" | "noChoice";
+
+/** All calls of a hub that wait for an approval, and what was allowed before. */
+export class Approvals {
+  /** Whether calls of clients may need an approval. If not, nothing of this class runs in their path. */
+  isOn = false;
+  readonly #options: ApprovalsOptions;
+  #settings: ApprovalSettings = NO_APPROVALS;
+  readonly #open = new Map<string, OpenQuestion>();
+  #lastId = 0;
+  #watcherCount = 0;
+  #store: Promise<RememberedApprovals> | undefined;
+  /** Listens to the servers while questions are open. */
+  #unsubscribe: (() => void) | undefined;
+  /** By client: the definitions of the tools that it may call until it leaves. */
+  readonly #sessions = new WeakMap<ApprovalClient, Set<string>>();
+  /** Keys that are being stored. */
+  readonly #storing = new Set<string>();
+  /** Tools that may be called without an approval at level `auto`, with the specification that this holds for. */
+  readonly #readOnlyItems = new WeakMap<ListedItem, RunnableServer>();
+  readonly #definitions = new WeakMap<
+    ListedItem,
+    {
+      readonly spec: RunnableServer;
+      readonly definition: Promise<Pick<ApprovalSubject, "definition" | "key">>;
+    }
+  >();
+  readonly #identities = new WeakMap<RunnableServer, Promise<string | undefined>>();
+  readonly #hints = new WeakMap<ServerListing, ReadonlyMap<string, boolean>>();
+
+  constructor(options: ApprovalsOptions) {
+    this.#options = options;
+  }
+
+  get settings(): ApprovalSettings {
+    return this.#settings;
+  }
+
+  get clock(): Clock {
+    return this.#options.clock;
+  }
+
+  /** Applies the settings of a manifest with these servers. */
+  configure(settings: ApprovalSettings, specs: readonly RunnableServer[]): void {
+    this.#settings = settings;
+    this.isOn = mayNeedApproval(settings, specs);
+  }
+
+  /** The open questions, the oldest first. */
+  get questions(): readonly ApprovalQuestion[] {
+    return [...this.#open.values()].map(({ question }) => question);
+  }
+
+  /** Number of programs that show open questions to a person at present. */
+  get watcherCount(): number {
+    return this.#watcherCount;
+  }
+
+  /** Counts a program that shows open questions to a person. @returns a function that ends that */
+  watch(): () => void {
+    this.#watcherCount++;
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      if (--this.#watcherCount > 0) return;
+      for (const open of this.#open.values()) open.onUnwatched();
+    };
+  }
+
+  /** The rule for a call; undefined if it needs no approval. */
+  ruleFor(
+    { item, remoteName }: ListedRoute,
+    spec: RunnableServer,
+    client: ApprovalClient,
+    agent: AgentCaller | undefined,
+  ): ApprovalRule | undefined {
+    const rule = approvalRuleOf(spec, remoteName, this.#settings, agent, client.approval);
+    if (rule.level === "never") return undefined;
+    if (rule.level === "auto") {
+      const annotations = spec.tools.annotations;
+      const isSet = annotations !== undefined && Object.hasOwn(annotations, remoteName);
+      if (isSet && annotations[remoteName]?.readOnlyHint === true) return undefined;
+      if (this.#readOnlyItems.get(item) === spec) return undefined;
+    }
+    return rule;
+  }
+
+  /**
+   * Records which tools say that they only read when they are first known. Never rejects.
+   * @param listing what the server lists now
+   */
+  async recordListing(spec: RunnableServer, listing: ServerListing): Promise<void> {
+    try {
+      await this.#firstKnown(spec, this.#hintsOf(listing));
+    } catch (error) {
+      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+    }
+  }
+
+  /**
+   * Finds out what an approval of a call depends on.
+   * @param listing what the server lists; undefined if that is not known
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async examine(
+    { item, remoteName }: ListedRoute,
+    spec: RunnableServer,
+    listing: ServerListing | undefined,
+  ): Promise<ApprovalSubject> {
+    // A plugin may have added the tool: then there is only its definition.
+    const own = listing?.tools.find(({ key }) => key === remoteName) ?? item;
+    let known = this.#definitions.get(own);
+    if (known?.spec !== spec) {
+      known = { spec, definition: this.#define(own, spec) };
+      this.#definitions.set(own, known);
+    }
+    const { definition, key } = await known.definition;
+    // A key that cannot be made now may be made later.
+    if (key === undefined) this.#definitions.delete(own);
+    const hints = JsonObject.of(item.bytes).object("annotations");
+    return {
+      server: spec.name,
+      tool: remoteName,
+      definition,
+      key,
+      readOnly: await this.#readOnlyOf(item, own, spec, listing),
+      isDestructive: hints.value("destructiveHint") === true,
+    };
+  }
+
+  async #define(
+    own: ListedItem,
+    spec: RunnableServer,
+  ): Promise<Pick<ApprovalSubject, "definition" | "key">> {
+    const parts = [own.key, ...toolPartTexts(own)];
+    const definition = await sha256Hex(Buffer.from(JSON.stringify(parts)));
+    const identity = await this.#identityOf(spec);
+    if (identity === undefined) return { definition, key: undefined };
+    const store = await this.#openStore();
+    const key = await store.keyOf([identity, own.key, definition]).catch((error: unknown) => {
+      this.#warn(spec.name, `Approvals cannot be remembered: ${toHubError(error).message}`);
+      return undefined;
+    });
+    return { definition, key };
+  }
+
+  /** Whether calls of a tool are allowed until the client leaves, or for good. */
+  async rememberedFor(
+    { definition, key, server }: ApprovalSubject,
+    client: ApprovalClient,
+  ): Promise<"session" | "always" | undefined> {
+    if (this.#sessions.get(client)?.has(`${server} ${definition}`)) return "session";
+    if (key === undefined) return undefined;
+    const isAllowed = this.#storing.has(key) || (await (await this.#openStore()).allows(key));
+    return isAllowed ? "always" : undefined;
+  }
+
+  /** Tells that a remembered decision allows a call. */
+  reportRule(
+    question: Omit<ApprovalQuestion, "id" | "askedAt" | "argumentsShown" | "reason" | "choices">,
+    decision: "session" | "always",
+  ): void {
+    const { bus } = this.#options;
+    if (!bus.hasListeners("approval")) return;
+    const { call, client, clientName, agent, server, tool, name } = question;
+    const id = String(++this.#lastId);
+    bus.emit({
+      kind: "approval",
+      change: "decided",
+      ...{
+        id,
+        call,
+        client,
+        clientName,
+        ...(agent !== undefined && { agent }),
+        server,
+        tool,
+        name,
+      },
+      ...{ by: "rule", decision, remembered: true },
+    });
+  }
+
+  /**
+   * Opens a question.
+   * @param isCurrent whether the call can still be made as it was when it came
+   * @throws {HubError} notApproved if too many are open
+   */
+  ask(asked: NewQuestion, isCurrent: () => boolean): OpenQuestion {
+    const { subject, caller, ...shown } = asked;
+    const ofClient = [...this.#open.values()].filter((open) => open.caller === caller).length;
+    if (ofClient >= MAX_OPEN.perClient || this.#open.size >= MAX_OPEN.total) {
+      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${ofClient >= MAX_OPEN.perClient ? `${ofClient} calls of this client` : `${this.#open.size} calls`} already wait for theirs. Wait until they are decided.`;
+      throw new HubError("notApproved", text, { server: shown.server });
+    }
+    const id = String(++this.#lastId);
+    const question: ApprovalQuestion = { ...shown, id, askedAt: Date.now() };
+    const open = new OpenQuestion(question, subject, caller, isCurrent, (outcome) =>
+      this.#onEnd(open, outcome),
+    );
+    this.#open.set(id, open);
+    this.#unsubscribe ??= this.#options.bus.subscribe(
+      (event) => {
+        if (event.kind === "state") this.#onServerLost(event);
+        for (const each of this.#open.values()) each.recheck();
+      },
+      ["state", "server", "manifest"],
+    );
+    this.#options.bus.emit({ kind: "approval", change: "asked", ...question });
+    return open;
+  }
+
+  /** Answers a question; the first answer counts. */
+  answer(id: string, decision: ApprovalDecision, by: ApprovalSource): AnswerResult {
+    const open = this.#open.get(id);
+    if (open === undefined) {
+      const number = /^[1-9]\d{0,14}$/.test(id) ? Number(id) : Infinity;
+      return number <= this.#lastId ? "over" : "unknown";
+    }
+    if (!open.question.choices.includes(decision)) return "noChoice";
+    open.decide(decision, by);
+    return "accepted";
+  }
+
+  /** What was allowed for good. */
+  get store(): Promise<RememberedApprovals> {
+    return this.#openStore();
+  }
+
+  #onEnd(open: OpenQuestion, outcome: ApprovalOutcome): void {
+    this.#open.delete(open.question.id);
+    if (this.#open.size === 0) {
+      this.#unsubscribe?.();
+      this.#unsubscribe = undefined;
+    }
+    const { id, call, client, clientName, agent, server, tool, name } = open.question;
+    const common = {
+      kind: "approval",
+      ...{
+        id,
+        call,
+        client,
+        clientName,
+        ...(agent !== undefined && { agent }),
+        server,
+        tool,
+        name,
+      },
+    } as const;
+    const { bus } = this.#options;
+    if (outcome.kind === "withdrawn") {
+      bus.emit({ ...common, change: "withdrawn" });
+      return;
+    }
+    const { decision, by } = outcome;
+    const remembered = decision === "session" || decision === "always";
+    bus.emit({ ...common, change: "decided", by, decision, remembered });
+    if (remembered && by !== "rule") this.#remember(open, decision);
+  }
+
+  #remember({ subject, caller, question }: OpenQuestion, decision: "session" | "always"): void {
+    const { definition, key, server, tool } = subject;
+    if (decision === "session") {
+      const allowed = this.#sessions.get(caller) ?? new Set();
+      this.#sessions.set(caller, allowed.add(`${server} ${definition}`));
+    } else if (key !== undefined) {
+      this.#storing.add(key);
+      const { clientName } = question;
+      void this.#openStore()
+        .then((store) => store.allow(key, { server, tool, clientName, at: Date.now() }))
+        .catch((error: unknown) => {
+          const text = `The approval of "${tool}" counts only once, as it cannot be stored: ${toHubError(error).message}`;
+          this.#warn(server, text);
+        })
+        .finally(() => this.#storing.delete(key));
+    }
+    for (const other of this.#open.values()) {
+      const isSame = other.subject.server === server && other.subject.definition === definition;
+      const isMeant = decision === "session" ? other.caller === caller : other.subject.key === key;
+      if (isSame && isMeant && other.question.choices.includes(decision))
+        other.decide(decision, "rule");
+    }
+  }
+
+  /** Withdraws questions about a server that was lost or stopped; one that is only idle is started by the call. */
+  #onServerLost(event: {
+    readonly server: string;
+    readonly client?: string;
+    readonly to: string;
+    readonly cause?: HubError;
+  }): void {
+    const { server, client, to, cause } = event;
+    const isLost = (cause !== undefined && to !== "connecting") || to === "disconnected";
+    if (!isLost) return;
+    for (const open of this.#open.values()) {
+      const { question } = open;
+      if (question.server !== server) continue;
+      if (client !== undefined && question.client !== client) continue;
+      const text = `Server "${server}" has ended while tool "${question.name}" waited for an approval, so the tool was not called.`;
+      open.withdraw(new HubError("notDelivered", text, { server }));
+    }
+  }
+
+  async #readOnlyOf(
+    item: ListedItem,
+    own: ListedItem,
+    spec: RunnableServer,
+    listing: ServerListing | undefined,
+  ): Promise<ApprovalSubject["readOnly"]> {
+    const { annotations } = spec.tools;
+    const set = annotations && Object.hasOwn(annotations, own.key) && annotations[own.key];
+    const byManifest = set ? set.readOnlyHint : undefined;
+    if (byManifest !== undefined) return byManifest ? "yes" : "no";
+    const hints = new Map(listing && this.#hintsOf(listing));
+    if (!hints.has(own.key)) hints.set(own.key, readOnlyHintOf(own));
+    const first = await this.#firstKnown(spec, hints).catch((error: unknown) => {
+      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+      return undefined;
+    });
+    if (hints.get(own.key) !== true) return "no";
+    if (first === undefined || !first.has(own.key)) return "changed";
+    this.#readOnlyItems.set(item, spec);
+    return "yes";
+  }
+
+  async #firstKnown(
+    spec: RunnableServer,
+    hints: ReadonlyMap<string, boolean>,
+  ): Promise<ReadonlySet<string> | undefined> {
+    const identity = await this.#identityOf(spec);
+    if (identity === undefined) return undefined;
+    const store = await this.#openStore();
+    return store.firstKnown(await store.keyOf([identity]), spec.name, hints);
+  }
+
+  #hintsOf(listing: ServerListing): ReadonlyMap<string, boolean> {
+    const known = this.#hints.get(listing);
+    if (known !== undefined) return known;
+    const hints = new Map<string, boolean>();
+    for (const tool of listing.tools)
+      if (!hints.has(tool.key)) hints.set(tool.key, readOnlyHintOf(tool));
+    this.#hints.set(listing, hints);
+    return hints;
+  }
+
+  /** The server's identity as text; undefined if a value of it is not available now. */
+  #identityOf(spec: RunnableServer): Promise<string | undefined> {
+    if (spec.kind === "plugin")
+      return Promise.resolve(JSON.stringify(["plugin", spec.plugin, spec.name]));
+    const known = this.#identities.get(spec);
+    if (known !== undefined) return known;
+    const identity = this.#options
+      .identityOf(spec)
+      .then((resolved) => resolved && formatServerIdentity(resolved));
+    this.#identities.set(spec, identity);
+    void identity.then((text) => text === undefined && this.#identities.delete(spec));
+    return identity;
+  }
+
+  #openStore(): Promise<RememberedApprovals> {
+    this.#store ??= this.#options.openStore?.() ?? Promise.resolve(memoryApprovals());
+    return this.#store;
+  }
+
+  #warn(server: string, text: string): void {
+    this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", server, text });
+  }
+
+  /** Removes secrets from a text. */
+  redact(text: string): string {
+    return this.#options.redact(text);
+  }
+}
+
+/** A question that is not decided yet. */
+export class OpenQuestion {
+  readonly question: ApprovalQuestion;
+  readonly subject: ApprovalSubject;
+  readonly caller: ApprovalClient;
+  /** Settles when the question is decided or withdrawn; never rejects. */
+  readonly outcome: Promise<ApprovalOutcome>;
+  /** Called when nobody watches open questions any more. */
+  onUnwatched: () => void = () => {};
+  readonly #deferred: Deferred<ApprovalOutcome> = deferred();
+  readonly #isCurrent: () => boolean;
+  readonly #onEnd: (outcome: ApprovalOutcome) => void;
+  #isOver = false;
+
+  constructor(
+    question: ApprovalQuestion,
+    subject: ApprovalSubject,
+    caller: ApprovalClient,
+    isCurrent: () => boolean,
+    onEnd: (outcome: ApprovalOutcome) => void,
+  ) {
+    this.question = question;
+    this.subject = subject;
+    this.caller = caller;
+    this.outcome = this.#deferred.promise;
+    this.#isCurrent = isCurrent;
+    this.#onEnd = onEnd;
+  }
+
+  /** Does nothing if the question is over. */
+  decide(decision: ApprovalDecision, by: ApprovalSource): void {
+    this.#end({ kind: "decided", decision, by });
+  }
+
+  /** Ends the question without a decision. @param cause the error for the client; undefined if the call has ended */
+  withdraw(cause: HubError | undefined): void {
+    this.#end({ kind: "withdrawn", cause });
+  }
+
+  /** Withdraws the question if its call cannot be made any more as it was asked for. */
+  recheck(): void {
+    if (this.#isOver || this.#isCurrent()) return;
+    const { name, server } = this.question;
+    const text = `The settings of server "${server}" have changed while tool "${name}" waited for an approval, so the tool was not called. Call it again.`;
+    this.withdraw(new HubError("notDelivered", text, { server }));
+  }
+
+  #end(outcome: ApprovalOutcome): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#onEnd(outcome);
+    this.#deferred.resolve(outcome);
+  }
+}
+
+function readOnlyHintOf(item: ListedItem): boolean {
+  return JsonObject.of(item.bytes).object("annotations").value("readOnlyHint") === true;
+}

@@ -1,0 +1,62 @@
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import { textOf, utf8 } from "../base/bytes.ts";
+import { readPrivate, replacePrivate } from "../base/private-files.ts";
+import { withFileLock, writeErrorOf } from "../process/file-lock.ts";
+import { type Hmac, obtainHmac } from "../snapshot/hmac.ts";
+import { type ApprovalStorage, MAX_STORED, RememberedApprovals } from "./remembered.ts";
+
+/** Never aborted: what a person has decided is stored even if the command or the hub ends. */
+const NEVER = new AbortController().signal;
+
+/**
+ * What was allowed for good, in `approvals.json` (0600) of the state folder, which all hubs of this user share. A
+ * change by another process counts with the next read.
+ */
+export function diskApprovals(folder: string): RememberedApprovals {
+  return new RememberedApprovals(new DiskStorage(folder));
+}
+
+class DiskStorage implements ApprovalStorage {
+  readonly #folder: string;
+  readonly #path: string;
+  /** The text of the file, and what identified that version of the file. */
+  #read: { readonly version: string; readonly text: string | undefined } | undefined;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+    this.#path = join(folder, "approvals.json");
+  }
+
+  async read(): Promise<string | undefined> {
+    const version = await this.#version();
+    if (this.#read?.version !== version) this.#read = { version, text: await this.#load() };
+    return this.#read.text;
+  }
+
+  async update(change: (text: string | undefined) => string): Promise<void> {
+    await withFileLock(`${this.#path}.lock`, NEVER, async () => {
+      await replacePrivate(this.#path, utf8(change(await this.#load()))).catch((error: unknown) => {
+        throw writeErrorOf(this.#folder, error);
+      });
+      this.#read = undefined;
+    });
+  }
+
+  hmac(): Promise<Hmac> {
+    return obtainHmac(this.#folder);
+  }
+
+  async #load(): Promise<string | undefined> {
+    const bytes = await readPrivate(this.#path, MAX_STORED);
+    return bytes && textOf(bytes);
+  }
+
+  /** Each version of the file is another file, because it is replaced as a whole. */
+  async #version(): Promise<string> {
+    return stat(this.#path, { bigint: true }).then(
+      ({ ino, mtimeNs, size }) => `${ino} ${mtimeNs} ${size}`,
+      () => "",
+    );
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * Which calls a person has to allow before they reach a server, who is asked, and what is remembered. Main type:
+ * `Approvals` (approvals.ts), all open questions of a hub; `policy.ts` says what the manifest wants, `remembered.ts`
+ * what was allowed before. The router holds the calls (router/approval.ts). Start with `approvalRuleOf`, below.
+ */
+import { HubError } from "../base/errors.ts";
+import { isJsonObject } from "../base/json.ts";
+import { matchesGlob } from "../catalog/names.ts";
+import { type Request, paramsOf } from "../jsonrpc/message.ts";
+import {
+  APPROVAL_DEFAULTS,
+  type ApprovalDefaults,
+  type ApprovalLevel,
+  type RunnableServer,
+} from "../manifest/manifest.ts";
+
+/** An agent of toolmux that makes a call. */
+export interface AgentCaller {
+  readonly name: string;
+  /** What the agent's table in the manifest says (`[agents.NAME] approval`); undefined: nothing. */
+  readonly approval?: ApprovalLevel | undefined;
+  /** What counts where the manifest says nothing, such as `run --approval`; undefined: `auto`. */
+  readonly fallback?: ApprovalLevel | undefined;
+}
+
+/** The level that a command line or a client's token adds; it can only raise what the manifest wants. */
+export type RaisedLevel = "auto" | "always" | "all";
+
+export interface ApprovalSettings extends ApprovalDefaults {
+  /**
+   * `auto` and `always` raise the levels of servers and defaults; `all` asks for every call, whatever the rules for
+   * tools say. Undefined: nothing is raised.
+   */
+  readonly raised?: RaisedLevel | undefined;
+}
+
+export const NO_APPROVALS: ApprovalSettings = APPROVAL_DEFAULTS;
+
+/** A level, and the setting that it comes from, in words. */
+export interface ApprovalRule {
+  readonly level: ApprovalLevel;
+  readonly setting: string;
+  /** Whether `tools.approval` has a rule for the tool. */
+  readonly isForTool: boolean;
+}
+
+const SEVERITY: Readonly<Record<ApprovalLevel, number>> = { never: 0, auto: 1, always: 2 };
+
+/** Whether some call of clients may need an approval by these settings. */
+export function mayNeedApproval(
+  { approval = "never", raised }: ApprovalSettings,
+  specs: readonly Pick<RunnableServer, "approval" | "tools">[],
+): boolean {
+  const asks = (level: ApprovalLevel | undefined): boolean =>
+    level !== undefined && level !== "never";
+  return (
+    raised !== undefined ||
+    asks(approval) ||
+    specs.some((spec) => asks(spec.approval) || Object.values(spec.tools.approval ?? {}).some(asks))
+  );
+}
+
+/**
+ * The rule for a tool's calls; the most exact setting counts: the tool's, the agent's, the server's, the default.
+ * @param tool the server's own name
+ * @param agent undefined if a client makes the call
+ * @param raisedForClient raises the level for this client
+ */
+export function approvalRuleOf(
+  { name: server, approval: ofServer, tools }: Pick<RunnableServer, "name" | "approval" | "tools">,
+  tool: string,
+  settings: ApprovalSettings,
+  agent: AgentCaller | undefined,
+  raisedForClient?: RaisedLevel,
+): ApprovalRule {
+  const ofTool = toolLevelOf(tools.approval, tool);
+  const rule = (level: ApprovalLevel, setting: string): ApprovalRule => ({
+    level,
+    setting,
+    isForTool: ofTool !== undefined,
+  });
+  const ofDefaults = agent === undefined ? settings.approval : settings.agentApproval;
+  const written: ApprovalRule =
+    ofTool !== undefined
+      ? rule(ofTool.level, `tools.approval ${JSON.stringify(ofTool.key)} of server "${server}"`)
+      : agent?.approval !== undefined
+        ? rule(agent.approval, `approval of agent "${agent.name}"`)
+        : ofServer !== undefined
+          ? rule(ofServer, `approval of server "${server}"`)
+          : agent === undefined
+            ? rule(ofDefaults ?? "never", "defaults.approval")
+            : rule(ofDefaults ?? agent.fallback ?? "auto", "defaults.agentApproval");
+  return raise(
+    raise(written, settings.raised, "--approval"),
+    raisedForClient,
+    "approval of the client",
+  );
+}
+
+function raise(rule: ApprovalRule, raised: RaisedLevel | undefined, setting: string): ApprovalRule {
+  if (raised === undefined || (rule.isForTool && raised !== "all")) return rule;
+  const level = raised === "all" ? "always" : raised;
+  return SEVERITY[level] > SEVERITY[rule.level] ? { ...rule, level, setting } : rule;
+}
+
+/** The most exact key that is or matches the tool's name: the name itself, else the glob with the most literal text. */
+function toolLevelOf(
+  rules: Readonly<Record<string, ApprovalLevel>> | undefined,
+  tool: string,
+): { readonly key: string; readonly level: ApprovalLevel } | undefined {
+  if (rules === undefined) return undefined;
+  const entries = Object.entries(rules).map(([key, level]) => ({ key, level }));
+  const literalLength = (glob: string): number => glob.replaceAll(/[*?]/g, "").length;
+  return (
+    entries.find(({ key }) => key === tool) ??
+    entries
+      .filter(({ key }) => matchesGlob(key, tool))
+      .toSorted((a, b) => literalLength(b.key) - literalLength(a.key))[0]
+  );
+}
+
+/** Key in the `_meta` of a call that an agent makes through the control socket. */
+export const AGENT_META_KEY = "toolmux/agent";
+
+/**
+ * The agent that makes a call, as its `_meta` says: `{name, approval?, fallback?}`. Undefined if it says nothing.
+ * @throws {HubError} invalidParams
+ */
+export function readAgentCaller(request: Request): AgentCaller | undefined {
+  const value = paramsOf(request).object("_meta").value(AGENT_META_KEY);
+  if (value === undefined) return undefined;
+  const { name, approval, fallback } = isJsonObject(value) ? value : {};
+  if (typeof name === "string" && isLevel(approval) && isLevel(fallback))
+    return { name, approval, fallback };
+  const text = `_meta "${AGENT_META_KEY}" must be {name, approval?, fallback?}.`;
+  throw new HubError("invalidParams", text);
+}
+
+function isLevel(value: unknown): value is ApprovalLevel | undefined {
+  return value === undefined || (typeof value === "string" && Object.hasOwn(SEVERITY, value));
+}

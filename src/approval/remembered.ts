@@ -1,0 +1,232 @@
+import { Buffer } from "node:buffer";
+import { isJsonObject } from "../base/json.ts";
+import type { Hmac } from "../snapshot/hmac.ts";
+
+/** Calls of one tool that a person has allowed for good, as long as its server and its definition stay the same. */
+export interface RememberedApproval {
+  readonly id: string;
+  /** The server's name in the manifest when it was allowed. */
+  readonly server: string;
+  /** The tool's name at its server. */
+  readonly tool: string;
+  /** The name of the client that was calling; "" if it has not said. */
+  readonly clientName: string;
+  /** When it was allowed, in ms since the epoch. */
+  readonly at: number;
+}
+
+interface StoredApproval extends RememberedApproval {
+  /** HMAC of the server's identity, the tool's name and the digest of its definition, as hex digits. */
+  readonly key: string;
+}
+
+/** What is stored: what was allowed, and which tools said that they only read when they were first known. */
+interface StoredState {
+  readonly allowed: readonly StoredApproval[];
+  /** By the HMAC of the server's identity. */
+  readonly known: Readonly<Record<string, KnownTools>>;
+}
+
+interface KnownTools {
+  /** The server's name in the manifest. */
+  readonly server: string;
+  /** By the tool's name at the server: whether it said that it only reads. */
+  readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
+}
+
+/** Where the state is stored, as text. */
+export interface ApprovalStorage {
+  /** @returns undefined if there is none. Never rejects. */
+  read(): Promise<string | undefined>;
+  /** Replaces the text; no other process does so meanwhile. @throws {HubError} storeBroken or storeBusy */
+  update(change: (text: string | undefined) => string): Promise<void>;
+  /** The HMAC with the key of this installation. @throws {Error} if there is none and it cannot be made */
+  hmac(): Promise<Hmac>;
+}
+
+/** Limits of what is stored; the oldest entries are dropped. */
+const MAX_ALLOWED = 5000;
+const MAX_SERVERS = 500;
+const MAX_TOOLS = 5000;
+/** Maximum size of the stored text, in bytes. */
+export const MAX_STORED = 16 * 1024 * 1024;
+
+const EMPTY: StoredState = { allowed: [], known: {} };
+
+/** What was allowed for good. All hubs and commands of a user share it. */
+export class RememberedApprovals {
+  readonly #storage: ApprovalStorage;
+  #hmac: Promise<Hmac> | undefined;
+  #parsed: { readonly text: string | undefined; readonly state: StoredState } | undefined;
+
+  constructor(storage: ApprovalStorage) {
+    this.#storage = storage;
+  }
+
+  /** The key of an identity: that of a server, or of one definition of a tool of it. */
+  async keyOf(parts: readonly string[]): Promise<string> {
+    this.#hmac ??= this.#storage.hmac();
+    const hmac = await this.#hmac.catch((error: unknown) => {
+      this.#hmac = undefined;
+      throw error;
+    });
+    return hmac(Buffer.from(JSON.stringify(parts)));
+  }
+
+  async allows(key: string): Promise<boolean> {
+    return (await this.#state()).allowed.some((entry) => entry.key === key);
+  }
+
+  /** @throws {HubError} storeBroken or storeBusy */
+  async allow(key: string, entry: Omit<RememberedApproval, "id">): Promise<void> {
+    await this.#update((state) => {
+      const others = state.allowed.filter((other) => other.key !== key);
+      const added = { id: key.slice(0, 8), ...entry, key };
+      return { ...state, allowed: [...others, added].slice(-MAX_ALLOWED) };
+    });
+  }
+
+  /** The oldest first. */
+  async list(): Promise<readonly RememberedApproval[]> {
+    const { allowed } = await this.#state();
+    return allowed.map(({ key: _, ...entry }) => entry);
+  }
+
+  /**
+   * Forgets what was allowed. @param ids undefined: all
+   * @returns the ids that were there
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async forget(ids: readonly string[] | undefined): Promise<readonly string[]> {
+    const isMeant = ({ id }: RememberedApproval): boolean => ids?.includes(id) ?? true;
+    const forgotten = (await this.#state()).allowed.filter(isMeant).map(({ id }) => id);
+    if (forgotten.length === 0) return [];
+    await this.#update((state) => ({
+      ...state,
+      allowed: state.allowed.filter((entry) => !isMeant(entry)),
+    }));
+    return forgotten;
+  }
+
+  /**
+   * Records which tools of a server say that they only read, for those that are not known yet.
+   * @param serverKey the key of the server's identity
+   * @returns the tools that said so when they were first known
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async firstKnown(
+    serverKey: string,
+    server: string,
+    tools: ReadonlyMap<string, boolean>,
+  ): Promise<ReadonlySet<string>> {
+    const known = new Map((await this.#state()).known[serverKey]?.tools);
+    const isNew = (name: string): boolean => !known.has(name);
+    if ([...tools.keys()].some(isNew)) {
+      await this.#update((state) => {
+        const before = new Map(state.known[serverKey]?.tools);
+        for (const [name, readOnly] of tools) {
+          if (before.size < MAX_TOOLS && !before.has(name)) before.set(name, readOnly);
+        }
+        const { [serverKey]: _, ...others } = state.known;
+        const kept = Object.entries(others).slice(-(MAX_SERVERS - 1));
+        return {
+          ...state,
+          known: { ...Object.fromEntries(kept), [serverKey]: { server, tools: [...before] } },
+        };
+      });
+    }
+    const all = (await this.#state()).known[serverKey]?.tools ?? [];
+    return new Set(all.flatMap(([name, readOnly]) => (readOnly ? [name] : [])));
+  }
+
+  /**
+   * Forgets what the tools of a server said when they were first known: what they say now counts from now on.
+   * @param server its name in the manifest
+   * @returns whether something was known
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async accept(server: string): Promise<boolean> {
+    const isMeant = (tools: KnownTools): boolean => tools.server === server;
+    if (!Object.values((await this.#state()).known).some(isMeant)) return false;
+    await this.#update((state) => {
+      const kept = Object.entries(state.known).filter(([, tools]) => !isMeant(tools));
+      return { ...state, known: Object.fromEntries(kept) };
+    });
+    return true;
+  }
+
+  async #state(): Promise<StoredState> {
+    return this.#parse(await this.#storage.read());
+  }
+
+  #parse(text: string | undefined): StoredState {
+    if (this.#parsed === undefined || this.#parsed.text !== text)
+      this.#parsed = { text, state: text === undefined ? EMPTY : parseState(text) };
+    return this.#parsed.state;
+  }
+
+  async #update(change: (state: StoredState) => StoredState): Promise<void> {
+    await this.#storage.update(
+      (text) => `${JSON.stringify({ version: 1, ...change(this.#parse(text)) })}\n`,
+    );
+  }
+}
+
+/** Reads the stored text. What is damaged is dropped: then a person is asked again. */
+function parseState(text: string): StoredState {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return EMPTY;
+  }
+  if (!isJsonObject(value) || value["version"] !== 1) return EMPTY;
+  const { allowed, known } = value;
+  return {
+    allowed: Array.isArray(allowed) ? allowed.filter(isStoredApproval) : [],
+    known: isJsonObject(known)
+      ? Object.fromEntries(
+          Object.entries(known).filter((entry): entry is [string, KnownTools] =>
+            isKnownTools(entry[1]),
+          ),
+        )
+      : {},
+  };
+}
+
+function isStoredApproval(value: unknown): value is StoredApproval {
+  return (
+    isJsonObject(value) &&
+    ["id", "key", "server", "tool", "clientName"].every(
+      (name) => typeof value[name] === "string",
+    ) &&
+    typeof value["at"] === "number"
+  );
+}
+
+function isKnownTools(value: unknown): value is KnownTools {
+  return (
+    isJsonObject(value) &&
+    typeof value["server"] === "string" &&
+    Array.isArray(value["tools"]) &&
+    value["tools"].every(
+      (pair: unknown) =>
+        Array.isArray(pair) && typeof pair[0] === "string" && typeof pair[1] === "boolean",
+    )
+  );
+}
+
+/** Stores nothing beyond this process. */
+export function memoryApprovals(): RememberedApprovals {
+  let text: string | undefined;
+  return new RememberedApprovals({
+    read: () => Promise.resolve(text),
+    update: (change) => Promise.resolve(void (text = change(text))),
+    hmac: () => Promise.resolve(sha256Hex),
+  });
+}
+
+/** SHA-256 as hex digits. */
+export async function sha256Hex(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  return Buffer.from(await crypto.subtle.digest("SHA-256", bytes)).toString("hex");
+}

@@ -1,0 +1,213 @@
+import { diskApprovals } from "../../approval/disk.ts";
+import type { RememberedApproval } from "../../approval/remembered.ts";
+import { HubError } from "../../base/errors.ts";
+import type { ApprovalEvent, ApprovalQuestion } from "../../base/events.ts";
+import { formatAge } from "../../base/format.ts";
+import { stateFolder } from "../../base/paths.ts";
+import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
+import type { ApprovalDocument } from "../../control/schemas.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { alignTable } from "../../terminal/terminal.ts";
+import { ApprovalPrompt, describeQuestion } from "../approval-prompt.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { withPrompt } from "../prompt.ts";
+import {
+  ask,
+  chosenHubs,
+  describeHub,
+  type HubOptions,
+  hubsOfManifest,
+  untilInterrupted,
+} from "../running-hub.ts";
+
+interface ApprovalsOptions extends HubOptions {
+  readonly watch: boolean;
+  readonly all: boolean;
+}
+
+/** `toolmux approvals`: shows, answers and remembers what people allow. */
+export async function approvals(
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [verb, ...words] = invocation.args;
+  const { watch, all } = invocation.options;
+  if (watch && verb !== undefined) throw usageError("--watch is used without further words.");
+  if (all && verb !== "forget")
+    throw usageError("--all belongs to: toolmux approvals forget --all");
+  switch (verb) {
+    case undefined:
+      return watch ? watchQuestions(invocation, context) : showQuestions(invocation, context);
+    case "list":
+      return showRemembered(invocation, context);
+    case "forget":
+      return forget(words, invocation, context);
+    case "accept":
+      return accept(words, invocation, context);
+    default:
+      throw usageError(`There is no "approvals ${verb}". See toolmux help approvals.`);
+  }
+}
+
+async function openQuestionsOf(
+  hub: RunningHub,
+  context: CommandContext,
+): Promise<readonly ApprovalDocument[]> {
+  const answer = await ask<{ approvals: ApprovalDocument[] }>(hub, { path: "/approvals" }, context);
+  return answer.approvals;
+}
+
+async function showQuestions(
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const hubs = await chosenHubs(invocation, context);
+  const lists = await Promise.all(
+    hubs.map(async (hub) =>
+      (await openQuestionsOf(hub, context)).map((question) => ({ hub: hub.pid, ...question })),
+    ),
+  );
+  const questions = lists.flat();
+  if (invocation.options.json) terminal.printJson({ approvals: questions });
+  else if (questions.length === 0) terminal.print("no call waits for an approval");
+  else {
+    for (const question of questions)
+      terminal.print(describeQuestion(question as ApprovalQuestion).trimStart());
+    terminal.print("\nTo decide: toolmux approvals --watch");
+  }
+  return 0;
+}
+
+/** Asks in the terminal for each call, until Ctrl-C or until the hubs have ended. */
+async function watchQuestions(
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal, signal } = context;
+  if (invocation.options.json)
+    throw usageError("--watch asks a person: it cannot be used together with --json.");
+  const hubs = await chosenHubs(invocation, context);
+  const code = await withPrompt(signal, (askLine) =>
+    untilInterrupted(context, async () => {
+      const prompt = new ApprovalPrompt({
+        ask: askLine,
+        print: (text) => terminal.printStderr(text),
+        answer: async ({ id }, decision) => {
+          const [pid, own = ""] = id.split("/");
+          const hub = hubs.find((one) => String(one.pid) === pid);
+          const path = `/approvals/${encodeURIComponent(own)}`;
+          const body = { decision, by: "terminal" };
+          if (hub !== undefined) await ask(hub, { method: "POST", path, body }, context);
+        },
+      });
+      const ended = new AbortController();
+      const either = AbortSignal.any([signal, ended.signal]);
+      try {
+        const followed = hubs.map((hub) => followQuestions(hub, prompt, context, either));
+        await Promise.race([Promise.all(followed), prompt.run(either)]);
+      } finally {
+        ended.abort();
+      }
+      signal.throwIfAborted();
+      terminal.note("the hub has ended");
+    }),
+  );
+  if (code !== undefined) return code;
+  throw usageError("--watch asks in a terminal, and there is none.");
+}
+
+/** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
+async function followQuestions(
+  hub: RunningHub,
+  prompt: ApprovalPrompt,
+  context: CommandContext,
+  signal: AbortSignal,
+): Promise<void> {
+  const keyOf = (id: string): string => `${hub.pid}/${id}`;
+  const events = await openEvents(hub, "kinds=approval&watch=approvals", signal);
+  context.terminal.note(`watching ${describeHub(hub)}; Ctrl-C ends this`);
+  for (const question of await openQuestionsOf(hub, context))
+    prompt.add({ ...(question as ApprovalQuestion), id: keyOf(question.id) });
+  for await (const item of events) {
+    if (item.kind === "gap") continue;
+    const event = item.event as unknown as ApprovalEvent;
+    const id = keyOf(event.id);
+    if (event.change === "asked") prompt.add({ ...event, id });
+    else if (event.change === "withdrawn") prompt.remove(id, "the call has ended");
+    else prompt.remove(id, `${event.decision} (${event.by})`);
+  }
+}
+
+async function showRemembered(
+  { options }: Invocation<ApprovalsOptions>,
+  { terminal, env, platform }: CommandContext,
+): Promise<number> {
+  const remembered = await diskApprovals(stateFolder(env, platform)).list();
+  if (options.json) terminal.printJson({ remembered });
+  else if (remembered.length === 0) terminal.print("no tool was allowed from now on");
+  else {
+    const rows = remembered.map(({ id, server, tool, clientName, at }: RememberedApproval) => [
+      id,
+      sanitizeLine(server),
+      sanitizeLine(tool),
+      sanitizeLine(clientName),
+      formatAge(Date.now() - at),
+    ]);
+    const heads = ["ID", "SERVER", "TOOL", "CLIENT", "ALLOWED"];
+    terminal.print(alignTable(heads, rows, terminal.stdout));
+  }
+  return 0;
+}
+
+async function forget(
+  ids: readonly string[],
+  { options }: Invocation<ApprovalsOptions>,
+  { terminal, env, platform }: CommandContext,
+): Promise<number> {
+  if (options.all === ids.length > 0)
+    throw usageError("Which approval? toolmux approvals forget ID …, or --all.");
+  const store = diskApprovals(stateFolder(env, platform));
+  const known = (await store.list()).map(({ id }) => id);
+  const missing = ids.find((id) => !known.includes(id));
+  if (missing !== undefined)
+    throw usageError(`No approval ${missing} is remembered: toolmux approvals list shows them.`);
+  const forgotten = await store.forget(options.all ? undefined : ids);
+  if (options.json) terminal.printJson({ forgotten });
+  else terminal.print(`forgotten: ${forgotten.join(", ") || "none"}`);
+  return 0;
+}
+
+/** Lets approvals rely on what the tools of a server say of themselves now. */
+async function accept(
+  words: readonly string[],
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [server, ...more] = words;
+  if (server === undefined || more.length > 0)
+    throw usageError("Which server? toolmux approvals accept SERVER");
+  const { terminal, env, platform } = context;
+  // Running hubs know what the tools say now. For others, what the server lists next counts.
+  const running = await findRunningHubs(context);
+  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  const accepted = await Promise.all(
+    hubs.map(async (hub) => {
+      const body = { server };
+      try {
+        await ask(hub, { method: "POST", path: "/approvals/accept", body }, context);
+        return true;
+      } catch (error) {
+        if (error instanceof HubError && error.code === "usage") return false;
+        throw error;
+      }
+    }),
+  );
+  const isKnown =
+    accepted.includes(true) || (await diskApprovals(stateFolder(env, platform)).accept(server));
+  if (!isKnown) throw usageError(`Nothing is known of the tools of a server "${server}".`);
+  if (invocation.options.json) terminal.printJson({ accepted: server });
+  else terminal.print(`what the tools of ${server} say of themselves now counts`);
+  return 0;
+}

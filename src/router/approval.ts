@@ -1,0 +1,266 @@
+import { joinPieces, textOf } from "../base/bytes.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { ApprovalDecision } from "../base/events.ts";
+import { formatDuration } from "../base/format.ts";
+import type { ListedRoute } from "../catalog/section.ts";
+import { paramsOf } from "../jsonrpc/message.ts";
+import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Connection } from "../upstream/connection.ts";
+import type { Approvals, ApprovalSubject, OpenQuestion } from "../approval/approvals.ts";
+import type { ApprovalRule } from "../approval/policy.ts";
+import { showArguments } from "../approval/shown-arguments.ts";
+import type { Call } from "./call.ts";
+import { canElicit, Elicitation } from "./elicitation.ts";
+
+/**
+ * When a modern client is asked if somebody watches the open questions, in ms after the question was opened: asking it
+ * ends its request.
+ */
+const MODERN_CLIENT_DELAY = 10_000;
+/** Interval of progress notifications to the client while its call waits, in ms. */
+const PROGRESS_INTERVAL = 10_000;
+
+export interface ApprovalGateOptions {
+  readonly approvals: Approvals;
+  readonly rule: ApprovalRule;
+  readonly route: ListedRoute;
+  readonly connection: Connection;
+  /** Whether several clients that the hub cannot tell apart may have sent the call. */
+  readonly isAnonymous: boolean;
+  /** Whether the call can still be made as it was when it came: with the same plugins and the same connection. */
+  isCurrent(): boolean;
+}
+
+/** Holds one call until a person has allowed it. After that, the call goes on as if it had never been held. */
+export class ApprovalGate {
+  readonly #options: ApprovalGateOptions;
+  readonly #spec: RunnableServer;
+  #state: "new" | "held" | "over" = "new";
+  #question: OpenQuestion | undefined;
+
+  constructor(options: ApprovalGateOptions) {
+    this.#options = options;
+    this.#spec = options.connection.spec;
+  }
+
+  /** Whether the call waits. */
+  get isHeld(): boolean {
+    return this.#state === "held";
+  }
+
+  /** Holds the call. Its deadline stands still meanwhile. @param pass lets the call go on */
+  hold(call: Call, pass: () => void): void {
+    this.#state = "held";
+    call.setDeadlinePaused(true);
+    const release = (refusal: HubError | undefined): void => {
+      this.#state = "over";
+      call.setDeadlinePaused(false);
+      if (call.isOver) return;
+      if (refusal === undefined) pass();
+      else call.refuse(refusal);
+    };
+    void this.#decide(call).then(release, (thrown: unknown) => {
+      const { name } = call.route;
+      const error = toHubError(thrown);
+      const text = `Tool "${name}" was not called: whether it may be called could not be found out. ${error.message}`;
+      release(error.code === "notApproved" ? error : new HubError("notApproved", text));
+    });
+  }
+
+  /** The call has ended. */
+  end(): void {
+    this.#question?.withdraw(undefined);
+  }
+
+  /** @returns the error if the call must not be made; undefined if it may, or has ended */
+  async #decide(call: Call): Promise<HubError | undefined> {
+    const { approvals, rule, route, connection } = this.#options;
+    const subject = await approvals.examine(route, this.#spec, connection.listing);
+    if (rule.level === "auto" && subject.readOnly === "yes") return undefined;
+    const { client } = call.context;
+    const remembered = await approvals.rememberedFor(subject, client);
+    if (call.isOver) return undefined;
+    const question = this.#describe(call);
+    if (remembered !== undefined) {
+      approvals.reportRule(question, remembered);
+      return this.#recheck(call, subject);
+    }
+    const canAskClient = canElicit(call.caller.sender);
+    if (!canAskClient && approvals.watcherCount === 0) return this.#nobodyError(call);
+    const { bytes } = call.request;
+    const args = paramsOf(call.request)
+      .all("arguments")
+      .map(({ start, end }) => textOf(bytes, start, end));
+    const open = approvals.ask(
+      {
+        ...question,
+        argumentsShown: showArguments(args.length === 0 ? ["{}"] : args, (text) =>
+          approvals.redact(text),
+        ),
+        reason: this.#reasonOf(subject),
+        choices: this.#choicesFor(subject),
+        subject,
+        caller: client,
+      },
+      () => this.#isCurrent(),
+    );
+    this.#question = open;
+    const stopAsking = this.#ask(call, open, canAskClient);
+    const outcome = await open.outcome;
+    stopAsking();
+    if (outcome.kind === "withdrawn") return outcome.cause;
+    const { decision, by } = outcome;
+    if (decision !== "deny") return this.#recheck(call, subject);
+    const { name, server } = route;
+    const text =
+      by === "timeout"
+        ? `Nobody has decided within ${formatDuration(approvals.settings.timeout)} whether ${name} may be called, so it was not called. Do not repeat it without being asked to.`
+        : `The person did not allow ${name}. Do not repeat it without being asked to.`;
+    return new HubError("notApproved", text, { server });
+  }
+
+  /** Asks the client, reports progress, and counts the time. @returns a function that stops all of that */
+  #ask(call: Call, open: OpenQuestion, canAskClient: boolean): () => void {
+    const { approvals } = this.#options;
+    const { clock, settings } = approvals;
+    const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
+    const stopProgress = this.#reportProgress(call);
+    let elicitation: Elicitation | undefined;
+    const askClient = (): void => {
+      if (elicitation !== undefined) return;
+      elicitation = new Elicitation(this.#spec, this.#formOf(open), "ownMessage");
+      elicitation.send(call.caller);
+      elicitation.result.then(
+        (result) => {
+          const wish = result.action === "accept" ? result.content["decision"] : "deny";
+          const decision = open.question.choices.find((choice) => choice === wish);
+          open.decide(decision ?? "deny", "client");
+        },
+        (thrown: unknown) => {
+          const { code } = toHubError(thrown);
+          if (code !== "notAsked") open.decide("deny", "client");
+          // The client cannot be asked, after all. Whoever watches still can.
+          else if (approvals.watcherCount === 0) open.withdraw(this.#nobodyError(call));
+        },
+      );
+    };
+    let cancelDelay = (): void => {};
+    if (canAskClient) {
+      open.onUnwatched = askClient;
+      const isWatched = approvals.watcherCount > 0;
+      if (isWatched && call.context.client.era === "modern")
+        cancelDelay = clock.after(MODERN_CLIENT_DELAY, askClient);
+      else askClient();
+    }
+    return () => {
+      cancelTimeout();
+      cancelDelay();
+      stopProgress();
+      const reason = "The approval is not needed any more.";
+      elicitation?.withdraw(reason, new HubError("cancelled", reason));
+    };
+  }
+
+  #reportProgress({ token, caller }: Call): () => void {
+    if (token === undefined) return () => {};
+    const { clock } = this.#options.approvals;
+    let count = 0;
+    const report = (): void => {
+      // Far below the progress that the server will report, because progress must only increase (MCP, progress).
+      const progress = ++count / 1e6;
+      const start = `{"jsonrpc":"2.0","method":"${Method.progress}","params":{"progressToken":`;
+      const end = `,"progress":${progress},"message":"Waiting for approval"}}`;
+      caller.notify(joinPieces([start, token, end]));
+      cancel = clock.after(PROGRESS_INTERVAL, report);
+    };
+    let cancel = clock.after(PROGRESS_INTERVAL, report);
+    return () => cancel();
+  }
+
+  /** @returns an error if the tool is not the one any more that the decision was about */
+  async #recheck(call: Call, subject: ApprovalSubject): Promise<HubError | undefined> {
+    const { approvals, route, connection } = this.#options;
+    const { name, server } = route;
+    if (!this.#isCurrent()) {
+      const text = `The settings of server "${server}" have changed while tool "${name}" waited for an approval, so the tool was not called. Call it again.`;
+      return new HubError("notDelivered", text, { server });
+    }
+    const now = await approvals.examine(route, this.#spec, connection.listing);
+    if (now.definition === subject.definition || call.isOver) return undefined;
+    const text = `Server "${server}" has changed tool "${name}" while it waited for an approval, so the tool was not called. Call it again.`;
+    return new HubError("notDelivered", text, { server });
+  }
+
+  #isCurrent(): boolean {
+    const { connection } = this.#options;
+    return connection.spec === this.#spec && this.#options.isCurrent();
+  }
+
+  #describe(call: Call) {
+    const { route, caller, number, context } = call;
+    const { agent, sender } = caller;
+    return {
+      call: number,
+      client: context.client.id,
+      clientName: sender.info.name,
+      ...(agent !== undefined && { agent: agent.name }),
+      server: route.server,
+      tool: route.remoteName,
+      name: route.name,
+    };
+  }
+
+  #choicesFor({ key, isDestructive }: ApprovalSubject): readonly ApprovalDecision[] {
+    const { isAnonymous, rule } = this.#options;
+    const mayRemember = !isDestructive || (rule.isForTool && rule.level === "auto");
+    return [
+      "once",
+      ...(isAnonymous ? [] : (["session"] as const)),
+      ...(key !== undefined && mayRemember ? (["always"] as const) : []),
+      "deny",
+    ];
+  }
+
+  #reasonOf({ readOnly }: ApprovalSubject): string {
+    const { rule } = this.#options;
+    if (rule.level === "always") return `Each call needs an approval (${rule.setting}).`;
+    return readOnly === "changed"
+      ? `The tool says that it only reads, but did not say so at first. To accept that: toolmux approvals accept ${this.#spec.name}`
+      : `The tool does not say that it only reads (${rule.setting} = "auto").`;
+  }
+
+  #formOf({ question }: OpenQuestion) {
+    const { name, agent, argumentsShown, choices } = question;
+    const who = agent === undefined ? "" : `Agent "${agent}" asks: `;
+    const meanings = choices.map((choice) => CHOICE_MEANINGS[choice]).join("; ");
+    return {
+      message: `${who}Server "${displayNameOf(this.#spec)}" wants to run ${name} with:\n${argumentsShown}`,
+      schema: {
+        type: "object",
+        properties: {
+          decision: {
+            type: "string",
+            title: "Decision",
+            description: meanings,
+            enum: choices,
+          },
+        },
+        required: ["decision"],
+      },
+    };
+  }
+
+  #nobodyError({ route: { name, remoteName, server } }: Call): HubError {
+    const { rule } = this.#options;
+    const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked: this client shows no forms, and nobody watches. Have "toolmux approvals --watch" started in a terminal and call it again, or have tools.approval = { ${JSON.stringify(remoteName)} = "never" } set for server "${server}".`;
+    return new HubError("notApproved", text, { server });
+  }
+}
+
+const CHOICE_MEANINGS: Readonly<Record<ApprovalDecision, string>> = {
+  once: "once: this call",
+  session: "session: this tool, until the client leaves",
+  always: "always: this tool, from now on",
+  deny: "deny: do not call it",
+};

@@ -1,0 +1,589 @@
+import assert from "node:assert/strict";
+import { setImmediate } from "node:timers/promises";
+import { describe, it } from "node:test";
+import type { ApprovalDecision, ApprovalEvent, HubEvent } from "../../src/base/events.ts";
+import { MAX_OPEN } from "../../src/approval/approvals.ts";
+import { memoryApprovals } from "../../src/approval/remembered.ts";
+import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
+import type { Hub } from "../../src/hub/hub.ts";
+import {
+  callRequest,
+  callTool,
+  type HubSetupOptions,
+  initialize,
+  isResponseTo,
+  type Json,
+  manifestFor,
+  type Peer,
+  ScriptedServer,
+  setUpHubWithClock,
+  stdioSpecOf,
+} from "../fixtures/memory-hub.ts";
+import { inputRoundOf, sendModernRequest, sendModernWithId } from "../fixtures/modern-requests.ts";
+import { openWithClock, callPlugin, pluginWithHost } from "../plugins/plugin-hub.ts";
+
+const FORMS = { elicitation: { form: {} } };
+const RESULT = '{"content":[],"n":1.0,"big":1234567890123456789}';
+
+/** Tools `w` (says nothing), `r` (read-only) and `d` (destructive) that answer with `RESULT`. */
+function makeServer(): ScriptedServer {
+  const server = new ScriptedServer();
+  server.tools = [
+    tool("w"),
+    tool("r", { readOnlyHint: true }),
+    tool("d", { readOnlyHint: false, destructiveHint: true }),
+  ];
+  server.onCall = () => `"result":${RESULT}`;
+  return server;
+}
+
+function tool(name: string, annotations?: object, description = "It works."): string {
+  return JSON.stringify({ name, description, inputSchema: { type: "object" }, annotations });
+}
+
+interface Settings extends Pick<
+  HubSetupOptions,
+  "servers" | "raisedApproval" | "openApprovals" | "redact"
+> {
+  readonly approval?: ApprovalLevel;
+  readonly timeout?: number;
+}
+
+/** A hub with a server `s` whose calls need approval at level `auto`, and a client that shows forms. */
+async function open(settings: Settings = {}, capabilities: object = FORMS) {
+  const s = makeServer();
+  const { approval = "auto", timeout = 120_000, ...others } = settings;
+  const manifest = {
+    ...manifestFor({ s }, others),
+    approval: { ...APPROVAL_DEFAULTS, approval, timeout },
+  };
+  const setup = setUpHubWithClock({ s }, { ...others, manifest });
+  await initialize(setup.client, capabilities);
+  await setup.hub.settled();
+  return { ...setup, s, manifest };
+}
+
+const isForm = ({ method }: Json): boolean => method === "elicitation/create";
+
+/** The n-th form that the client gets. */
+async function formAt(client: Peer, n = 0): Promise<Json> {
+  await client.until(() => client.messages.filter(isForm).length > n);
+  return client.messages.filter(isForm)[n] ?? assert.fail();
+}
+
+function answerForm(client: Peer, form: Json, decision: unknown): void {
+  const result = { action: "accept", content: { decision } };
+  client.send({ jsonrpc: "2.0", id: form.id, result });
+}
+
+const callsAt = (s: ScriptedServer): readonly unknown[] =>
+  s.messagesOf("tools/call").map(({ params }) => params?.["name"]);
+
+const codeOf = ({ result }: Json): unknown =>
+  (result?.["_meta"] as Json | undefined)?.["toolmux/error" as keyof Json];
+
+const approvalsOf = (events: readonly HubEvent[]): readonly ApprovalEvent[] =>
+  events.flatMap((event) => (event.kind === "approval" ? [event] : []));
+
+const changesOf = (events: readonly HubEvent[]): readonly unknown[] =>
+  approvalsOf(events).map((event) =>
+    event.change === "decided" ? `${event.decision} by ${event.by}` : event.change,
+  );
+
+/** Waits until questions are open. */
+async function openQuestions(hub: Hub, count = 1) {
+  for (let turns = 0; hub.approvals.questions.length !== count; turns++) {
+    assert.ok(turns < 2000, `${hub.approvals.questions.length} questions are open`);
+    await setImmediate();
+  }
+  return hub.approvals.questions;
+}
+
+describe("a call that needs an approval", () => {
+  it("is put to the client's person, and then runs exactly once, its result byte for byte", async () => {
+    const { client, s, hub, events } = await open();
+    client.send(callRequest(1, "s__w", { path: "/tmp/x", n: 1 }));
+    const form = await formAt(client);
+    const { message, requestedSchema } = form.params as {
+      message: string;
+      requestedSchema: { properties: { decision: { enum: unknown } } };
+    };
+    assert.equal(
+      message,
+      'Server "s" wants to run s__w with:\n{\n  "path": "/tmp/x",\n  "n": 1\n}',
+    );
+    const choices = ["once", "session", "always", "deny"];
+    assert.deepEqual(requestedSchema.properties.decision.enum, choices);
+    assert.deepEqual(
+      hub.snapshot().calls.map(({ waitingFor }) => waitingFor),
+      ["approval"],
+    );
+    assert.deepEqual(callsAt(s), []);
+    answerForm(client, form, "once");
+    await client.find(isResponseTo(1));
+    assert.ok(client.received.some((text) => text.includes(`"result":${RESULT}`)));
+    assert.deepEqual(callsAt(s), ["w"]);
+    assert.deepEqual(changesOf(events), ["asked", "once by client"]);
+    client.send(callRequest(2, "s__w"));
+    await formAt(client, 1);
+  });
+
+  const REFUSALS: readonly [string, object][] = [
+    ["deny", { result: { action: "accept", content: { decision: "deny" } } }],
+    ["decline", { result: { action: "decline" } }],
+    ["cancel", { result: { action: "cancel" } }],
+    [
+      "a decision that was not offered",
+      { result: { action: "accept", content: { decision: "yes" } } },
+    ],
+    ["no decision", { result: { action: "accept", content: {} } }],
+    ["content that is no object", { result: { action: "accept", content: "once" } }],
+    ["no result of an elicitation", { result: { decision: "once" } }],
+    ["an array", { result: [] }],
+  ];
+  for (const [what, answer] of REFUSALS) {
+    it(`never reaches its server if the client answers with ${what}`, async () => {
+      const { client, s } = await open();
+      client.send(callRequest(1, "s__w"));
+      const { id } = await formAt(client);
+      client.send({ jsonrpc: "2.0", id, ...answer });
+      const response = await client.find(isResponseTo(1));
+      assert.equal(response.result?.["isError"], true);
+      assert.equal(codeOf(response), "notApproved");
+      assert.deepEqual(callsAt(s), []);
+    });
+  }
+
+  it("is refused with the remedy if nobody can be asked, and if the client cannot show the form after all", async () => {
+    const silent = await open({}, {});
+    const refused = await callTool(silent.client, "s__w");
+    assert.equal(codeOf(refused), "notApproved");
+    assert.match(JSON.stringify(refused.result), /s__w.*defaults\.approval.*approvals --watch/);
+    const { client, s } = await open();
+    client.send(callRequest(1, "s__w"));
+    const { id } = await formAt(client);
+    client.send({ jsonrpc: "2.0", id, error: { code: -32601, message: "no" } });
+    assert.equal(codeOf(await client.find(isResponseTo(1))), "notApproved");
+    assert.deepEqual([callsAt(s), callsAt(silent.s)], [[], []]);
+  });
+
+  it("is put to whoever watches as well: the first answer counts, later ones find nothing", async () => {
+    const { client, s, hub, events } = await open();
+    const endWatch = hub.approvals.watch();
+    client.send(callRequest(1, "s__w"));
+    const form = await formAt(client);
+    const [question] = await openQuestions(hub);
+    assert.ok(question);
+    assert.equal(hub.approvals.answer("99", "once", "terminal"), "unknown");
+    assert.equal(hub.approvals.answer(question.id, "once", "terminal"), "accepted");
+    await client.find(isResponseTo(1));
+    const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
+    assert.equal(withdrawn.params?.["requestId"], form.id);
+    answerForm(client, form, "deny");
+    assert.equal(hub.approvals.answer(question.id, "deny", "terminal"), "over");
+    assert.deepEqual(callsAt(s), ["w"]);
+    assert.deepEqual(changesOf(events), ["asked", "once by terminal"]);
+    endWatch();
+  });
+
+  it("is denied after approvalTimeout, and its own deadline stands still until then", async () => {
+    const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
+    const { client, clock, events, s } = await open({ servers });
+    client.send(callRequest(1, "s__w"));
+    const form = await formAt(client);
+    await clock.advanceAsync(119_000);
+    assert.deepEqual(changesOf(events), ["asked"]);
+    await clock.advanceAsync(1000);
+    assert.equal(codeOf(await client.find(isResponseTo(1))), "notApproved");
+    assert.deepEqual(changesOf(events), ["asked", "deny by timeout"]);
+    answerForm(client, form, "once");
+    client.send(callRequest(2, "s__w"));
+    const second = await formAt(client, 1);
+    await clock.advanceAsync(60_000);
+    answerForm(client, second, "once");
+    assert.equal((await client.find(isResponseTo(2))).result?.["n"], 1);
+    assert.deepEqual(callsAt(s), ["w"]);
+  });
+
+  it("reports progress every 10 s while it waits, under the client's token", async () => {
+    const { client, clock, hub } = await open();
+    client.send(callRequest(1, "s__w", {}, { _meta: { progressToken: "p" } }));
+    await openQuestions(hub);
+    await clock.advanceAsync(21_000);
+    const progress = client.messages.filter(({ method }) => method === "notifications/progress");
+    assert.deepEqual(
+      progress.map(({ params }) => [params?.["progressToken"], params?.["message"]]),
+      [
+        ["p", "Waiting for approval"],
+        ["p", "Waiting for approval"],
+      ],
+    );
+    const [first, second] = progress.map(({ params }) => Number(params?.["progress"]));
+    assert.ok(Number(first) < Number(second));
+  });
+
+  const ENDINGS: Readonly<Record<string, (setup: Awaited<ReturnType<typeof open>>) => unknown>> = {
+    "the client cancels it": ({ client }) =>
+      client.send({
+        jsonrpc: "2.0",
+        method: "notifications/cancelled",
+        params: { requestId: 1 },
+      }),
+    "the client leaves": ({ client }) => client.transport.close(),
+    "the operator cancels it": ({ hub }) => hub.cancelCall(1),
+    "the hub ends": ({ hub }) => hub.close(),
+    "its server dies": ({ s }) => s.disconnect(),
+    "its server is stopped": ({ hub }) => hub.stop("s"),
+    "its server is removed": ({ hub }) => hub.remove("s"),
+    "a reload changes its server": ({ hub, manifest }) => {
+      const rules = { allow: undefined, deny: ["w"], rename: {}, timeout: {} };
+      hub.reload({ ...manifest, servers: [stdioSpecOf("s", { tools: rules })] });
+    },
+    "a reload removes its server": ({ hub, manifest }) => hub.reload({ ...manifest, servers: [] }),
+  };
+  for (const [what, end] of Object.entries(ENDINGS)) {
+    it(`is withdrawn everywhere when ${what}, and reaches no server`, async () => {
+      const setup = await open();
+      const { client, hub, events, s } = setup;
+      client.send(callRequest(1, "s__w"));
+      const form = await formAt(client);
+      const [question] = await openQuestions(hub);
+      await end(setup);
+      await openQuestions(hub, 0);
+      assert.equal(hub.approvals.answer(question?.id ?? "", "once", "terminal"), "over");
+      assert.deepEqual(changesOf(events), ["asked", "withdrawn"]);
+      if (!client.isClosed) answerForm(client, form, "once");
+      await hub.close();
+      assert.deepEqual(callsAt(s), []);
+    });
+  }
+
+  it("does not run if its server has changed the tool meanwhile", async () => {
+    const { client, s, hub } = await open();
+    client.send(callRequest(1, "s__w"));
+    const form = await formAt(client);
+    s.tools = [tool("w", undefined, "It deletes everything.")];
+    await hub.refresh("s");
+    answerForm(client, form, "always");
+    assert.equal(codeOf(await client.find(isResponseTo(1))), "notDelivered");
+    client.send(callRequest(2, "s__w"));
+    await formAt(client, 1);
+    assert.deepEqual(callsAt(s), []);
+  });
+
+  it("is answered out of order, each by its own answer", async () => {
+    const { client, s } = await open();
+    for (const id of [1, 2, 3]) client.send(callRequest(id, "s__w", { id }));
+    await formAt(client, 2);
+    for (const [id, decision] of [
+      [3, "once"],
+      [1, "deny"],
+      [2, "once"],
+    ] as const) {
+      const form = client.messages
+        .filter(isForm)
+        .find(({ params }) => String(params?.["message"]).includes(`"id": ${id}\n`));
+      answerForm(client, form ?? assert.fail(), decision);
+      const response = await client.find(isResponseTo(id));
+      assert.equal(response.result?.["isError"], decision === "deny" ? true : undefined);
+    }
+    const args = s.messagesOf("tools/call").map(({ params }) => params?.["arguments"]);
+    assert.deepEqual(args, [{ id: 3 }, { id: 2 }]);
+  });
+
+  it("is refused at once if too many of its client already wait", async () => {
+    const { client, hub } = await open({ approval: "always" });
+    for (let id = 1; id <= MAX_OPEN.perClient; id++) client.send(callRequest(id, "s__w"));
+    await openQuestions(hub, MAX_OPEN.perClient);
+    assert.equal(codeOf(await callTool(client, "s__w")), "notApproved");
+  });
+
+  it("can become a task, once it is allowed", async () => {
+    const { client, s } = await open();
+    s.onCall = ({ params }) => `"result":{"content":[],"task":${JSON.stringify(params?.["task"])}}`;
+    client.send(callRequest(1, "s__w", {}, { task: { ttl: 1000 } }));
+    answerForm(client, await formAt(client), "once");
+    await client.find(isResponseTo(1));
+    assert.deepEqual(s.messagesOf("tools/call")[0]?.params?.["task"], { ttl: 1000 });
+  });
+});
+
+describe("a modern client", () => {
+  const params = { name: "s__w", arguments: { a: 1 } };
+
+  it("is asked by input_required at once if nobody watches, and its retry decides", async () => {
+    for (const [decision, calls] of [
+      ["once", ["w"]],
+      ["deny", []],
+      [7, []],
+    ] as const) {
+      const { client, s, clock, hub } = await open();
+      const pending = sendModernRequest(client, "tools/call", params, FORMS);
+      await openQuestions(hub);
+      await clock.advanceAsync(10);
+      const { keys, state } = inputRoundOf(await pending);
+      const inputResponses = { [keys[0] ?? ""]: { action: "accept", content: { decision } } };
+      const retry = { ...params, requestState: state, inputResponses };
+      const answered = await sendModernWithId(client, "again", "tools/call", retry, FORMS);
+      assert.equal(answered.result?.["isError"], calls.length === 0 ? true : undefined);
+      assert.deepEqual(callsAt(s), calls);
+    }
+  });
+
+  it("is asked after 10 s if somebody watches, whose answer counts while its call is parked", async () => {
+    const { client, s, clock, hub } = await open();
+    hub.approvals.watch();
+    const pending = sendModernRequest(client, "tools/call", params, FORMS);
+    const [question] = await openQuestions(hub);
+    await clock.advanceAsync(9000);
+    assert.ok(!client.received.some((text) => text.includes("inputRequests")));
+    await clock.advanceAsync(1010);
+    const { state } = inputRoundOf(await pending);
+    assert.equal(hub.approvals.answer(question?.id ?? "", "once", "dashboard"), "accepted");
+    const retry = { ...params, requestState: state, inputResponses: {} };
+    const answered = await sendModernWithId(client, "again", "tools/call", retry, FORMS);
+    assert.equal(answered.result?.["n"], 1);
+    assert.deepEqual(callsAt(s), ["w"]);
+  });
+
+  it("is asked at once when the last one who watches has gone", async () => {
+    const { client, clock, hub } = await open();
+    const endWatch = hub.approvals.watch();
+    const pending = sendModernRequest(client, "tools/call", params, FORMS);
+    await openQuestions(hub);
+    endWatch();
+    await clock.advanceAsync(10);
+    assert.equal(inputRoundOf(await pending).keys.length, 1);
+  });
+});
+
+describe("what is asked for", () => {
+  interface Case {
+    readonly what: string;
+    readonly settings: Settings;
+    /** The tools whose calls are asked for, of w, r and d. */
+    readonly asked: string;
+  }
+  const tools = (approval: Readonly<Record<string, ApprovalLevel>>, more: object = {}) => ({
+    servers: {
+      s: {
+        tools: { allow: undefined, deny: [], rename: {}, timeout: {}, approval },
+        ...more,
+      },
+    },
+  });
+  const CASES: readonly Case[] = [
+    { what: "never: nothing", settings: { approval: "never" }, asked: "" },
+    { what: "auto: what does not say that it only reads", settings: {}, asked: "wd" },
+    { what: "always: everything", settings: { approval: "always" }, asked: "wrd" },
+    {
+      what: "a server's setting before the default",
+      settings: { approval: "always", servers: { s: { approval: "never" } } },
+      asked: "",
+    },
+    {
+      what: "a tool's setting before the server's",
+      settings: { ...tools({ r: "always", w: "never" }, { approval: "auto" }), approval: "never" },
+      asked: "rd",
+    },
+    {
+      what: "a name before a pattern, and the longer pattern before the shorter",
+      settings: tools({ "*": "always", w: "never", "?": "never" }),
+      asked: "rd",
+    },
+    {
+      what: "annotations of the manifest before those of the server",
+      settings: {
+        servers: {
+          s: {
+            tools: {
+              ...{ allow: undefined, deny: [], rename: {}, timeout: {} },
+              annotations: { w: { readOnlyHint: true }, r: { readOnlyHint: false } },
+            },
+          },
+        },
+      },
+      asked: "rd",
+    },
+    {
+      what: "--approval raises servers and defaults, but not rules for tools",
+      settings: { ...tools({ w: "never" }), approval: "never", raisedApproval: "always" },
+      asked: "rd",
+    },
+    {
+      what: "--approval lowers nothing",
+      settings: { approval: "always", raisedApproval: "auto" },
+      asked: "wrd",
+    },
+    {
+      what: "--approve-all raises everything",
+      settings: { ...tools({ w: "never" }), approval: "never", raisedApproval: "all" },
+      asked: "wrd",
+    },
+  ];
+  for (const { what, settings, asked } of CASES) {
+    it(`${what}`, async () => {
+      const { client } = await open(settings, {});
+      let found = "";
+      for (const name of ["w", "r", "d"])
+        if (codeOf(await callTool(client, `s__${name}`)) === "notApproved") found += name;
+      assert.equal([...found].sort().join(""), [...asked].sort().join(""));
+    });
+  }
+
+  it("includes a tool that says only later that it only reads, until that is accepted", async () => {
+    const { client, s, hub } = await open({}, {});
+    s.tools = [tool("w", { readOnlyHint: true }), tool("r", { readOnlyHint: true })];
+    await hub.refresh("s");
+    assert.equal(codeOf(await callTool(client, "s__w")), "notApproved");
+    assert.equal((await callTool(client, "s__r")).result?.["n"], 1);
+    await hub.acceptTools("s");
+    assert.equal((await callTool(client, "s__w")).result?.["n"], 1);
+  });
+});
+
+describe("a decision", () => {
+  async function decide(client: Peer, name: string, n: number, decision: ApprovalDecision) {
+    const called = callTool(client, name);
+    answerForm(client, await formAt(client, n), decision);
+    return called;
+  }
+
+  it("for the session counts for this client and tool, until the client leaves", async () => {
+    const { client, connect, events } = await open();
+    await decide(client, "s__w", 0, "session");
+    assert.equal((await callTool(client, "s__w")).result?.["n"], 1);
+    assert.deepEqual(changesOf(events), ["asked", "session by client", "session by rule"]);
+    void callTool(client, "s__d");
+    await formAt(client, 1);
+    const other = connect();
+    await initialize(other, FORMS);
+    void callTool(other, "s__w");
+    await formAt(other);
+  });
+
+  it("for good counts for all clients and later hubs, until it is forgotten or the tool changes", async () => {
+    const store = memoryApprovals();
+    const openApprovals = () => Promise.resolve(store);
+    const first = await open({ openApprovals });
+    await decide(first.client, "s__w", 0, "always");
+    const { client, s, hub } = await open({ openApprovals }, {});
+    assert.equal((await callTool(client, "s__w")).result?.["n"], 1);
+    const [entry, ...others] = await store.list();
+    assert.deepEqual([entry?.server, entry?.tool, entry?.clientName, others], ["s", "w", "t", []]);
+    s.tools = [tool("w", undefined, "Another one.")];
+    await hub.refresh("s");
+    assert.equal(codeOf(await callTool(client, "s__w")), "notApproved");
+    const last = await open({ openApprovals }, {});
+    assert.equal((await callTool(last.client, "s__w")).result?.["n"], 1);
+    assert.deepEqual(await store.forget([entry?.id ?? ""]), [entry?.id]);
+    assert.equal(codeOf(await callTool(last.client, "s__w")), "notApproved");
+  });
+
+  it("for good lets other calls go on that wait for the same", async () => {
+    const { client, hub, s } = await open();
+    for (const id of [1, 2]) client.send(callRequest(id, "s__w"));
+    await openQuestions(hub, 2);
+    answerForm(client, await formAt(client), "always");
+    await Promise.all([1, 2].map((id) => client.find(isResponseTo(id))));
+    assert.deepEqual(callsAt(s), ["w", "w"]);
+  });
+
+  it("counts once, with a warning, if it cannot be stored", async () => {
+    const store = memoryApprovals();
+    store.allow = () => Promise.reject(new Error("disk full"));
+    const { client, events } = await open({ openApprovals: () => Promise.resolve(store) });
+    assert.equal((await decide(client, "s__w", 0, "always")).result?.["n"], 1);
+    void callTool(client, "s__w");
+    await formAt(client, 1);
+    assert.ok(events.some((event) => event.kind === "log" && event.level === "warn"));
+  });
+
+  it("for good is not offered for a destructive tool, unless tools.approval sets it to auto", async () => {
+    const choicesOf = async (settings: Settings): Promise<unknown> => {
+      const { client, hub } = await open(settings);
+      void callTool(client, "s__d");
+      return (await openQuestions(hub))[0]?.choices;
+    };
+    assert.deepEqual(await choicesOf({}), ["once", "session", "deny"]);
+    const rules = { allow: undefined, deny: [], rename: {}, timeout: {}, approval: { d: "auto" } };
+    const servers = { s: { tools: rules } } as const;
+    assert.deepEqual(await choicesOf({ servers: servers as never }), [
+      "once",
+      "session",
+      "always",
+      "deny",
+    ]);
+  });
+});
+
+describe("the arguments that are shown", () => {
+  async function shown(json: string, settings: Settings = {}): Promise<string> {
+    const { client, hub } = await open(settings);
+    client.send(
+      `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__w","arguments":${json}}}`,
+    );
+    return (await openQuestions(hub))[0]?.argumentsShown ?? "";
+  }
+
+  it("are those that are sent: numbers, repeated keys and their order stay", async () => {
+    const text = await shown('{"b":1.0,"a":[1234567890123456789,{}],"b":"x"}');
+    assert.equal(
+      text,
+      '{\n  "b": 1.0,\n  "a": [\n    1234567890123456789,\n    {}\n  ],\n  "b": "x"\n}',
+    );
+  });
+
+  it("have no secrets, however they are written, and invisible characters as escapes", async () => {
+    const redact = (text: string): string => text.replaceAll("hunter2", "[redacted]");
+    const text = await shown('{"k":"a\\u0068unter2","z":"x\u200b\u202ey"}', { redact });
+    assert.ok(!text.includes("hunter2") && text.includes("[redacted]"));
+    assert.ok(text.includes(String.raw`x\u{200b}\u{202e}y`));
+  });
+
+  it("are at most 2,000 characters long, with both ends of long values", async () => {
+    const long = `START${"x".repeat(50_000)}END`;
+    const one = await shown(JSON.stringify({ long, short: "s" }));
+    assert.ok(one.length <= 2000 && one.includes("START") && one.includes("END"));
+    assert.ok(one.includes('"short": "s"'));
+    const many = await shown(JSON.stringify({ list: Array.from({ length: 5000 }, () => "y") }));
+    assert.ok(many.length <= 2000);
+    const huge = await shown(JSON.stringify({ long: "x".repeat(2_000_000) }));
+    assert.ok(huge.length < 200);
+  });
+});
+
+describe("calls of plugins and agents", () => {
+  it("are asked for before the first plugin sees them", async () => {
+    const seen: string[] = [];
+    const plugin = callPlugin("seeing", (call, next) => {
+      seen.push(call.tool.name);
+      return next(call);
+    });
+    const s = makeServer();
+    const servers = { s: { approval: "auto" as const } };
+    const { client } = await openWithClock([plugin], { s }, { servers }, FORMS);
+    client.send(callRequest(1, "s__w"));
+    const form = await formAt(client);
+    assert.deepEqual(seen, []);
+    answerForm(client, form, "once");
+    assert.equal((await client.find(isResponseTo(1))).result?.["n"], 1);
+    assert.deepEqual(seen, ["w"]);
+  });
+
+  it("that a plugin makes for a client are put to that client, at the level of agents if an agent makes them", async () => {
+    const s = makeServer();
+    const acting = pluginWithHost("acting", (host) => ({
+      call: (next, { name }) =>
+        name === "r"
+          ? (call) => host.call("s__w", {}, { for: call, agent: { name: "reviewer" } })
+          : next,
+    }));
+    const { client, events } = await openWithClock([acting], { s }, {}, FORMS);
+    assert.equal((await callTool(client, "s__w")).result?.["n"], 1);
+    client.send(callRequest(1, "s__r"));
+    answerForm(client, await formAt(client), "once");
+    assert.equal((await client.find(isResponseTo(1))).result?.["n"], 1);
+    assert.equal(approvalsOf(events)[0]?.agent, "reviewer");
+  });
+});

@@ -1,0 +1,155 @@
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { describe } from "node:test";
+import { run, runJson } from "../harness/command.ts";
+import { executable, EXIT_LIMIT, type Hub, it, itWith, withHub } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+import type { Received } from "../harness/message.ts";
+import type { RawClient } from "../harness/raw-client.ts";
+import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
+import { waitFor } from "../harness/wait.ts";
+
+const MANIFEST = { defaults: { approval: "always" }, servers: { s: scripted() } };
+const FORMS = { elicitation: { form: {} } };
+
+function errorCodeOf({ message: { result } }: Received): unknown {
+  return (result?.["_meta"] as Readonly<Record<string, unknown>> | undefined)?.["toolmux/error"];
+}
+
+/** A hub whose calls all need an approval, with a client, when its control socket is there. */
+function withApprovals(
+  capabilities: object,
+  use: (hub: Hub) => Promise<void>,
+  manifest: Parameters<typeof withHub>[0] = MANIFEST,
+): Promise<void> {
+  return withHub(manifest, async (hub) => {
+    await hub.client.initialize("2025-11-25", capabilities);
+    await hub.client.request("tools/list");
+    const folder = hub.env["TOOLMUX_RUN_DIR"] ?? "";
+    await waitFor("the socket of the hub", () =>
+      existsSync(folder) && readdirSync(folder).some((name) => name.endsWith(".sock"))
+        ? true
+        : undefined,
+    );
+    await use(hub);
+  });
+}
+
+/** Runs `toolmux approvals --watch` in a terminal. */
+async function startWatching({ dir, env, config }: Hub): Promise<RawClient> {
+  const line = `'${executable()}' approvals --watch --config '${config}'`;
+  const terminal = startInTerminal({ dir, env }, line);
+  await waitForText(terminal, "watching");
+  return terminal;
+}
+
+/** Waits until a terminal shows the text as often. */
+function waitForText(terminal: RawClient, text: string, times = 1): Promise<true> {
+  return terminal.until(10_000, `"${text}" for the ${times}. time`, () =>
+    shownBy(terminal).split(text).length > times ? true : undefined,
+  );
+}
+
+/** How many calls wait for an approval. */
+async function openCalls(hub: Hub): Promise<number> {
+  return (await runJson<{ approvals: readonly unknown[] }>(hub, "approvals")).approvals.length;
+}
+
+describe("toolmux approvals", () => {
+  itWith({ skip: skipWithoutTerminal })(
+    "--watch asks in the terminal for one call after the other, and each does as it is told",
+    () =>
+      withApprovals({}, async (hub) => {
+        const { client } = hub;
+        assert.equal(errorCodeOf(await client.call("s__echo")), "notApproved");
+        const terminal = await startWatching(hub);
+        const ids: (string | number)[] = [];
+        for (const path of ["first", "second", "third"]) {
+          ids.push(client.sendCall("s__echo", { path }));
+          while ((await openCalls(hub)) < ids.length);
+        }
+        const [first, second, third] = ids;
+        await waitForText(terminal, '"path": "first"');
+        await waitForText(terminal, "Allow it?");
+        terminal.write("y\r");
+        const allowed = await client.response(first);
+        assert.deepEqual(allowed.message.result?.structuredContent, { path: "first" });
+        await waitForText(terminal, "Allow it?", 2);
+        terminal.write("\r");
+        assert.equal(errorCodeOf(await client.response(second)), "notApproved");
+        await waitForText(terminal, "Allow it?", 3);
+        client.send({
+          jsonrpc: "2.0",
+          method: "notifications/cancelled",
+          params: { requestId: third },
+        });
+        await waitForText(terminal, "the call has ended");
+        const fourth = client.sendCall("s__echo", { path: "fourth" });
+        await waitForText(terminal, "Allow it?", 4);
+        terminal.write("s\r");
+        await client.response(fourth);
+        await client.call("s__echo", { path: "fifth" });
+        terminal.write("\u0003");
+        await terminal.waitForExit(EXIT_LIMIT);
+        const called = hub.log("s").flatMap((event) => (event.event === "call" ? [event] : []));
+        assert.deepEqual(
+          called.map((event) => event.arguments),
+          ["first", "fourth", "fifth"].map((path) => JSON.stringify({ path })),
+        );
+      }),
+  );
+
+  it("shows open calls, and tools that were allowed from now on, until they are forgotten", () =>
+    withApprovals(FORMS, async (hub) => {
+      const { client } = hub;
+      const id = client.sendCall("s__echo", { path: "x" });
+      const form = await client.find(({ method }) => method === "elicitation/create", "the form");
+      const open = await runJson<{ approvals: readonly { name: string }[] }>(hub, "approvals");
+      assert.deepEqual(
+        open.approvals.map(({ name }) => name),
+        ["s__echo"],
+      );
+      const result = { action: "accept", content: { decision: "always" } };
+      client.send({ jsonrpc: "2.0", id: form.message.id, result });
+      await client.response(id);
+      const file = join(hub.env["XDG_STATE_HOME"] ?? "", "toolmux", "approvals.json");
+      await waitFor("the file", () => existsSync(file) || undefined);
+      assert.equal(statSync(file).mode & 0o777, 0o600);
+      interface Remembered {
+        readonly remembered: readonly { readonly id: string; readonly tool: string }[];
+      }
+      const { remembered } = await runJson<Remembered>(hub, "approvals", "list");
+      assert.deepEqual(
+        remembered.map(({ tool }) => tool),
+        ["echo"],
+      );
+      assert.equal(errorCodeOf(await client.call("s__echo")), undefined);
+      assert.equal((await run(hub, "approvals", "forget", remembered[0]?.id ?? "")).code, 0);
+      client.sendCall("s__echo", { path: "y" });
+      await client.find(
+        ({ method, params }) =>
+          method === "elicitation/create" && String(params?.["message"]).includes('"y"'),
+        "a form",
+      );
+    }));
+
+  const WRONG: readonly (readonly string[])[] = [
+    ["forget"],
+    ["forget", "none"],
+    ["forget", "--all", "x"],
+    ["--all"],
+    ["accept"],
+    ["accept", "none"],
+    ["show"],
+    ["--watch", "list"],
+    ["--watch", "--json"],
+    ["--watch"],
+  ];
+  it("says what is wrong with its words, with exit code 2", () =>
+    withApprovals({}, async (hub) => {
+      for (const words of WRONG)
+        assert.equal((await run(hub, "approvals", ...words)).code, 2, words.join(" "));
+      assert.equal((await run(hub, "approvals", "accept", "s")).code, 0);
+    }));
+});
