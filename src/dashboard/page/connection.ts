@@ -28,6 +28,7 @@ import {
   LOADING,
   LOG_LINES,
   type Route,
+  serversOf,
   type Stale,
 } from "./state.ts";
 import { Store } from "./store.ts";
@@ -85,7 +86,8 @@ export interface Actions {
   editServer(name: string | undefined): void;
   /** Reads what a person copies into the file of a client. @param http the URL of the hub that the client connects to */
   showSnippet(app: string, http: string | undefined): void;
-  install(app: string, verb: "install" | "undo", title: string): void;
+  /** @param verb `replace`: toolmux takes the place of the client's servers, which go into the manifest */
+  install(app: string, verb: "install" | "replace" | "undo", title: string): void;
   notify(text: string): void;
 }
 
@@ -255,7 +257,10 @@ export class HubConnection implements Actions {
     const { route, log, hubId } = this.store.state;
     if (hubId === undefined) return;
     const reads: Partial<Record<Route["view"], () => Promise<void>>> = {
-      clients: () => this.#readModes(),
+      clients: async () => void (await Promise.all([this.#readModes(), this.#readClients()])),
+      servers: async () => {
+        if (serversOf(this.store.state).length === 0) await this.#readApps();
+      },
       modes: () => this.#readModes(),
       activity: () => this.#readActivity(),
       usage: async () => void (await Promise.all([this.#readUsage(), this.#readActivity()])),
@@ -608,14 +613,14 @@ export class HubConnection implements Actions {
     );
   }
 
-  install(app: string, verb: "install" | "undo", title: string): void {
+  install(app: string, verb: "install" | "replace" | "undo", title: string): void {
     const done =
-      verb === "install"
-        ? `toolmux is in the file of ${title}.`
-        : `The file of ${title} is as it was.`;
-    void this.send(`/client-apps/${app}/${verb}`, { method: "POST", body: {} }, done).then(() =>
-      this.#readApps(),
-    );
+      verb === "undo"
+        ? `The file of ${title} is as it was.`
+        : `toolmux is in the file of ${title}.`;
+    const path = `/client-apps/${app}/${verb === "undo" ? "undo" : "install"}`;
+    const body = verb === "replace" ? { replace: true } : {};
+    void this.send(path, { method: "POST", body }, done).then(() => this.#readApps());
   }
 
   notify(text: string, isError = false): void {
