@@ -336,6 +336,21 @@ describe("the dashboard in a browser", () => {
   test("says which views an older hub does not have, and shows approvals in its title", async () => {
     const hub = new PageHub();
     await withPage(hub, async (page) => {
+      hub.documents["GET /client-apps"] = {
+        clients: [{ name: "cursor", title: "Cursor", exists: true, installed: false, servers: 3 }],
+      };
+      hub.documents["POST /client-apps/cursor/install"] = {};
+      await show(page, "servers");
+      await page.waitFor(
+        `document.querySelector(".empty .primary").textContent === "Import them from Cursor"`,
+      );
+      await page.evaluate(`document.querySelector(".empty .primary").click()`);
+      await untilTrue("the import", () =>
+        hub.requests.some(
+          ({ line, body }) =>
+            line === "POST /v1/client-apps/cursor/install" && body === '{"replace":true}',
+        ),
+      );
       for (const route of ["modes", "approvals"]) {
         await show(page, route);
         await page.waitFor(

@@ -243,7 +243,7 @@ function Alerts({
   const newest = alerts.toReversed();
   const shown = isOpen ? newest : newest.slice(0, 1);
   return (
-    <div class="banners" role="region" aria-label="Alerts">
+    <div class="banners" role="region" aria-label="Alerts" aria-live="polite">
       {shown.map((alert, at) => (
         <div class="banner bad" key={alert.id}>
           <p>

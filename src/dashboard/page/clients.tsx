@@ -59,7 +59,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                   {formatNumber(calls)} calls
                   {inFlight > 0 ? `, ${formatNumber(inFlight)} in flight` : ""}
                 </p>
-                {client.modes !== undefined && (
+                {client.modes !== undefined && client.modes.length > 0 && (
                   <p key="sees" class="about">
                     It sees what {client.modes.join(" and ")} shows.
                   </p>

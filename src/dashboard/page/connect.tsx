@@ -71,10 +71,6 @@ export function ConnectView({ state, actions }: ViewProps) {
                 <App key={one.name} app={one} actions={actions} />
               ))}
             </ul>
-            <p class="hint about">
-              To take over the servers of a client: <code>toolmux install cursor --replace</code>,
-              or only import them: <code>toolmux import cursor</code>.
-            </p>
           </div>
         )}
       />
@@ -109,6 +105,14 @@ function App({
         <span class="about mono clip">{file ?? ""}</span>
       </span>
       <span class="actions">
+        {!installed && servers > 0 && problem === undefined && (
+          <Button
+            key="replace"
+            text={`Import its ${count(servers, "server")}`}
+            label={`Import its ${count(servers, "server")}, and put toolmux in their place in ${title}`}
+            onPress={() => actions.install(name, "replace", title)}
+          />
+        )}
         {installed ? (
           <Button
             key="undo"

@@ -28,6 +28,7 @@ import {
   LOADING,
   LOG_LINES,
   type Route,
+  serversOf,
   type Stale,
 } from "./state.ts";
 import { Store } from "./store.ts";
@@ -85,7 +86,8 @@ export interface Actions {
   editServer(name: string | undefined): void;
   /** Reads what a person copies into the file of a client. @param http the URL of the hub that the client connects to */
   showSnippet(app: string, http: string | undefined): void;
-  install(app: string, verb: "install" | "undo", title: string): void;
+  /** @param verb `replace`: toolmux takes the place of the client's servers, which go into the manifest */
+  install(app: string, verb: "install" | "replace" | "undo", title: string): void;
   notify(text: string): void;
 }
 
@@ -121,9 +123,9 @@ export class HubConnection implements Actions {
         await this.#wait(isDenied ? undefined : delayAfter(failures++));
         continue;
       }
-      this.#takeHubs(hubs.value.hubs);
-      const { hubId, hubs: known } = this.store.state;
-      if (hubId === undefined || !known.some(({ id }) => id === hubId)) {
+      const isRunning = this.#takeHubs(hubs.value.hubs);
+      const { hubId } = this.store.state;
+      if (hubId === undefined || !isRunning) {
         this.#setLink(
           hubId === undefined
             ? { kind: "none" }
@@ -192,11 +194,12 @@ export class HubConnection implements Actions {
     return isOpened;
   }
 
-  #takeHubs(hubs: readonly HubEntry[]): void {
+  /** @returns whether the hub that the page shows, or the one that has taken its place, runs */
+  #takeHubs(hubs: readonly HubEntry[]): boolean {
     const { hubId, hubs: before } = this.store.state;
     const current = before.find(({ id }) => id === hubId);
     this.store.change({ hubs });
-    if (hubs.some(({ id }) => id === hubId)) return;
+    if (hubs.some(({ id }) => id === hubId)) return true;
     // A hub that was started again has another id, and the same manifest.
     const successor =
       current === undefined
@@ -208,6 +211,7 @@ export class HubConnection implements Actions {
     if (successor !== undefined) this.#takeHub(successor.id);
     // The entry of a hub that has ended is kept, so that its successor is found.
     else if (current !== undefined) this.store.change({ hubs: [current, ...hubs] });
+    return successor !== undefined;
   }
 
   #takeHub(hubId: string): void {
@@ -253,7 +257,10 @@ export class HubConnection implements Actions {
     const { route, log, hubId } = this.store.state;
     if (hubId === undefined) return;
     const reads: Partial<Record<Route["view"], () => Promise<void>>> = {
-      clients: () => this.#readModes(),
+      clients: async () => void (await Promise.all([this.#readModes(), this.#readClients()])),
+      servers: async () => {
+        if (serversOf(this.store.state).length === 0) await this.#readApps();
+      },
       modes: () => this.#readModes(),
       activity: () => this.#readActivity(),
       usage: async () => void (await Promise.all([this.#readUsage(), this.#readActivity()])),
@@ -433,7 +440,10 @@ export class HubConnection implements Actions {
       if (now - lastHubs < HUBS_INTERVAL) return;
       lastHubs = now;
       void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
-        if (answer.kind === "ok") this.store.change({ hubs: answer.value.hubs });
+        if (answer.kind !== "ok") return;
+        const { hubs } = answer.value;
+        // If the hub has ended, so has the stream, and what follows from that is decided there.
+        if (hubs.some(({ id }) => id === this.store.state.hubId)) this.store.change({ hubs });
       });
       if (route.view === "usage") this.#readForView();
     }, 1000);
@@ -603,14 +613,14 @@ export class HubConnection implements Actions {
     );
   }
 
-  install(app: string, verb: "install" | "undo", title: string): void {
+  install(app: string, verb: "install" | "replace" | "undo", title: string): void {
     const done =
-      verb === "install"
-        ? `toolmux is in the file of ${title}.`
-        : `The file of ${title} is as it was.`;
-    void this.send(`/client-apps/${app}/${verb}`, { method: "POST", body: {} }, done).then(() =>
-      this.#readApps(),
-    );
+      verb === "undo"
+        ? `The file of ${title} is as it was.`
+        : `toolmux is in the file of ${title}.`;
+    const path = `/client-apps/${app}/${verb === "undo" ? "undo" : "install"}`;
+    const body = verb === "replace" ? { replace: true } : {};
+    void this.send(path, { method: "POST", body }, done).then(() => this.#readApps());
   }
 
   notify(text: string, isError = false): void {

@@ -66,7 +66,7 @@ export function ServersView({ state, actions }: ViewProps) {
         icon="servers"
         draw={() =>
           servers.length === 0 ? (
-            <NoServers />
+            <NoServers state={state} actions={actions} />
           ) : (
             <Rows
               items={shown}
@@ -98,14 +98,31 @@ export function ServersView({ state, actions }: ViewProps) {
   );
 }
 
-function NoServers() {
+/** Offers to take over the servers of the MCP client that has the most. */
+function NoServers({ state, actions }: ViewProps) {
+  const [app] = (valueOf(state.apps) ?? [])
+    .filter(({ servers, installed }) => servers > 0 && !installed)
+    .toSorted((a, b) => b.servers - a.servers);
   return (
     <Empty icon="servers" title="No servers yet">
-      <p>Import them from Cursor or another MCP client, or add one.</p>
+      <p>
+        {app === undefined
+          ? "Import them from an MCP client, or add one."
+          : `${app.title} has ${count(app.servers, "server")}. They go into the manifest, and toolmux into its file in their place; this can be undone.`}
+      </p>
       <p class="actions">
-        <a class="button primary" href="#/connect">
-          Import them
-        </a>
+        {app === undefined ? (
+          <a key="connect" class="button primary" href="#/connect">
+            Import them
+          </a>
+        ) : (
+          <Button
+            key="import"
+            kind="primary"
+            text={`Import them from ${app.title}`}
+            onPress={() => actions.install(app.name, "replace", app.title)}
+          />
+        )}
         <a class="button" href="#/add">
           Add a server
         </a>
