@@ -209,15 +209,16 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { route } = this;
     const { client } = this.context;
     const { parentCall } = this.caller;
-    return {
+    // Most calls have no parent, and copying an object would cost more than all else here.
+    const identity = {
       call: this.number,
-      ...(parentCall !== undefined && { parentCall }),
       client: client.id,
       server: route.server,
       tool: route.remoteName,
       name: route.name,
       startedAt: Math.round(Date.now() - duration),
     };
+    return parentCall === undefined ? identity : { ...identity, parentCall };
   }
 
   fail(error: HubError): void {
@@ -401,7 +402,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       requestSize: request.end - request.start,
       resultSize: this.resultSize,
     });
-    if (callLog.wantsEnds) callLog.logEnd({ ...this.#identify(duration), duration }, end);
+    if (callLog.wantsEnds) callLog.logEnd(this.#identify(duration), duration, end);
   }
 
   /** The end of a call that this response answers. `isError` is looked for only if somebody listens. */
@@ -628,18 +629,20 @@ export class CallLog {
     this.#bus.emit({ kind: "callStarted", ...fields });
   }
 
-  logEnd(fields: CallSummary, end: CallEnd): void {
+  logEnd(fields: CallIdentity, duration: number, end: CallEnd): void {
     const bus = this.#bus;
     if (end === "answered") {
-      bus.emit({ kind: "callFinished", outcome: "answered", failed: undefined, ...fields });
+      const failed = undefined;
+      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields, duration });
     } else if ("failed" in end) {
       const { failed } = end;
-      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields });
+      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields, duration });
     } else if ("cause" in end) {
       const { cause } = end;
-      bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
+      const outcome = "failed";
+      bus.emit({ kind: "callFinished", outcome, failed: true, cause, ...fields, duration });
     } else {
-      bus.emit({ kind: "callCancelled", by: end.by, ...fields });
+      bus.emit({ kind: "callCancelled", by: end.by, ...fields, duration });
     }
   }
 
