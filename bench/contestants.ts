@@ -70,7 +70,7 @@ export class Stage {
     const servers = Object.fromEntries(
       names.map((name) => [name, { command, args: argsOf(name), ...known, ...setup.server }]),
     );
-    const manifest = { servers, plugins: setup.plugins ?? [] };
+    const manifest = { servers, plugins: setup.plugins ?? [], hub: setup.hub ?? {} };
     const peer = this.#serve(manifest, setup.args);
     const file = peer?.args[2] ?? "";
     return peer && { peer, tool: `${names[count >> 1] ?? ""}__echo`, servers: names, file };
@@ -147,6 +147,8 @@ export interface HubScene extends Scene {
 export interface HubSetup {
   /** Entries of its manifest. */
   readonly plugins?: readonly object[];
+  /** Its table `hub`. */
+  readonly hub?: object;
   /** Keys that each of its servers has. */
   readonly server?: object;
   /** Further arguments. */

@@ -1,4 +1,5 @@
 import type { CatalogResult } from "./catalogs.ts";
+import type { ControlResult } from "./control.ts";
 import type { CopiesResult } from "./copies.ts";
 import { CELLS, type ErasResult } from "./eras.ts";
 import type { HttpFigures } from "./http-load.ts";
@@ -16,6 +17,7 @@ export interface Measurements {
   readonly copies?: CopiesResult | undefined;
   readonly catalogs?: CatalogResult | undefined;
   readonly idle?: IdleResult | undefined;
+  readonly control?: ControlResult | undefined;
   readonly eras?: ErasResult | undefined;
   readonly http?: readonly HttpFigures[] | undefined;
   readonly soak?: SoakResult | undefined;
@@ -26,7 +28,7 @@ export interface Goal {
   readonly bound: "atMost" | "atLeast";
   readonly limit: number;
   /** Empty for what is counted. */
-  readonly unit: "×" | "ms" | "%" | "MB" | "";
+  readonly unit: "×" | "ms" | "µs" | "%" | "MB" | "";
   /** undefined: not measured. */
   readonly figure: number | undefined;
 }
@@ -35,8 +37,20 @@ export type Verdict = "reached" | "missed" | "not measured";
 
 /** What the hub is held to. Where several loads count, the worst of them does. */
 export function setGoals(measured: Measurements): Goal[] {
-  const { relay, start, slow, broad, soak, snapshots, eras, http, copies, catalogs, idle } =
-    measured;
+  const {
+    relay,
+    start,
+    slow,
+    broad,
+    soak,
+    snapshots,
+    eras,
+    http,
+    copies,
+    catalogs,
+    idle,
+    control,
+  } = measured;
   const catalog = catalogs?.points.at(-1);
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
@@ -100,6 +114,19 @@ export function setGoals(measured: Measurements): Goal[] {
       "10 servers and nothing to do: part of a core",
       typeof idle?.core === "number" ? idle.core * 100 : undefined,
     ),
+    atMost(
+      1.1,
+      "×",
+      "initialize answered, with the control socket to without",
+      control && control.start.open / control.start.none,
+    ),
+    atMost(
+      1,
+      "MB",
+      "memory of the control socket, nobody listening",
+      control && (control.memory.open - control.memory.none) / 1e6,
+    ),
+    atMost(3, "µs", "CPU that a reader of all events adds to a call", control?.call.follower),
     atMost(
       10,
       "ms",

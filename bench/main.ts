@@ -11,6 +11,7 @@ import { buildPrograms } from "./build.ts";
 import { compareBuilds, slowerLoads } from "./builds.ts";
 import { check } from "./check.ts";
 import { Stage } from "./contestants.ts";
+import { measureControl } from "./control.ts";
 import { measureCopies } from "./copies.ts";
 import { measureCatalogs } from "./catalogs.ts";
 import { measureEras } from "./eras.ts";
@@ -37,6 +38,7 @@ const SCENARIO_TABLE: {
   copies: measureCopies,
   catalogs: measureCatalogs,
   idle: measureIdle,
+  control: measureControl,
   eras: measureEras,
   http: measureHttp,
   soak: measureSoak,

@@ -28,12 +28,13 @@ export const SCENARIOS = [
   "copies",
   "catalogs",
   "idle",
+  "control",
   "eras",
   "http",
   "soak",
 ] as const;
 /** Scenarios that take long: a quick run has them only if they are named. */
-const LONG: readonly string[] = ["soak", "idle", "http", "copies"];
+const LONG: readonly string[] = ["soak", "idle", "control", "http", "copies"];
 export type Scenario = (typeof SCENARIOS)[number];
 
 /** What is measured, and how long; times in ms. */

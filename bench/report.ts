@@ -59,7 +59,8 @@ function megabytes(bytes: number | null): number | null {
 
 /** All figures but those of the relays, one line each. */
 export function formatScenarios(measured: Measurements): string[] {
-  const { start, slow, broad, snapshots, copies, catalogs, idle, eras, http, soak } = measured;
+  const { start, slow, broad, snapshots, copies, catalogs, idle, control, eras, http, soak } =
+    measured;
   const lines: string[] = [];
   if (start)
     lines.push(
@@ -87,6 +88,12 @@ export function formatScenarios(measured: Measurements): string[] {
     const { core, holding, duration } = idle;
     lines.push(
       text`idle: ${core === null ? null : core * 100} % of a core over ${duration / 1000} s; ${megabytes(holding?.rss ?? null)} MB resident, ${megabytes(holding?.own ?? null)} MB shared with nobody`,
+    );
+  }
+  if (control) {
+    const { start: starts, memory, call } = control;
+    lines.push(
+      text`control socket, open and without: initialize ${starts.open} and ${starts.none} ms, ${memory.open / 1e6} and ${memory.none / 1e6} MB shared with nobody; a call ${call.alone} µs of CPU, and ${call.follower} µs more with a reader of all events`,
     );
   }
   for (const cell of eras ? CELLS : [])

@@ -5,7 +5,7 @@
  */
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
-import { settlesWithin } from "../base/clock.ts";
+import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -289,7 +289,6 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return answer(c, { name, server, tool: route.remoteName, definition });
   });
   api.post("/tools/:name/call", async (c) => {
-    const { name } = toolOf(c);
     await readBody(c, toolCallSchema);
     // The arguments are passed on as they were sent: numbers keep their digits.
     const body = utf8(await c.req.text());
@@ -298,8 +297,13 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const { serverInfo } = hub;
     const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
       hub.accept(transport, signal, undefined, "control");
-    const client = await HubClient.connect({ serverInfo, accept }, c.req.raw.signal);
+    const { signal } = c.req.raw;
+    const client = await HubClient.connect({ serverInfo, accept }, signal);
     try {
+      // The first client starts the servers.
+      const isListed = hub.catalog.tools.find(c.req.param("name")) !== undefined;
+      if (!isListed) await abortable(hub.settled(), signal);
+      const { name } = toolOf(c);
       const { outcome, bytes, body: range } = await client.callTool(name, args);
       const text = `{"${outcome}":${textOf(bytes, range.start, range.end)}}`;
       return c.body(text, 200, { "Content-Type": "application/json" });

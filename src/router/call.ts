@@ -219,15 +219,20 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { client, view } = this.context;
     const { parentCall } = this.caller;
     const { principal } = view;
-    return {
+    // Most calls have neither parent nor principal, and copying an object would cost more than all else here.
+    const identity = {
       call: this.number,
-      ...(parentCall !== undefined && { parentCall }),
       client: client.id,
-      ...(principal !== undefined && { principal }),
       server: route.server,
       tool: route.remoteName,
       name: route.name,
       startedAt: Math.round(Date.now() - duration),
+    };
+    if (parentCall === undefined && principal === undefined) return identity;
+    return {
+      ...identity,
+      ...(parentCall !== undefined && { parentCall }),
+      ...(principal !== undefined && { principal }),
     };
   }
 
@@ -419,7 +424,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd({ ...this.#identify(duration), duration }, end);
+    if (callLog.wantsEnds) callLog.logEnd(this.#identify(duration), duration, end);
   }
 
   /** The end of a call that this response answers. `isError` is looked for only if somebody listens. */
@@ -649,18 +654,20 @@ export class CallLog {
     this.#bus.emit({ kind: "callStarted", ...fields });
   }
 
-  logEnd(fields: CallSummary, end: CallEnd): void {
+  logEnd(fields: CallIdentity, duration: number, end: CallEnd): void {
     const bus = this.#bus;
     if (end === "answered") {
-      bus.emit({ kind: "callFinished", outcome: "answered", failed: undefined, ...fields });
+      const failed = undefined;
+      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields, duration });
     } else if ("failed" in end) {
       const { failed } = end;
-      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields });
+      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields, duration });
     } else if ("cause" in end) {
       const { cause } = end;
-      bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
+      const outcome = "failed";
+      bus.emit({ kind: "callFinished", outcome, failed: true, cause, ...fields, duration });
     } else {
-      bus.emit({ kind: "callCancelled", by: end.by, ...fields });
+      bus.emit({ kind: "callCancelled", by: end.by, ...fields, duration });
     }
   }
 

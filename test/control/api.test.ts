@@ -506,6 +506,8 @@ for (const transport of API_TRANSPORTS) {
     });
 
     test("shows a tool with its definition, and calls it without losing a digit", async (setup) => {
+      const first = await setup.ask("POST", "/tools/a__x/call", {});
+      assert.deepEqual(Object.keys(first.document), ["result"]);
       await connect(setup);
       setup.a.onCall = ({ params }) =>
         params?.["name"] === "x"

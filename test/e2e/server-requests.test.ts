@@ -10,7 +10,9 @@ const CAPABILITIES = {
   sampling: {},
   elicitation: { form: {}, url: {} },
 };
-const MANIFEST = { servers: { every: publishedServer("everything", ["stdio"]) } };
+const MANIFEST = {
+  servers: { every: { ...publishedServer("everything", ["stdio"]), title: "Everything" } },
+};
 
 async function introduce(client: RawClient, capabilities: object): Promise<readonly string[]> {
   await client.initialize("2025-11-25", capabilities);
@@ -61,7 +63,7 @@ describe("a published server that asks its client", () => {
 
       const form = client.sendCall(find("trigger-elicitation-request"));
       const question = await asked(client, "elicitation/create");
-      assert.match(String(question.message.params?.["message"]), /^\[every\] /);
+      assert.match(String(question.message.params?.["message"]), /^\[Everything \(every\)\] /);
       answer(client, question, { action: "accept", content: { name: "Ada" } });
       assert.match(textOf(await client.response(form)), /Ada/);
 

@@ -1,0 +1,94 @@
+import { request } from "node:http";
+import process from "node:process";
+import { sleep } from "../src/base/clock.ts";
+import { findRunningHubs } from "../src/control/running-hubs.ts";
+import type { HubScene, Stage } from "./contestants.ts";
+import type { Plan } from "./plan.ts";
+import { ECHO, entrantOf, race } from "./race.ts";
+import { runJob } from "./runner.ts";
+import { median } from "./stats.ts";
+
+/** A hub with its control socket open, and one with `control = false`. */
+export interface ControlResult {
+  /** From the start of the process to the answer to `initialize`, in ms: medians. */
+  readonly start: { readonly open: number; readonly none: number };
+  /** Memory that is shared with nobody, while nobody uses the socket, in bytes: medians; NaN where it is unknown. */
+  readonly memory: { readonly open: number; readonly none: number };
+  /** What a call costs the hub, in µs of CPU: without a reader of events, and what one of all events adds. */
+  readonly call: { readonly alone: number; readonly follower: number };
+}
+
+/** ms that a hub is left alone: its socket opens in this time. */
+const REST = 2000;
+const MEMORY_RUNS = 5;
+const SEARCH_PAUSE = 20;
+
+/** @returns undefined if the executable has not been built */
+export async function measureControl(
+  stage: Stage,
+  { starts, pace }: Plan,
+): Promise<ControlResult | undefined> {
+  const open = stage.hub(1, ECHO);
+  const none = stage.hub(1, ECHO, { hub: { control: false } });
+  if (open === undefined || none === undefined) return undefined;
+  const hubs = [open, none];
+  for (const { peer } of hubs) await runJob({ kind: "first", peer, tools: 1, runs: 1 });
+  const peers = hubs.map(({ peer: command }) => ({ command, speaksFirst: false }));
+  const { times } = await runJob({ kind: "start", peers, runs: 2 * starts });
+  const [openStart = Number.NaN, noneStart = Number.NaN] = times.map((each) => median(each));
+  const memory = hubs.map((): number[] => []);
+  for (let run = 0; run < MEMORY_RUNS; run++) {
+    for (const [at, { peer }] of hubs.entries()) {
+      const { holding } = await runJob({ kind: "idle", peer, tools: 1, rest: REST, duration: 1 });
+      memory[at]?.push(holding?.own ?? Number.NaN);
+    }
+  }
+  const [openMemory = Number.NaN, noneMemory = Number.NaN] = memory.map((each) => median(each));
+  return {
+    start: { open: openStart, none: noneStart },
+    memory: { open: openMemory, none: noneMemory },
+    call: await measureFollower(stage, pace),
+  };
+}
+
+async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<ControlResult["call"]> {
+  const [alone, followed] = [stage.hub(1, ECHO), stage.hub(1, ECHO)];
+  const abort = new AbortController();
+  const reading = followed && readEvents(followed, abort.signal);
+  // Of more calls in flight a reader could not read all events, and would be ended.
+  const entrants = { alone: entrantOf(alone), followed: entrantOf(followed) };
+  const run = await race(entrants, { flight: 16 }, pace).finally(() => abort.abort());
+  const ends = (await reading) ?? 0;
+  if (ends > 0) throw new Error(`the reader of events was ended ${ends} times`);
+  const cpus = (name: keyof typeof entrants): readonly number[] =>
+    (run[name]?.turns ?? []).map(({ cpu }) => cpu ?? Number.NaN);
+  const others = cpus("alone");
+  const added = cpus("followed").map((cpu, round) => cpu - (others[round] ?? Number.NaN));
+  return { alone: median(others), follower: median(added) };
+}
+
+/** Reads all events of a hub as soon as it runs. @returns how often the hub has ended that */
+async function readEvents({ peer, file }: HubScene, signal: AbortSignal): Promise<number> {
+  const environment = { env: peer.env, platform: process.platform };
+  let opened = 0;
+  while (!signal.aborted) {
+    const hubs = await findRunningHubs(environment);
+    const hub = hubs.find(({ manifest }) => manifest.includes(file));
+    if (hub === undefined) {
+      await sleep(SEARCH_PAUSE);
+      continue;
+    }
+    opened++;
+    await new Promise<void>((resolve) => {
+      const { socket: socketPath } = hub;
+      const outgoing = request({ socketPath, path: "/v1/events", signal }, (response) => {
+        response
+          .on("close", resolve)
+          .on("error", () => {})
+          .resume();
+      });
+      outgoing.on("error", () => resolve()).end();
+    });
+  }
+  return opened - 1;
+}
