@@ -7,8 +7,11 @@ import type { Hub } from "../hub/hub.ts";
 import type { CommandContext } from "./command.ts";
 import { type AskLine, withPrompt } from "./prompt.ts";
 
-/** What a typed word stands for. Anything else denies the call. */
+/** What a typed word stands for. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
+  ["", "deny"],
+  ["n", "deny"],
+  ["no", "deny"],
   ["y", "once"],
   ["yes", "once"],
   ["s", "session"],
@@ -77,12 +80,12 @@ export class ApprovalPrompt {
     options.print(describeQuestion(question));
     try {
       const labels = choices.map((choice) => LABELS[choice]).join(" ");
-      const line = await options.ask(`Allow it? ${labels}:`, {
-        signal: abort.signal,
-        dropsTyped: true,
-      });
-      const wish = WORDS.get(line.toLowerCase()) ?? "deny";
-      const decision = choices.find((choice) => choice === wish) ?? "deny";
+      const askOptions = { signal: abort.signal, dropsTyped: true, failsAtEnd: true };
+      let decision: ApprovalDecision | undefined;
+      while (decision === undefined) {
+        const line = await options.ask(`Allow it? ${labels}:`, askOptions);
+        decision = choices.find((choice) => choice === WORDS.get(line.toLowerCase()));
+      }
       this.#shown = undefined;
       await options.answer(question, decision);
       options.print(`${sanitizeLine(name)}: ${decision}`);
@@ -129,7 +132,10 @@ export async function withApprovalPrompt<T>(
     );
     const endWatch = approvals.watch();
     const ended = new AbortController();
-    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {});
+    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {
+      // Nobody is there any more who could allow a call.
+      for (const { id } of approvals.questions) approvals.answer(id, "deny", "terminal");
+    });
     try {
       return { value: await work() };
     } finally {
