@@ -227,7 +227,7 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
 
 function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
   const { id, call, server, tool, name, client, agent, change } = event;
-  const base = { server, time, approval: id, call, tool, name, client, agent };
+  const base = { server, time, change, approval: id, call, tool, name, client, agent };
   const what = `call ${call} of ${tool}`;
   if (change === "asked")
     return makeLogRecord("info", `${what} waits for an approval (toolmux approvals)`, base);

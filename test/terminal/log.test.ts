@@ -53,8 +53,16 @@ const ERROR = { error: LOST_JSON };
 const ANSWER = { call: 7, client: "c", name: "files__read", startedAt: NOW, server: "files" };
 const CALL = { ...ANSWER, tool: "read", duration: 1234.56 };
 const QUESTION: ApprovalQuestion = {
-  ...{ id: "3", call: 7, client: "c", clientName: "editor", server: "files", tool: "read" },
-  ...{ name: "files__read", argumentsShown: "{}", reason: "It may write.", choices: ["once"] },
+  id: "3",
+  call: 7,
+  client: "c",
+  clientName: "editor",
+  server: "files",
+  tool: "read",
+  name: "files__read",
+  argumentsShown: "{}",
+  reason: "It may write.",
+  choices: ["once"],
   askedAt: NOW,
 };
 const ALLOWED = { decision: "always", remembered: true } as const;

@@ -215,7 +215,9 @@ function makeEntry(
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
     const args = [
-      ...[...firstArgs, "serve", ...files.flatMap((file) => ["--config", file])],
+      ...firstArgs,
+      "serve",
+      ...files.flatMap((file) => ["--config", file]),
       ...(approval === undefined ? [] : ["--approval", approval]),
     ];
     return client.command(command, args);
