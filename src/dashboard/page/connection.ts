@@ -121,9 +121,9 @@ export class HubConnection implements Actions {
         await this.#wait(isDenied ? undefined : delayAfter(failures++));
         continue;
       }
-      this.#takeHubs(hubs.value.hubs);
-      const { hubId, hubs: known } = this.store.state;
-      if (hubId === undefined || !known.some(({ id }) => id === hubId)) {
+      const isRunning = this.#takeHubs(hubs.value.hubs);
+      const { hubId } = this.store.state;
+      if (hubId === undefined || !isRunning) {
         this.#setLink(
           hubId === undefined
             ? { kind: "none" }
@@ -192,11 +192,12 @@ export class HubConnection implements Actions {
     return isOpened;
   }
 
-  #takeHubs(hubs: readonly HubEntry[]): void {
+  /** @returns whether the hub that the page shows, or the one that has taken its place, runs */
+  #takeHubs(hubs: readonly HubEntry[]): boolean {
     const { hubId, hubs: before } = this.store.state;
     const current = before.find(({ id }) => id === hubId);
     this.store.change({ hubs });
-    if (hubs.some(({ id }) => id === hubId)) return;
+    if (hubs.some(({ id }) => id === hubId)) return true;
     // A hub that was started again has another id, and the same manifest.
     const successor =
       current === undefined
@@ -208,6 +209,7 @@ export class HubConnection implements Actions {
     if (successor !== undefined) this.#takeHub(successor.id);
     // The entry of a hub that has ended is kept, so that its successor is found.
     else if (current !== undefined) this.store.change({ hubs: [current, ...hubs] });
+    return successor !== undefined;
   }
 
   #takeHub(hubId: string): void {
@@ -433,7 +435,10 @@ export class HubConnection implements Actions {
       if (now - lastHubs < HUBS_INTERVAL) return;
       lastHubs = now;
       void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
-        if (answer.kind === "ok") this.store.change({ hubs: answer.value.hubs });
+        if (answer.kind !== "ok") return;
+        const { hubs } = answer.value;
+        // If the hub has ended, so has the stream, and what follows from that is decided there.
+        if (hubs.some(({ id }) => id === this.store.state.hubId)) this.store.change({ hubs });
       });
       if (route.view === "usage") this.#readForView();
     }, 1000);
