@@ -22,7 +22,8 @@ export function answerInTerminal(
     await print(sanitizeLines(message));
     const choices = decisionsOf(properties);
     if (choices !== undefined) {
-      const decision = decisionOf(await ask(approvalQuestionFor(choices), signal), choices);
+      const decision =
+        decisionOf(await ask(approvalQuestionFor(choices), signal), choices) ?? "deny";
       return { action: "accept", content: { decision } };
     }
     return askFields(properties, schema["required"], ask, signal);

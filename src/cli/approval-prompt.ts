@@ -7,8 +7,11 @@ import type { Hub } from "../hub/hub.ts";
 import type { CommandContext } from "./command.ts";
 import { type AskLine, withPrompt } from "./prompt.ts";
 
-/** What a typed word stands for. Anything else denies the call. */
+/** What a typed word stands for. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
+  ["", "deny"],
+  ["n", "deny"],
+  ["no", "deny"],
   ["y", "once"],
   ["yes", "once"],
   ["s", "session"],
@@ -29,10 +32,13 @@ export function approvalQuestionFor(choices: readonly ApprovalDecision[]): strin
   return `Allow it? ${choices.map((choice) => LABELS[choice]).join(" ")}:`;
 }
 
-/** The decision that a typed line stands for. */
-export function decisionOf(line: string, choices: readonly ApprovalDecision[]): ApprovalDecision {
-  const wish = WORDS.get(line.trim().toLowerCase()) ?? "deny";
-  return choices.find((choice) => choice === wish) ?? "deny";
+/** The decision that a typed line stands for; undefined if it is none of the choices. */
+export function decisionOf(
+  line: string,
+  choices: readonly ApprovalDecision[],
+): ApprovalDecision | undefined {
+  const wish = WORDS.get(line.trim().toLowerCase());
+  return choices.find((choice) => choice === wish);
 }
 
 export interface ApprovalPromptOptions {
@@ -87,11 +93,10 @@ export class ApprovalPrompt {
     this.#shown = { id, abort };
     options.print(describeQuestion(question));
     try {
-      const line = await options.ask(approvalQuestionFor(choices), {
-        signal: abort.signal,
-        dropsTyped: true,
-      });
-      const decision = decisionOf(line, choices);
+      const askOptions = { signal: abort.signal, dropsTyped: true, failsAtEnd: true };
+      let decision: ApprovalDecision | undefined;
+      while (decision === undefined)
+        decision = decisionOf(await options.ask(approvalQuestionFor(choices), askOptions), choices);
       this.#shown = undefined;
       await options.answer(question, decision);
       options.print(`${sanitizeLine(name)}: ${decision}`);
@@ -138,7 +143,10 @@ export async function withApprovalPrompt<T>(
     );
     const endWatch = approvals.watch();
     const ended = new AbortController();
-    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {});
+    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {
+      // Nobody is there any more who could allow a call.
+      for (const { id } of approvals.questions) approvals.answer(id, "deny", "terminal");
+    });
     try {
       return { value: await work() };
     } finally {

@@ -84,9 +84,11 @@ describe("toolmux approvals", () => {
         const allowed = await client.response(first);
         assert.deepEqual(allowed.message.result?.structuredContent, { path: "first" });
         await waitForText(terminal, "Allow it?", 2);
+        terminal.write("what\r");
+        await waitForText(terminal, "Allow it?", 3);
         terminal.write("\r");
         assert.equal(errorCodeOf(await client.response(second)), "notApproved");
-        await waitForText(terminal, "Allow it?", 3);
+        await waitForText(terminal, "Allow it?", 4);
         client.send({
           jsonrpc: "2.0",
           method: "notifications/cancelled",
@@ -94,7 +96,7 @@ describe("toolmux approvals", () => {
         });
         await waitForText(terminal, "the call has ended");
         const fourth = client.sendCall("s__echo", { path: "fourth" });
-        await waitForText(terminal, "Allow it?", 4);
+        await waitForText(terminal, "Allow it?", 5);
         terminal.write("s\r");
         await client.response(fourth);
         await client.call("s__echo", { path: "fifth" });
