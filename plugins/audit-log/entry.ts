@@ -86,7 +86,12 @@ export function formatCall(
     // hub only.
     hub: process.pid,
     call: call.number,
-    client: { id: client.id, name: truncate(client.name), version: truncate(client.version) },
+    client: {
+      id: client.id,
+      name: truncate(client.name),
+      version: truncate(client.version),
+      principal: client.principal,
+    },
     server: truncate(tool.server),
     tool: truncate(tool.name),
     name: truncate(tool.exposedName),

@@ -11,8 +11,9 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `serverInvalid`: a server's table in the manifest is invalid. `notApproved`: a
- * person has not allowed a call, or nobody could be asked; models get it as a result, with this code in `_meta`.
+ * the one that was asked has ended. `notInMode`: the client's mode hides what it asks for. `serverInvalid`: a server's
+ * table in the manifest is invalid. `notApproved`: a person has not allowed a call, or nobody could be asked; models get
+ * it as a result, with this code in `_meta`.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -22,6 +23,7 @@ const ERROR_PROPERTIES = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
   missingCapability: { rpc: -32021, exit: 2, retryable: false, kind: "misuse" },

@@ -74,7 +74,16 @@ export type HubEvent =
    * The manifest was read again. `refused`: the hub keeps the previous one; `problems`: as `toolmux check` prints them.
    */
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
-  | { kind: "manifest"; outcome: "refused"; problems: string };
+  | { kind: "manifest"; outcome: "refused"; problems: string }
+  | ModeEvent;
+
+/** The operator has chosen another mode, for one client (by its id) or for all; or what was chosen is gone. */
+export interface ModeEvent {
+  readonly kind: "mode";
+  readonly client?: string;
+  readonly from: string;
+  readonly to: string;
+}
 
 /** What a person decides about a call: allow it once, for the client's session or from now on, or deny it. */
 export type ApprovalDecision = "once" | "session" | "always" | "deny";
@@ -138,6 +147,8 @@ export interface ClientEvent {
   readonly kind: "client";
   readonly client: string;
   readonly change: "joined" | "left" | "changed";
+  /** The name of the client with a token of its own that it is, if it is one. */
+  readonly principal?: string;
   readonly name?: string;
   readonly version?: string;
 }
@@ -178,13 +189,14 @@ export type CallEvent =
 
 /**
  * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
- * apart; `name`: the tool's name that clients see; `tool`: the tool's name at its server; `startedAt`: in ms since the
+ * apart; `principal`: the name of the client with a token of its own that it is; `name`: the tool's name that clients see; `tool`: the tool's name at its server; `startedAt`: in ms since the
  * epoch; `parentCall`: the number of the call that this one is a part of, if a plugin makes it for a client.
  */
 type CallEventOf<T> = T & {
   readonly call: number;
   readonly parentCall?: number;
   readonly client: string | undefined;
+  readonly principal?: string;
   readonly server: string;
   readonly tool: string;
   readonly name: string;

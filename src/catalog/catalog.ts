@@ -8,11 +8,14 @@
 import { applyEdits, type Edit, joinPieces, makeSlice, type Piece, utf8 } from "../base/bytes.ts";
 import { skipWhitespace } from "../base/json.ts";
 import { conform, type SchemaVariant } from "./conformance.ts";
+import { type CatalogFilter, matcherOf } from "./filter.ts";
 import { idleRulesOf, idleSkillRulesOf } from "./idle-rules.ts";
 import {
   type CombinedCapabilities,
+  isReadOnlyTool,
   isShowable,
   type Kind,
+  KINDS,
   type ListedItem,
   mapKinds,
   mergeCacheHints,
@@ -255,6 +258,10 @@ class LazyEntry implements SectionEntry {
     return this.#item.key;
   }
 
+  get isReadOnly(): boolean {
+    return this.#kind !== "tools" || isReadOnlyTool(this.#item);
+  }
+
   get route(): ListedRoute {
     return (this.#route ??= this.#makeRoute());
   }
@@ -400,6 +407,22 @@ export function buildCatalog(
   const capabilities = mergeCapabilities(listings, isComplete);
   const uris = new ExposedUris(renamedUris, skillRoots);
   return { ...sections, uris, instructions, capabilities, notes };
+}
+
+/**
+ * What a filter shows of a catalog. Its sections have the same entries as those of the catalog.
+ * @param sources those of the catalog: servers of which nothing is shown give no instructions
+ */
+export function filterCatalog(
+  catalog: Catalog,
+  filter: CatalogFilter,
+  sources: readonly CatalogSource[],
+): Catalog {
+  const sections = mapKinds((kind) => catalog[kind].filter(matcherOf(filter, kind)));
+  const shown = new Set<string>();
+  for (const kind of KINDS) for (const { server } of sections[kind].entries) shown.add(server);
+  const instructions = mergeInstructions(sources.filter(({ server }) => shown.has(server)));
+  return { ...catalog, ...sections, instructions };
 }
 
 interface NameSettings {

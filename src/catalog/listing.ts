@@ -199,6 +199,22 @@ export function readAnnotations(item: ListedItem): ToolAnnotations {
   };
 }
 
+const READ_ONLY_HINT = Buffer.from('"readOnlyHint"');
+/** By tool: whether it changes nothing. Filters ask for each tool of a list. */
+const readOnlyTools = new WeakMap<ListedItem, boolean>();
+
+/** Whether a tool changes nothing by its annotations. */
+export function isReadOnlyTool(item: ListedItem): boolean {
+  let isReadOnly = readOnlyTools.get(item);
+  if (isReadOnly === undefined) {
+    const { buffer, byteOffset, length } = item.bytes;
+    const mayBe = Buffer.from(buffer, byteOffset, length).includes(READ_ONLY_HINT);
+    isReadOnly = mayBe && readAnnotations(item).readOnly;
+    readOnlyTools.set(item, isReadOnly);
+  }
+  return isReadOnly;
+}
+
 /** Whether two lists have the same bytes in the same order. */
 export function sameItems(a: readonly ListedItem[], b: readonly ListedItem[]): boolean {
   return (

@@ -42,6 +42,8 @@ export interface SectionEntry {
   readonly server: string;
   /** The name or URI of the item at its server. */
   readonly remoteName: string;
+  /** Whether it is a tool that changes nothing by its annotations, or no tool. */
+  readonly isReadOnly: boolean;
   /** Returns the same object each time. */
   readonly route: ListedRoute;
   /** Returns the same object each time. */
@@ -74,12 +76,20 @@ export class Section {
   #result: Uint8Array | undefined;
   #lastComparison: { readonly other: Section; readonly isSame: boolean } | undefined;
 
-  /** @param entries by exposed name */
-  constructor(kind: Kind, entries: ReadonlyMap<string, SectionEntry>, info: SectionInfo = NO_INFO) {
+  /**
+   * @param entries by exposed name
+   * @param names their names, sorted, if they are known
+   */
+  constructor(
+    kind: Kind,
+    entries: ReadonlyMap<string, SectionEntry>,
+    info: SectionInfo = NO_INFO,
+    names: readonly string[] = [...entries.keys()].sort(),
+  ) {
     this.kind = kind;
     this.info = info;
     this.#entries = entries;
-    this.#names = [...entries.keys()].sort();
+    this.#names = names;
   }
 
   get size(): number {
@@ -107,8 +117,7 @@ export class Section {
 
   /** The routes to items with this name or URI at their server, at most one per server; sorted by exposed name. */
   findRemote(remoteName: string): readonly ListedRoute[] {
-    this.#byRemoteName ??= groupBy(this.entries, (entry) => entry.remoteName);
-    return this.#byRemoteName.get(remoteName)?.map(({ route }) => route) ?? [];
+    return this.remoteEntries(remoteName).map(({ route }) => route);
   }
 
   /** The result of a list request that continues after this exposed name, which need not exist any more. */
@@ -131,11 +140,35 @@ export class Section {
     return isChanged ? new Section(this.kind, entries, this.info) : this;
   }
 
+  /** A section with those of the entries that `isShown` takes. */
+  filter(isShown: (entry: SectionEntry) => boolean): Section {
+    const entries = new Map<string, SectionEntry>();
+    const names = this.#names.filter((name) => {
+      const entry = this.#entries.get(name);
+      if (entry === undefined || !isShown(entry)) return false;
+      entries.set(name, entry);
+      return true;
+    });
+    return names.length === this.size ? this : new Section(this.kind, entries, this.info, names);
+  }
+
+  /** The entry with this exposed name. */
+  entry(name: string): SectionEntry | undefined {
+    return this.#entries.get(name);
+  }
+
+  /** The entries with this name or URI at their server, at most one per server; sorted by exposed name. */
+  remoteEntries(remoteName: string): readonly SectionEntry[] {
+    this.#byRemoteName ??= groupBy(this.entries, (entry) => entry.remoteName);
+    return this.#byRemoteName.get(remoteName) ?? [];
+  }
+
   /**
    * Whether clients see no difference between the sections. The last comparison is cached, because the same two
    * sections are compared for each client.
    */
   equals(other: Section): boolean {
+    if (this === other) return true;
     if (this.#lastComparison?.other !== other) {
       this.#lastComparison = { other, isSame: this.#compare(other) };
     }
@@ -187,6 +220,10 @@ class EntryWithBytes implements SectionEntry {
 
   get remoteName(): string {
     return this.#entry.remoteName;
+  }
+
+  get isReadOnly(): boolean {
+    return this.#entry.isReadOnly;
   }
 
   get route(): ListedRoute {

@@ -1,13 +1,13 @@
 import { textOf } from "../base/bytes.ts";
 import type { CallDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
 import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 
 /** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
-type KnownWords = "servers" | "tools" | "prompts" | "resources";
+type KnownWords = "servers" | "modes" | "tools" | "prompts" | "resources";
 
 /** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
 const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments")[]>> = {
@@ -24,6 +24,7 @@ const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | 
   refresh: ["servers"],
   cancel: ["servers"],
   logs: ["servers"],
+  mode: ["modes"],
   auth: ["verbs", "servers"],
 };
 
@@ -47,6 +48,10 @@ export async function completeWords(
   const loaded = await loadManifest({ files, env, cwd, platform });
   if (!loaded.ok) return [];
   const { manifest } = loaded;
+  if (kind === "modes") {
+    const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
+    return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
+  }
   if (kind === "servers" || kind === "lists")
     return serverNames(manifest, command).filter((name) => !args.includes(name));
   const { catalog } = await readSavedCatalog(manifest, context);
@@ -90,7 +95,7 @@ function readTyped(typed: readonly string[]): {
     else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
     else if (
       !word.startsWith("-") &&
-      !/^--(?:log-level|log-format|hub|call|level|since|lines)$/.test(before)
+      !/^--(?:log-level|log-format|hub|client|call|level|since|lines)$/.test(before)
     )
       words.push(word);
   }

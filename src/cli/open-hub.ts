@@ -103,6 +103,8 @@ export interface OpenHubOptions {
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** What the command line adds to the manifest's settings of approvals. */
   readonly raisedApproval?: RaisedLevel | undefined;
+  /** The name of a mode that all clients on stdio and HTTP are limited to. */
+  readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
@@ -118,6 +120,8 @@ export interface OpenedHub {
   readonly setUpPlugins: PluginSetup;
   /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
+  /** Adds values to redact. */
+  readonly addSecrets: (secrets: readonly string[]) => void;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -148,6 +152,7 @@ export async function openHub(
     choose = (it) => it,
     authorizes = true,
     makeTransportWrapper,
+    mode,
     secrets = [],
     raisedApproval,
     transportFactory: ownFactory,
@@ -168,7 +173,13 @@ export async function openHub(
     finish,
     ...transportFactory
   } = ownFactory ?? openTransportFactory(context, openAuthorizer, () => hubListFor(loaded, env));
-  const redactor = new Redactor(secrets);
+  const values = new Set(secrets);
+  let redactor = new Redactor(secrets);
+  const addSecrets = (more: readonly string[]): void => {
+    if (more.every((value) => values.has(value))) return;
+    for (const value of more) values.add(value);
+    redactor = new Redactor([...values]);
+  };
   const redact = (text: string): string => redactResolved(redactor.apply(text));
   const log: CommandLog = (level, what) => {
     print(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
@@ -205,6 +216,7 @@ export async function openHub(
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
     },
+    mode,
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
@@ -223,7 +235,7 @@ export async function openHub(
       restore?.();
     }
   };
-  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
+  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, close };
 }
 
 function logEvent(event: HubEvent, log: CommandLog): void {

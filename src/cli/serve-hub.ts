@@ -6,6 +6,7 @@ import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import {
   type HttpAddress,
@@ -17,8 +18,10 @@ import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-ma
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
-import { usageError } from "./args.ts";
+import { suggestName, usageError } from "./args.ts";
+import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording } from "./hub-recording.ts";
+import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -41,6 +44,8 @@ export interface HostOutput {
 
 export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
+  readonly mode: string | undefined;
+  readonly servers: string | undefined;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
   readonly approval: "auto" | "always" | undefined;
@@ -71,17 +76,38 @@ export async function serveHub({
   runCli,
 }: ServeOptions): Promise<number> {
   const { log } = output;
+  const { mode } = invocation.options;
+  const faultOf = ({ modes = [] }: Manifest): string | undefined =>
+    mode === undefined ? undefined : describeModeFault(mode, modes);
+  const fault = faultOf(loaded.manifest);
+  if (fault !== undefined) throw usageError(fault);
+  const subset = readServerNames(invocation.options.servers);
+  const { httpToken, clients: named = [] } = loaded.manifest;
   const address =
     requestedAddress &&
-    (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
-  if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
+    (await withManifestToken(requestedAddress, httpToken, context, named.length > 0));
+  const findClients = async (manifest: Manifest): Promise<HttpSettings["clients"]> => {
+    if ((manifest.clients ?? []).length === 0) return undefined;
+    const { resolveHttpClients } = await import("./http-clients.ts");
+    return resolveHttpClients(manifest, context, (text) => log("warn", text));
+  };
+  const clients = address && (await findClients(loaded.manifest));
+  if (address !== undefined && address.token === undefined && clients === undefined)
+    log("warn", NO_TOKEN_WARNING);
   const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
     snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
-    secrets: address?.token === undefined ? [] : [address.token],
     raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
+    secrets: [address?.token, ...(clients ?? []).map(({ token }) => token)].filter(
+      (token) => token !== undefined,
+    ),
+    mode,
+    choose: (manifest) => {
+      checkServerNames(subset, manifest);
+      return manifest;
+    },
   });
   const { hub, close } = opened;
   const startedAt = Date.now();
@@ -93,7 +119,7 @@ export async function serveHub({
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
     endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, undefined, "stdio"),
+      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio"),
       untilParentGone(),
     );
   }
@@ -115,7 +141,15 @@ export async function serveHub({
       ...loadOptions(invocation, context),
       runningPrefixes: () => hub.prefixes,
     };
-    watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
+    const prepare: ReloadableHub["prepare"] = async (manifest) => {
+      const missing = faultOf(manifest);
+      if (missing !== undefined)
+        return { refusal: `toolmux was started with --mode ${mode}. ${missing}` };
+      const next = address && (await findClients(manifest));
+      opened.addSecrets((next ?? []).map(({ token }) => token));
+      return () => httpServer?.setClients(next);
+    };
+    watcher = followManifest({ hub, setUpPlugins, prepare }, options, loaded, log);
     isWatching.resolve();
     await printStartNotes(loaded.manifest, isOnStdio, invocation, output, context.env);
   };
@@ -146,6 +180,8 @@ export async function serveHub({
       const servedHub = recording?.recordHttp(hub) ?? hub;
       httpServer = await startHttp(servedHub, {
         ...address,
+        clients,
+        subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
       }).catch(async (error: unknown) => {
@@ -207,6 +243,22 @@ function openControlLater(
       await opening
     )();
   };
+}
+
+/** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
+function readServerNames(list: string | undefined): ServerSubset | undefined {
+  if (list === undefined) return undefined;
+  const names = list.split(",").map((name) => name.trim());
+  if (names.includes("")) throw usageError("--servers needs names of servers: --servers files,git");
+  return subsetOf(names);
+}
+
+/** @throws {HubError} usage if a server of `--servers` does not exist */
+function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifest): void {
+  const known = servers.map(({ name }) => name);
+  const missing = subset?.names?.find((name) => !known.includes(name));
+  if (missing === undefined) return;
+  throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
 }
 
 /** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */

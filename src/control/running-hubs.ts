@@ -123,15 +123,18 @@ function send(
 /**
  * Connects an MCP client to a running hub.
  * @param info what the client calls itself
+ * @param mode a mode that limits what it sees; undefined: none
  */
 export function connectToHub(
   { socket }: RunningHub,
   info: Implementation,
   signal: AbortSignal,
+  mode?: string,
 ): Promise<HubClient> {
+  const query = mode === undefined ? "" : `?mode=${encodeURIComponent(mode)}`;
   const transport = new HttpTransport({
     server: "toolmux",
-    url: new URL(MCP_PATH, "http://localhost"),
+    url: new URL(MCP_PATH + query, "http://localhost"),
     socketPath: socket,
     transport: "http",
     headers: {},

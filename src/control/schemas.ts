@@ -100,7 +100,36 @@ export const clientSchema = v.object({
   calls: count,
   inFlight: count,
   canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
+  /** The name of the client with a token of its own that it is. */
+  principal: v.optional(v.string()),
+  /** The mode that the operator has chosen for it. */
+  mode: v.string(),
+  /** All modes that limit it: it sees what all of them show. */
+  modes: v.pipe(v.array(v.string()), v.readonly()),
 });
+
+/**
+ * A mode: the number of its tools, and the ids of the clients that the operator has put into it. `problem`: what is wrong
+ * with its table in the manifest; then it shows nothing.
+ */
+const modeSummarySchema = v.object({
+  name: v.string(),
+  title: v.string(),
+  icon: v.optional(v.string()),
+  tools: count,
+  clients: v.array(v.string()),
+  problem: v.optional(v.string()),
+});
+
+/** All modes; `mode`: that of clients for which no other is chosen; `default`: that of the manifest. */
+export const modesSchema = v.object({
+  mode: v.string(),
+  default: v.string(),
+  modes: v.array(modeSummarySchema),
+});
+
+/** The body of `PUT /mode` and `PUT /clients/ID/mode`; null: undoes the choice. */
+export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
 /**
  * A call that has not ended. `name` is the exposed name, `tool` the server's own; `parentCall` the call that a plugin
@@ -111,6 +140,7 @@ export const callSchema = v.object({
   parentCall: v.optional(count),
   client: v.optional(v.string()),
   clientName: v.string(),
+  principal: v.optional(v.string()),
   clientVersion: v.string(),
   kind: v.string(),
   server: v.string(),
@@ -158,12 +188,36 @@ export const toolSchema = v.object({
   description: v.optional(v.string()),
 });
 
-/** `notes`: tools that clients do not see, or see changed, and why. */
+/**
+ * `notes`: tools that clients do not see, or see changed, and why; of kind `mode` or `subset`: tools that other clients
+ * see, with the exposed `name`.
+ */
 export const toolsSchema = v.object({
   tools: v.array(toolSchema),
   notes: v.array(
-    v.object({ server: v.string(), tool: v.string(), kind: v.string(), text: v.string() }),
+    v.object({
+      server: v.string(),
+      tool: v.string(),
+      name: v.optional(v.string()),
+      kind: v.string(),
+      text: v.string(),
+    }),
   ),
+});
+
+/**
+ * A mode with its tools, and the numbers of its prompts and resources. `idle`: the parts of its filter of tools that match
+ * nothing, such as `tools.and[0].servers[1]`.
+ */
+export const modeSchema = v.object({
+  name: v.string(),
+  title: v.string(),
+  icon: v.optional(v.string()),
+  tools: v.array(toolSchema),
+  prompts: count,
+  resources: count,
+  idle: v.pipe(v.array(v.string()), v.readonly()),
+  problem: v.optional(v.string()),
 });
 
 const entriesSchema = v.array(v.object({ name: v.string(), server: v.string(), own: v.string() }));
@@ -196,6 +250,8 @@ export const hubSchema = v.object({
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
   verdict: v.picklist(VERDICTS),
+  /** The mode of clients for which no other is chosen. */
+  mode: v.string(),
   /** The number of the last event. */
   seq: count,
   counts: v.object({
@@ -289,6 +345,7 @@ export const endedCallSchema = v.object({
   parentCall: v.optional(count),
   client: v.optional(v.string()),
   clientName: v.string(),
+  principal: v.optional(v.string()),
   server: v.string(),
   tool: v.string(),
   name: v.string(),
@@ -401,6 +458,8 @@ export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
 export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
+export type ModesDocument = v.InferOutput<typeof modesSchema>;
+export type ModeDocument = v.InferOutput<typeof modeSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;

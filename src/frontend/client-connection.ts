@@ -14,7 +14,7 @@ import {
 } from "./modern/request.ts";
 import { IdMap } from "../base/id-map.ts";
 import type { LegacyClient } from "./legacy-client.ts";
-import type { ModernClients } from "./modern/clients.ts";
+import type { ModernClients, ModernScope } from "./modern/clients.ts";
 
 /**
  * A client's transport, on which both eras may be spoken: the era belongs to a request, not to the transport. Handles
@@ -24,7 +24,7 @@ export class ClientConnection implements TransportEvents {
   readonly #legacy: LegacyClient;
   readonly #modernClients: ModernClients;
   readonly #requestReader = new ModernRequestReader();
-  readonly #subset: ServerSubset | undefined;
+  readonly #scope: ModernScope;
   /** Responders of the modern requests in flight, by the key of the request's id. */
   readonly #responders = new IdMap<PipeResponder>();
 
@@ -36,7 +36,7 @@ export class ClientConnection implements TransportEvents {
   ) {
     this.#legacy = legacy;
     this.#modernClients = modernClients;
-    this.#subset = subset;
+    this.#scope = { subset };
   }
 
   frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
@@ -84,7 +84,7 @@ export class ClientConnection implements TransportEvents {
       }
       const pipeResponder = new PipeResponder(responder, this.#responders, key);
       this.#responders.set(key, pipeResponder);
-      this.#modernClients.handle(modernRequest, pipeResponder, this.#subset);
+      this.#modernClients.handle(modernRequest, pipeResponder, this.#scope);
     } catch (error) {
       if (!isIdInUse) this.#responders.remove(key);
       responder.respond(buildModernError(id, toHubError(error)));

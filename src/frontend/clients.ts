@@ -17,6 +17,7 @@ import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/events.ts";
 import type { Era } from "../protocol/modern.ts";
+import { ANYBODY, type ClientLimits, NO_LIMITS } from "../upstream/modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
@@ -37,7 +38,13 @@ export interface ClientsOptions {
    * @param clientId undefined for clients that cannot be told apart
    * @param subset undefined for all servers
    */
-  view(clientId: string | undefined, subset: ServerSubset | undefined): ClientView;
+  view(
+    clientId: string | undefined,
+    subset: ServerSubset | undefined,
+    limits: ClientLimits,
+  ): ClientView;
+  /** The modes of a client; `mode` is the one that the operator has chosen for it. */
+  modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
   /** Called when a client has connected, has disconnected, or has said its name. */
@@ -67,6 +74,11 @@ export interface ClientStatus {
   readonly inFlight: number;
   /** What servers may ask it: `elicitation`, `roots`, `sampling`. */
   readonly canBeAsked: readonly string[];
+  /** The name of the client with a token of its own that it is, if it is one. */
+  readonly principal: string | undefined;
+  /** The mode that the operator has chosen for it, and the names of all modes that limit it. */
+  readonly mode: string;
+  readonly modes: readonly string[];
 }
 
 /** Options for accepting a client; all may be left out. */
@@ -77,6 +89,13 @@ interface AcceptOptions {
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined if it sees all. */
   readonly subset?: ServerSubset | undefined;
+  /** Undefined: the operator's mode limits it if it is connected by stdio or HTTP. */
+  readonly limits?: ClientLimits | undefined;
+}
+
+/** The limits of a client on a transport that has no others. */
+export function limitsOn(kind: ClientTransport): ClientLimits {
+  return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
 }
 
 /** A client with a transport of its own. */
@@ -87,6 +106,7 @@ interface ConnectedClient {
   /** Its requests of the modern era; undefined if it is a plugin. */
   readonly modern: ModernClients | undefined;
   readonly since: number;
+  readonly limits: ClientLimits;
 }
 
 /** All connected clients of both eras, and the caches and limits that they share. */
@@ -111,15 +131,22 @@ export class Clients {
     return [...this.#clients.keys(), ...this.#modernClients].flatMap(({ calls }) => calls);
   }
 
-  /** The catalog that a client with a transport of its own sees; undefined if there is no such client. */
+  /** The catalog that a client sees; undefined if there is no such client. */
   catalogOf(id: string): Catalog | undefined {
-    return [...this.#clients.keys()].find((client) => client.id === id)?.view.catalog;
+    const own = [...this.#clients.keys()].find((client) => client.id === id);
+    if (own !== undefined) return own.view.catalog;
+    return [...this.#modernClients].find(({ clientId = ANYBODY }) => clientId === id)?.catalog;
   }
 
   /** A client as plugins see it; name and version are undefined if they are not known. */
   infoOf(id: string): ClientInfo {
     const status = this.status.find((client) => client.id === id);
-    return { id, name: status?.name, version: status?.version };
+    return {
+      id,
+      name: status?.name,
+      version: status?.version,
+      principal: status?.principal,
+    };
   }
 
   /**
@@ -129,22 +156,22 @@ export class Clients {
   async accept(
     transport: Transport,
     signal: AbortSignal,
-    { plugin, subset, kind = "memory" }: AcceptOptions = {},
+    { plugin, subset, kind = "memory", limits = limitsOn(kind) }: AcceptOptions = {},
   ): Promise<void> {
     if (this.#isClosed) {
       await transport.close();
       return;
     }
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const view = this.options.view(id, subset);
+    const view = this.options.view(id, subset, limits);
     const client = new LegacyClient(this, id, transport, view, { plugin, kind });
     // The clients of plugins speak the legacy era only.
-    const modern = plugin === undefined ? this.createModernClients(id) : undefined;
+    const modern = plugin === undefined ? this.createModernClients(id, limits) : undefined;
     const events: TransportEvents =
       modern === undefined ? client : new ClientConnection(client, modern, subset);
     const disconnected = deferred();
-    this.#clients.set(client, { disconnected, kind, modern, since: Date.now() });
-    this.options.onClient({ client: id, change: "joined" });
+    this.#clients.set(client, { disconnected, kind, modern, since: Date.now(), limits });
+    this.options.onClient({ client: id, change: "joined", ...principalOf(limits) });
     try {
       await transport.open(events, signal);
     } catch (error) {
@@ -156,7 +183,8 @@ export class Clients {
 
   /** The clients, in the order in which they have connected; those that cannot be told apart come last, as one. */
   get status(): readonly ClientStatus[] {
-    const connected = [...this.#clients].map(([client, { kind, modern, since }]): ClientStatus => {
+    const connected = [...this.#clients].map(([client, connection]): ClientStatus => {
+      const { kind, modern, since, limits } = connection;
       const other = modern?.status;
       const isModern = client.version === undefined && other !== undefined;
       const { name, version, canBeAsked } = isModern ? other : client.status;
@@ -170,19 +198,24 @@ export class Clients {
         calls: client.callCount + (other?.calls ?? 0),
         inFlight: client.calls.length + (other?.inFlight ?? 0),
         canBeAsked,
+        principal: limits.principal,
+        ...this.options.modesOf(client.id, limits),
       };
     });
     const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));
     const shared = [...this.#modernClients].flatMap((modern): readonly ClientStatus[] => {
       const { status } = modern;
       if (ownModern.has(modern) || status === undefined) return [];
+      const id = modern.clientId ?? ANYBODY;
       return [
         {
-          id: modern.clientId ?? "anybody",
+          id,
           era: "modern",
           transport: "http",
           since: undefined,
           ...status,
+          principal: modern.limits.principal,
+          ...this.options.modesOf(id, modern.limits),
         },
       ];
     });
@@ -193,8 +226,11 @@ export class Clients {
    * Serves requests of the modern era, each of which comes with its own responder.
    * @param clientId the id of the client that sends them; undefined if it cannot be told apart from others
    */
-  createModernClients(clientId: string | undefined): ModernClients {
-    const modernClients = new ModernClients(this, clientId);
+  createModernClients(
+    clientId: string | undefined,
+    limits: ClientLimits = limitsOn("http"),
+  ): ModernClients {
+    const modernClients = new ModernClients(this, clientId, limits);
     this.#modernClients.add(modernClients);
     return modernClients;
   }
@@ -232,11 +268,16 @@ export class Clients {
     const connected = this.#clients.get(client);
     if (connected === undefined) return;
     this.#clients.delete(client);
-    this.options.onClient({ client: client.id, change: "left" });
+    const { limits } = connected;
+    this.options.onClient({ client: client.id, change: "left", ...principalOf(limits) });
     connected.disconnected.resolve();
   }
 
   onModernClosed(modernClients: ModernClients): void {
     this.#modernClients.delete(modernClients);
   }
+}
+
+function principalOf({ principal }: ClientLimits): { readonly principal?: string } {
+  return principal === undefined ? {} : { principal };
 }

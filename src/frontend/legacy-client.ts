@@ -252,7 +252,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     };
     this.#tasks = new ClientTasks("legacy", clock);
     this.#router = new Router(
-      { id, name: undefined, version: undefined },
+      { id, name: undefined, version: undefined, principal: view.principal },
       {
         view,
         deadlines,
@@ -439,6 +439,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       change: "changed",
       ...(info.name !== undefined && { name: info.name }),
       ...(info.version !== undefined && { version: info.version }),
+      ...(this.view.principal !== undefined && { principal: this.view.principal }),
     });
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);

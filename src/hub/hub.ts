@@ -2,21 +2,25 @@ import { Approvals } from "../approval/approvals.ts";
 import { Alerts } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import type { EventKind, EventListener } from "../base/events.ts";
+import type { EventKind, EventListener, ModeEvent } from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
+import type { FilterItem } from "../catalog/filter.ts";
+import type { Kind } from "../catalog/listing.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
-import { describeInvalid } from "../manifest/problems.ts";
+import { describeInvalid, formatProblem } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
+  FULL_MODE,
   type HubSettings,
   type InvalidServer,
   isRunnable,
   type Manifest,
   type RunnableServer,
 } from "../manifest/manifest.ts";
+import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
@@ -26,6 +30,7 @@ import type { CallUsage } from "../router/usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../upstream/catalogs.ts";
+import { type ClientLimits, hidingMode, Modes } from "../upstream/modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
 import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
@@ -80,6 +85,7 @@ export class Hub {
   readonly #startLimiter: StartLimiter;
   readonly #pool: ServerPool;
   readonly #catalogCache: CatalogCache;
+  readonly #modes: Modes;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #callLog: CallLog;
@@ -173,6 +179,8 @@ export class Hub {
     };
     this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
+    this.#modes = new Modes(options.mode);
+    this.#modes.replace(manifest.modes ?? [], manifest.hub.mode);
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
@@ -181,15 +189,23 @@ export class Hub {
       approvals: this.approvals,
       clock,
       serverInfo: () => this.serverInfo,
-      view: (client, subset) => this.#viewOf(client, subset),
+      view: (client, subset, limits) => this.#viewOf(client, subset, limits),
+      modesOf: (client, limits) => ({
+        mode: limits.hasOperatorMode ? this.#modes.chosenFor(client, limits.principal) : FULL_MODE,
+        modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
+      }),
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
-      onClient: (event) => bus.emit({ kind: "client", ...event }),
+      onClient: (event) => {
+        if (event.change === "left") this.#modes.forget(event.client);
+        bus.emit({ kind: "client", ...event });
+      },
       pauseServers: (isPaused) => {
         this.#deadlines.setPaused(isPaused);
         this.#pool.setPaused(isPaused);
       },
     });
+    this.#warnOfModes(manifest);
     this.#pool.reconcile(runnableServersOf(manifest));
     this.#configureApprovals(manifest);
     this.#updateInvalidServers(manifest);
@@ -218,19 +234,111 @@ export class Hub {
    * Serves a client on a transport; settles when the client has disconnected.
    * @param subset undefined: all servers
    * @param kind how the client is connected
+   * @param limits undefined: the operator's mode limits it if it is connected by stdio or HTTP
    */
   accept(
     transport: Transport,
     signal: AbortSignal,
     subset?: ServerSubset,
     kind?: ClientTransport,
+    limits?: ClientLimits,
   ): Promise<void> {
-    return this.#clients.accept(transport, signal, { subset, kind });
+    return this.#clients.accept(transport, signal, { subset, kind, limits });
   }
 
   /** Serves clients of the modern era, whose requests share no transport. @param client the client's id, if known */
-  createModernClients(client: string | undefined): ModernClients {
-    return this.#clients.createModernClients(client);
+  createModernClients(client: string | undefined, limits?: ClientLimits): ModernClients {
+    return this.#clients.createModernClients(client, limits);
+  }
+
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
+  modeFault(mode: string): string | undefined {
+    return this.#modes.fault(mode);
+  }
+
+  /** All modes, `full` first. */
+  get modes(): readonly ModeSpec[] {
+    return this.#modes.all;
+  }
+
+  /** The operator's mode for clients for which none is chosen, and `hub.mode`. */
+  get mode(): { readonly current: string; readonly default: string } {
+    const { current, default: own } = this.#modes;
+    return { current, default: own };
+  }
+
+  /** What a mode shows of the catalog of a client without capabilities. @throws {HubError} usage */
+  catalogOfMode(mode: string): Catalog {
+    return this.#catalogCache.catalog(SHARED_PROFILE, this.#modes.selectionOf(mode));
+  }
+
+  /** Why an entry is hidden from a client: the name of its mode that hides it. */
+  hidingMode(modes: readonly string[], kind: Kind, item: FilterItem): string | undefined {
+    const specs = this.#modes.all.filter(({ name }) => modes.includes(name));
+    return hidingMode({ modes: specs }, kind, item)?.name;
+  }
+
+  /**
+   * Chooses the operator's mode of all clients for which none is chosen.
+   * @param mode undefined: that of the manifest
+   * @throws {HubError} usage
+   */
+  setMode(mode: string | undefined): void {
+    const from = this.#modes.current;
+    this.#modes.choose(mode);
+    const to = this.#modes.current;
+    if (from !== to) this.#modeChanged({ from, to });
+  }
+
+  /**
+   * Chooses the operator's mode of one client; undefined: that of all.
+   * @param client its id, or the name of a client with a token of its own
+   * @throws {HubError} usage
+   */
+  setClientMode(client: string, mode: string | undefined): void {
+    const principal = this.#clients.status.find(({ id }) => id === client)?.principal;
+    const from = this.#modes.chosenFor(client, principal);
+    this.#modes.chooseFor(client, mode);
+    const to = this.#modes.chosenFor(client, principal);
+    if (from !== to) this.#modeChanged({ client, from, to });
+  }
+
+  #modeChanged(event: Omit<ModeEvent, "kind">): void {
+    this.#catalogCache.modesChanged(false);
+    this.#clients.catalogChanged();
+    this.#options.bus.emit({ kind: "mode", ...event });
+  }
+
+  /** Warns of modes whose tables are wrong. */
+  #warnOfModes({ modes = [] }: Manifest): void {
+    for (const { name, problems } of modes) {
+      if (problems.length === 0) continue;
+      const text = `Mode "${name}" shows nothing, because its table in the manifest has a problem: ${problems.map(formatProblem).join("; ")}`;
+      this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", text });
+    }
+  }
+
+  /** Adopts the modes of a manifest. */
+  #replaceModes(manifest: Manifest): void {
+    const {
+      modes = [],
+      hub: { mode },
+    } = manifest;
+    const { bus } = this.#options;
+    const from = this.#modes.current;
+    const undone = this.#modes.replace(modes, mode);
+    for (const choice of undone) {
+      const who = choice.client === undefined ? "All clients" : `Client ${choice.client}`;
+      const text = `${who} had mode "${choice.mode}", which the manifest does not have any more: now it is "${this.#modes.current}".`;
+      bus.emit({ kind: "log", level: "warn", source: "hub", text });
+      if (choice.client !== undefined) {
+        const { client, mode: former } = choice;
+        bus.emit({ kind: "mode", client, from: former, to: this.#modes.current });
+      }
+    }
+    const to = this.#modes.current;
+    if (from !== to) bus.emit({ kind: "mode", from, to });
+    this.#warnOfModes(manifest);
   }
 
   /**
@@ -251,6 +359,7 @@ export class Hub {
       return previous === undefined ? [] : [previous];
     });
     this.#atomically(() => {
+      this.#replaceModes(manifest);
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
       this.#updateInvalidServers(manifest);
@@ -496,12 +605,18 @@ export class Hub {
     return this.#options.bus.atomically(work);
   }
 
-  #viewOf(client: string | undefined, subset: ServerSubset | undefined): ClientView {
+  #viewOf(
+    client: string | undefined,
+    subset: ServerSubset | undefined,
+    limits: ClientLimits,
+  ): ClientView {
     const [pool, catalogCache, clock] = [this.#pool, this.#catalogCache, this.#clock];
     const listWait = (): number => this.#settings.listWait;
     return new ClientView(profileOf("", client, undefined, subset), {
       pool,
       catalogCache,
+      modes: this.#modes,
+      limits,
       clock,
       listWait,
     });

@@ -60,6 +60,8 @@ export interface HubOptions {
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
+  /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */
+  readonly mode?: string | undefined;
   /** The plugins of the manifest, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;

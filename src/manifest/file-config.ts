@@ -4,6 +4,8 @@ import type { TemplateSyntax } from "./interpolate.ts";
 import type { PackageSpec, Runner } from "./package.ts";
 import { formatPath, type KeyPath, type Problem } from "./problems.ts";
 import type { HttpToken } from "./manifest.ts";
+import type { ModeConfig } from "./modes.ts";
+import type { NamedClientConfig } from "./named-clients.ts";
 import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
@@ -80,6 +82,10 @@ export interface FileConfig extends SourceFile {
   /** By name. */
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly plugins: readonly PluginConfig[];
+  /** By name. Absent in files that are not manifests. */
+  readonly modes?: ReadonlyMap<string, ModeConfig>;
+  /** Absent in files that are not manifests. */
+  readonly clients?: readonly NamedClientConfig[];
   readonly problems: readonly Problem[];
   /** Placeholders with schemes that only a plugin could know. They are problems only if the manifest has no plugin. */
   readonly schemeProblems: readonly Problem[];

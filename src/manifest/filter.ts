@@ -1,3 +1,8 @@
+import * as v from "valibot";
+import { issuePath } from "./fields.ts";
+import { describeValue, unknownKeyMessage } from "./problems.ts";
+import { isTable, type Table } from "./table.ts";
+
 /**
  * Which tools a mode or an agent has: `"all"`, or a table with exactly one key. `servers` and `tools` hold globs of
  * names in the manifest and of the servers' own names; `ids` are `SERVER.TOOL` by the servers' own names; `names` are
@@ -15,3 +20,202 @@ export type Filter =
   | { readonly and: readonly Filter[] }
   | { readonly or: readonly Filter[] }
   | { readonly not: Filter };
+
+/** Limits of one filter: levels of tables in tables, tables in all, and UTF-16 units of a pattern. */
+export const FILTER_LIMITS = { depth: 16, nodes: 256, pattern: 1000 } as const;
+
+/** The keys of a filter, each with what its value must be. A filter has exactly one. */
+const FILTER_KEYS = {
+  servers: "an array of names or patterns",
+  tools: "an array of names or patterns",
+  ids: "an array of SERVER.TOOL, by the server's own name of the tool",
+  names: "an array of names of tools as clients see them",
+  pattern: "a regular expression",
+  readOnly: "true",
+  and: "an array of filters",
+  or: "an array of filters",
+  not: "a filter",
+} as const;
+
+type FilterKey = keyof typeof FILTER_KEYS;
+
+const EXPECTED_FILTER = `"all" or a table with one of ${Object.keys(FILTER_KEYS).join(", ")}`;
+
+/** The regular expression of a filter's `pattern`. @throws {SyntaxError} if it is none */
+export function compilePattern(pattern: string): RegExp {
+  return new RegExp(pattern, "u");
+}
+
+/**
+ * A filter, with all its problems at their own places. The time that a pattern takes must be bounded, because servers
+ * choose the names that it is applied to.
+ */
+export const filterSchema = makeFilterSchema(true);
+
+/** A filter in a file that does not belong to the user, which may not contain a `pattern`. */
+export const filterWithoutPatternsSchema = makeFilterSchema(false);
+
+function makeFilterSchema(allowsPatterns: boolean) {
+  return v.pipe(
+    v.custom<Filter>(() => true),
+    v.metadata({ filter: true }),
+    v.rawCheck(({ dataset, addIssue }) => {
+      // The path of an issue needs a root with at least one key: the filter is the only member of `root`.
+      const root = { filter: dataset.value };
+      new FilterCheck(allowsPatterns, (path, at, message) => {
+        const [, first, ...rest] = issuePath(root, ["filter", ...path], at);
+        addIssue(first === undefined ? { message } : { message, path: [first, ...rest] });
+      }).check(root.filter, [], 1);
+    }),
+  );
+}
+
+type FilterPath = readonly (string | number)[];
+
+/** One check of one filter: it counts the tables, and reports each problem. */
+class FilterCheck {
+  readonly #allowsPatterns: boolean;
+  readonly #report: (path: FilterPath, at: "key" | "value", message: string) => void;
+  #nodes = 0;
+
+  constructor(
+    allowsPatterns: boolean,
+    report: (path: FilterPath, at: "key" | "value", message: string) => void,
+  ) {
+    this.#allowsPatterns = allowsPatterns;
+    this.#report = report;
+  }
+
+  /** @param depth of this filter; the outermost has 1 */
+  check(filter: unknown, path: FilterPath, depth: number): void {
+    this.#nodes++;
+    if (this.#nodes > FILTER_LIMITS.nodes) {
+      if (this.#nodes === FILTER_LIMITS.nodes + 1)
+        this.#report(path, "value", `the filter has more than ${FILTER_LIMITS.nodes} parts`);
+      return;
+    }
+    if (depth > FILTER_LIMITS.depth) {
+      this.#report(path, "value", `the filter is nested more than ${FILTER_LIMITS.depth} deep`);
+      return;
+    }
+    if (filter === "all") return;
+    if (!isTable(filter)) {
+      this.#expect(EXPECTED_FILTER, filter, path);
+      return;
+    }
+    for (const key of Object.keys(filter)) {
+      if (Object.hasOwn(FILTER_KEYS, key)) continue;
+      this.#report([...path, key], "key", unknownKeyMessage(key, FILTER_KEYS));
+    }
+    const [key, ...others] = keysOf(filter);
+    if (key === undefined) {
+      if (Object.keys(filter).length === 0) this.#expect(EXPECTED_FILTER, filter, path);
+      return;
+    }
+    for (const other of others) {
+      const message = `cannot be used together with ${key}: a filter has one key; write and = [ … ] or or = [ … ]`;
+      this.#report([...path, other], "key", message);
+    }
+    this.#checkValue(key, filter[key], [...path, key], depth);
+  }
+
+  #checkValue(key: FilterKey, value: unknown, path: FilterPath, depth: number): void {
+    switch (key) {
+      case "servers":
+      case "tools":
+      case "names":
+      case "ids":
+        if (!Array.isArray(value)) this.#expect(FILTER_KEYS[key], value, path);
+        else for (const [i, name] of value.entries()) this.#checkName(key, name, [...path, i]);
+        return;
+      case "pattern":
+        this.#checkPattern(value, path);
+        return;
+      case "readOnly":
+        if (value !== true) this.#expect(FILTER_KEYS[key], value, path);
+        return;
+      case "and":
+      case "or":
+        if (!Array.isArray(value)) this.#expect(FILTER_KEYS[key], value, path);
+        else for (const [i, part] of value.entries()) this.check(part, [...path, i], depth + 1);
+        return;
+      case "not":
+        this.check(value, path, depth + 1);
+    }
+  }
+
+  #checkName(key: FilterKey, name: unknown, path: FilterPath): void {
+    if (typeof name !== "string" || name === "")
+      this.#expect("a string that is not empty", name, path);
+    else if (key === "ids" && !/^.+\..+$/su.test(name))
+      this.#expect("SERVER.TOOL, such as git.log", name, path);
+  }
+
+  #checkPattern(pattern: unknown, path: FilterPath): void {
+    if (typeof pattern !== "string" || pattern === "") {
+      this.#expect(FILTER_KEYS.pattern, pattern, path);
+    } else if (!this.#allowsPatterns) {
+      const message = "a pattern is allowed only in a manifest; use tools";
+      this.#report(path, "value", message);
+    } else if (pattern.length > FILTER_LIMITS.pattern) {
+      this.#report(path, "value", `is longer than ${FILTER_LIMITS.pattern} characters`);
+    } else {
+      const fault = patternFault(pattern);
+      if (fault !== undefined) this.#report(path, "value", fault);
+    }
+  }
+
+  #expect(expected: string, found: unknown, path: FilterPath): void {
+    this.#report(path, "value", `expected ${expected}, found ${describeValue(found, true)}`);
+  }
+}
+
+function keysOf(filter: Table): readonly FilterKey[] {
+  return Object.keys(filter).filter((key): key is FilterKey => Object.hasOwn(FILTER_KEYS, key));
+}
+
+/** Why a pattern cannot be used; undefined if it can. */
+function patternFault(pattern: string): string | undefined {
+  try {
+    compilePattern(pattern);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return `is not a regular expression: ${reason.replace(/^Invalid regular expression: ?/i, "")}`;
+  }
+  return mayRunLong(pattern)
+    ? "repeats a group that itself repeats or chooses something, which may take very long; write it without one of the two"
+    : undefined;
+}
+
+/**
+ * Whether a quantified group contains a quantifier, or a repeated one an alternative: then there may be exponentially
+ * many ways to match a name, and an engine that backtracks tries them all.
+ * @param pattern a valid regular expression
+ */
+function mayRunLong(pattern: string): boolean {
+  /** What the open groups contain, the outermost first; the first element is the pattern itself. */
+  const groups = [{ repeats: false, chooses: false }];
+  // Escapes and classes are single tokens, whatever characters they have; so is the head of a group, whose ? is none of
+  // the quantifiers.
+  const tokens =
+    /\\(?:[pPu]\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*\]|\((?:\?(?:[:=!]|<[=!]|<[^>]*>|[a-z-]*:))?|\)(?:[*+?]|\{\d[^}]*\})?|[*+?|]|\{\d[^}]*\}|./gsu;
+  for (const [token] of pattern.matchAll(tokens)) {
+    const group = groups.at(-1);
+    if (group === undefined) return false;
+    if (token.startsWith("(")) groups.push({ repeats: false, chooses: false });
+    else if (token === "|") group.chooses = true;
+    else if (/^(?:[*+?]|\{.)/su.test(token)) group.repeats = true;
+    else if (token.startsWith(")")) {
+      groups.pop();
+      const quantifier = token.slice(1);
+      const repeats = quantifier !== "";
+      const isRepeated = repeats && quantifier !== "?";
+      if ((repeats && group.repeats) || (isRepeated && group.chooses)) return true;
+      const outer = groups.at(-1);
+      if (outer === undefined) continue;
+      outer.repeats ||= group.repeats || repeats;
+      outer.chooses ||= group.chooses;
+    }
+  }
+  return false;
+}

@@ -18,9 +18,11 @@ import {
   type SourceFile,
 } from "./file-config.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
-import type { HttpToken, Manifest, ServerSpec } from "./manifest.ts";
+import { FULL_MODE, type HttpToken, type Manifest, type ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
-import { type MergedManifest, mergeConfigs } from "./merge.ts";
+import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge.ts";
+import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
+import { makeNamedClients } from "./named-clients.ts";
 import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
 import { addPositions } from "./positions.ts";
@@ -43,7 +45,8 @@ export type LoadedManifest = LoadOutcome & LoadedFiles;
 
 type LoadOutcome =
   /**
-   * If `ok` is true, `problems` concern only servers that are `invalid` in the manifest, or that a later file replaces.
+   * If `ok` is true, `problems` concern only servers, modes and clients that are invalid in the manifest, or that a
+   * later file replaces.
    */
   (
     | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
@@ -76,8 +79,8 @@ interface LoadedFiles {
 
 /**
  * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
- * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in a server's table makes that
- * server invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
+ * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in the table of a server, mode or
+ * client makes that one invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
  * the files, parse and validate each, merge them, check the merged manifest.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
@@ -92,7 +95,10 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     runningPrefixes: options.runningPrefixes?.() ?? new Map(),
   });
   const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
-  const broken = checkMerged(merged, plugins, configs, isReadable);
+  const broken = [
+    ...checkMerged(merged, plugins, configs, isReadable),
+    ...checkModeNames(merged, configs, found),
+  ];
   const placed = await placeProblems(documents, [...found, ...broken]);
   const problems = [...search.problems, ...placed];
   const files = {
@@ -108,14 +114,29 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     ...configs.flatMap((config) => config.notes.map((note) => `${config.file}: ${note}`)),
     ...merged.notes,
   ];
-  const isUsable = problems.every((problem) => serverAt(problem, configs) !== undefined);
+  const isUsable = problems.every(
+    (problem) => serverAt(problem, configs) !== undefined || isInModeOrClient(problem),
+  );
   if (!isUsable) return { ok: false, problems, notes, ...files };
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, defaults, approval } = merged;
-  if (httpToken !== undefined) notes.push(...(await describeTokenExposure(httpToken)));
+  const clients = makeNamedClients(
+    configs.map((config) => config.clients ?? []),
+    problems,
+  );
+  for (const [what, token] of [
+    ["hub.httpToken", httpToken] as const,
+    ...clients.map((client) =>
+      client.kind === "client"
+        ? ([`the token of client "${client.name}"`, client.token] as const)
+        : (["", undefined] as const),
+    ),
+  ]) {
+    if (token !== undefined) notes.push(...(await describeTokenExposure(what, token)));
+  }
   const manifest: Manifest = {
     hub,
     httpToken,
@@ -124,6 +145,8 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     defaults,
     approval,
     plugins: plugins.specs,
+    modes: makeModes(modeConfigsOf(configs), problems),
+    clients,
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };
   return { ok: true, manifest, problems, notes, ...files };
@@ -245,6 +268,39 @@ async function placeProblems(
   return placed;
 }
 
+/** Finds names of modes that do not exist, or whose tables are invalid. @param found the problems within files */
+function checkModeNames(
+  { hub }: MergedManifest,
+  configs: readonly FileConfig[],
+  found: readonly Problem[],
+): Problem[] {
+  const modes = makeModes(modeConfigsOf(configs), found);
+  const fault = modeFault(hub.mode, modes);
+  return [
+    ...(fault === undefined ? [] : problemAtSetting(configs, "hub", ["mode"], fault)),
+    ...configs.flatMap(({ clients = [] }) =>
+      clients.flatMap(({ file, path, input: { mode = FULL_MODE } = {} }): Problem[] => {
+        const message = modeFault(mode, modes);
+        return message === undefined
+          ? []
+          : [{ file, path: [...path, "mode"], at: "value", message }];
+      }),
+    ),
+  ];
+}
+
+function modeConfigsOf(configs: readonly FileConfig[]): readonly ModeConfig[] {
+  return configs.flatMap(({ modes }) => [...(modes?.values() ?? [])]);
+}
+
+/** Whether a problem concerns a single mode or a single client. */
+function isInModeOrClient({ path: [table, key] }: Problem): boolean {
+  return (
+    (table === "modes" && key !== FULL_MODE && key !== undefined) ||
+    (table === "clients" && key !== undefined)
+  );
+}
+
 function hasNoPlugins(configs: readonly FileConfig[], { specs }: PluginList): boolean {
   return specs.length === 0 && !configs.some((config) => hasProblemUnder(config, ["plugins"]));
 }
@@ -314,7 +370,10 @@ function fingerprintOf(
 }
 
 /** The warning for a plain-text token in a file that other users can read. */
-async function describeTokenExposure({ text: token, file }: HttpToken): Promise<readonly string[]> {
+async function describeTokenExposure(
+  what: string,
+  { text: token, file }: HttpToken,
+): Promise<readonly string[]> {
   if (parseTemplate(token, "toolmux").some(({ kind }) => kind !== "text")) return [];
   const { stat } = process.getBuiltinModule("node:fs/promises");
   const mode = await stat(file).then(
@@ -323,7 +382,7 @@ async function describeTokenExposure({ text: token, file }: HttpToken): Promise<
   );
   if ((mode & OTHERS_READ) === 0) return [];
   return [
-    `${file}: hub.httpToken is plain text in a file that other users can read: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or run chmod 600 on the file`,
+    `${file}: ${what} is plain text in a file that other users can read: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or run chmod 600 on the file`,
   ];
 }
 /** The mode bits for reading by group and others. */

@@ -3,6 +3,8 @@
  * and fully defaulted. `loadManifest` (load.ts) makes a manifest of files, whose content `schema.ts` describes;
  * `resolve.ts` fills in `${…}` when a server starts.
  */
+import type { ModeSpec } from "./modes.ts";
+import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type {
@@ -40,7 +42,7 @@ export interface RemoteSettings {
 /**
  * `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a name in characters, including
  * the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for slow servers; `parallelStarts`
- * is how many servers may start at a time.
+ * is how many servers may start at a time; `mode` is the name of the mode of clients that have no other.
  */
 export type HubSettings = Required<HubInput>;
 
@@ -284,6 +286,10 @@ export interface Manifest {
   readonly httpToken?: HttpToken | undefined;
   /** In the order of first mention over all files. */
   readonly servers: readonly ServerSpec[];
+  /** In the order of first mention over all files, without `full`; absent: none. */
+  readonly modes?: readonly ModeSpec[] | undefined;
+  /** The clients over HTTP with tokens of their own; absent: none. */
+  readonly clients?: readonly NamedClient[] | undefined;
   /** The limits of servers that set none. */
   readonly defaults: Limits;
   /** Absent: `APPROVAL_DEFAULTS`. */
@@ -296,6 +302,9 @@ export interface Manifest {
   readonly sources: readonly string[];
 }
 
+/** The name of the mode that hides nothing, which always exists. */
+export const FULL_MODE = "full";
+
 export const HUB_DEFAULTS: HubSettings = {
   name: "toolmux",
   separator: "__",
@@ -307,6 +316,7 @@ export const HUB_DEFAULTS: HubSettings = {
   instructions:
     "These are the tools of several MCP servers. A tool's name begins with the name of its server: SERVER{separator}TOOL. Use each like any other tool, by its whole name.",
   evictSessions: false,
+  mode: FULL_MODE,
 };
 
 /**

@@ -450,7 +450,7 @@ function getLimit(limits: Limits, key: LimitOrder[number]): number {
 }
 
 /** Places the problem at the last file that sets one of the keys. */
-function problemAtSetting(
+export function problemAtSetting(
   configs: readonly FileConfig[],
   table: "hub" | "defaults",
   keys: readonly string[],

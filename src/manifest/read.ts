@@ -6,6 +6,8 @@ import type {
   SourceFile,
 } from "./file-config.ts";
 import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
+import { readModes } from "./modes.ts";
+import { readNamedClients } from "./named-clients.ts";
 import {
   describeValue,
   findNearest,
@@ -40,6 +42,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const search = validate(registrySchema, table["search"] ?? {}, { file, path: ["search"] });
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const pluginList = readPlugins(table["plugins"] ?? [], file);
+  const modeTable = readModes(table["modes"] ?? {}, source);
+  const clientList = readNamedClients(table["clients"] ?? [], source);
   return {
     file,
     baseDir,
@@ -48,6 +52,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     registries: search.ok ? search.value.directories : undefined,
     servers: serverTable.servers,
     plugins: pluginList.plugins,
+    modes: modeTable.modes,
+    clients: clientList.clients,
     problems: [
       ...(checked.ok ? [] : checked.problems),
       ...settings.problems,
@@ -55,6 +61,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...(search.ok ? [] : search.problems),
       ...serverTable.problems,
       ...pluginList.problems,
+      ...modeTable.problems,
+      ...clientList.problems,
     ],
     schemeProblems: serverTable.schemeProblems,
     notes: [],

@@ -396,11 +396,16 @@ async function readKeyFile(
   return (await readSecretFile(await fillTemplate(path, where, scope), where, scope)).trim();
 }
 
-/** Resolves the token that HTTP clients must send. @throws {HubError} usage */
+/**
+ * Resolves a token that HTTP clients must send.
+ * @param what what it is called in messages
+ * @throws {HubError} usage
+ */
 export async function resolveHttpToken(
   { text, baseDir }: HttpToken,
   env: Env,
   schemes: SchemeResolvers = new Map(),
+  what = "hub.httpToken",
 ): Promise<string> {
   const scope: TemplateScope = {
     syntax: "toolmux",
@@ -413,7 +418,7 @@ export async function resolveHttpToken(
     missingSecrets: [],
     fail: (_, message) => new HubError("usage", `${message}.`),
   };
-  const token = await fillTemplate(text, "hub.httpToken", scope);
+  const token = await fillTemplate(text, what, scope);
   requireValues(scope);
   return token;
 }

@@ -21,6 +21,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { filterSchema } from "./filter.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
@@ -292,6 +293,12 @@ export const hubSchema = table({
     description:
       "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
     examples: [true],
+  }),
+  mode: optionalKey(nonEmptyText, {
+    title: "Mode",
+    description:
+      'The mode of clients that have no other: a key of modes, or "full". The operator can choose another one while toolmux runs.',
+    examples: ["review", "full"],
   }),
   httpToken: optionalKey(tokenSchema, {
     title: "Token for clients over HTTP",
@@ -719,6 +726,92 @@ export const pluginSchema = table({
   }),
 });
 
+/** A mode: which entries of the catalog its clients see. */
+export const modeSchema = table({
+  title: optionalKey(nonEmptyText, {
+    title: "Title",
+    description: "What people call the mode; by default its name.",
+    examples: ["Code review"],
+  }),
+  icon: optionalKey(nonEmptyText, {
+    title: "Icon",
+    description: "A character that is shown beside the title.",
+    examples: ["🔎"],
+  }),
+  tools: withNotes(filterSchema, {
+    title: "Tools",
+    description: "Which tools clients in this mode see.",
+    examples: [{ servers: ["git", "files*"] }, { not: { pattern: "(write|delete|push)" } }],
+  }),
+  prompts: optionalKey(filterSchema, {
+    title: "Prompts",
+    description:
+      "Which prompts they see; by default those of the servers that tools is limited to, else all.",
+    examples: [{ servers: ["git"] }],
+  }),
+  resources: optionalKey(filterSchema, {
+    title: "Resources",
+    description:
+      "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The own name of a resource is its URI.",
+    examples: [{ pattern: "^file:" }],
+  }),
+});
+
+const CLIENT_NAME = "letters, digits, _ . and -, at most 64, beginning with a letter or digit";
+
+/** A client over HTTP with a token of its own. */
+export const namedClientSchema = table({
+  name: withNotes(
+    v.pipe(
+      text,
+      v.regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, CLIENT_NAME),
+      v.check(
+        (name) => !/^(?:client|plugin|agent)-|^(?:anybody|default)$/.test(name),
+        'a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-',
+      ),
+    ),
+    {
+      title: "Name",
+      description: "The name of the client in logs, events and lists.",
+      examples: ["laptop", "ci"],
+    },
+  ),
+  token: withNotes(tokenSchema, {
+    title: "Token",
+    description:
+      "The bearer token that the client sends. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when the manifest is read.",
+    examples: ["${secret:clients/laptop}", "${env:CI_TOKEN}"],
+  }),
+  mode: optionalKey(nonEmptyText, {
+    title: "Mode",
+    description:
+      "A key of modes. The client sees only what is in it, whatever other modes are chosen.",
+    examples: ["review"],
+  }),
+  servers: optionalKey(v.array(nonEmptyText, "an array of names of servers"), {
+    title: "Servers",
+    description: "The servers that the client sees; by default all.",
+    examples: [["git", "files"]],
+  }),
+  approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
+    title: "Approval",
+    description: "When a person is asked before a tool that this client calls runs.",
+    examples: ["always"],
+  }),
+  sessions: optionalKey(
+    v.pipe(
+      v.number("a whole number, at least 1"),
+      v.integer("a whole number, at least 1"),
+      v.minValue(1, "a whole number, at least 1"),
+    ),
+    {
+      title: "Sessions",
+      description: "How many sessions the client may have at a time.",
+      examples: [4],
+    },
+  ),
+});
+
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
 export const registrySchema = table({
@@ -758,6 +851,16 @@ export const fileSchema = table({
     description: "Code that sees and changes calls and lists; the first plugin is the outermost.",
     examples: [[{ use: "audit-log", servers: ["files"] }]],
   }),
+  modes: optionalKey(v.unknown(), {
+    title: "Modes",
+    description: "Named selections of tools, each under a name of your choice.",
+    examples: [{ review: { tools: { servers: ["git"] } } }],
+  }),
+  clients: optionalKey(v.unknown(), {
+    title: "Clients",
+    description: "Clients of serve --http, each with a token of its own.",
+    examples: [[{ name: "laptop", token: "${secret:clients/laptop}", mode: "review" }]],
+  }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",
     description: "Where toolmux finds the values of ${secret:NAME}.",
@@ -774,6 +877,7 @@ export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
 export type DefaultsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
+export type NamedClientInput = Readonly<v.InferOutput<typeof namedClientSchema>>;
 
 /** All secret sources, in the default order of look-up. */
 export const SECRET_SOURCES = ["environment", "file"] as const;

@@ -209,6 +209,8 @@ export interface ClientInfo {
   /** `clientInfo.name` of the client. */
   readonly name: string | undefined;
   readonly version: string | undefined;
+  /** The name of the client with a token of its own that it is, if it is one. */
+  readonly principal?: string | undefined;
 }
 
 /** A call of a tool. */

@@ -220,10 +220,14 @@ function idOf(message: EncodedMessage): RequestId | undefined {
 /** Wraps a hub for the HTTP server so that all messages of its clients are recorded. */
 export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
-    accept: (transport, signal, scope, kind) =>
-      hub.accept(recordTransport(transport, recorder.nextClient(), recorder), signal, scope, kind),
+    accept: (transport, signal, scope, kind, limits) => {
+      const recorded = recordTransport(transport, recorder.nextClient(), recorder);
+      return hub.accept(recorded, signal, scope, kind, limits);
+    },
     status: () => hub.status(),
-    createModernClients: (client) => recordRequestTarget(hub.createModernClients(client), recorder),
+    modeFault: (mode) => hub.modeFault(mode),
+    createModernClients: (client, limits) =>
+      recordRequestTarget(hub.createModernClients(client, limits), recorder),
     activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
   };
 }

@@ -216,12 +216,14 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   #identify(duration: number): CallIdentity {
     const { route } = this;
-    const { client } = this.context;
+    const { client, view } = this.context;
     const { parentCall } = this.caller;
+    const { principal } = view;
     return {
       call: this.number,
       ...(parentCall !== undefined && { parentCall }),
       client: client.id,
+      ...(principal !== undefined && { principal }),
       server: route.server,
       tool: route.remoteName,
       name: route.name,
@@ -396,26 +398,27 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   protected logEnd(end: CallEnd): void {
     if (!this.isLogged) return;
-    const { callLog, client } = this.context;
+    const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     const duration = this.#duration;
-    const startedAt = Math.round(Date.now() - duration);
-    callLog.usage.add({
-      call: this.number,
-      parentCall: caller.parentCall,
-      client: client.id,
-      clientName: caller.sender.info.name,
-      server: route.server,
-      tool: route.remoteName,
-      name: route.name,
-      startedAt,
-      duration,
-      outcome: outcomeOf(end),
-      code: typeof end === "object" && "cause" in end ? end.cause.code : undefined,
-      by: typeof end === "object" && "by" in end ? end.by : undefined,
-      requestSize: request.end - request.start,
-      resultSize: this.resultSize,
-    });
+    const { usage } = callLog;
+    const ended = usage.next();
+    ended.call = this.number;
+    ended.parentCall = caller.parentCall;
+    ended.client = client.id;
+    ended.clientName = caller.sender.info.name;
+    ended.principal = view.principal;
+    ended.server = route.server;
+    ended.tool = route.remoteName;
+    ended.name = route.name;
+    ended.startedAt = Math.round(Date.now() - duration);
+    ended.duration = duration;
+    ended.outcome = outcomeOf(end);
+    ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
+    ended.by = typeof end === "object" && "by" in end ? end.by : undefined;
+    ended.requestSize = request.end - request.start;
+    ended.resultSize = this.resultSize;
+    usage.add(ended);
     if (callLog.wantsEnds) callLog.logEnd({ ...this.#identify(duration), duration }, end);
   }
 

@@ -187,6 +187,7 @@ export class Router {
     const { view, tasks } = this.#context;
     const { kind, name, tokens, token } = params;
     const listed = view.catalog[kind].find(name) ?? this.#findByRemoteName(kind, name);
+    if (listed === undefined) view.refuseHidden(kind, name);
     const route =
       listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locateRoute(kind, name));
     const connection = route && view.connection(route.server);
@@ -289,6 +290,7 @@ export class Router {
     if (kind === "skills" ? skills.hidesSkill(server, uri) : skills.hidesFile(server, uri)) {
       return undefined;
     }
+    view.refuseOutside("resources", { server, remoteName: uri, name, isReadOnly: true }, name);
     const remoteNameJson = utf8(JSON.stringify(uri));
     const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
     const common = { server, name, remoteName: uri, remoteNameJson, limits };

@@ -60,6 +60,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   approval: "info",
   client: "debug",
   manifest: "error",
+  mode: "info",
 };
 
 /** Maximum number of names that a message lists; of further names it gives only the number. */
@@ -144,6 +145,12 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
       return recordOfApproval(event, time);
     case "client":
       return recordOfClient(event, time);
+    case "mode": {
+      const { client, from, to } = event;
+      const who = client === undefined ? "clients" : `client ${client}`;
+      const text = `mode of ${who}: "${to}" instead of "${from}"`;
+      return makeLogRecord("info", text, { time, client, from, to });
+    }
     case "manifest": {
       const { outcome } = event;
       if (outcome === "reloaded") {
@@ -249,10 +256,11 @@ function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord |
     : makeLogRecord("info", `resolved: ${text}`, base);
 }
 
-function recordOfClient({ client, change, name, version }: ClientEvent, time: number): LogRecord {
+function recordOfClient(event: ClientEvent, time: number): LogRecord {
+  const { client, change, name, version, principal } = event;
   const who = name === undefined ? client : `${client} (${[name, version].join(" ").trim()})`;
   const texts = { joined: "connected", left: "disconnected", changed: "is initialized" };
-  const base = { time, client, change, name, version };
+  const base = { time, client, change, name, version, principal };
   return makeLogRecord("debug", `client ${who} ${texts[change]}`, base);
 }
 

@@ -1,5 +1,10 @@
 import type { Alerts } from "../base/alerts.ts";
-import { buildCatalog, type CatalogSource, type Catalog } from "../catalog/catalog.ts";
+import {
+  buildCatalog,
+  type Catalog,
+  type CatalogSource,
+  filterCatalog,
+} from "../catalog/catalog.ts";
 import { describeIdleRule, isIdleRule } from "../catalog/idle-rules.ts";
 import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { diffSections, type RouteTimeouts, type Route, Section } from "../catalog/section.ts";
@@ -7,7 +12,7 @@ import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
-import type { Connection } from "./connection.ts";
+import type { ModeSelection } from "./modes.ts";
 import type { ServerPool } from "./pool.ts";
 import {
   ALL_SERVERS,
@@ -27,16 +32,29 @@ export interface CatalogCacheOptions {
     ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
 }
 
-/** Maximum number of catalogs kept. Each subset of servers that clients choose has its own catalog. */
+/**
+ * Maximum number of catalogs kept, and of filtered ones. Each subset of servers that clients choose has its own catalog,
+ * and each mode its own part of it.
+ */
 const MAX_CATALOGS = 64;
 
 /** Limits of the log lines about one server's listing: their number, and the length of each in UTF-16 units. */
 const MAX_NOTES = 100;
 const MAX_NOTE_LENGTH = 1000;
 
+/** A catalog with what a mode's part of it is made from. */
+interface BuiltCatalog {
+  /** Without the hub's own instructions. */
+  readonly catalog: Catalog;
+  readonly sources: readonly CatalogSource[];
+  readonly hasPrefixes: boolean;
+  /** With the hub's own instructions. */
+  readonly shown: Catalog;
+}
+
 /**
- * The catalogs in use, one for each subset of servers and capability class. Each is built when first needed after a
- * change.
+ * The catalogs in use, one for each subset of servers and capability class, and the parts of them that modes show. Each
+ * is built when first needed after a change.
  */
 export class CatalogCache {
   names: NameRules;
@@ -49,7 +67,9 @@ export class CatalogCache {
   /** Incremented whenever a catalog may have changed. */
   version = 0;
   readonly #options: CatalogCacheOptions;
-  readonly #catalogs = new Map<string, Catalog>();
+  readonly #catalogs = new Map<string, BuiltCatalog>();
+  /** The parts of the catalogs that modes show. */
+  readonly #filtered = new Map<string, Catalog>();
   /** For each server listing, the catalog source that was built from it last, and the settings of that build. */
   readonly #sources = new WeakMap<
     ServerListing,
@@ -72,25 +92,35 @@ export class CatalogCache {
     this.#options = options;
   }
 
-  /** Callers may keep the result until `version` changes; the cache itself may drop it earlier. */
-  catalog(profile: ClientProfile): Catalog {
+  /**
+   * The catalog of a client, or the part of it that its modes show. Callers may keep the result until `version` changes;
+   * the cache itself may drop it earlier.
+   */
+  catalog(profile: ClientProfile, mode?: ModeSelection): Catalog {
     const { pool } = this.#options;
     const isOwn = profile.client !== undefined && pool.hasPerClientServers;
     const key = `${profile.subset.key} ${profile.keys.shared}`;
-    const known = isOwn ? undefined : this.#catalogs.get(key);
-    if (known !== undefined) return known;
-    const catalog = this.#build(profile);
-    if (isOwn) return catalog;
-    const [oldest] = this.#catalogs.keys();
-    if (this.#catalogs.size >= MAX_CATALOGS && oldest !== undefined) this.#catalogs.delete(oldest);
-    this.#catalogs.set(key, catalog);
-    return catalog;
+    const make = (): BuiltCatalog => this.#build(profile);
+    if (mode?.filter === undefined) return (isOwn ? make() : keep(this.#catalogs, key, make)).shown;
+    const { filter } = mode;
+    const makePart = (): Catalog => {
+      const { catalog, sources, hasPrefixes } = isOwn ? make() : keep(this.#catalogs, key, make);
+      return this.#withInstructions(filterCatalog(catalog, filter, sources), hasPrefixes);
+    };
+    return isOwn ? makePart() : keep(this.#filtered, `${mode.key}\n${key}`, makePart);
   }
 
   /** Drops all catalogs, because the listing of a server has changed. */
   clear(): void {
     this.version++;
     this.#catalogs.clear();
+    this.#filtered.clear();
+  }
+
+  /** The modes of clients have changed. @param dropsFilters whether a mode has another filter now */
+  modesChanged(dropsFilters: boolean): void {
+    this.version++;
+    if (dropsFilters) this.#filtered.clear();
   }
 
   /**
@@ -135,7 +165,7 @@ export class CatalogCache {
     }
   }
 
-  #build(profile: ClientProfile): Catalog {
+  #build(profile: ClientProfile): BuiltCatalog {
     const { subset, era } = profile;
     const connections = this.#options.pool.connections(profile);
     const listed = connections.flatMap(({ spec, listing }) => {
@@ -145,11 +175,12 @@ export class CatalogCache {
       this.#sourceOf(spec, listing, subset, era),
     );
     const isComplete = listed.length === connections.length;
-    const built = buildCatalog(sources, this.names, this.#options.digest, isComplete);
-    const instructions = this.#instructionsOf(built, connections, subset);
-    const catalog = { ...built, instructions };
+    const catalog = buildCatalog(sources, this.names, this.#options.digest, isComplete);
+    const hasPrefixes = connections.some(({ spec }) => namePrefixOf(subset, spec) !== "");
+    const shown = this.#withInstructions(catalog, hasPrefixes);
+    const built = { catalog, sources, hasPrefixes, shown };
     // Only the catalog of all servers is logged: its notes include those of each subset.
-    if (subset !== ALL_SERVERS) return catalog;
+    if (subset !== ALL_SERVERS) return built;
     for (const note of catalog.notes) {
       const { list, kind, server, remoteName, text } = note;
       if (isIdleRule(note)) {
@@ -164,18 +195,17 @@ export class CatalogCache {
       if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;
       this.#logNote(server, kind === "shortened" ? "info" : "warn", line);
     }
-    return catalog;
+    return built;
   }
 
-  #instructionsOf(
-    { instructions = this.fallbackInstructions }: Catalog,
-    connections: readonly Connection[],
-    subset: ServerSubset,
-  ): string | undefined {
-    const hasPrefixes = connections.some(({ spec }) => namePrefixOf(subset, spec) !== "");
-    if (!hasPrefixes || this.ownInstructions === "") return instructions;
+  #withInstructions(catalog: Catalog, hasPrefixes: boolean): Catalog {
+    const { instructions = this.fallbackInstructions } = catalog;
+    if (!hasPrefixes || this.ownInstructions === "") return { ...catalog, instructions };
     const own = this.ownInstructions.replaceAll("{separator}", () => this.names.separator);
-    return instructions === undefined ? own : `${own}\n\n${instructions}`;
+    return {
+      ...catalog,
+      instructions: instructions === undefined ? own : `${own}\n\n${instructions}`,
+    };
   }
 
   /**
@@ -217,6 +247,17 @@ export class CatalogCache {
     const text = isLast ? `No more is said of what server "${server}" lists.` : line;
     this.#options.bus.emit({ kind: "log", level, source: "hub", text });
   }
+}
+
+/** The value of a key; made if there is none. If there are too many, the oldest is dropped. */
+function keep<T>(values: Map<string, T>, key: string, make: () => T): T {
+  const known = values.get(key);
+  if (known !== undefined) return known;
+  const value = make();
+  const [oldest] = values.keys();
+  if (values.size >= MAX_CATALOGS && oldest !== undefined) values.delete(oldest);
+  values.set(key, value);
+  return value;
 }
 
 const EMPTY_SECTION = new Section("tools", new Map());

@@ -14,11 +14,18 @@ export interface ServerSubset {
   readonly key: string;
   /** Whether the subset is exactly one server, permanently: then names need no prefix. */
   readonly isSingle: boolean;
+  /** The names of its servers; undefined: all. */
+  readonly names: readonly string[] | undefined;
   has(server: string): boolean;
 }
 
 /** All servers, including those that are added later. */
-export const ALL_SERVERS: ServerSubset = { key: "", isSingle: false, has: () => true };
+export const ALL_SERVERS: ServerSubset = {
+  key: "",
+  isSingle: false,
+  names: undefined,
+  has: () => true,
+};
 
 /** Makes a subset of the servers with these names. They need not exist. */
 export function subsetOf(servers: readonly string[]): ServerSubset {
@@ -26,8 +33,16 @@ export function subsetOf(servers: readonly string[]): ServerSubset {
   return {
     key: JSON.stringify([...names].sort()),
     isSingle: names.size === 1,
+    names: [...names],
     has: (server) => names.has(server),
   };
+}
+
+/** The servers that are in both subsets. */
+export function intersectSubsets(a: ServerSubset, b: ServerSubset): ServerSubset {
+  if (a.names === undefined) return b;
+  if (b.names === undefined) return a;
+  return subsetOf(a.names.filter((name) => b.has(name)));
 }
 
 /** Returns the prefix of the exposed names of a server's tools and prompts in a subset; "" for no prefix. */

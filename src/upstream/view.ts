@@ -1,4 +1,5 @@
 import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import type { FilterItem } from "../catalog/filter.ts";
 import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
@@ -17,6 +18,13 @@ import {
   profileOf,
 } from "./profile.ts";
 import type { CatalogCache } from "./catalogs.ts";
+import {
+  type ClientLimits,
+  hidingMode,
+  type Modes,
+  type ModeSelection,
+  NO_LIMITS,
+} from "./modes.ts";
 import type { Session } from "./session.ts";
 
 type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
@@ -24,6 +32,8 @@ type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
 export interface ClientViewOptions {
   readonly pool: ServerPool;
   readonly catalogCache: CatalogCache;
+  readonly modes: Modes;
+  readonly limits: ClientLimits;
   readonly clock: Clock;
   /** Returns how long a client's first list request waits for servers whose listing is not known yet, in ms. */
   listWait(): number;
@@ -78,18 +88,49 @@ export class ClientView {
     this.levelChanged();
   }
 
-  /** Another view of the same client, on all servers. It has to be opened and closed by itself. */
+  /** Another view of the same client, on all servers, in no mode. It has to be opened and closed by itself. */
   withAllServers(): ClientView {
-    return new ClientView({ ...this.#profile, subset: ALL_SERVERS }, this.#options);
+    const profile = { ...this.#profile, subset: ALL_SERVERS };
+    return new ClientView(profile, { ...this.#options, limits: NO_LIMITS });
   }
 
   get catalog(): Catalog {
     const { catalogCache } = this.#options;
     if (this.#catalog === undefined || this.#version !== catalogCache.version) {
       this.#version = catalogCache.version;
-      this.#catalog = catalogCache.catalog(this.#profile);
+      this.#catalog = catalogCache.catalog(this.#profile, this.#mode);
     }
     return this.#catalog;
+  }
+
+  get #mode(): ModeSelection {
+    const { modes, limits } = this.#options;
+    return modes.selectionFor(this.#profile.client, limits);
+  }
+
+  /** The client with a token of its own that it is, if it is one. */
+  get principal(): string | undefined {
+    return this.#options.limits.principal;
+  }
+
+  /**
+   * Refuses a request for an entry that the client would see, if its modes did not hide it.
+   * @throws {HubError} notInMode
+   */
+  refuseHidden(kind: Kind, name: string): void {
+    const mode = this.#mode;
+    if (mode.filter === undefined) return;
+    const section = this.#options.catalogCache.catalog(this.#profile)[kind];
+    const entry = section.entry(name) ?? section.remoteEntries(name)[0];
+    if (entry !== undefined) this.refuseOutside(kind, entry, name);
+  }
+
+  /** Refuses a request for something that the client's modes do not show. @throws {HubError} notInMode */
+  refuseOutside(kind: Kind, item: FilterItem, name: string): void {
+    const hiding = hidingMode(this.#mode, kind, item);
+    if (hiding === undefined) return;
+    const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
+    throw new HubError("notInMode", `${noun} "${name}" is not part of mode "${hiding.name}".`);
   }
 
   /** How servers reach the client; undefined if they cannot. */

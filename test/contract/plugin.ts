@@ -589,6 +589,10 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     { kind: "approval", change: "decided", ...QUESTION, ...DECIDED, by: "rule", remembered: true },
     { kind: "approval", change: "withdrawn", ...QUESTION },
   ],
+  mode: [
+    { kind: "mode", from: "full", to: "review" },
+    { kind: "mode", client: "client-1", from: "review", to: "full" },
+  ],
   client: (["joined", "changed", "left"] as const).map((change) => ({
     kind: "client",
     client: "client-1",

@@ -13,7 +13,7 @@ import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
-import { ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
+import { modeOf, ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
 
 export const IDENTITY = {
   pid: 1,
@@ -81,7 +81,11 @@ export async function withApi(
   run: (setup: ApiSetup) => Promise<void>,
 ): Promise<void> {
   const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-  const made = setUpHub({ a, b, added: new ScriptedServer("z") }, { servers: { a: {}, b: {} } });
+  const modes = [
+    modeOf("only-a", { or: [{ servers: ["a"] }, { tools: ["none"] }] }, { title: "A", icon: "1" }),
+  ];
+  const servers = { a: {}, b: {} };
+  const made = setUpHub({ a, b, added: new ScriptedServer("z") }, { servers, modes });
   const { hub } = made;
   // It is there to be added while the hub runs.
   hub.remove("added");

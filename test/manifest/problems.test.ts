@@ -17,8 +17,8 @@ const SEPARATES = "which separates a prefix from the name of a tool";
 const TOML = `
   ## unknown keys
   colour = 1⏎constructor = 1⏎plugin = []⏎[server.a]⏎command = "x"
-    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, secrets, search
-    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, secrets, search
+    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, modes, clients, secrets, search
+    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, modes, clients, secrets, search
     3:1: plugin: unknown key; did you mean "plugins"?
     4:2: server: unknown key; did you mean "servers"?
   hub.name_limit = 64
@@ -26,7 +26,7 @@ const TOML = `
   [hub]⏎nmae = "x"⏎paralelStarts = 4⏎toString = 1
     2:1: hub.nmae: unknown key; did you mean "name"?
     3:1: hub.paralelStarts: unknown key; did you mean "parallelStarts"?
-    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, httpToken
+    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, mode, httpToken
   [defaults]⏎CallTimeout = 1⏎heathInterval = 1⏎reconect.base = 1⏎lazy = true
     2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?
     3:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?
@@ -155,6 +155,25 @@ const TOML = `
     3:11: plugins[0].servers: expected an array of names or patterns, found "x"
     4:10: plugins[0].tools[0]: expected a string, found 1
     4:13: plugins[0].tools[1]: expected a string that is not empty, found ""
+  ## modes and clients
+  [modes.full]⏎tools = "all"⏎[modes."a b"]⏎tools = "all"⏎[modes.c]⏎tools.and = [{ tool = ["x"] }, { pattern = "(a+)+" }]⏎titel = "C"
+    1:8: modes.full: "full" is the mode that hides nothing, and cannot be changed; use another name
+    3:8: modes."a b": the name of a mode has letters, digits, _ . and -, at most 64
+    6:16: modes.c.tools.and[0].tool: unknown key; did you mean "tools"?
+    6:44: modes.c.tools.and[1].pattern: repeats a group that itself repeats or chooses something, which may take very long; write it without one of the two
+    7:1: modes.c.titel: unknown key; did you mean "title"?
+  [hub]⏎mode = "revew"⏎[modes.review]⏎tools = { servers = ["a"], tools = ["b"] }
+    2:8: hub.mode: there is no mode "revew"; did you mean "review"?
+    4:28: modes.review.tools.tools: cannot be used together with servers: a filter has one key; write and = [ … ] or or = [ … ]
+  [hub]⏎mode = "a"⏎[modes.a]⏎title = 5
+    2:8: hub.mode: the table of mode "a" has a problem
+    3:8: modes.a.tools: is missing
+    4:9: modes.a.title: expected a string, found 5
+  [[clients]]⏎name = "a"⏎token = "sk-123 \${nope:x}"⏎mode = "b"⏎[[clients]]⏎name = "a"⏎token = 5⏎[[clients]]⏎name = "default"⏎token = "t"
+    3:9: clients[0].token: found the unknown placeholder \${nope:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
+    6:8: clients[1].name: another client is named "a", too
+    7:9: clients[1].token: expected a string, found a number
+    9:8: clients[2].name: expected a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-, found "default"
   ## servers of plugins
   [servers.a]⏎plugin = "p"⏎command = "x"⏎args = []⏎env.A = "x"⏎inheritEnv = []⏎cwd = "."⏎[[plugins]]⏎use = "p"
     3:1: servers.a.command: cannot be used together with plugin: a server has one of command, package, url and plugin

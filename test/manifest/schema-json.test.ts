@@ -64,6 +64,9 @@ const GOOD = [
   '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
   '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
+  '[hub]\nmode = "review"\n[modes.review]\ntitle = "R"\nicon = "x"\ntools = "all"\nprompts = { servers = ["a"] }\nresources = { not = { pattern = "x" } }',
+  '[modes.a]\ntools = { and = [{ or = [] }, { ids = ["a.b"] }, { names = ["a"] }, { tools = [] }, { readOnly = true }] }',
+  '[[clients]]\nname = "laptop"\ntoken = "${secret:a}"\nmode = "full"\nservers = ["a"]\napproval = "auto"\nsessions = 2',
   '[secrets]\nsources = ["file", "environment"]\ncommands = true',
   "[secrets]",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
@@ -93,6 +96,14 @@ const BAD = `
   [servers.a]⏎url = "u": args = [] | plugin = "p" | transport = "ws" | headers = { A = 1 } | auth = true
   [servers.a]⏎url = "u": oauth = { clientID = "a" } | oauth.callbackPort = 65536
   [servers.a]⏎package = "npm:x": runner = "yarn" | url = "u"
+  [modes.full]: tools = "all"
+  [modes."a b"]: tools = "all"
+  [modes.a]: | tools = "some" | tools = {} | tools = { server = ["a"] } | tools = { servers = ["a"], tools = ["b"] }
+  [modes.a]: tools = { servers = [""] } | tools = { ids = ["a"] } | tools = { readOnly = false } | tools = { not = 1 }
+  [modes.a]⏎tools = "all": title = "" | prompt = "all"
+  [[clients]]: | name = "a" | token = "a"
+  [[clients]]⏎name = "a"⏎token = "t": mode = "" | servers = "a" | sessions = 0 | approval = "ask" | tokens = []
+  [[clients]]⏎token = "t": name = "" | name = "a b"
   [[plugins]]: | use = ""
   [[plugins]]⏎use = "x": option = {} | options = [] | servers = "a" | tools = [""]
 `;
@@ -154,6 +165,8 @@ describe("the JSON Schema of the manifest", () => {
 interface Whole {
   readonly servers?: Record<string, object>;
   readonly plugins?: readonly object[];
+  readonly modes?: Record<string, object>;
+  readonly clients?: readonly object[];
 }
 
 /** The smallest manifest that has a value under a path. */
@@ -163,7 +176,7 @@ function wrap(path: string, value: unknown): unknown {
     (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
     value,
   ) as Whole;
-  const { servers, plugins } = whole;
+  const { servers, plugins, modes, clients } = whole;
   const server = servers?.["any"];
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);
@@ -173,6 +186,10 @@ function wrap(path: string, value: unknown): unknown {
     const main = isMain ? {} : isRemote ? { url: "u" } : start;
     servers["any"] = { ...main, ...server };
   }
+  if (modes !== undefined && keys.length > 2)
+    return { modes: { any: { tools: "all", ...modes["any"] } } };
+  if (clients !== undefined && keys.length > 2)
+    return { clients: clients.map((client) => ({ name: "x", token: "x", ...client })) };
   if (plugins !== undefined && keys.length > 2)
     return { plugins: plugins.map((plugin) => ({ use: "x", ...plugin })) };
   return whole;

@@ -6,6 +6,8 @@ import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import {
   defaultsSchema,
   hubSchema,
+  modeSchema,
+  namedClientSchema,
   pluginSchema,
   serverSchema,
 } from "../../src/manifest/schema.ts";
@@ -25,6 +27,7 @@ parallelStarts = 4
 control = false
 instructions = "Be kind."
 evictSessions = true
+mode = "review"
 [defaults]
 connectTimeout = "1m"
 callTimeout = 5000
@@ -60,6 +63,8 @@ tools.timeout = { search_files = "5m" }
 prompts = { allow = ["p*"], deny = ["*q"], rename = { p1 = "p2" } }
 [servers.b]
 command = "b"
+[modes.review]
+tools = { servers = ["b"] }
 `;
 const DATA = plainCopy(parse(TOML)) as Record<"hub" | "servers", Record<string, object>>;
 const JSONC = `// our own schema\n${JSON.stringify(DATA, null, 1).replace(/\n\}$/, ", /* end */\n}")}`;
@@ -87,6 +92,8 @@ interface Shown {
   readonly defaults: Readonly<Record<string, unknown>>;
   readonly servers: Readonly<Record<"files" | "git" | "linear" | "notes", object>>;
   readonly plugins: readonly [object];
+  readonly modes: { readonly review: object };
+  readonly clients: readonly [object];
 }
 
 describe("a manifest", () => {
@@ -120,6 +127,7 @@ describe("a manifest", () => {
       control: true,
       instructions: HUB_DEFAULTS.instructions,
       evictSessions: false,
+      mode: "full",
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
     assert.deepEqual(plainCopy(server), {
@@ -171,7 +179,7 @@ describe("a manifest", () => {
     const server = getServer(manifest, "files");
     const limits = Object.keys(LIMIT_DEFAULTS).map((key) => [key, Reflect.get(server, key)]);
     assert.deepEqual(plainCopy(Object.fromEntries(limits)), plainCopy(LIMIT_DEFAULTS));
-    const { hub, defaults, servers, plugins } = parse(text) as unknown as Shown;
+    const { hub, defaults, servers, plugins, modes, clients } = parse(text) as unknown as Shown;
     const assertKeys = (shown: object, known: object): void =>
       assert.deepEqual(Object.keys(shown).toSorted(), Object.keys(known).toSorted());
     assertKeys(hub, hubSchema.entries);
@@ -180,6 +188,8 @@ describe("a manifest", () => {
     const all = Object.assign({}, shared, ...Object.values(servers)) as object;
     assertKeys(all, serverSchema.entries);
     assertKeys(plugins[0], pluginSchema.entries);
+    assertKeys(modes.review, modeSchema.entries);
+    assertKeys(clients[0], namedClientSchema.entries);
   });
 
   it("may have an empty prefix, also several times, and one of a server that is off", async () => {

@@ -176,6 +176,11 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
     SAID,
   ],
   [
+    { kind: "mode", client: "client-1", from: "full", to: "review" },
+    'info mode of client client-1: "review" instead of "full"',
+    { client: "client-1", from: "full", to: "review" },
+  ],
+  [
     { kind: "manifest", outcome: "reloaded", servers: 1 },
     "info config reloaded: 1 server",
     { servers: 1 },

@@ -1,12 +1,9 @@
-import { createHash, timingSafeEqual } from "node:crypto";
 import { isLoopback } from "../../base/loopback.ts";
 import { errorResponse } from "./responses.ts";
 
 export interface AccessRules {
   /** The host that the HTTP server listens on, spelled as in URLs (IPv6 in brackets). */
   readonly hostname: string;
-  /** The bearer token that clients must send; undefined if they need none. */
-  readonly token: string | undefined;
 }
 
 /**
@@ -26,17 +23,6 @@ export function checkOrigin(headers: Headers, { hostname }: AccessRules): Respon
   return isAllowed ? undefined : errorResponse(403, "This Origin is not allowed.");
 }
 
-/** Checks the bearer token. @returns the response that refuses the request; undefined if it is allowed */
-export function checkToken(headers: Headers, { token }: AccessRules): Response | undefined {
-  if (token === undefined) return undefined;
-  const given = /^Bearer +(\S+) *$/i.exec(headers.get("Authorization") ?? "")?.[1];
-  if (given !== undefined && isEqualConstantTime(given, token)) return undefined;
-  const error = given === undefined ? "" : ', error="invalid_token"';
-  return errorResponse(401, "A bearer token is required: Authorization: Bearer TOKEN.", {
-    headers: { "WWW-Authenticate": `Bearer realm="toolmux"${error}` },
-  });
-}
-
 /** The usual names of this machine, matched without parsing a URL. */
 const LOCAL_URL = /^http:\/\/(127\.0\.0\.1|localhost)(?::\d{1,5})?$/;
 
@@ -45,10 +31,4 @@ function hostnameOf(url: string): string {
   const local = LOCAL_URL.exec(url)?.[1];
   if (local !== undefined) return local;
   return URL.canParse(url) ? new URL(url).hostname : "";
-}
-
-/** Compares in constant time, so that the duration reveals nothing about the token; hashes make the lengths equal. */
-function isEqualConstantTime(given: string, expected: string): boolean {
-  const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
-  return timingSafeEqual(digest(given), digest(expected));
 }

@@ -18,7 +18,6 @@ import { ModernErrorCode, ModernMethod } from "../../protocol/modern.ts";
 import { decodeHeaderText, mirroredParamsOf } from "../../protocol/param-headers.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
-import type { ServerSubset } from "../../upstream/profile.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import {
   buildModernError,
@@ -34,6 +33,7 @@ import {
   messageResponse,
   shuttingDownResponse,
 } from "./responses.ts";
+import type { RequestScope } from "./server.ts";
 
 /** For each method: the member of `params` that the header `Mcp-Name` must repeat. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
@@ -109,7 +109,8 @@ const MAX_IN_FLIGHT = 10_000;
 export interface ModernHttpOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  createModernClients(): ModernRequestTarget;
+  /** @param principal undefined for clients without a token, which cannot be told apart */
+  createModernClients(principal: string | undefined): ModernRequestTarget;
 }
 
 /** Handles requests of the modern era over HTTP. There is no session: each request names its sender in `_meta`. */
@@ -120,7 +121,8 @@ export class ModernHttp implements PostReceiver {
   readonly #responses = new IdMap<PostResponse>();
   /** Settles when no request is in flight; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
-  #clients: ModernRequestTarget | undefined;
+  /** By the name of the principal. */
+  readonly #clients = new Map<string | undefined, ModernRequestTarget>();
 
   constructor(options: ModernHttpOptions) {
     this.#options = options;
@@ -132,7 +134,7 @@ export class ModernHttp implements PostReceiver {
     message: Message,
     { headers: requestHeaders, signal }: Request,
     accepts: AcceptedTypes,
-    subset: ServerSubset,
+    scope: RequestScope,
   ): Response | Promise<Response> {
     if (message.kind === "notification") return acceptedResponse();
     if (message.kind !== "request") return errorResponse(400, "A POST is one request here.");
@@ -140,6 +142,7 @@ export class ModernHttp implements PostReceiver {
       const headers = { "Retry-After": "1" };
       return errorResponse(503, "Too many requests run.", { id: message.id, headers });
     }
+    const principal = scope.principal?.name;
     let response: PostResponse | undefined;
     try {
       checkRequestHeaders(message, requestHeaders);
@@ -151,8 +154,8 @@ export class ModernHttp implements PostReceiver {
       }
       response = new PostResponse(this, accepts, signal);
       response.tableKey = this.#responses.add(response);
-      this.#clients ??= this.#options.createModernClients();
-      this.#clients.handle(modernRequest, response, subset, (catalog) =>
+      response.owner = principal;
+      this.#clientsOf(principal).handle(modernRequest, response, scope, (catalog) =>
         checkParamHeaders(modernRequest, requestHeaders, catalog),
       );
       return response.answer;
@@ -166,9 +169,29 @@ export class ModernHttp implements PostReceiver {
     }
   }
 
+  #clientsOf(principal: string | undefined): ModernRequestTarget {
+    let clients = this.#clients.get(principal);
+    if (clients === undefined) {
+      clients = this.#options.createModernClients(principal);
+      this.#clients.set(principal, clients);
+    }
+    return clients;
+  }
+
+  /** Ends the requests of a principal; undefined: those of clients without a token. */
+  closeOf(principal: string | undefined): void {
+    const clients = this.#clients.get(principal);
+    if (clients === undefined) return;
+    this.#clients.delete(principal);
+    for (const response of this.#responses.values())
+      if (response.owner === principal)
+        response.cancel(errorResponse(401, "The token is not valid any more."));
+    clients.close();
+  }
+
   /** Ends the subscriptions, which would otherwise never end. */
   stop(): void {
-    this.#clients?.stop();
+    for (const clients of this.#clients.values()) clients.stop();
   }
 
   /** Settles when no request is in flight. */
@@ -181,7 +204,7 @@ export class ModernHttp implements PostReceiver {
   close(): void {
     // Before the clients are closed, as they end requests without a response.
     for (const response of this.#responses.values()) response.cancel(shuttingDownResponse());
-    this.#clients?.close();
+    for (const clients of this.#clients.values()) clients.close();
   }
 
   /** The stream of a response ends with its reader: disconnecting cancels the request. */

@@ -57,6 +57,8 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   readonly answer: Promise<Response>;
   /** Its key in the receiver's table of responses. */
   tableKey = -1;
+  /** The name of the principal whose request it answers. */
+  owner: string | undefined;
   /** When the response becomes an event stream, in ms of the clock. */
   readonly deadline: number;
   slot: number | undefined;

@@ -15,14 +15,21 @@ import { isLegacyVersion } from "../../protocol/legacy.ts";
 import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
-import { ALL_SERVERS, type ServerSubset, subsetOf } from "../../upstream/profile.ts";
+import type { ClientLimits } from "../../upstream/modes.ts";
+import {
+  ALL_SERVERS,
+  intersectSubsets,
+  type ServerSubset,
+  subsetOf,
+} from "../../upstream/profile.ts";
 import { type ServerStatus, verdictOf } from "../../upstream/status.ts";
 import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
-import { type AccessRules, checkOrigin, checkToken } from "./guard.ts";
+import { type AccessRules, checkOrigin } from "./guard.ts";
 import { type HttpListener, listen, type RequestInfo } from "./listener.ts";
 import { ModernHttp } from "./modern.ts";
+import { defaultHolder, type Principal, Principals, type TokenHolder } from "./principals.ts";
 import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 import { MAX_RECEIVING, RequestBodies } from "./request-body.ts";
 import {
@@ -106,17 +113,36 @@ export interface ServedHub {
     signal: AbortSignal,
     subset: ServerSubset,
     kind: ClientTransport,
+    limits: ClientLimits,
   ): Promise<void>;
   status(): readonly ServerStatus[];
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
+  modeFault(mode: string): string | undefined;
   /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
-  createModernClients(client: string | undefined): ModernRequestTarget;
+  createModernClients(client: string | undefined, limits: ClientLimits): ModernRequestTarget;
   readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
   };
 }
 
+/** For whom a request is, and what it asks to see. */
+export interface RequestScope {
+  readonly principal: Principal | undefined;
+  /** The servers that it may see, and those of them that it asks for. */
+  readonly limit: ServerSubset;
+  readonly subset: ServerSubset;
+  /** The mode that the URL names. */
+  readonly mode: string | undefined;
+}
+
 export interface HttpServerSettings extends AccessRules {
+  /** The bearer token of clients that have none of their own; undefined: there is none. */
+  readonly token: string | undefined;
+  /** Clients with tokens of their own; undefined: none are configured. If any are, the others need a token, too. */
+  readonly clients?: readonly TokenHolder[] | undefined;
+  /** The servers that clients see at most; by default all. */
+  readonly subset?: ServerSubset | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   /** How its clients are said to be connected; by default `http`. */
@@ -129,9 +155,6 @@ export interface HttpServerSettings extends AccessRules {
   readonly clock?: Clock;
 }
 
-/** The client id of all clients with the token; without a token clients cannot be told apart. */
-const TOKEN_CLIENT_ID = "bearer";
-
 /** MCP over HTTP for clients of both eras (Streamable HTTP): routes, checks, and the answer to each request. */
 export class HttpServer {
   readonly #settings: HttpServerSettings;
@@ -142,6 +165,7 @@ export class HttpServer {
   readonly #modern: ModernHttp;
   readonly #app: Hono<RouteEnv>;
   readonly #bodies: RequestBodies;
+  #principals: Principals;
   #isClosing = false;
 
   constructor(hub: ServedHub, settings: HttpServerSettings) {
@@ -152,19 +176,23 @@ export class HttpServer {
     this.#bodies = new RequestBodies(clock, maxReceiving);
     this.#deadlines = new Deadlines(clock);
     this.#hub = hub;
+    this.#principals = this.#makePrincipals(settings.clients, false);
     this.#sessions = new HttpSessions({
       clock,
       deadlines: this.#deadlines,
       maxSessions,
       evictsIdle,
-      accept: (transport, subset) =>
-        hub.accept(transport, NEVER_ABORTED, subset, settings.clientTransport ?? "http"),
+      accept: (transport, { subset, mode, principal }) => {
+        const limits = this.#limitsOf(principal?.name, mode);
+        const kind = settings.clientTransport ?? "http";
+        return hub.accept(transport, NEVER_ABORTED, subset, kind, limits);
+      },
     });
     this.#modern = new ModernHttp({
       clock,
       deadlines: this.#deadlines,
-      createModernClients: () =>
-        hub.createModernClients(settings.token === undefined ? undefined : TOKEN_CLIENT_ID),
+      createModernClients: (principal) =>
+        hub.createModernClients(principal, this.#limitsOf(principal, undefined)),
     });
     this.#app = this.#buildRoutes();
   }
@@ -178,13 +206,56 @@ export class HttpServer {
     return this.#sessions.find(sessionId);
   }
 
+  /**
+   * Replaces the clients with tokens of their own. The sessions of those that are gone, or that have another token or
+   * other servers, end at once.
+   * @param clients undefined: none are configured
+   */
+  setClients(clients: readonly TokenHolder[] | undefined): void {
+    const before = this.#principals;
+    // A server that has once required a token is never opened by a change of the manifest.
+    this.#principals = this.#makePrincipals(clients, before.isTokenRequired);
+    const revoked: (string | undefined)[] = [...before.revokedBy(this.#principals)];
+    if (this.#principals.isTokenRequired && !before.isTokenRequired) revoked.push(undefined);
+    for (const principal of revoked) {
+      this.#sessions.closeOf(principal);
+      this.#modern.closeOf(principal);
+    }
+  }
+
+  /** The limits of a client. Its principal's mode is that of the present manifest. */
+  #limitsOf(principal: string | undefined, mode: string | undefined): ClientLimits {
+    return {
+      modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
+      hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
+      principal,
+    };
+  }
+
+  #makePrincipals(clients: HttpServerSettings["clients"], isTokenRequired: boolean): Principals {
+    const { token } = this.#settings;
+    const own = token === undefined ? [] : [defaultHolder(token)];
+    const isRequired = isTokenRequired || token !== undefined || clients !== undefined;
+    const { subset } = this.#settings;
+    // If a client has the token of the whole server, it is that client, whose limits are narrower.
+    const holders = [...own, ...(clients ?? [])].map((holder) =>
+      subset === undefined
+        ? holder
+        : { ...holder, subset: intersectSubsets(subset, holder.subset) },
+    );
+    return new Principals(holders, isRequired);
+  }
+
   /** Answers a request. Host, Origin and token are checked before anything else is read. Never rejects. */
   readonly fetch = async (request: Request, info: RequestInfo): Promise<Response> => {
     try {
       const refusal = checkOrigin(request.headers, this.#settings);
       if (refusal !== undefined) return refusal;
-      const unauthorized = checkToken(request.headers, this.#settings);
-      return await this.#app.fetch(request, { unauthorized, info });
+      const identified = this.#principals.identify(request.headers);
+      const isRefused = identified instanceof Response;
+      const unauthorized = isRefused ? identified : undefined;
+      const principal = isRefused ? undefined : identified;
+      return await this.#app.fetch(request, { unauthorized, principal, info });
     } catch (error) {
       return internalErrorResponse(error);
     }
@@ -228,15 +299,15 @@ export class HttpServer {
         });
       app.post(
         path,
-        atPath((c) => this.#post(c.req, c.env.info)),
+        atPath((c) => this.#post(c.req, c.env)),
       );
       app.get(
         path,
-        atPath((c) => this.#get(c.req)),
+        atPath((c) => this.#get(c.req, c.env.principal)),
       );
       app.delete(
         path,
-        atPath((c) => this.#delete(c.req)),
+        atPath((c) => this.#delete(c.req, c.env.principal)),
       );
       app.all(path, atPath(methodNotAllowedResponse));
     }
@@ -250,17 +321,16 @@ export class HttpServer {
     return app;
   }
 
-  async #post(request: McpRequest, info: RequestInfo): Promise<Response> {
+  async #post(request: McpRequest, { info, principal }: RouteEnv["Bindings"]): Promise<Response> {
     const { headers } = request.raw;
-    const servers = requestedServersOf(request);
-    const subset = readSubset(servers);
+    const scope = this.#scopeOf(request, principal);
     const version = headers.get(VERSION_HEADER);
     const hasModernVersion = isModernVersion(version);
     const sessionId = hasModernVersion ? null : headers.get(SESSION_HEADER);
     const session =
       sessionId === null
-        ? this.#refuseUnknownServers(servers)
-        : this.#sessionOf(sessionId, version, subset);
+        ? this.#refuseUnknownNames(request, scope)
+        : this.#sessionOf(sessionId, version, scope);
     if (session instanceof Response) return session;
     const accepts = parseAccept(headers.get("Accept"));
     if (accepts === undefined) {
@@ -290,8 +360,8 @@ export class HttpServer {
     if (this.#isClosing && hasRequest) return shuttingDownResponse();
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
     const response = isModern
-      ? this.#modern.receive(message, request.raw, accepts, subset)
-      : this.#receiveLegacy(message, session, accepts, subset);
+      ? this.#modern.receive(message, request.raw, accepts, scope)
+      : this.#receiveLegacy(message, session, accepts, scope);
     const mayBeSilent = accepts === "json" || session?.isPaused === true;
     if (mayBeSilent && response instanceof Promise) info.keepOpen(response);
     return response;
@@ -301,16 +371,14 @@ export class HttpServer {
     message: Message,
     session: SessionTransport | undefined,
     accepts: AcceptedTypes,
-    subset: ServerSubset,
+    scope: RequestScope,
   ): Response | Promise<Response> {
     if (session !== undefined) return session.receive(message, accepts);
     const isInitialize = message.kind === "request" && message.method === "initialize";
-    return isInitialize
-      ? this.#sessions.create(message, accepts, subset)
-      : missingSessionResponse();
+    return isInitialize ? this.#sessions.create(message, accepts, scope) : missingSessionResponse();
   }
 
-  #get(request: McpRequest): Response {
+  #get(request: McpRequest, principal: Principal | undefined): Response {
     const { headers, method } = request.raw;
     // Hono routes HEAD to GET; a HEAD must not open an event stream.
     if (method !== "GET") return methodNotAllowedResponse();
@@ -319,13 +387,13 @@ export class HttpServer {
       return errorResponse(406, "A GET answers with text/event-stream only: Accept must allow it.");
     }
     if (this.#isClosing) return shuttingDownResponse();
-    const session = this.#findSession(request);
+    const session = this.#findSession(request, principal);
     if (session instanceof Response) return session;
     return session.openEventStream(headers.get("Last-Event-ID") ?? undefined);
   }
 
-  async #delete(request: McpRequest): Promise<Response> {
-    const session = this.#findSession(request);
+  async #delete(request: McpRequest, principal: Principal | undefined): Promise<Response> {
+    const session = this.#findSession(request, principal);
     if (session instanceof Response) return session;
     await session.close();
     return noContentResponse();
@@ -352,41 +420,57 @@ export class HttpServer {
   }
 
   /**
-   * Responds 404 for names of servers that do not exist: with a typing error in the URL, the client would otherwise get
-   * empty lists.
+   * Responds 404 for names of servers and modes that do not exist: with a typing error in the URL, the client would
+   * otherwise get empty lists, or see too much.
    */
-  #refuseUnknownServers(servers: RequestedServers): Response | undefined {
+  #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
+    const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
+    if (fault !== undefined) return errorResponse(404, fault);
+    const servers = requestedServersOf(request);
     if (servers === undefined) return undefined;
-    const known = this.#hub.status().map(({ server }) => server);
+    const known = this.#hub.status().flatMap(({ server }) => (limit.has(server) ? [server] : []));
     const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
     return errorResponse(404, `There is no server "${missing}". The servers are: ${names}.`);
   }
 
-  #findSession(request: McpRequest): SessionTransport | Response {
-    const { headers } = request.raw;
+  /** What a request asks for, within what its principal may see. */
+  #scopeOf(request: McpRequest, principal: Principal | undefined): RequestScope {
     const servers = requestedServersOf(request);
+    const limit = principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
+    const subset = servers === undefined ? limit : intersectSubsets(limit, subsetOf(servers));
+    return { principal, limit, subset, mode: request.query("mode") };
+  }
+
+  #findSession(request: McpRequest, principal: Principal | undefined): SessionTransport | Response {
+    const { headers } = request.raw;
+    const scope = this.#scopeOf(request, principal);
     const id = headers.get(SESSION_HEADER);
-    const refusal = id === null ? this.#refuseUnknownServers(servers) : undefined;
-    return refusal ?? this.#sessionOf(id, headers.get(VERSION_HEADER), readSubset(servers));
+    const refusal = id === null ? this.#refuseUnknownNames(request, scope) : undefined;
+    return refusal ?? this.#sessionOf(id, headers.get(VERSION_HEADER), scope);
   }
 
   /**
-   * The session with an id, if it was opened for the same servers; else the response that rejects the request.
+   * The session with an id, if it was opened by the same principal for the same servers and mode; else the response that
+   * rejects the request.
    * @param version the protocol version that the request names
    */
   #sessionOf(
     id: string | null,
     version: string | null,
-    subset: ServerSubset,
+    { subset, mode, principal }: RequestScope,
   ): SessionTransport | Response {
     if (version !== null && !isLegacyVersion(version)) {
       return errorResponse(400, `This protocol version is not supported: ${version}.`);
     }
     if (id === null) return missingSessionResponse();
     const session = this.#sessions.find(id);
-    return session?.subset.key === subset.key
+    const scope = session?.scope;
+    return session !== undefined &&
+      scope?.subset.key === subset.key &&
+      scope.mode === mode &&
+      scope.principal?.name === principal?.name
       ? session
       : errorResponse(404, "This session does not exist, or has ended: send initialize.");
   }
@@ -394,7 +478,8 @@ export class HttpServer {
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
     const isAuthorized = c.env.unauthorized === undefined;
-    const status = this.#hub.status();
+    const limit = c.env.principal?.subset ?? ALL_SERVERS;
+    const status = this.#hub.status().filter(({ server }) => limit.has(server));
     const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
@@ -411,6 +496,8 @@ interface RouteEnv {
   Bindings: {
     /** The response that refuses the request because of its token; undefined if the token is right or not needed. */
     readonly unauthorized: Response | undefined;
+    /** Undefined if it is refused, or no token is required. */
+    readonly principal: Principal | undefined;
     readonly info: RequestInfo;
   };
 }
@@ -477,10 +564,6 @@ function requestedServersOf(request: McpRequest): RequestedServers {
   return request.queries("servers")?.flatMap((names) => names.split(","));
 }
 
-function readSubset(servers: RequestedServers): ServerSubset {
-  return servers === undefined ? ALL_SERVERS : subsetOf(servers);
-}
-
 /** How long connections may take to send the last answers when the server closes, in ms. */
 const FLUSH_TIME = 250;
 
@@ -493,6 +576,8 @@ export interface HttpSettings extends HttpServerSettings {
 export interface RunningHttpServer {
   /** The URL of the MCP endpoint. */
   readonly url: string;
+  /** Replaces the clients with tokens of their own; undefined: none are configured. */
+  setClients(clients: readonly TokenHolder[] | undefined): void;
   /** Waits a short time for requests in flight, and ends the rest. */
   close(): Promise<void>;
 }
@@ -517,6 +602,7 @@ export async function startHttpServer(
     });
   return {
     url: `http://${hostname}:${listener.port}/mcp`,
+    setClients: (clients) => server.setClients(clients),
     async close() {
       await server.close();
       await listener.close(FLUSH_TIME);

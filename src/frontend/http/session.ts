@@ -21,10 +21,10 @@ import {
   type TransportEvents,
   type Transport,
 } from "../../transport/transport.ts";
-import type { ServerSubset } from "../../upstream/profile.ts";
 import { EventBuffer, readEventId } from "./event-buffer.ts";
 import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
 import { acceptedResponse, errorResponse, noContentResponse, streamResponse } from "./responses.ts";
+import type { RequestScope } from "./server.ts";
 
 /**
  * Limits of one session: bytes of its streams (with this much unread, new requests get 429), number of finished streams
@@ -45,8 +45,8 @@ export interface HttpSessionOptions {
   readonly clock: Clock;
   /** Shared by all sessions. */
   readonly deadlines: Deadlines;
-  /** The servers that the session was opened for. */
-  readonly subset: ServerSubset;
+  /** Who has opened the session, and for what. */
+  readonly scope: RequestScope;
   /** Called when a request was answered. */
   onAnswered(): void;
   /** Called once, when the session has ended. */
@@ -85,8 +85,8 @@ export class SessionTransport implements Transport, PostReceiver {
     this.#streams.set(STANDALONE_STREAM, this.#standaloneStream);
   }
 
-  get subset(): ServerSubset {
-    return this.#options.subset;
+  get scope(): RequestScope {
+    return this.#options.scope;
   }
 
   /** The negotiated version; undefined before `initialize` is answered. */
@@ -301,8 +301,8 @@ export interface HttpSessionsOptions {
   readonly maxSessions: number;
   /** Whether a new session ends the one that has been idle the longest, if there are `maxSessions`. */
   readonly evictsIdle: boolean;
-  /** Serves a client on a transport, with a subset of the servers. */
-  accept(transport: Transport, subset: ServerSubset): Promise<void>;
+  /** Serves a client on a transport. */
+  accept(transport: Transport, scope: RequestScope): Promise<void>;
 }
 
 /** All sessions, by id. */
@@ -347,8 +347,14 @@ export class HttpSessions {
   async create(
     request: RpcRequest,
     accepts: AcceptedTypes,
-    subset: ServerSubset,
+    scope: RequestScope,
   ): Promise<Response> {
+    const { name, maxSessions = Infinity } = scope.principal ?? {};
+    if (maxSessions !== Infinity && this.#countOf(name) >= maxSessions) {
+      const text = `Client "${name}" has its ${maxSessions} sessions: end one of them first.`;
+      const headers = { "Retry-After": "60" };
+      return errorResponse(503, text, { code: "notReading", id: request.id, headers });
+    }
     if (this.isFull) {
       const text = `The limit of ${this.#options.maxSessions} sessions is reached: try again later.`;
       const headers = { "Retry-After": "60" };
@@ -358,7 +364,7 @@ export class HttpSessions {
     const session: SessionTransport = new SessionTransport({
       clock: this.#options.clock,
       deadlines: this.#options.deadlines,
-      subset,
+      scope,
       onAnswered: () => this.#resolveIdle(),
       onEnd: () => {
         this.#sessions.delete(session.id);
@@ -367,12 +373,25 @@ export class HttpSessions {
     });
     this.#sessions.set(session.id, session);
     // `accept` settles when the session ends, and rejects if it cannot begin.
-    void this.#options.accept(session, subset).catch(() => session.close());
+    void this.#options.accept(session, scope).catch(() => session.close());
     const response = await session.receive(request, accepts);
     const hasFailed = session.version === undefined && session.inFlight === 0;
     if (hasFailed) await session.close();
     else response.headers.set("Mcp-Session-Id", session.id);
     return response;
+  }
+
+  /** Ends the sessions of a principal; undefined: those of clients without a token. */
+  closeOf(principal: string | undefined): void {
+    for (const session of [...this.#sessions.values()])
+      if (session.scope.principal?.name === principal) void session.close();
+  }
+
+  #countOf(principal: string | undefined): number {
+    let number = 0;
+    for (const { scope } of this.#sessions.values())
+      if (scope.principal?.name === principal) number++;
+    return number;
   }
 
   /** Settles when no request of any session is in flight. */

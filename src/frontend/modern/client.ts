@@ -27,6 +27,7 @@ import {
 } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
+import { ANYBODY } from "../../upstream/modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import type { Clients } from "../clients.ts";
@@ -103,7 +104,7 @@ export class ModernClient implements ClientChannel {
     this.declared = declared;
     this.awaitedInputs = new AwaitedInputs(clients.awaitingLimit, clock);
     this.router = new Router(
-      { id: id ?? "anybody", name: undefined, version: undefined },
+      { id: id ?? ANYBODY, name: undefined, version: undefined, principal: view.principal },
       {
         view,
         deadlines,
@@ -257,7 +258,9 @@ export class ModernClient implements ClientChannel {
     if (client.name !== name || client.version !== version) {
       this.router.client = { ...client, name, version };
       if (this.id !== undefined) {
-        this.#clients.options.onClient({ client: this.id, change: "changed", name, version });
+        const { principal } = this.view;
+        const who = { client: this.id, ...(principal !== undefined && { principal }) };
+        this.#clients.options.onClient({ ...who, change: "changed", name, version });
       }
     }
     const call = new ModernCall(this.#withOwnSender(modernRequest), responder, this, check);

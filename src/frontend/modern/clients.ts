@@ -1,6 +1,8 @@
 import { HubError } from "../../base/errors.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
+import type { ClientLimits } from "../../upstream/modes.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
@@ -17,6 +19,15 @@ const LIMITS = { clients: 32, subscriptions: 1024 };
 /** What handles the modern requests of one client. */
 export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close">;
 
+/** The servers and the mode that a request is limited to. */
+export interface ModernScope {
+  readonly subset?: ServerSubset | undefined;
+  /** The name of a mode, in addition to those that limit the client; undefined: none. */
+  readonly mode?: string | undefined;
+}
+
+const WHOLE: ModernScope = {};
+
 /**
  * Handles the modern requests of one client, or of all clients that cannot be told apart. Has one ModernClient per
  * capability class and subset of servers.
@@ -25,6 +36,7 @@ export class ModernClients {
   /** All clients of the hub, with what they share. */
   readonly #all: Clients;
   readonly clientId: string | undefined;
+  readonly limits: ClientLimits;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -33,6 +45,7 @@ export class ModernClients {
     | {
         readonly capabilityClass: string;
         readonly subset: ServerSubset;
+        readonly mode: string | undefined;
         readonly client: ModernClient;
       }
     | undefined;
@@ -42,8 +55,9 @@ export class ModernClients {
   #pastCalls = 0;
 
   /** @param clientId undefined for clients that cannot be told apart */
-  constructor(all: Clients, clientId: string | undefined) {
+  constructor(all: Clients, clientId: string | undefined, limits: ClientLimits) {
     this.#all = all;
+    this.limits = limits;
     this.clientId = clientId;
     this.#tasks = new ClientTasks("modern", all.options.clock);
   }
@@ -54,7 +68,8 @@ export class ModernClients {
   }
 
   /** What is known of the client that has sent a request last; undefined before the first request. */
-  get status(): Omit<ClientStatus, "id" | "era" | "transport" | "since"> | undefined {
+  get status():
+    Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
     const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
     const last = clients.at(-1);
     if (last === undefined) return undefined;
@@ -62,6 +77,11 @@ export class ModernClients {
     const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
     const canBeAsked = askableOf(last.declared);
     return { name, version, calls, inFlight: this.calls.length, canBeAsked };
+  }
+
+  /** What the client sees that has sent a request last; undefined before the first request. */
+  get catalog(): Catalog | undefined {
+    return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1)?.view.catalog;
   }
 
   /**
@@ -73,12 +93,12 @@ export class ModernClients {
   handle(
     modernRequest: ModernRequest,
     responder: ModernResponder,
-    subset: ServerSubset = ALL_SERVERS,
+    scope: ModernScope = WHOLE,
     check?: CatalogCheck,
   ): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (modernRequest.request.method === ModernMethod.listen) this.#checkSubscriptions();
-    const client = this.#find(modernRequest, subset);
+    const client = this.#find(modernRequest, scope);
     check?.(client.view.catalog);
     client.handle(modernRequest, responder, check);
   }
@@ -109,22 +129,34 @@ export class ModernClients {
     this.#all.onModernClosed(this);
   }
 
-  #find({ capabilityClass, sender }: ModernRequest, subset: ServerSubset): ModernClient {
+  #find(
+    { capabilityClass, sender }: ModernRequest,
+    { subset = ALL_SERVERS, mode }: ModernScope,
+  ): ModernClient {
     // Most requests come from the same client as the previous one.
     const latest = this.#latest;
-    if (latest?.capabilityClass === capabilityClass && latest.subset === subset)
+    if (
+      latest?.capabilityClass === capabilityClass &&
+      latest.subset === subset &&
+      latest.mode === mode
+    )
       return latest.client;
-    const client = this.#findOrCreate(capabilityClass, sender.declaredCapabilities, subset);
-    this.#latest = { capabilityClass, subset, client };
+    const client = this.#findOrCreate(capabilityClass, sender.declaredCapabilities, subset, mode);
+    this.#latest = { capabilityClass, subset, mode, client };
     return client;
   }
 
-  #findOrCreate(capabilityClass: string, declared: object, subset: ServerSubset): ModernClient {
-    const key = `${subset.key}\n${capabilityClass}`;
+  #findOrCreate(
+    capabilityClass: string,
+    declared: object,
+    subset: ServerSubset,
+    mode: string | undefined,
+  ): ModernClient {
+    const key = `${subset.key}\n${mode ?? ""}\n${capabilityClass}`;
     const known = this.#clients.get(key);
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
-    const view = this.#all.options.view(this.clientId, subset);
+    const view = this.#all.options.view(this.clientId, subset, withMode(this.limits, mode));
     const client = new ModernClient(this.#all, this.clientId, view, declared, this.#tasks);
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
@@ -170,4 +202,8 @@ export class ModernClients {
       `At most ${LIMITS.subscriptions} subscriptions may be open.`,
     );
   }
+}
+
+function withMode(limits: ClientLimits, mode: string | undefined): ClientLimits {
+  return mode === undefined ? limits : { ...limits, modes: () => [...limits.modes(), mode] };
 }

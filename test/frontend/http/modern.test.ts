@@ -87,6 +87,7 @@ describe("a request over HTTP that names no servers", () => {
       accept: (link, signal, scope) => hub.accept(link, signal, scope),
       createModernClients: (client) => hub.createModernClients(client),
       activePlugins: hub.activePlugins,
+      modeFault: () => undefined,
       status: () => {
         looks++;
         return hub.status();

@@ -85,6 +85,7 @@ describe("the way that nearly all messages go", () => {
     const hub: ServedHub = {
       accept: (link, signal) => link.open(listener, signal),
       status: () => [],
+      modeFault: () => undefined,
       createModernClients: () => assert.fail("There is nobody of the modern era."),
       activePlugins: { serve: () => undefined },
     };

@@ -14,7 +14,7 @@ function session(): Promise<TransportPair> {
   const link = new SessionTransport({
     clock: systemClock,
     deadlines: new Deadlines(),
-    subset: ALL_SERVERS,
+    scope: { principal: undefined, limit: ALL_SERVERS, subset: ALL_SERVERS, mode: undefined },
     onAnswered() {},
     onEnd: ended,
   });

@@ -1,0 +1,226 @@
+import { compilePattern, type Filter } from "../manifest/filter.ts";
+import type { Kind } from "./listing.ts";
+import { matchesGlob } from "./names.ts";
+
+/** What a filter is applied to: an entry of a catalog. */
+export interface FilterItem {
+  /** The name of its server in the manifest. */
+  readonly server: string;
+  /** The server's own name of it, or its URI. */
+  readonly remoteName: string;
+  /** The name that clients see (exposed). */
+  readonly name: string;
+  /** Whether it is a tool that changes nothing by its annotations, or no tool. */
+  readonly isReadOnly: boolean;
+}
+
+export type Matcher = (item: FilterItem) => boolean;
+
+/**
+ * A pattern matches no longer names than this, in UTF-16 units: servers choose the names, and the time of a regular
+ * expression may grow fast with their length.
+ */
+const MAX_PATTERN_NAME = 128;
+
+/** Makes a function that tells whether a filter takes an item. Its time depends on the filter, hardly on the item. */
+export function compileFilter(filter: Filter): Matcher {
+  if (filter === "all") return () => true;
+  if ("servers" in filter) return compileServers(filter.servers);
+  if ("tools" in filter) {
+    const matches = compileGlobs(filter.tools);
+    return ({ remoteName }) => matches(remoteName);
+  }
+  if ("ids" in filter) {
+    return compileIds(filter.ids);
+  }
+  if ("names" in filter) {
+    const names = new Set(filter.names);
+    return ({ name }) => names.has(name);
+  }
+  if ("pattern" in filter) {
+    const pattern = compilePattern(filter.pattern);
+    return ({ remoteName }) => remoteName.length <= MAX_PATTERN_NAME && pattern.test(remoteName);
+  }
+  if ("readOnly" in filter) return ({ isReadOnly }) => isReadOnly;
+  if ("not" in filter) {
+    const matches = compileFilter(filter.not);
+    return (item) => !matches(item);
+  }
+  if ("and" in filter) {
+    return everyOf(filter.and.map(compileFilter));
+  }
+  const all = filter.or.map(compileFilter);
+  return (item) => {
+    for (const matches of all) if (matches(item)) return true;
+    return false;
+  };
+}
+
+function everyOf(all: readonly Matcher[]): Matcher {
+  return (item) => {
+    for (const matches of all) if (!matches(item)) return false;
+    return true;
+  };
+}
+
+/** Both names may contain dots, so an id can stand for several tools. */
+function compileIds(list: readonly string[]): Matcher {
+  const ids = new Set(list);
+  // Most tools are told by their own names, without making an id of each.
+  const names = new Set(
+    list.flatMap((id) => {
+      const parts = id.split(".");
+      return parts.slice(1).map((_, i) => parts.slice(i + 1).join("."));
+    }),
+  );
+  return ({ server, remoteName }) => names.has(remoteName) && ids.has(`${server}.${remoteName}`);
+}
+
+/** There are few servers and many tools, so the outcome for each server is kept. */
+function compileServers(globs: readonly string[]): Matcher {
+  const matches = compileGlobs(globs);
+  const known = new Map<string, boolean>();
+  return ({ server }) => {
+    let isMatch = known.get(server);
+    if (isMatch === undefined) known.set(server, (isMatch = matches(server)));
+    return isMatch;
+  };
+}
+
+/** Whether one of several globs matches a name. Globs without wildcards, or with one star at an end, are fast. */
+export function compileGlobs(globs: readonly string[]): (name: string) => boolean {
+  const names = new Set(globs.filter((glob) => !/[*?]/.test(glob)));
+  const others = globs.filter((glob) => !names.has(glob)).map(compileGlob);
+  return (name) => {
+    if (names.has(name)) return true;
+    for (const matches of others) if (matches(name)) return true;
+    return false;
+  };
+}
+
+function compileGlob(glob: string): (name: string) => boolean {
+  const text = glob.replaceAll("*", "");
+  if (text === "" && glob !== "") return () => true;
+  const isPlain = !text.includes("?") && !text.includes("*");
+  if (isPlain && glob === `${text}*`) return (name) => name.startsWith(text);
+  if (isPlain && glob === `*${text}`) return (name) => name.endsWith(text);
+  if (isPlain && glob === `*${text}*`) return (name) => name.includes(text);
+  // A character of most names, and of most globs, is one UTF-16 unit. Then names need not be split.
+  const isPlainText = !SURROGATE.test(glob);
+  return (name) =>
+    isPlainText && !SURROGATE.test(name) ? matchesUnits(glob, name) : matchesGlob(glob, name);
+}
+
+const SURROGATE = /[\uD800-\uDFFF]/;
+
+/** The same as `matchesGlob`, for texts without surrogates. */
+function matchesUnits(glob: string, name: string): boolean {
+  let at = 0;
+  let star = -1;
+  let end = 0;
+  for (let i = 0; i < name.length;) {
+    const expected = glob.charCodeAt(at);
+    if (expected === STAR) {
+      star = at++;
+      end = i;
+    } else if (expected === QUESTION_MARK || expected === name.charCodeAt(i)) {
+      at++;
+      i++;
+    } else if (star >= 0) {
+      at = star + 1;
+      i = ++end;
+    } else return false;
+  }
+  while (glob.charCodeAt(at) === STAR) at++;
+  return at === glob.length;
+}
+
+const STAR = "*".charCodeAt(0);
+const QUESTION_MARK = "?".charCodeAt(0);
+
+/** The part of a filter that limits the servers; undefined if it leaves all servers. */
+export function serverPartOf(filter: Filter): Filter | undefined {
+  if (filter === "all") return undefined;
+  if ("servers" in filter) return filter;
+  if ("and" in filter) {
+    const parts = filter.and.flatMap((part) => serverPartOf(part) ?? []);
+    return parts.length === 0 ? undefined : { and: parts };
+  }
+  if ("or" in filter) {
+    const parts = filter.or.map(serverPartOf);
+    const known = parts.flatMap((part) => part ?? []);
+    return known.length === 0 || known.length < parts.length ? undefined : { or: known };
+  }
+  return "not" in filter && dependsOnServer(filter.not) ? filter : undefined;
+}
+
+/** Whether a filter takes all items of a server or none. */
+function dependsOnServer(filter: Filter): boolean {
+  if (filter === "all" || "servers" in filter) return true;
+  if ("not" in filter) return dependsOnServer(filter.not);
+  if ("and" in filter) return filter.and.every(dependsOnServer);
+  return "or" in filter && filter.or.every(dependsOnServer);
+}
+
+/** What is shown of a catalog: `resources` is for resource templates and skills, too. */
+export type CatalogFilter = Readonly<Record<"tools" | "prompts" | "resources", Matcher>>;
+
+/** The filters of a mode. What it says nothing about is limited to the servers that its tools are limited to. */
+export function compileMode({
+  tools,
+  prompts = serverPartOf(tools) ?? "all",
+  resources = serverPartOf(tools) ?? "all",
+}: {
+  readonly tools: Filter;
+  readonly prompts?: Filter | undefined;
+  readonly resources?: Filter | undefined;
+}): CatalogFilter {
+  return {
+    tools: compileFilter(tools),
+    prompts: compileFilter(prompts),
+    resources: compileFilter(resources),
+  };
+}
+
+/** Shows what all of these filters show. */
+export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
+  const [first, ...others] = filters;
+  if (first !== undefined && others.length === 0) return first;
+  const conjunction = (part: keyof CatalogFilter): Matcher => {
+    return everyOf(filters.map((filter) => filter[part]));
+  };
+  return {
+    tools: conjunction("tools"),
+    prompts: conjunction("prompts"),
+    resources: conjunction("resources"),
+  };
+}
+
+/** The part of a filter that is about entries of this kind. */
+export function matcherOf(filter: CatalogFilter, kind: Kind): Matcher {
+  return filter[kind === "tools" || kind === "prompts" ? kind : "resources"];
+}
+
+/** Where parts of filters match nothing: their paths below the filter, such as `and[0].servers[1]`. */
+export function idlePartsOf(filter: Filter, items: readonly FilterItem[]): readonly string[] {
+  const isIdle = (part: Filter): boolean => !items.some(compileFilter(part));
+  const idleIn = (
+    key: "servers" | "tools" | "ids" | "names",
+    words: readonly string[],
+  ): readonly string[] =>
+    words.flatMap((word, i) =>
+      isIdle({ [key]: [word] } as unknown as Filter) ? [`${key}[${i}]`] : [],
+    );
+  const within = (path: string, part: Filter): readonly string[] =>
+    idlePartsOf(part, items).map((inner) => `${path}.${inner}`);
+  if (filter === "all") return [];
+  if ("servers" in filter) return idleIn("servers", filter.servers);
+  if ("tools" in filter) return idleIn("tools", filter.tools);
+  if ("ids" in filter) return idleIn("ids", filter.ids);
+  if ("names" in filter) return idleIn("names", filter.names);
+  if ("pattern" in filter) return isIdle(filter) ? ["pattern"] : [];
+  if ("readOnly" in filter) return isIdle(filter) ? ["readOnly"] : [];
+  if ("not" in filter) return within("not", filter.not);
+  if ("and" in filter) return filter.and.flatMap((part, i) => within(`and[${i}]`, part));
+  return filter.or.flatMap((part, i) => within(`or[${i}]`, part));
+}

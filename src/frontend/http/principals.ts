@@ -1,0 +1,89 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
+import { errorResponse } from "./responses.ts";
+
+/** A client that is known by its token, and what it may see. */
+export interface Principal {
+  /** Unique; also the client's id where it has no session. */
+  readonly name: string;
+  readonly subset: ServerSubset;
+  /** The mode that it never sees more than. */
+  readonly mode: string | undefined;
+  /** Maximum number of its sessions at a time; undefined: no limit of its own. */
+  readonly maxSessions: number | undefined;
+}
+
+/** A principal with its token. */
+export interface TokenHolder extends Principal {
+  readonly token: string;
+}
+
+/** The name of whoever has the token of the whole HTTP server. */
+export const DEFAULT_PRINCIPAL = "default";
+
+/** The principal that may see everything. */
+export function defaultHolder(token: string): TokenHolder {
+  return {
+    name: DEFAULT_PRINCIPAL,
+    subset: ALL_SERVERS,
+    mode: undefined,
+    maxSessions: undefined,
+    token,
+  };
+}
+
+/** Who may use an HTTP server. Immutable. */
+export class Principals {
+  /** Whether clients without a token are refused. */
+  readonly isTokenRequired: boolean;
+  readonly #holders: readonly { readonly digest: Uint8Array; readonly principal: TokenHolder }[];
+
+  constructor(holders: readonly TokenHolder[], isTokenRequired: boolean) {
+    this.isTokenRequired = isTokenRequired;
+    this.#holders = holders.map((principal) => ({ digest: digestOf(principal.token), principal }));
+  }
+
+  /** The principal of this name. */
+  find(name: string | undefined): TokenHolder | undefined {
+    return this.#holders.find(({ principal }) => principal.name === name)?.principal;
+  }
+
+  /**
+   * Finds the principal of a request by its bearer token.
+   * @returns the response that refuses the request; undefined if no token is required
+   */
+  identify(headers: Headers): Principal | Response | undefined {
+    if (!this.isTokenRequired) return undefined;
+    const given = /^Bearer +(\S+) *$/i.exec(headers.get("Authorization") ?? "")?.[1];
+    const holder = given === undefined ? undefined : this.#holderOf(given);
+    if (holder !== undefined) return holder;
+    const error = given === undefined ? "" : ', error="invalid_token"';
+    return errorResponse(401, "A bearer token is required: Authorization: Bearer TOKEN.", {
+      headers: { "WWW-Authenticate": `Bearer realm="toolmux"${error}` },
+    });
+  }
+
+  /**
+   * Compares with every token, each in constant time, so that the duration reveals nothing about them; hashes make the
+   * lengths equal.
+   */
+  #holderOf(token: string): TokenHolder | undefined {
+    const digest = digestOf(token);
+    let found: TokenHolder | undefined;
+    for (const { digest: expected, principal } of this.#holders)
+      if (timingSafeEqual(digest, expected)) found = principal;
+    return found;
+  }
+
+  /** The names of principals that `next` does not have, or not with the same token and servers. */
+  revokedBy(next: Principals): readonly string[] {
+    return this.#holders.flatMap(({ principal: { name, token, subset } }) => {
+      const other = next.find(name);
+      return other?.token === token && other.subset.key === subset.key ? [] : [name];
+    });
+  }
+}
+
+function digestOf(text: string): Uint8Array {
+  return createHash("sha256").update(text).digest();
+}

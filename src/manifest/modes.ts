@@ -1,0 +1,113 @@
+import type { Filter } from "./filter.ts";
+import type { SourceFile } from "./file-config.ts";
+import { FULL_MODE } from "./manifest.ts";
+import { describeValue, findNearest, type KeyPath, type Problem } from "./problems.ts";
+import { modeSchema } from "./schema.ts";
+import { isTable } from "./table.ts";
+import { validate } from "./validate.ts";
+
+/** A mode: a named part of the catalog, which is all that its clients see. */
+export interface ModeSpec {
+  /** Its key in the manifest. */
+  readonly name: string;
+  readonly title: string;
+  readonly icon?: string | undefined;
+  readonly tools: Filter;
+  /** Undefined: those of the servers that `tools` is limited to. */
+  readonly prompts?: Filter | undefined;
+  /** Of resources, resource templates and skills. Undefined: as with prompts. */
+  readonly resources?: Filter | undefined;
+  /** What is wrong with its table. If anything is, the mode shows nothing, and cannot be `hub.mode`. */
+  readonly problems: readonly Problem[];
+}
+
+/** The mode that hides nothing. */
+export const FULL_ACCESS: ModeSpec = {
+  name: FULL_MODE,
+  title: "Full Access",
+  tools: "all",
+  problems: [],
+};
+
+const NOTHING: Filter = { or: [] };
+
+/** A mode as configured in one file. */
+export interface ModeConfig {
+  readonly file: string;
+  readonly path: KeyPath;
+  readonly spec: Omit<ModeSpec, "problems">;
+}
+
+/** Reads the table `modes` of a file. */
+export function readModes(
+  table: unknown,
+  { file }: SourceFile,
+): { readonly modes: ReadonlyMap<string, ModeConfig>; readonly problems: readonly Problem[] } {
+  const modes = new Map<string, ModeConfig>();
+  if (!isTable(table)) {
+    const message = `expected a table of modes, found ${describeValue(table, false)}`;
+    return { modes, problems: [{ file, path: ["modes"], at: "value", message }] };
+  }
+  const problems: Problem[] = [];
+  for (const [name, entry] of Object.entries(table)) {
+    const path = ["modes", name];
+    if (name === FULL_MODE) {
+      const message = `"${FULL_MODE}" is the mode that hides nothing, and cannot be changed; use another name`;
+      problems.push({ file, path, at: "key", message });
+      continue;
+    }
+    if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/.test(name)) {
+      const message = "the name of a mode has letters, digits, _ . and -, at most 64";
+      problems.push({ file, path, at: "key", message });
+    }
+    const checked = validate(modeSchema, entry, { file, path });
+    if (checked.ok) {
+      const { title = name, ...rest } = checked.value;
+      modes.set(name, { file, path, spec: { name, title, ...rest } });
+    } else {
+      problems.push(...checked.problems);
+      const spec = { name, title: name, tools: NOTHING, prompts: NOTHING, resources: NOTHING };
+      modes.set(name, { file, path, spec });
+    }
+  }
+  return { modes, problems };
+}
+
+/** The merged modes, later files winning. `problems` of their tables, with positions. */
+export function makeModes(
+  configs: readonly ModeConfig[],
+  problems: readonly Problem[],
+): readonly ModeSpec[] {
+  const merged = new Map(configs.map((config) => [config.spec.name, config]));
+  return [...merged.values()].map(({ file, path, spec }) => {
+    const own = problems.filter(
+      (problem) => problem.file === file && path.every((key, i) => problem.path[i] === key),
+    );
+    return own.length === 0
+      ? { ...spec, problems: own }
+      : { ...spec, tools: NOTHING, prompts: NOTHING, resources: NOTHING, problems: own };
+  });
+}
+
+/** Why a mode cannot be used; undefined if it can. The end of a sentence. */
+export function modeFault(name: string, modes: readonly ModeSpec[]): string | undefined {
+  if (name === FULL_MODE) return undefined;
+  const mode = modes.find((one) => one.name === name);
+  if (mode !== undefined) {
+    return mode.problems.length === 0 ? undefined : `the table of mode "${name}" has a problem`;
+  }
+  const names = [FULL_MODE, ...modes.map((one) => one.name)];
+  const nearest = findNearest(name, names);
+  const more =
+    nearest === undefined
+      ? `; the modes are ${names.map((one) => `"${one}"`).join(", ")}`
+      : `; did you mean "${nearest}"?`;
+  return `there is no mode "${name}"${more}`;
+}
+
+/** Why a mode cannot be used, as a sentence; undefined if it can. */
+export function describeModeFault(name: string, modes: readonly ModeSpec[]): string | undefined {
+  const fault = modeFault(name, modes);
+  if (fault === undefined) return undefined;
+  return `${fault.charAt(0).toUpperCase()}${fault.slice(1)}${fault.endsWith("?") ? "" : "."}`;
+}

@@ -1,0 +1,94 @@
+import type { SourceFile } from "./file-config.ts";
+import type { HttpToken } from "./manifest.ts";
+import { describeValue, type KeyPath, type Problem } from "./problems.ts";
+import { type NamedClientInput, namedClientSchema } from "./schema.ts";
+import { isTable } from "./table.ts";
+import { validate } from "./validate.ts";
+
+/**
+ * A client over HTTP that is told apart from others by its token (`[[clients]]`). If its table has a problem, its token
+ * is refused.
+ */
+export type NamedClient =
+  | {
+      readonly kind: "client";
+      readonly name: string;
+      /** As written: `${…}` is resolved when the manifest is read. */
+      readonly token: HttpToken;
+      /** The name of a mode that it never sees more than. */
+      readonly mode: string | undefined;
+      /** The names of its servers; undefined: all. */
+      readonly servers: readonly string[] | undefined;
+      readonly approval: NamedClientInput["approval"];
+      /** Maximum number of sessions at a time; undefined: no limit of its own. */
+      readonly sessions: number | undefined;
+    }
+  | {
+      readonly kind: "invalid";
+      /** Undefined if it has no valid name. */
+      readonly name: string | undefined;
+      readonly problems: readonly Problem[];
+    };
+
+/** A client as configured in one file; `input` is undefined if its table is invalid. */
+export interface NamedClientConfig extends SourceFile {
+  readonly path: KeyPath;
+  readonly name: string | undefined;
+  readonly input: NamedClientInput | undefined;
+}
+
+/** Reads the array `clients` of a file. */
+export function readNamedClients(
+  list: unknown,
+  { file, baseDir }: SourceFile,
+): { readonly clients: readonly NamedClientConfig[]; readonly problems: readonly Problem[] } {
+  if (!Array.isArray(list)) {
+    const advice = isTable(list) ? "; in TOML, write [[clients]] before each client" : "";
+    const message = `expected an array of tables, found ${describeValue(list, false)}${advice}`;
+    return { clients: [], problems: [{ file, path: ["clients"], at: "value", message }] };
+  }
+  const clients: NamedClientConfig[] = [];
+  const problems: Problem[] = [];
+  const names = new Set<unknown>();
+  for (const [index, entry] of (list as readonly unknown[]).entries()) {
+    const path = ["clients", index];
+    const checked = validate(namedClientSchema, entry, { file, path });
+    if (!checked.ok) problems.push(...checked.problems);
+    const { name } = isTable(entry) ? entry : {};
+    const given = typeof name === "string" ? name : undefined;
+    if (given !== undefined && names.has(given)) {
+      const message = `another client is named ${JSON.stringify(given)}, too`;
+      problems.push({ file, path: [...path, "name"], at: "value", message });
+    }
+    names.add(given);
+    const input = checked.ok ? checked.value : undefined;
+    clients.push({ file, baseDir, path, name: given, input });
+  }
+  return { clients, problems };
+}
+
+/**
+ * The clients of all files; of two files with a client of the same name, the later one counts.
+ * @param problems of their tables, with positions
+ */
+export function makeNamedClients(
+  configs: readonly (readonly NamedClientConfig[])[],
+  problems: readonly Problem[],
+): readonly NamedClient[] {
+  const kept = configs.flatMap((own, i) =>
+    own.filter(
+      ({ name }) =>
+        name === undefined ||
+        !configs.slice(i + 1).some((later) => later.some((one) => one.name === name)),
+    ),
+  );
+  return kept.map(({ file, baseDir, path, name, input }): NamedClient => {
+    const own = problems.filter(
+      (problem) => problem.file === file && path.every((key, i) => problem.path[i] === key),
+    );
+    if (input === undefined || own.length > 0) return { kind: "invalid", name, problems: own };
+    const { mode, servers, approval, sessions, token: text } = input;
+    const token = { text, file, baseDir };
+    return { kind: "client", name: input.name, token, mode, servers, approval, sessions };
+  });
+}
