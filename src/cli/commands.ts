@@ -846,7 +846,7 @@ export const COMMANDS: readonly Command[] = [
     details: [
       "Shows the calls that wait for an approval. With --watch, it asks for each in the",
       "terminal, one after the other, until Ctrl-C: y allows the call, s the tool until the",
-      "client leaves, a the tool from now on; anything else denies it.",
+      "client leaves, a the tool from now on; n or nothing denies it.",
       "",
       "  list              shows the tools that were allowed from now on",
       "  forget ID …       asks again before calls of these tools; --all of all tools",

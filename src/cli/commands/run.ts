@@ -75,7 +75,8 @@ async function runAgent(
         await printer?.pause();
         terminal.printStderr(text);
       },
-      (question, withdrawn) => ask(question, { signal: withdrawn, dropsTyped: true }),
+      (question, withdrawn) =>
+        ask(question, { signal: withdrawn, dropsTyped: true, failsAtEnd: true }),
     );
   return withTeam({ manifest, log, elicit }, invocation, context, async (opened) => {
     const agent = await opened.agent(name);
