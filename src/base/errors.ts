@@ -11,14 +11,14 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `accessDenied`: who asks may not use the dashboard. `serverInvalid`: a server's table in the manifest is invalid. `notApproved`: a
- * person has not allowed a call, or nobody could be asked; models get it as a result, with this code in `_meta`.
- * `modelFailed`: a request to a language model failed; `data.reason` says why. `agentLoop`: an agent would run inside a
- * run of itself; `agentDepth`: agents would run inside each other too deeply. The limits of a run each have a code:
- * `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`, `runTimeout`. `sessionBusy`: too many messages wait for an
- * agent's session. `notInMode`: the client's mode hides what it asks for. `notTrusted`: a
- * file or an agent may do that only after the user has trusted it. `digestMismatch`: what a registry sent is not what its
- * digest says.
+ * the one that was asked has ended. `accessDenied`: who asks may not use the dashboard. `serverInvalid`: a server's
+ * table in the manifest is invalid. `notApproved`: a person has not allowed a call, or nobody could be asked; models
+ * get it as a result, with this code in `_meta`. `modelFailed`: a request to a language model failed; `data.reason`
+ * says why. `agentLoop`: an agent would run inside a run of itself; `agentDepth`: agents would run inside each other
+ * too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`,
+ * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session. `notInMode`: the client's mode hides
+ * what it asks for. `notTrusted`: a file or an agent may do that only after the user has trusted it.
+ * `digestMismatch`: what a registry sent is not what its digest says.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },

@@ -402,8 +402,8 @@ export const COMMANDS: readonly Command[] = [
     },
     examples: [
       'toolmux run reviewer "Review the last commit."',
-      "git diff | toolmux run reviewer -",
-      'toolmux run reviewer "What changed?" --model anthropic/claude-sonnet-4-5 --json',
+      "toolmux run reviewer - < task.md",
+      'toolmux run reviewer "What changed?" --model local --json',
     ],
     load: async () => (await import("./commands/run.ts")).run,
   }),

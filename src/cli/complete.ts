@@ -7,7 +7,7 @@ import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 
 /** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
-type KnownWords = "servers" | "modes" | "tools" | "prompts" | "resources";
+type KnownWords = "servers" | "modes" | "agents" | "tools" | "prompts" | "resources";
 
 /** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
 const WORDS: Readonly<
@@ -27,6 +27,8 @@ const WORDS: Readonly<
   cancel: ["servers"],
   logs: ["servers"],
   mode: ["modes"],
+  run: ["agents", "verbs"],
+  chat: ["agents"],
   auth: ["verbs", "servers"],
   alerts: ["verbs", "alerts"],
 };
@@ -73,6 +75,7 @@ export async function completeWords(
     const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
     return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
   }
+  if (kind === "agents") return args.length === 0 ? [...(manifest.agents?.keys() ?? [])] : [];
   const { catalog } = await readSavedCatalog(manifest, context);
   if (kind !== "arguments") return catalog[kind].entries.map(({ name }) => name);
   const [name = "", ...given] = args;
@@ -144,7 +147,9 @@ function readTyped(typed: readonly string[]): {
     else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
     else if (
       !word.startsWith("-") &&
-      !/^--(?:log-level|log-format|client|call|level|since|lines|kinds|after|timeout)$/.test(before)
+      !/^--(?:log-level|log-format|client|call|level|since|lines|kinds|after|timeout|model|mode|approval)$/.test(
+        before,
+      )
     )
       words.push(word);
   }
