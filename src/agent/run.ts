@@ -38,6 +38,7 @@ interface RunContext {
   /** With this run. */
   readonly chain: AgentChain;
   readonly toolbox: Toolbox;
+  readonly isVisible?: RunOptions["isVisible"];
   /** @returns a promise while the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
@@ -164,9 +165,11 @@ export class Run {
 
   /** @throws {HubError} turnLimit */
   #countTurn(): void {
-    if (this.#turns >= this.#agent.spec.maxTurns) {
+    const { spec, model } = this.#agent;
+    const isOver = this.#turns >= spec.maxTurns;
+    if (isOver || this.#turns >= (model.maxTurns ?? Infinity)) {
       const text = `The model was asked ${this.#turns} times and has no answer yet.`;
-      throw this.#limitError("turnLimit", text, "maxTurns");
+      throw this.#limitError("turnLimit", text, isOver ? "maxTurns" : undefined);
     }
     this.#turns++;
   }
@@ -215,7 +218,8 @@ export class Run {
 
   /** The tools that the agent has in this turn. */
   async #tools(signal: AbortSignal): Promise<ReadonlyMap<string, AgentTool>> {
-    const tools = await this.#agent.tools(signal, this.#context.toolbox);
+    const { toolbox, isVisible } = this.#context;
+    const tools = await this.#agent.tools(signal, toolbox, isVisible);
     return new Map(tools.map((tool) => [tool.name, tool]));
   }
 
@@ -502,10 +506,17 @@ export class Run {
     const text =
       typeof expected === "string" && expected !== "" ? `${task}\n\nExpected: ${expected}` : task;
     const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
-    const { toolbox } = this.#context;
+    const { toolbox, isVisible } = this.#context;
     const chain = this.#context.chain.with(agent.spec.name);
     const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
-    const inner = new Run(agent, history, { signal, chain, toolbox, emit, outer: this });
+    const inner = new Run(agent, history, {
+      signal,
+      chain,
+      toolbox,
+      isVisible,
+      emit,
+      outer: this,
+    });
     const { text: answer, stopReason } = await inner.execute();
     signal.throwIfAborted();
     if (stopReason === "refused") return errorResult("The model refused to answer.", "modelFailed");

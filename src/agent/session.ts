@@ -2,7 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { deferred } from "../base/deferred.ts";
 import { abortable } from "../base/clock.ts";
-import type { Agent } from "./agent.ts";
+import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
@@ -29,6 +29,8 @@ export interface SendOptions {
   readonly chain?: AgentChain | undefined;
   /** The tools of the run, if they are not those of the agent's team. */
   readonly toolbox?: Toolbox | undefined;
+  /** See `RunOptions`. */
+  readonly isVisible?: RunOptions["isVisible"];
 }
 
 /** One conversation with an agent: its history, and one run at a time. */

@@ -7,7 +7,7 @@ import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 
 /** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
-type KnownWords = "servers" | "modes" | "tools" | "prompts" | "resources";
+type KnownWords = "servers" | "modes" | "agents" | "tools" | "prompts" | "resources";
 
 /** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
 const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments")[]>> = {
@@ -25,6 +25,8 @@ const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | 
   cancel: ["servers"],
   logs: ["servers"],
   mode: ["modes"],
+  run: ["agents", "verbs"],
+  chat: ["agents"],
   auth: ["verbs", "servers"],
 };
 
@@ -52,6 +54,7 @@ export async function completeWords(
     const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
     return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
   }
+  if (kind === "agents") return args.length === 0 ? [...(manifest.agents?.keys() ?? [])] : [];
   if (kind === "servers" || kind === "lists")
     return serverNames(manifest, command).filter((name) => !args.includes(name));
   const { catalog } = await readSavedCatalog(manifest, context);
@@ -95,7 +98,9 @@ function readTyped(typed: readonly string[]): {
     else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
     else if (
       !word.startsWith("-") &&
-      !/^--(?:log-level|log-format|hub|client|call|level|since|lines)$/.test(before)
+      !/^--(?:log-level|log-format|hub|client|call|level|since|lines|model|mode|approval)$/.test(
+        before,
+      )
     )
       words.push(word);
   }
