@@ -101,7 +101,11 @@ export async function withTeam<T>(
     specs:
       file === undefined
         ? validAgents(manifest)
-        : specsOfFile(file, { now: Date.now(), cwd: context.cwd, platform: context.platform }),
+        : specsOfFile(
+            file,
+            { now: Date.now(), cwd: context.cwd, platform: context.platform },
+            (modeName) => filterOfMode(modeName, manifest),
+          ),
     toolbox: own === undefined ? toolbox : new FileToolbox(toolbox, own.toolbox),
     clock: systemClock,
     openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
