@@ -57,9 +57,8 @@ async function tokenOf(
 }
 
 function holderOf(client: ValidClient, token: string): TokenHolder {
-  const { name, servers, mode, sessions, approval } = client;
+  const { name, servers, mode, sessions } = client;
   const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
   // A client can only raise what the manifest says.
-  const raised = approval === "never" ? undefined : approval;
-  return { name, subset, mode, maxSessions: sessions, approval: raised, token };
+  return { name, subset, mode, maxSessions: sessions, token };
 }

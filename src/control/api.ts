@@ -272,11 +272,11 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.put("/clients/:client/mode", async (c) => {
     const wanted = c.req.param("client");
     const { mode } = await readBody(c, modeChoiceSchema);
-    const find = (): ClientDocument => {
+    const find = (): WithUndefined<ClientDocument> => {
       const { clients } = hub.snapshot();
       const client = clients.find(({ id, principal }) => id === wanted || principal === wanted);
       if (client === undefined) throw notFound(`client "${wanted}"`, wanted, idsOf(clients));
-      return client satisfies WithUndefined<ClientDocument> as ClientDocument;
+      return client;
     };
     find();
     hub.setClientMode(wanted, mode === null ? undefined : modeOf(mode).name);

@@ -35,7 +35,7 @@ export function ApprovalsView({ state, actions }: ViewProps) {
               {approvals.map((approval) => {
                 const { id, server, tool, name, clientName, client, argumentsShown, askedAt } =
                   approval;
-                const { choices = ["once", "session", "always", "deny"] } = approval;
+                const { choices } = approval;
                 return (
                   <li key={id} class="card approval" data-approval={id}>
                     <h2>
