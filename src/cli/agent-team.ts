@@ -3,7 +3,6 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
-import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
 import { openModel } from "../agent/open-model.ts";
 import type { Model } from "../agent/model.ts";
 import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
@@ -95,18 +94,19 @@ export async function withTeam<T>(
     call: async (name, args, options) =>
       (await abortable(open(), options.signal)).toolbox.call(name, args, options),
   };
-  const own = file && openFileTools(file, context, log, elicit);
+  const fileTeam = file && (await import("../agent/file-team.ts"));
+  const own = file && openFileTools(file, manifest, context, log, elicit);
   const models = file && new Map([...(manifest.models ?? []), ...file.models]);
   const team = new Team({
     specs:
-      file === undefined
+      file === undefined || fileTeam === undefined
         ? validAgents(manifest)
-        : specsOfFile(
+        : fileTeam.specsOfFile(
             file,
             { now: Date.now(), cwd: context.cwd, platform: context.platform },
             (modeName) => filterOfMode(modeName, manifest),
           ),
-    toolbox: own === undefined ? toolbox : new FileToolbox(toolbox, own.toolbox),
+    toolbox: fileTeam === undefined ? toolbox : new fileTeam.FileToolbox(toolbox, own?.toolbox),
     clock: systemClock,
     openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
     approval,
@@ -136,9 +136,11 @@ export async function withTeam<T>(
 /**
  * The tools of the servers that a file of agents brings. They run for this conversation only, and start when an agent
  * first needs its tools.
+ * @param userManifest its approvals hold for them, too
  */
 export function openFileTools(
   { servers }: AgentFile,
+  userManifest: Pick<Manifest, "approval">,
   context: CommandContext,
   log: CommandLog,
   elicit: AnswerElicitation | undefined,
@@ -148,6 +150,7 @@ export function openFileTools(
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
     servers: servers.map((spec) => ({ ...spec, lazy: true })),
+    approval: userManifest.approval,
     plugins: [],
     sources: [],
   };

@@ -198,6 +198,17 @@ describe("an agent that brings a command", () => {
       .flatMap((line) => (line === "" ? [] : [JSON.parse(line) as { type: string; text?: string }]))
       .find(({ type }) => type === "runComplete")?.text;
 
+  it("asks before its tools are called, as the manifest says", () =>
+    withTestFolder(`${MANIFEST}[defaults]\nagentApproval = "always"\n`, async (folder) => {
+      writeFileSync(join(folder.dir, "answers.toml"), ANSWERS);
+      mkdirSync(join(folder.dir, "config/toolmux/agents"), { recursive: true });
+      const file = join(folder.dir, "config/toolmux/agents/tool.yaml");
+      writeFileSync(file, agentWithServer(folder));
+      await run(folder, "run", "tool.yaml", "hello", "--json");
+      const events = folder.log("own").map(({ event }) => event);
+      assert.ok(events.includes("list") && !events.includes("call"), events.join(" "));
+    }));
+
   it("never runs it before it is trusted, whatever it comes from", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {
