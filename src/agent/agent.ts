@@ -119,7 +119,7 @@ export class Agent {
   async tools(
     signal: AbortSignal,
     toolbox = this.team.options.toolbox,
-    isVisible: RunOptions["isVisible"] = undefined,
+    isVisible?: RunOptions["isVisible"],
   ): Promise<readonly AgentTool[]> {
     const { tools: filter, allowAgents, respectMode } = this.spec;
     if (filter === undefined) return [];

@@ -400,8 +400,8 @@ export const COMMANDS: readonly Command[] = [
     },
     examples: [
       'toolmux run reviewer "Review the last commit."',
-      "git diff | toolmux run reviewer -",
-      'toolmux run reviewer "What changed?" --model anthropic/claude-sonnet-4-5 --json',
+      "toolmux run reviewer - < task.md",
+      'toolmux run reviewer "What changed?" --model local --json',
     ],
     load: async () => (await import("./commands/run.ts")).run,
   }),
@@ -865,7 +865,7 @@ export const COMMANDS: readonly Command[] = [
     details: [
       "Shows the calls that wait for an approval. With --watch, it asks for each in the",
       "terminal, one after the other, until Ctrl-C: y allows the call, s the tool until the",
-      "client leaves, a the tool from now on; anything else denies it.",
+      "client leaves, a the tool from now on; n or nothing denies it.",
       "",
       "  list              shows the tools that were allowed from now on",
       "  forget ID …       asks again before calls of these tools; --all of all tools",

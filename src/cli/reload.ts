@@ -14,7 +14,7 @@ export interface ReloadableHub {
    * Prepares what depends on the manifest outside of the hub.
    * @returns a function that puts it in force, or why the manifest is refused
    */
-  prepare?(manifest: Manifest): Promise<(() => void) | { readonly refusal: string }>;
+  readonly prepare?: (manifest: Manifest) => Promise<(() => void) | { readonly refusal: string }>;
 }
 
 /**

@@ -1,7 +1,11 @@
 import assert from "node:assert/strict";
-import { setImmediate } from "node:timers/promises";
 import { describe, it } from "node:test";
-import type { ApprovalDecision, ApprovalEvent, HubEvent } from "../../src/base/events.ts";
+import type {
+  ApprovalDecision,
+  ApprovalEvent,
+  ApprovalQuestion,
+  HubEvent,
+} from "../../src/base/events.ts";
 import { MAX_OPEN } from "../../src/approval/approvals.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
@@ -19,6 +23,7 @@ import {
   setUpHubWithClock,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
+import { withDeadline } from "../harness/wait.ts";
 import { setUpHttp } from "../fixtures/http-client.ts";
 import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import {
@@ -98,13 +103,20 @@ const changesOf = (events: readonly HubEvent[]): readonly unknown[] =>
     event.change === "decided" ? `${event.decision} by ${event.by}` : event.change,
   );
 
-/** Waits until questions are open. */
-async function openQuestions(hub: Hub, count = 1) {
-  for (let turns = 0; hub.approvals.questions.length !== count; turns++) {
-    assert.ok(turns < 2000, `${hub.approvals.questions.length} questions are open`);
-    await setImmediate();
-  }
-  return hub.approvals.questions;
+/** Waits until so many questions are open. */
+function openQuestions(hub: Hub, count = 1): Promise<readonly ApprovalQuestion[]> {
+  return withDeadline(
+    5000,
+    () => `${count} open questions instead of ${hub.approvals.questions.length}`,
+    (resolve) => {
+      const check = (): void => {
+        if (hub.approvals.questions.length === count) resolve(hub.approvals.questions);
+      };
+      const unsubscribe = hub.subscribe(check, ["approval"]);
+      check();
+      return unsubscribe;
+    },
+  );
 }
 
 describe("a call that needs an approval", () => {
