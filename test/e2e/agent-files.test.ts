@@ -119,6 +119,25 @@ describe("toolmux agents", () => {
       }));
   }
 
+  it("authorizes itself with a secret that the manifest names, and does not show it", () =>
+    withOciRegistry((registry) =>
+      withAgents(async (folder) => {
+        registry.auth = { scheme: "bearer", user: "ann:s3cret-word" };
+        const credentials = `[agentFiles.credentials]\n"${registry.host}" = "\${secret:reg}"\n`;
+        writeFileSync(folder.config, MANIFEST + credentials);
+        const args = ["agents", "pull", `${registry.host}/team/pirate`, "--config", folder.config];
+        for (const [secret, code] of [
+          ["ann:other-word", 3],
+          ["ann:s3cret-word", 0],
+        ] as const) {
+          const env = { TOOLMUX_SECRET_REG: secret };
+          const output = await runCommand(folder, args, { env });
+          assert.equal(output.code, code, output.stderr);
+          assert.ok(!(output.stdout + output.stderr).includes("-word"));
+        }
+      }),
+    ));
+
   it("stores what two processes pull at once", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {
