@@ -119,6 +119,24 @@ describe("toolmux agents", () => {
       }));
   }
 
+  it("tells each problem of a file on a line of its own, with its place", () =>
+    withAgents(async (folder) => {
+      mkdirSync(join(folder.dir, "config/toolmux/agents"), { recursive: true });
+      const file = join(folder.dir, "config/toolmux/agents/bad.yaml");
+      writeFileSync(file, "agents:\n  root:\n    instruction: [1]\n    toolsets: {}\n");
+      for (const args of [
+        ["agents", "show", "bad.yaml"],
+        ["run", "bad.yaml", "hello"],
+        ["trust", file],
+      ]) {
+        const { code, stderr } = await run(folder, ...args);
+        assert.equal(code, 2);
+        const lines = stderr.split("\n").filter((line) => line.startsWith(file));
+        const places = lines.map((line) => line.slice(file.length).split(" ", 1)[0]);
+        assert.deepEqual(places, [":3:18:", ":4:15:"], stderr);
+      }
+    }));
+
   it("authorizes itself with a secret that the manifest names, and does not show it", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {
