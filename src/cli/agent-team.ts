@@ -82,15 +82,33 @@ export async function withTeam<T>(
   const { signal } = context;
   const { mode, model, approval } = invocation.options;
   const secrets = new Set<string>();
-  const hub = await hubToUse(invocation, context);
+  let hub = await hubToUse(invocation, context);
   let opened: Promise<OpenedTools> | undefined;
   const open = (): Promise<OpenedTools> =>
     (opened ??=
       hub === undefined
         ? openOwnHub(manifest, context, log, elicit)
         : openRunningHub(hub, context, elicit));
+  const close = async (): Promise<void> => {
+    const closing = opened;
+    opened = undefined;
+    await closing?.then(
+      (tools) => tools.close(),
+      () => {},
+    );
+  };
   const toolbox: Toolbox = {
-    tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
+    tools: async (run) => {
+      try {
+        return await (await abortable(open(), run)).toolbox.tools(run);
+      } catch (error) {
+        run.throwIfAborted();
+        // The hub has ended, perhaps. The next turn looks for another one.
+        void close();
+        hub = await hubToUse(invocation, context).catch(() => undefined);
+        throw error;
+      }
+    },
     call: async (name, args, options) =>
       (await abortable(open(), options.signal)).toolbox.call(name, args, options),
   };
@@ -123,13 +141,7 @@ export async function withTeam<T>(
       agent: (name) => team.agent(file?.entry ?? chooseAgent(name, manifest), signal, model),
     });
   } finally {
-    await Promise.all([
-      own?.close(),
-      opened?.then(
-        (tools) => tools.close(),
-        () => {},
-      ),
-    ]);
+    await Promise.all([own?.close(), close()]);
   }
 }
 
