@@ -8,13 +8,14 @@ import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
-import type {
-  ModelContent,
-  ModelPart,
-  ModelRequest,
-  ModelTool,
-  ModelToolCall,
-  TokenUsage,
+import {
+  modelError,
+  type ModelContent,
+  type ModelPart,
+  type ModelRequest,
+  type ModelTool,
+  type ModelToolCall,
+  type TokenUsage,
 } from "./model.ts";
 import {
   type AgentTool,
@@ -60,6 +61,8 @@ const MAX_EQUAL_CALLS = 5;
 const MAX_SHOWN_ARGUMENTS = 2000;
 /** The largest picture that a model gets, in characters of base64. */
 const MAX_IMAGE = 5 * 1024 * 1024;
+/** The longest answer of a model with its calls, in UTF-16 code units. */
+const MAX_ANSWER = 16 * 1024 * 1024;
 /** What stands in the conversation where a run was cancelled. */
 const CANCELLED_MARK = "[cancelled]";
 
@@ -70,6 +73,8 @@ const HANDOFF = "handoff";
 interface Answer {
   text: string;
   readonly toolCalls: ModelToolCall[];
+  /** In UTF-16 code units, with what the model has thought. */
+  size: number;
   finish: Extract<ModelPart, { type: "finish" }> | undefined;
 }
 
@@ -160,7 +165,9 @@ export class Run {
     const { name } = this.#agent.spec;
     const hint =
       setting === undefined ? undefined : `To allow more: ${setting} in [agents.${name}].`;
-    return new HubError(code, `Agent "${name}": ${text}`, { hint });
+    const error = new HubError(code, `Agent "${name}": ${text}`, { hint });
+    limitedRuns.set(error, this);
+    return error;
   }
 
   /** @throws {HubError} turnLimit */
@@ -269,7 +276,7 @@ export class Run {
     const agent = spec.name;
     const { messages } = this.#history;
     const request: ModelRequest = { instruction: spec.instruction, messages, tools };
-    const answer: Answer = { text: "", toolCalls: [], finish: undefined };
+    const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined };
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
     const iterator = parts[Symbol.asyncIterator]();
@@ -287,10 +294,16 @@ export class Run {
     }
     if (answer.finish !== undefined) return answer;
     const text = `Model "${model.name}" stopped in the middle of its answer.`;
-    throw new HubError("modelFailed", text, { data: { reason: "badAnswer" } });
+    throw modelError(text, { reason: "badAnswer" });
   }
 
   #takePart(part: ModelPart, answer: Answer, agent: string): Promise<void> | undefined {
+    answer.size += part.type === "toolCall" ? part.argumentsJson.length : 0;
+    answer.size += part.type === "text" || part.type === "thinking" ? part.text.length : 0;
+    if (answer.size > MAX_ANSWER) {
+      const text = `Model "${this.#agent.model.name}" does not end its answer.`;
+      throw modelError(text, { reason: "badAnswer" });
+    }
     switch (part.type) {
       case "text":
         answer.text += part.text;
@@ -484,16 +497,19 @@ export class Run {
       return await this.#transfer(agent, task, expected, signal);
     } catch (error) {
       signal.throwIfAborted();
-      const { code, message } = toHubError(error);
-      // The limits of the outer run end it, too.
-      if (this.#isOuterLimit(error)) throw error;
+      const hubError = toHubError(error);
+      // A limit of this run, or of one that it is inside of, ends this run, too.
+      const limited = limitedRuns.get(hubError);
+      if (limited !== undefined && this.#isInside(limited)) throw error;
+      const { code, message } = hubError;
       return errorResult(`Agent "${target}" has no answer: ${message}`, code);
     }
   }
 
-  #isOuterLimit(error: unknown): boolean {
-    const { code, message } = toHubError(error);
-    return ENDING_CODES.has(code) && message.startsWith(`Agent "${this.#agent.spec.name}":`);
+  /** Whether this run is the other one, or inside of it. */
+  #isInside(other: Run): boolean {
+    const { outer } = this.#context;
+    return this === other || (outer instanceof Run && outer.#isInside(other));
   }
 
   /** Gives a task to another agent, which has a conversation of its own. */
@@ -556,12 +572,8 @@ export class Run {
   }
 }
 
-const ENDING_CODES: ReadonlySet<string> = new Set([
-  "turnLimit",
-  "toolCallLimit",
-  "tokenLimit",
-  "runTimeout",
-]);
+/** The runs whose limits these errors are about. */
+const limitedRuns = new WeakMap<HubError, Run>();
 
 /** The tools with which an agent uses the others of its team. */
 function teamTools({ spec, team }: Agent): readonly ModelTool[] {

@@ -3,7 +3,6 @@ import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
-import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
 import { openModel } from "../agent/open-model.ts";
 import type { Model } from "../agent/model.ts";
 import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
@@ -83,30 +82,49 @@ export async function withTeam<T>(
   const { signal } = context;
   const { mode, model, approval } = invocation.options;
   const secrets = new Set<string>();
-  const hub = await hubToUse(invocation, context);
+  let hub = await hubToUse(invocation, context);
   let opened: Promise<OpenedTools> | undefined;
   const open = (): Promise<OpenedTools> =>
     (opened ??=
       hub === undefined
         ? openOwnHub(manifest, context, log, elicit)
         : openRunningHub(hub, context, elicit));
+  const close = async (): Promise<void> => {
+    const closing = opened;
+    opened = undefined;
+    await closing?.then(
+      (tools) => tools.close(),
+      () => {},
+    );
+  };
   const toolbox: Toolbox = {
-    tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
+    tools: async (run) => {
+      try {
+        return await (await abortable(open(), run)).toolbox.tools(run);
+      } catch (error) {
+        run.throwIfAborted();
+        // The hub has ended, perhaps. The next turn looks for another one.
+        void close();
+        hub = await hubToUse(invocation, context).catch(() => undefined);
+        throw error;
+      }
+    },
     call: async (name, args, options) =>
       (await abortable(open(), options.signal)).toolbox.call(name, args, options),
   };
-  const own = file && openFileTools(file, context, log, elicit);
+  const fileTeam = file && (await import("../agent/file-team.ts"));
+  const own = file && openFileTools(file, manifest, context, log, elicit);
   const models = file && new Map([...(manifest.models ?? []), ...file.models]);
   const team = new Team({
     specs:
-      file === undefined
+      file === undefined || fileTeam === undefined
         ? validAgents(manifest)
-        : specsOfFile(
+        : fileTeam.specsOfFile(
             file,
             { now: Date.now(), cwd: context.cwd, platform: context.platform },
             (modeName) => filterOfMode(modeName, manifest),
           ),
-    toolbox: own === undefined ? toolbox : new FileToolbox(toolbox, own.toolbox),
+    toolbox: fileTeam === undefined ? toolbox : new fileTeam.FileToolbox(toolbox, own?.toolbox),
     clock: systemClock,
     openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
     approval,
@@ -123,22 +141,18 @@ export async function withTeam<T>(
       agent: (name) => team.agent(file?.entry ?? chooseAgent(name, manifest), signal, model),
     });
   } finally {
-    await Promise.all([
-      own?.close(),
-      opened?.then(
-        (tools) => tools.close(),
-        () => {},
-      ),
-    ]);
+    await Promise.all([own?.close(), close()]);
   }
 }
 
 /**
  * The tools of the servers that a file of agents brings. They run for this conversation only, and start when an agent
  * first needs its tools.
+ * @param userManifest its approvals hold for them, too
  */
 export function openFileTools(
   { servers }: AgentFile,
+  userManifest: Pick<Manifest, "approval">,
   context: CommandContext,
   log: CommandLog,
   elicit: AnswerElicitation | undefined,
@@ -148,6 +162,7 @@ export function openFileTools(
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
     servers: servers.map((spec) => ({ ...spec, lazy: true })),
+    approval: userManifest.approval,
     plugins: [],
     sources: [],
   };

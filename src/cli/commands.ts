@@ -387,7 +387,7 @@ export const COMMANDS: readonly Command[] = [
     words: [2, Number.POSITIVE_INFINITY],
     hasKnownWords: true,
     details: [
-      "AGENT is a name under [agents] of the manifest; `toolmux agents` lists them. The agent's model uses the tools that the agent has until it has an answer. MESSAGE is its task; - reads it from stdin.",
+      "AGENT is a name under [agents] of the manifest, the path of a file, or the name of an agent that was pulled; `toolmux agents` lists them. The agent's model uses the tools that the agent has until it has an answer. MESSAGE is its task; - reads it from stdin.",
       "",
       "Uses the servers of a running hub that serves your manifest. Without one, or with --fresh, starts the servers here. The model's key comes from the manifest, the secret with the provider's name, or the environment of this command.",
       "",
@@ -415,7 +415,7 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 1],
     hasKnownWords: true,
     details: [
-      "A conversation with an agent of the manifest, by default with the only one. Ctrl-C stops what runs, and twice ends the chat. Lines that are typed while the agent works are its next messages. Tools that may change something are asked about first.",
+      "A conversation with an agent of the manifest (by default with the only one), of a file, or from a registry. Ctrl-C stops what runs, and twice ends the chat. Lines that are typed while the agent works are its next messages. Tools that may change something are asked about first.",
       "",
       "  /tools       the tools that the agent has",
       "  /servers     the servers and their states",
@@ -436,6 +436,7 @@ export const COMMANDS: readonly Command[] = [
     usage: "[list|show|pull|remove] [AGENT]",
     words: [0, 2],
     choices: AGENT_VERBS,
+    hasKnownWords: true,
     details: [
       "  list         all agents: of the manifest, in files, and from registries (the default)",
       "  show AGENT   what an agent has: its team, models, servers, and what is not supported",

@@ -29,6 +29,7 @@ const WORDS: Readonly<
   mode: ["modes"],
   run: ["agents", "verbs"],
   chat: ["agents"],
+  agents: ["verbs", "agents"],
   auth: ["verbs", "servers"],
   alerts: ["verbs", "alerts"],
 };
@@ -75,7 +76,7 @@ export async function completeWords(
     const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
     return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
   }
-  if (kind === "agents") return args.length === 0 ? [...(manifest.agents?.keys() ?? [])] : [];
+  if (kind === "agents") return agentNames(command, args, manifest, context);
   const { catalog } = await readSavedCatalog(manifest, context);
   if (kind !== "arguments") return catalog[kind].entries.map(({ name }) => name);
   const [name = "", ...given] = args;
@@ -87,6 +88,24 @@ export async function completeWords(
   return argumentNames(JSON.parse(textOf(item.bytes)))
     .filter((key) => !isGiven(key))
     .map((key) => `${key}=`);
+}
+
+/** The agents that may come next: for `agents remove` those that were pulled, otherwise all. */
+async function agentNames(
+  command: string,
+  args: readonly string[],
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const [verb = ""] = args;
+  const isAgents = command === "agents";
+  if (args.length !== (isAgents ? 1 : 0) || (isAgents && !["show", "remove"].includes(verb)))
+    return [];
+  const { openAgentLibrary } = await import("./agent-library.ts");
+  const library = openAgentLibrary(manifest, context, context.cwd);
+  const sources = ["manifest", "files", "store"] as const;
+  const listed = await library.list(verb === "remove" ? ["store"] : sources);
+  return listed.map(({ name, spec, source }) => (source === "store" ? spec : name));
 }
 
 const pidOf = ({ pid }: RunningHub): string => String(pid);

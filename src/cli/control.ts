@@ -160,7 +160,7 @@ async function controlledHub(
   return {
     ...setup,
     hub,
-    agents: makeHubAgents({ hub, invocation, context }),
+    agents: makeHubAgents({ hub, invocation, context, redact }),
     events,
     redact,
     identity: () => identityOf(options),

@@ -12,13 +12,16 @@ export interface HubAgentsOptions {
   readonly hub: Hub;
   readonly invocation: Invocation;
   readonly context: CommandContext;
+  /** Removes the secrets of servers from a text. */
+  redact(text: string): string;
 }
 
 /**
  * The agents of a running hub's manifest. The code of agents is loaded, and the manifest read, when they are used: a
  * changed manifest counts from the next run.
  */
-export function makeHubAgents({ hub, invocation, context }: HubAgentsOptions): HubAgents {
+export function makeHubAgents(options: HubAgentsOptions): HubAgents {
+  const { hub, invocation, context } = options;
   const load = async (): Promise<Manifest> => {
     const loaded = await loadManifest(loadOptions(invocation, context));
     if (!loaded.ok) throw manifestError(loaded.problems);
@@ -42,7 +45,7 @@ export function makeHubAgents({ hub, invocation, context }: HubAgentsOptions): H
         toolbox,
         clock: systemClock,
         openModel: modelOpener(manifest, context, secrets),
-        redact: (text) => new Redactor([...secrets]).apply(text),
+        redact: (text) => options.redact(new Redactor([...secrets]).apply(text)),
       });
       try {
         if (mode !== undefined) team.narrowing = filterOfMode(mode, manifest);

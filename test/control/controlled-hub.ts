@@ -127,7 +127,7 @@ export async function withApi(
   };
   const controlled: ControlledHub = {
     ...makeHubSetup({ invocation, context, runCli, log: () => {}, readServer }),
-    agents: makeHubAgents({ hub, invocation, context }),
+    agents: makeHubAgents({ hub, invocation, context, redact }),
     hub,
     events,
     redact,

@@ -119,6 +119,43 @@ describe("toolmux agents", () => {
       }));
   }
 
+  it("tells each problem of a file on a line of its own, with its place", () =>
+    withAgents(async (folder) => {
+      mkdirSync(join(folder.dir, "config/toolmux/agents"), { recursive: true });
+      const file = join(folder.dir, "config/toolmux/agents/bad.yaml");
+      writeFileSync(file, "agents:\n  root:\n    instruction: [1]\n    toolsets: {}\n");
+      for (const args of [
+        ["agents", "show", "bad.yaml"],
+        ["run", "bad.yaml", "hello"],
+        ["trust", file],
+      ]) {
+        const { code, stderr } = await run(folder, ...args);
+        assert.equal(code, 2);
+        const lines = stderr.split("\n").filter((line) => line.startsWith(file));
+        const places = lines.map((line) => line.slice(file.length).split(" ", 1)[0]);
+        assert.deepEqual(places, [":3:18:", ":4:15:"], stderr);
+      }
+    }));
+
+  it("authorizes itself with a secret that the manifest names, and does not show it", () =>
+    withOciRegistry((registry) =>
+      withAgents(async (folder) => {
+        registry.auth = { scheme: "bearer", user: "ann:s3cret-word" };
+        const credentials = `[agentFiles.credentials]\n"${registry.host}" = "\${secret:reg}"\n`;
+        writeFileSync(folder.config, MANIFEST + credentials);
+        const args = ["agents", "pull", `${registry.host}/team/pirate`, "--config", folder.config];
+        for (const [secret, code] of [
+          ["ann:other-word", 3],
+          ["ann:s3cret-word", 0],
+        ] as const) {
+          const env = { TOOLMUX_SECRET_REG: secret };
+          const output = await runCommand(folder, args, { env });
+          assert.equal(output.code, code, output.stderr);
+          assert.ok(!(output.stdout + output.stderr).includes("-word"));
+        }
+      }),
+    ));
+
   it("stores what two processes pull at once", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {
@@ -197,6 +234,17 @@ describe("an agent that brings a command", () => {
       .split("\n")
       .flatMap((line) => (line === "" ? [] : [JSON.parse(line) as { type: string; text?: string }]))
       .find(({ type }) => type === "runComplete")?.text;
+
+  it("asks before its tools are called, as the manifest says", () =>
+    withTestFolder(`${MANIFEST}[defaults]\nagentApproval = "always"\n`, async (folder) => {
+      writeFileSync(join(folder.dir, "answers.toml"), ANSWERS);
+      mkdirSync(join(folder.dir, "config/toolmux/agents"), { recursive: true });
+      const file = join(folder.dir, "config/toolmux/agents/tool.yaml");
+      writeFileSync(file, agentWithServer(folder));
+      await run(folder, "run", "tool.yaml", "hello", "--json");
+      const events = folder.log("own").map(({ event }) => event);
+      assert.ok(events.includes("list") && !events.includes("call"), events.join(" "));
+    }));
 
   it("never runs it before it is trusted, whatever it comes from", () =>
     withOciRegistry((registry) =>
