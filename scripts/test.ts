@@ -67,6 +67,7 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 const ON_EVERY_RUNTIME = [
   "auth/race.test.ts",
   "base/private-files.test.ts",
+  "control/",
   "frontend/http/listener.test.ts",
   "frontend/http/loading.test.ts",
   "frontend/http/modern-socket.test.ts",
