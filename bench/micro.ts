@@ -60,21 +60,24 @@ function listTasks(): Map<string, () => unknown> {
   }
 
   const usage = new CallUsage();
-  tasks.set("CallUsage.add", () =>
-    usage.add({
-      call: 1,
-      client: "client-1",
-      clientName: "bench",
-      server: "echo",
-      tool: "echo",
-      name: "echo__echo",
-      startedAt: Date.now(),
-      duration: 1.5,
-      outcome: "answered",
-      requestSize: 150,
-      resultSize: 150,
-    }),
-  );
+  tasks.set("CallUsage.add", () => {
+    const ended = usage.next();
+    ended.call = 1;
+    ended.parentCall = undefined;
+    ended.client = "client-1";
+    ended.clientName = "bench";
+    ended.server = "echo";
+    ended.tool = "echo";
+    ended.name = "echo__echo";
+    ended.startedAt = Date.now();
+    ended.duration = 1.5;
+    ended.outcome = "answered";
+    ended.code = undefined;
+    ended.by = undefined;
+    ended.requestSize = 150;
+    ended.resultSize = 150;
+    usage.add(ended);
+  });
 
   const lines = Buffer.concat([answerOf("head", 150), Buffer.from("\n")]);
   const chunk = Buffer.alloc(64 * 1024, lines);
