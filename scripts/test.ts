@@ -70,6 +70,7 @@ const ON_EVERY_RUNTIME = [
   "agent/providers.test.ts",
   "auth/race.test.ts",
   "base/private-files.test.ts",
+  "control/",
   "frontend/http/listener.test.ts",
   "frontend/http/loading.test.ts",
   "frontend/http/modern-socket.test.ts",

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { clearInterval, setInterval } from "node:timers";
 import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
@@ -98,6 +99,8 @@ export class EventRing {
       {
         start: (controller) => {
           const heartbeat = setInterval(() => send(":\n\n"), HEARTBEAT);
+          // A reader that stays does not keep the process alive.
+          heartbeat.unref();
           let isOver = false;
           end = () => {
             if (isOver) return;

@@ -416,7 +416,7 @@ for (const transport of API_TRANSPORTS) {
         }
       })();
       await connect(setup);
-      // Events of calls are not kept for a reader that comes later.
+      // Events of calls are only emitted while somebody reads them.
       await eventually("the reader", () => seen.size > 0);
       await setup.ask("POST", "/servers", { name: "added", entry: { command: "x" } });
       hub.reportRejectedManifest("wrong");

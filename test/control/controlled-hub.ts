@@ -146,6 +146,8 @@ export async function withApi(
   const app = makeControlApi(controlled);
   const environment = { env, platform: process.platform };
   let socket: HubSocket | undefined;
+  // Timers of the hub do not keep the process alive, and without a socket nothing else does.
+  const alive = setInterval(() => {}, 1000);
   try {
     if (transport === "socket") {
       socket = await openHubSocket({
@@ -200,11 +202,12 @@ export async function withApi(
       }
     };
     const routes = app.routes
-      .filter(({ method }) => method !== "ALL")
+      .filter(({ path }) => path.startsWith("/v1/"))
       .map(({ method, path }) => `${method} ${path.replace(/\{.*\}/, "")}`);
     const stops = (): number => stopCount;
     await run({ ...made, a, b, edits, ask, fetch, routes, folder, follow, stops });
   } finally {
+    clearInterval(alive);
     events.close();
     await socket?.close();
     await hub.close();
