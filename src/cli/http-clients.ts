@@ -56,7 +56,10 @@ async function tokenOf(
   }
 }
 
-function holderOf({ name, servers, mode, sessions }: ValidClient, token: string): TokenHolder {
+function holderOf(client: ValidClient, token: string): TokenHolder {
+  const { name, servers, mode, sessions, approval } = client;
   const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
-  return { name, subset, mode, maxSessions: sessions, token };
+  // A client can only raise what the manifest says.
+  const raised = approval === "never" ? undefined : approval;
+  return { name, subset, mode, maxSessions: sessions, approval: raised, token };
 }

@@ -18,7 +18,6 @@ import { checkClients } from "./clients.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
 import { checkDisk } from "./disk.ts";
 import {
-  type FindingCode,
   type FindingSeverity,
   type Finding,
   type Fix,
@@ -127,9 +126,6 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
   };
 }
 
-/** Findings that say that the tools of some server are not known. */
-const INCOMPLETE_CODES: ReadonlySet<FindingCode> = new Set(["TM803", "TM961", "TM401"]);
-
 export interface DoctorOptions {
   readonly connect: boolean;
   readonly fix: boolean;
@@ -198,7 +194,6 @@ export async function collectFindings(
   const isLive = manifest !== undefined && invocation.options.connect;
   const listing = isLive ? await connectAndList(manifest, context, log, line) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
-  const isComplete = !listing.findings.some(({ code }) => INCOMPLETE_CODES.has(code));
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [
     { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
@@ -220,7 +215,7 @@ export async function collectFindings(
     ),
     ...(listing.catalog === undefined
       ? []
-      : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired, isComplete)),
+      : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired)),
     ...clients,
   ];
   const redactor = new Redactor([...hidden]);

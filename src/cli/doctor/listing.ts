@@ -179,16 +179,14 @@ const MAX_NAMES_IN_FINDING = 5;
 /**
  * Checks the catalog as clients see it.
  * @param isRepaired whether the manifest has the plugin `schema-repair`
- * @param isComplete whether the tools of all servers are known
  */
 export function checkListing(
   catalog: Catalog,
   modes: readonly ModeSpec[],
   isRepaired: boolean,
-  isComplete: boolean,
 ): readonly Finding[] {
   return [
-    ...(isComplete ? modes.flatMap((mode) => checkMode(mode, catalog)) : []),
+    ...modes.flatMap((mode) => checkMode(mode, catalog)),
     ...checkExposureNotes(catalog.notes),
     ...(isRepaired ? [] : checkToolSchemas(catalog)),
     ...checkToolCount(catalog.tools.routes.length),
@@ -205,9 +203,11 @@ function checkMode({ name, tools, problems }: ModeSpec, catalog: Catalog): reado
   const parts = idle.slice(0, MAX_NAMES_IN_FINDING).map((part) => `tools.${part}`);
   const rest = idle.length - parts.length;
   const more = rest > 0 ? ` and ${rest} more` : "";
-  const text = `These parts of its filter match no tool: ${parts.join(", ")}${more}.`;
+  const text = `These parts of its filter match no tool that is known: ${parts.join(", ")}${more}.`;
   return [
-    ...(entries.some(compileFilter(tools)) ? [] : [{ ...finding, text: "It shows no tools." }]),
+    ...(entries.some(compileFilter(tools))
+      ? []
+      : [{ ...finding, text: "It shows no tool that is known." }]),
     ...(parts.length === 0 ? [] : [{ ...finding, text }]),
   ];
 }
