@@ -65,6 +65,7 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
  * run on Bun, Deno and Node; all others on Bun alone. Beginnings of paths below the folder of tests.
  */
 const ON_EVERY_RUNTIME = [
+  "approval/disk.test.ts",
   "auth/race.test.ts",
   "base/private-files.test.ts",
   "frontend/http/listener.test.ts",
