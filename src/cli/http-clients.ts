@@ -56,9 +56,7 @@ async function tokenOf(
   }
 }
 
-function holderOf(client: ValidClient, token: string): TokenHolder {
-  const { name, servers, mode, sessions } = client;
+function holderOf({ name, servers, mode, sessions }: ValidClient, token: string): TokenHolder {
   const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
-  // A client can only raise what the manifest says.
   return { name, subset, mode, maxSessions: sessions, token };
 }
