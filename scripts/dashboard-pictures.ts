@@ -28,6 +28,7 @@ tools = { deny = ["write_file", "move_file", "edit_file"] }
 [servers.memory]
 command = "mcp-server-memory"
 env = { MEMORY_FILE_PATH = "\${env:HOME}/memory.json" }
+tools.approval = { "delete_*" = "always" }
 
 [servers.thinking]
 command = "mcp-server-sequential-thinking"
@@ -65,7 +66,7 @@ env = { API_KEY = "\${secret:weather/API_KEY}" }
 const PICTURES = [
   { name: "servers", route: "servers", isDark: false },
   { name: "calls", route: "calls", isDark: true },
-  { name: "tools", route: "tools", isDark: false },
+  { name: "approvals", route: "approvals", isDark: false },
 ] as const;
 
 const SIZES = [
@@ -141,7 +142,11 @@ async function startRemote(): Promise<Server> {
           code_challenge_methods_supported: ["S256"],
         }),
       );
-    else response.writeHead(503).end();
+    else if (url === "/register") {
+      const redirect_uris = ["http://127.0.0.1/callback"];
+      response.writeHead(201, { "Content-Type": "application/json" });
+      response.end(JSON.stringify({ client_id: "pictures", redirect_uris }));
+    } else response.writeHead(503).end();
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -218,7 +223,7 @@ async function takePictures(page: BrowserPage): Promise<void> {
 
 async function takeAll(page: BrowserPage, folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  const routes = [...VIEWS, "servers/notes", "tools/files__read_text_file"];
+  const routes: readonly string[] = [...VIEWS, "servers/notes", "tools/files__read_text_file"];
   for (const size of SIZES) {
     for (const isDark of [false, true]) {
       await setLook(page, size, isDark);
@@ -267,7 +272,9 @@ async function main(): Promise<void> {
       await makeCalls(client, home);
       void client.call("reports__count", { steps: 240, pause: 1000 });
       void client.call("reports__count", { steps: 60, pause: 2000 });
+      void client.call("memory__delete_entities", { entityNames: ["Old project", "Test entry"] });
       await page.waitFor(`document.querySelector("[data-server=reports] .badge.busy")`);
+      await page.waitFor(`document.title.startsWith("(1)")`);
       await (values.all === undefined ? takePictures(page) : takeAll(page, values.all));
     });
   } finally {

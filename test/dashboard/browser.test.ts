@@ -318,7 +318,7 @@ describe("the dashboard in a browser", () => {
     for (const hub of [fullHub("a text"), new PageHub()]) {
       await withPage(hub, async (page) => {
         await page.evaluate(axe);
-        for (const scheme of ["light", "dark"]) {
+        for (const scheme of hub.servers.length > 0 ? ["light", "dark"] : ["light"]) {
           const features = [{ name: "prefers-color-scheme", value: scheme }];
           await page.send("Emulation.setEmulatedMedia", { features });
           for (const route of hub.servers.length > 0 ? FULL_ROUTES : VIEWS) {
