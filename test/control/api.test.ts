@@ -420,6 +420,8 @@ for (const transport of API_TRANSPORTS) {
       await eventually("the reader", () => seen.size > 0);
       await setup.ask("POST", "/servers", { name: "added", entry: { command: "x" } });
       hub.reportRejectedManifest("wrong");
+      hub.setMode("only-a");
+      hub.setMode(undefined);
       hub.logServer("a", "one");
       a.onOpen = () => Promise.reject(new Error("no"));
       await setup.ask("POST", "/servers/a/reconnect?wait=10s");
