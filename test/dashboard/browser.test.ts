@@ -233,6 +233,12 @@ describe("the dashboard in a browser", () => {
         /^No\.$/,
         "Log in",
       ],
+      [
+        { state: "failed", lastError: { code: "valueMissing", message: "No key." } },
+        "bad",
+        /^No key\.$/,
+        "Set the secret",
+      ],
       [{ state: "disconnected", goal: "down" }, "quiet", /^Disconnected$/, "Start"],
     ];
     const hub = new PageHub();
@@ -251,7 +257,7 @@ describe("the dashboard in a browser", () => {
       const texts = `[document.querySelector(".indicator").title, [...document.querySelectorAll(".view-head button")].map((button) => button.textContent)]`;
       assert.deepEqual(await page.evaluate(texts), [
         `1 of ${rows.length} servers connected`,
-        ["Reconnect failed (2)"],
+        ["Reconnect failed (3)"],
       ]);
     });
   });

@@ -593,6 +593,9 @@ export class HubConnection implements Actions {
     const path = `/secrets/${name.split("/").map(encodeURIComponent).join("/")}`;
     const isDone = await this.send(path, { method: "PUT", body: { value } }, `${name} is stored.`);
     await this.#readSecrets();
+    for (const { name: server, state, lastError } of serversOf(this.store.state))
+      if (state === "failed" && lastError?.code === "valueMissing")
+        this.server(server, "reconnect");
     return isDone;
   }
 
