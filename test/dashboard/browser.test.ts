@@ -9,7 +9,7 @@ import { skipWithoutChromium } from "../harness/chromium.ts";
 import { IS_LIVE, PageHub, serverDocument, show, withPage } from "./page-hub.ts";
 
 const AXE = fileURLToPath(new URL("../../node_modules/axe-core/axe.min.js", import.meta.url));
-const OPTIONS = { skip: skipWithoutChromium, timeout: 120_000 };
+const OPTIONS = { skip: skipWithoutChromium, timeout: 240_000 };
 const test = (name: string, run: () => Promise<void>): void => void it(name, OPTIONS, run);
 
 const untilTrue = (what: string, find: () => boolean): Promise<unknown> =>
@@ -18,6 +18,10 @@ const untilTrue = (what: string, find: () => boolean): Promise<unknown> =>
     () => what,
     () => find() || undefined,
   );
+
+/** How long each part of the load lasts, in s, and the longest task that a person does not notice, in ms. */
+const SECONDS = 2;
+const MAX_TASK = 100;
 
 const XSS = [
   `<img src=x onerror="window.hacked=1">`,
@@ -229,6 +233,12 @@ describe("the dashboard in a browser", () => {
         /^No\.$/,
         "Log in",
       ],
+      [
+        { state: "failed", lastError: { code: "valueMissing", message: "No key." } },
+        "bad",
+        /^No key\.$/,
+        "Set the secret",
+      ],
       [{ state: "disconnected", goal: "down" }, "quiet", /^Disconnected$/, "Start"],
     ];
     const hub = new PageHub();
@@ -247,7 +257,7 @@ describe("the dashboard in a browser", () => {
       const texts = `[document.querySelector(".indicator").title, [...document.querySelectorAll(".view-head button")].map((button) => button.textContent)]`;
       assert.deepEqual(await page.evaluate(texts), [
         `1 of ${rows.length} servers connected`,
-        ["Reconnect failed (2)"],
+        ["Reconnect failed (3)"],
       ]);
     });
   });
@@ -269,7 +279,7 @@ describe("the dashboard in a browser", () => {
         );
         delays.push(Number(seen) - sent);
       }
-      assert.ok(Math.min(...delays) < 200, `${delays.join(", ")} ms`);
+      assert.ok(Math.min(...delays) < 200, delays.join(", "));
       assert.ok(hub.requests.some(({ line }) => line === "GET /v1/servers/a"));
     });
   });
@@ -350,6 +360,11 @@ describe("the dashboard in a browser", () => {
           ({ line, body }) =>
             line === "POST /v1/client-apps/cursor/install" && body === '{"replace":true}',
         ),
+      );
+      hub.documents["GET /usage"] = {};
+      await show(page, "usage");
+      await page.waitFor(
+        `document.querySelector(".empty h2").textContent === "This view cannot be drawn"`,
       );
       for (const route of ["modes", "approvals"]) {
         await show(page, route);
@@ -446,6 +461,7 @@ describe("the dashboard in a browser", () => {
       await press("Escape");
       await page.waitFor(`document.activeElement.getAttribute("aria-expanded") === "false"`);
       await press("Enter");
+      await page.waitFor(`document.activeElement.textContent === "Refresh"`);
       await press("Enter");
       await untilTrue("the request", () =>
         hub.requests.some(({ line }) => line === "POST /v1/servers/a/refresh"),
@@ -467,7 +483,13 @@ describe("the dashboard in a browser", () => {
     for (const { name } of hub.servers)
       hub.documents[`GET /servers/${name}/log`] = { entries, next: 1000 };
     await withPage(hub, async (page) => {
-      await page.send("Performance.enable");
+      await page.send("Performance.enable", { timeDomain: "threadTicks" });
+      /** CPU time of the page so far, in s. */
+      const cpu = async (): Promise<number> => {
+        const { metrics } = await page.send("Performance.getMetrics");
+        const all = metrics as readonly { readonly name: string; readonly value: number }[];
+        return all.find(({ name }) => name === "TaskDuration")?.value ?? NaN;
+      };
       const heap = async (): Promise<number> => {
         await page.send("HeapProfiler.collectGarbage");
         return Number((await page.send("Runtime.getHeapUsage"))["usedSize"]);
@@ -499,31 +521,26 @@ describe("the dashboard in a browser", () => {
           await page.evaluate(`new Promise((resolve) => setTimeout(resolve, 100))`);
         }
       };
-      const longest: number[] = [];
       for (const route of ["servers", "logs/s0"]) {
         await show(page, route);
-        // The machine may be busy with other programs: what is slow by itself is so each time.
-        let best = Infinity;
-        for (let attempt = 0; attempt < 3 && best >= 100; attempt++) {
+        // A task also takes long if other programs have the processor; one that is slow by itself is so each time.
+        const longest: number[] = [];
+        do {
           await page.evaluate("tasks.length = 0");
+          const used = await cpu();
           await run(SECONDS);
-          best = Math.min(best, Number(await page.evaluate("Math.max(0, ...tasks)")));
-        }
-        longest.push(best);
+          const share = ((await cpu()) - used) / SECONDS;
+          assert.ok(share < 0.6, `${route}: ${share} of a processor`);
+          longest.push(Number(await page.evaluate("Math.max(0, ...tasks)")));
+        } while (longest.length < 5 && Math.min(...longest) >= MAX_TASK);
+        assert.ok(Math.min(...longest) < MAX_TASK, `${route}: ${longest.join(", ")} ms`);
       }
       const middle = await heap();
       await run(SECONDS);
       const growth = (await heap()) - middle;
-      console.log(
-        `longest tasks ${longest.map(Math.round).join(", ")} ms, growth of the heap ${Math.round(growth / 1000)} kB`,
-      );
-      assert.ok(Math.max(...longest) < 100, `tasks took ${longest.join(", ")} ms`);
       assert.ok(growth < 2_000_000, `the heap has grown by ${growth} bytes`);
       assert.ok(Number(await page.evaluate(`document.querySelectorAll("*").length`)) < 2000);
       assert.ok(await page.evaluate(`document.querySelector(".log").textContent.includes("new ")`));
     });
   });
 });
-
-/** How long each part of the load lasts, in s. */
-const SECONDS = Number(process.env["TOOLMUX_LOAD_SECONDS"] ?? 2);

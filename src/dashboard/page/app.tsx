@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "hono/jsx/dom";
+import { ErrorBoundary, useEffect, useRef, useState } from "hono/jsx/dom";
 import { ActivityView } from "./activity.tsx";
 import { AddView } from "./add.tsx";
 import { ApprovalsView } from "./approvals.tsx";
@@ -11,7 +11,7 @@ import type { AlertDocument } from "./documents.ts";
 import { indicatorOf } from "./format.ts";
 import { LogsView } from "./logs.tsx";
 import { ModesView } from "./modes.tsx";
-import { Button, Choice, Dot, Icon } from "./parts.tsx";
+import { Button, Choice, Dot, Empty, Icon } from "./parts.tsx";
 import { ServersView } from "./servers.tsx";
 import {
   type DashboardState,
@@ -95,7 +95,9 @@ export function App({ state, actions }: ViewProps) {
         <Alerts alerts={openAlerts(state)} actions={actions} />
         {isReadable(state) ? (
           <section key={route.view} class={`view ${route.view}`} aria-labelledby="view-title">
-            <View state={state} actions={actions} />
+            <ErrorBoundary fallbackRender={describeFault}>
+              <View state={state} actions={actions} />
+            </ErrorBoundary>
           </section>
         ) : (
           <p key="none" class="view">
@@ -111,6 +113,17 @@ export function App({ state, actions }: ViewProps) {
         ))}
       </div>
     </div>
+  );
+}
+
+/** In place of a view that cannot be drawn: a hub of another version may say what the page does not expect. */
+function describeFault(error: Error) {
+  return (
+    <Empty icon="configure" title="This view cannot be drawn">
+      <span id="view-title">
+        The page and the hub may be of different versions. ({error.message})
+      </span>
+    </Empty>
   );
 }
 
@@ -215,10 +228,7 @@ function LinkBanner({ state: { link } }: { readonly state: DashboardState }) {
           "Start one: toolmux serve --http 8700. An MCP client that uses toolmux starts one, too.",
         ]
       : link.kind === "denied"
-        ? [
-            "This page may not see your hubs.",
-            `${link.text} Open it with a new link: toolmux dashboard`,
-          ]
+        ? ["This page may not see your hubs.", link.text]
         : ["What you see is old.", link.text];
   return (
     <div class="banners" role="status">

@@ -2,7 +2,7 @@ import { useState } from "hono/jsx/dom";
 import type { ViewProps } from "./app.tsx";
 import type { SecretsDocument, ServerDocument } from "./documents.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
-import { serversOf } from "./state.ts";
+import { serversOf, valueOf } from "./state.ts";
 
 export function ConfigureView({ state, actions }: ViewProps) {
   const servers = serversOf(state);
@@ -17,7 +17,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
         <Button text="Reload" kind="primary" onPress={() => actions.reload()} />
       </Header>
       <section>
-        {state.refusal !== undefined && (
+        {state.refusal !== undefined && valueOf(state.check)?.ok !== false && (
           <div key="refusal" class="trouble">
             <h3>The last change of the manifest was refused; the hub keeps the previous one</h3>
             <pre tabindex={0}>{state.refusal}</pre>

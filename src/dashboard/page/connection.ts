@@ -33,6 +33,8 @@ import {
 } from "./state.ts";
 import { Store } from "./store.ts";
 
+/** Where a tab remembers which hub it shows. */
+const HUB_KEY = "toolmux.hub";
 /** Delays before the first and later attempts to reach the hub again, in ms. */
 const DELAYS = [300, 1000, 2000, 4000];
 /** How often hubs are looked for, in ms. */
@@ -203,7 +205,8 @@ export class HubConnection implements Actions {
     // A hub that was started again has another id, and the same manifest.
     const successor =
       current === undefined
-        ? hubs.toSorted((a, b) => b.startedAt - a.startedAt)[0]
+        ? (hubs.find(({ id }) => id === sessionStorage.getItem(HUB_KEY)) ??
+          hubs.toSorted((a, b) => b.startedAt - a.startedAt)[0])
         : hubs.find(
             ({ manifest, name }) =>
               name === current.name && manifest.join() === current.manifest.join(),
@@ -215,6 +218,7 @@ export class HubConnection implements Actions {
   }
 
   #takeHub(hubId: string): void {
+    sessionStorage.setItem(HUB_KEY, hubId);
     this.#seq = undefined;
     this.store.dropEvents();
     this.store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
@@ -589,6 +593,9 @@ export class HubConnection implements Actions {
     const path = `/secrets/${name.split("/").map(encodeURIComponent).join("/")}`;
     const isDone = await this.send(path, { method: "PUT", body: { value } }, `${name} is stored.`);
     await this.#readSecrets();
+    for (const { name: server, state, lastError } of serversOf(this.store.state))
+      if (state === "failed" && lastError?.code === "valueMissing")
+        this.server(server, "reconnect");
     return isDone;
   }
 

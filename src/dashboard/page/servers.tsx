@@ -108,7 +108,7 @@ function NoServers({ state, actions }: ViewProps) {
       <p>
         {app === undefined
           ? "Import them from an MCP client, or add one."
-          : `${app.title} has ${count(app.servers, "server")}. They go into the manifest, and toolmux into its file in their place; this can be undone.`}
+          : `${app.title} has ${count(app.servers, "server")}. Its file then has toolmux instead, and this can be undone.`}
       </p>
       <p class="actions">
         {app === undefined ? (
@@ -186,11 +186,19 @@ export function needsLogin({ state, lastError, progress }: ServerDocument): bool
   return (state === "failed" || state === "reconnecting") && lastError?.code === "unauthorized";
 }
 
+/** What a person has to do in the view Configure before the server can run. */
+function mendOf({ state, lastError }: ServerDocument): string | undefined {
+  if (state !== "failed") return undefined;
+  if (lastError?.code === "valueMissing") return "Set the secret";
+  return lastError?.code === "serverInvalid" ? "Configure" : undefined;
+}
+
 /** What helps most in the server's state. */
 function actionFor(server: ServerDocument, actions: Actions): MenuItem | undefined {
   const items = menuFor(server, actions);
   const item = (text: string): MenuItem | undefined => items.find((one) => one.text === text);
   if (needsLogin(server)) return item("Log in");
+  if (mendOf(server) !== undefined) return items[0];
   switch (server.state) {
     case "failed":
     case "reconnecting":
@@ -218,7 +226,11 @@ function menuFor(server: ServerDocument, actions: Actions): readonly MenuItem[] 
     state === "connecting" || state === "authenticating" || state === "reconnecting";
   const isStopped = state === "idle" || state === "disconnected";
   const isRemote = transport !== undefined && transport !== "stdio";
+  const mend = mendOf(server);
   return [
+    ...(mend === undefined
+      ? []
+      : [{ text: mend, onSelect: () => void (location.hash = routeTo("configure")) }]),
     ...(isRetriable ? [verb("Retry", "reconnect")] : []),
     ...(isAttempt ? [verb("Cancel", "cancel")] : []),
     ...(isStopped ? [verb("Start", "start")] : []),
