@@ -67,6 +67,7 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 const ON_EVERY_RUNTIME = [
   "agent/contract.test.ts",
   "agent/providers.test.ts",
+  "approval/disk.test.ts",
   "auth/race.test.ts",
   "base/private-files.test.ts",
   "frontend/http/listener.test.ts",

@@ -62,8 +62,15 @@ export class ApprovalGate {
       this.#state = "over";
       call.setDeadlinePaused(false);
       if (call.isOver) return;
-      if (refusal === undefined) pass();
-      else call.refuse(refusal);
+      if (refusal !== undefined) {
+        call.refuse(refusal);
+        return;
+      }
+      try {
+        pass();
+      } catch (error) {
+        call.fail(toHubError(error));
+      }
     };
     void this.#decide(call).then(release, (thrown: unknown) => {
       const { name } = call.route;

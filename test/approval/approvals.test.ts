@@ -21,6 +21,7 @@ import {
   manifestFor,
   Peer,
   ScriptedServer,
+  sendRequest,
   setUpHubWithClock,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
@@ -205,6 +206,17 @@ describe("a call that needs an approval", () => {
     assert.deepEqual(callsAt(s), ["w"]);
     assert.deepEqual(changesOf(events), ["asked", "once by terminal"]);
     endWatch();
+  });
+
+  it("takes no answer of another client", async () => {
+    const { client, connect, hub, s } = await open();
+    const other = connect();
+    await initialize(other, FORMS);
+    client.send(callRequest(1, "s__w"));
+    answerForm(other, await formAt(client), "once");
+    await sendRequest(other, "ping");
+    assert.equal((await openQuestions(hub)).length, 1);
+    assert.deepEqual(callsAt(s), []);
   });
 
   it("is denied after approvalTimeout, and its own deadline stands still until then", async () => {
