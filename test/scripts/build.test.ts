@@ -122,7 +122,8 @@ function portablePackages(): string[] {
 /** Whether a build can want it: folders, code and JSON, which is a third of what packages hold. */
 function isRead(path: string): boolean {
   return (
-    statSync(path).isDirectory() || /(?:(?<!\.d)\.(?:[cm]?js|tsx?|json|css|html)|\/LICENSE)$/.test(path)
+    statSync(path).isDirectory() ||
+    /(?:(?<!\.d)\.(?:[cm]?js|tsx?|json|css|html)|\/LICENSE)$/.test(path)
   );
 }
 
