@@ -48,7 +48,7 @@ type Params = Readonly<Record<string, unknown>>;
 
 /**
  * Serves the stored results as an MCP server. Anyone who knows an id may read its result, so none is listed.
- * @param tool the current exposed name of the tool
+ * @param tool returns the exposed name of the tool that reads stored results
  */
 export function serve(transport: Transport, store: ContentStore, tool: () => string): void {
   // oxlint-disable-next-line unicorn/prefer-add-event-listener

@@ -362,7 +362,7 @@ async function* readAnswer(
   }
 }
 
-/** Adds to the block of text or thinking with this id. Signatures come with any of its parts. */
+/** Appends a streamed part to its block of text or thinking. Any part may bring the provider's signature of the block. */
 function keep(
   kept: Map<string, KeptPart>,
   type: "text" | "reasoning",

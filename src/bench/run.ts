@@ -185,8 +185,8 @@ export interface BenchPlan {
   readonly era: Era;
   readonly subject: BenchSubject;
   /**
-   * For a comparison: finds the server behind the hub that has this tool of the hub, and the tool's name at that
-   * server.
+   * To compare calls through the hub with direct calls: finds the server that provides a tool of the hub, and the tool's
+   * name there.
    */
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }

@@ -292,7 +292,7 @@ export interface ClientFolders {
 export interface ServerTable {
   /** Absolute path; in `ClientApp.project` relative to the project's folder. */
   readonly file: string;
-  /** The path of keys to the table; `*` stands for every key. */
+  /** The keys that lead to the table of servers in the file; `*` matches any key at its level. */
   readonly keys: readonly string[];
 }
 

@@ -4,10 +4,14 @@ import { describeValue, unknownKeyMessage } from "./problems.ts";
 import { isTable, type Table } from "./table.ts";
 
 /**
- * Which tools a mode or an agent has: `"all"`, or a table with exactly one key. `servers` and `tools` hold globs of
- * names in the manifest and of the servers' own names; `ids` are `SERVER.TOOL` by the servers' own names; `names` are
- * exposed names; `pattern` is a regular expression that is found anywhere in the server's own name; `readOnly` takes
- * tools that do not change anything by their annotations. An empty `and` takes everything, an empty `or` nothing.
+ * Selects the tools of a mode or an agent: `"all"`, or a table with exactly one key:
+ * - `servers`: globs of server names in the manifest
+ * - `tools`: globs of tool names as the server gives them
+ * - `ids`: `SERVER.TOOL`, with the tool name as the server gives it
+ * - `names`: exposed names
+ * - `pattern`: a regular expression that matches anywhere in the tool name as the server gives it
+ * - `readOnly`: tools whose annotations say that they change nothing
+ * - `and`, `or`, `not`: an empty `and` selects everything, an empty `or` nothing
  */
 export type Filter =
   | "all"

@@ -198,7 +198,8 @@ function explainString(text: string, offset: number, key: string, opening: Openi
   const end = endOfString(text, start, sign);
   const close = end ?? text.length;
   const escape = text.lastIndexOf("\\", offset);
-  // The parser stops at the end of an escape, at most 9 characters after its backslash (`\U` and eight digits).
+  // The parser reports an invalid escape at its end, at most 9 characters after the backslash (`\U` and eight digits).
+  // So an error that close to a backslash is an invalid escape.
   const isEscape = sign.startsWith('"') && escape > start && offset - escape <= 9;
   if (isEscape && end !== undefined) {
     const value = text.slice(start + sign.length, close - sign.length);

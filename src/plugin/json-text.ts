@@ -179,8 +179,8 @@ class JsonTextReader {
     const bytes = this.#bytes;
     const end = skipValue(bytes, start);
     if (end >= 0 || !isNested) return end;
-    // The scanner rejects malformed text, and text nested deeper than its limit. If JSON.parse accepts the text, it is
-    // merely nested too deep, and counting brackets is enough.
+    // The scanner has rejected the text: it is malformed, or nested too deep. If JSON.parse accepts it, it is only nested
+    // too deep, and its end is found by counting brackets.
     this.#isJson ??= isJson(this.#source);
     if (!this.#isJson) return -1;
     let at = start;

@@ -121,7 +121,7 @@ function printSpec(
   if (handoffs.length > 0) terminal.print(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
 }
 
-/** What of a file is left out. */
+/** Prints notes about the parts of an agent file that toolmux does not support, or withholds until it is trusted. */
 function noteFile(file: AgentFile, terminal: Terminal): void {
   for (const problem of file.unsupported) terminal.note(sanitizeLine(formatProblem(problem)));
   const withheld = describeWithheld(file);

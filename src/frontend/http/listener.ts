@@ -48,7 +48,7 @@ export interface RequestInfo {
 const PATH_AS_SENT: RequestInfo = { isPathAsSent: true, keepOpen() {} };
 const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false, keepOpen() {} };
 
-/** Time without traffic after which a connection on which nothing is due is closed, in seconds (not on Deno). */
+/** A connection on which no response is pending is closed after this time without traffic, in s. Deno has no such limit. */
 const IDLE_TIMEOUT = 60;
 
 /**

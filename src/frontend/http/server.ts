@@ -511,7 +511,7 @@ interface RouteEnv {
   Bindings: {
     /** The response that refuses the request because of its token; undefined if the token is right or not needed. */
     readonly unauthorized: Response | undefined;
-    /** Undefined if it is refused, or no token is required. */
+    /** Undefined if the request is refused, or if no token is required. */
     readonly principal: Principal | undefined;
     readonly info: RequestInfo;
   };
