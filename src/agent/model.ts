@@ -3,8 +3,8 @@ import { isTable } from "../manifest/table.ts";
 
 /**
  * A language model, as the agent loop sees it: a request with messages and tools, answered by a stream of parts.
- * `openModel` (`open-model.ts`) makes models of the manifest's `[models]`, with `providers.ts`, `sampling.ts` and `script.ts`. Every model
- * passes `modelContract` (test/contract/model.ts).
+ * `openModel` (`open-model.ts`) makes models of the manifest's `[models]`, with `providers.ts`, `sampling.ts` and
+ * `script.ts`. Every model passes `modelContract` (test/contract/model.ts).
  */
 
 /** What a model is asked. */

@@ -134,7 +134,8 @@ function optionsOf(
   request: ModelRequest,
   takesImages: boolean,
 ): LanguageModelV4CallOptions {
-  const { temperature, maxTokens, thinking } = spec;
+  const { temperature, maxTokens } = spec;
+  const thinking = mayThink(spec, request.messages) ? spec.thinking : undefined;
   return {
     ...providerOptionsOf(spec),
     prompt: promptOf(spec, request, takesImages),
@@ -150,6 +151,17 @@ function optionsOf(
     ...(maxTokens !== undefined && { maxOutputTokens: maxTokens }),
     ...(thinking !== undefined && { reasoning: thinking === "off" ? "none" : thinking }),
   };
+}
+
+/**
+ * Anthropic refuses to think after results of calls that came without signed thinking, such as those of another model
+ * that has handed its conversation over. An answer of this model has it if it had to.
+ */
+function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolean {
+  if (spec.provider !== "anthropic" || spec.thinking === "off") return true;
+  if (messages.at(-1)?.role !== "tool") return true;
+  const last = messages.findLast((message) => message.role === "assistant");
+  return last !== undefined && keptOf(spec, last) !== undefined;
 }
 
 /** APIs refuse the whole request if the root of one tool's schema is not an object or has alternatives. */
@@ -171,7 +183,7 @@ function promptOf(
   takesImages: boolean,
 ): LanguageModelV4Message[] {
   const prompt: LanguageModelV4Message[] = [];
-  if (instruction !== "") prompt.push({ role: "system", content: instruction });
+  if (instruction !== "") prompt.push({ role: "system", content: instruction.toWellFormed() });
   for (let at = 0; at < messages.length; at++) {
     const message = messages[at];
     if (message?.role === "user") {
@@ -201,7 +213,8 @@ type Content<Role> = Extract<LanguageModelV4Message, { role: Role; content: unkn
 function partsOfContent(content: readonly ModelContent[], takesImages: boolean): Content<"user"> {
   const parts = content.flatMap((one): Content<"user"> => {
     // APIs refuse empty texts.
-    if (one.type === "text") return one.text === "" ? [] : [one];
+    if (one.type === "text")
+      return one.text === "" ? [] : [{ type: "text", text: one.text.toWellFormed() }];
     return [takesImages ? pictureOf(one) : { type: "text", text: NO_PICTURE }];
   });
   return parts.length > 0 ? parts : [{ type: "text", text: "(empty)" }];
@@ -228,10 +241,9 @@ function assistantContent(
   spec: ApiModelSpec,
   message: Extract<ModelMessage, { role: "assistant" }>,
 ): Content<"assistant"> {
-  const { text, toolCalls, providerState } = message;
-  const kept = isKept(spec, message, providerState) ? providerState.content : undefined;
-  const content: readonly KeptPart[] = kept ?? [
-    ...(text === "" ? [] : [{ type: "text" as const, text }]),
+  const { text, toolCalls } = message;
+  const content: readonly KeptPart[] = keptOf(spec, message)?.content ?? [
+    ...(text === "" ? [] : [{ type: "text" as const, text: text.toWellFormed() }]),
     ...toolCalls.map((call) => ({ type: "toolCall" as const, ...call })),
   ];
   return content.map((part) => {
@@ -239,21 +251,28 @@ function assistantContent(
     if (part.type !== "toolCall") return { type: part.type, text: part.text, ...extra };
     const { id, name, argumentsJson } = part;
     const input = parseArguments(argumentsJson);
-    return { type: "tool-call", toolCallId: id, toolName: name, input, ...extra };
+    return { type: "tool-call", toolCallId: id, toolName: toolNameOf(name), input, ...extra };
   });
 }
 
-/** Whether the state is of this model and still says what the message says. */
-function isKept(
+/** The answer as the provider gave it, if this model gave it and the message still says the same. */
+function keptOf(
   { provider, model }: ApiModelSpec,
-  { text, toolCalls }: Extract<ModelMessage, { role: "assistant" }>,
-  state: unknown,
-): state is KeptAnswer {
-  if (!isTable(state) || state["provider"] !== provider || state["model"] !== model) return false;
-  const { content } = state as unknown as KeptAnswer;
-  const calls = content.flatMap((part) => (part.type === "toolCall" ? [part.id] : []));
-  const said = content.map((part) => (part.type === "text" ? part.text : "")).join("");
-  return said === text && calls.join() === toolCalls.map(({ id }) => id).join();
+  { text, toolCalls, providerState: state }: Extract<ModelMessage, { role: "assistant" }>,
+): KeptAnswer | undefined {
+  if (!isTable(state) || state["provider"] !== provider || state["model"] !== model)
+    return undefined;
+  if (!Array.isArray(state["content"])) return undefined;
+  const kept = state as unknown as KeptAnswer;
+  const calls = kept.content.flatMap((part) => (part.type === "toolCall" ? [part.id] : []));
+  const said = kept.content.map((part) => (part.type === "text" ? part.text : "")).join("");
+  const isSame = said === text && calls.join() === toolCalls.map(({ id }) => id).join();
+  return isSame ? kept : undefined;
+}
+
+/** Models make up names; APIs refuse a conversation with a name that no tool could have. */
+function toolNameOf(name: string): string {
+  return name.replaceAll(/[^\w-]/g, "_").slice(0, 64) || "_";
 }
 
 function resultMessages(
@@ -269,8 +288,8 @@ function resultMessages(
     const texts = blocks.flatMap((block) =>
       block.type === "text" ? [block.text] : takesImages ? [] : [NO_PICTURE],
     );
-    const value = texts.join("\n\n");
-    const result = { type: "tool-result", toolCallId, toolName } as const;
+    const value = texts.join("\n\n").toWellFormed();
+    const result = { type: "tool-result", toolCallId, toolName: toolNameOf(toolName) } as const;
     if (images.length > 0 && takesPictures) {
       const parts = value === "" ? [] : [{ type: "text" as const, text: value }];
       return {
@@ -328,7 +347,9 @@ async function* readAnswer(
         const usage = { inputTokens: inputTokens.total, outputTokens: outputTokens.total };
         const { provider, model } = spec;
         const content = [...kept.values()];
-        const needsState = content.some((one) => one.type === "reasoning" || one.providerOptions);
+        const needsState =
+          provider === "anthropic" ||
+          content.some((one) => one.type === "reasoning" || one.providerOptions);
         const providerState: KeptAnswer | undefined = needsState
           ? { provider, model, content }
           : undefined;
@@ -456,7 +477,7 @@ function statusOf({ code, type }: ProviderError): number | undefined {
  * Providers have no common code for a prompt that is too long, and some have none at all; so it is known by their words.
  */
 const TOO_LONG =
-  /prompt is too long|context.?(?:length|window|size)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
+  /prompt is too long|context.?(?:length|window|size|limit)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
 
 function reasonOf(status: number, text: string, body: unknown): ModelFailure["reason"] {
   // Google answers 400 to a wrong key.

@@ -68,7 +68,6 @@ function paramsOf(
     ...(model !== "" && { modelPreferences: { hints: [{ name: model }] } }),
     ...(temperature !== undefined && { temperature }),
     maxTokens,
-    includeContext: "none",
     ...(tools.length > 0 && { tools, toolChoice: { mode: "auto" } }),
   };
 }

@@ -1,6 +1,6 @@
 import type { LogLevel } from "../base/events.ts";
-import { loadManifest, type LoadOptions } from "../manifest/load.ts";
-import { manifestError } from "../manifest/problems.ts";
+import { type LoadedManifest, loadManifest, type LoadOptions } from "../manifest/load.ts";
+import { formatProblem, manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "./command.ts";
@@ -51,9 +51,20 @@ export async function loadManifestLogged(
   log: CommandLog,
 ): Promise<ManifestWithHashes> {
   const loaded = await loadManifest(loadOptions(invocation, context));
-  for (const note of loaded.notes) log("warn", note);
+  logRemarks(loaded, log);
   if (!loaded.ok) throw manifestError(loaded.problems);
   return loaded;
+}
+
+/**
+ * Logs the loader's notes, and the problems that concern only a part of the manifest. Those of servers are left out,
+ * because the server's state tells them.
+ */
+export function logRemarks({ ok, notes, problems }: LoadedManifest, log: CommandLog): void {
+  for (const note of notes) log("warn", note);
+  if (!ok) return;
+  for (const problem of problems)
+    if (problem.path[0] !== "servers") log("warn", formatProblem(problem));
 }
 
 /** The options for `loadManifest`, from the command line and the environment. */

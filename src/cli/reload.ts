@@ -3,7 +3,7 @@ import type { LoadedManifest, LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
-import type { CommandLog, ManifestWithHashes } from "./load-manifest.ts";
+import { type CommandLog, logRemarks, type ManifestWithHashes } from "./load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
 /** A running hub, and the function that sets up plugins for it. */
@@ -27,7 +27,7 @@ export function followManifest(
   let isClosed = false;
 
   const onLoaded = async (result: LoadedManifest): Promise<void> => {
-    for (const note of result.notes) log("warn", note);
+    logRemarks(result, log);
     const rejection = rejectionReason(result, manifest);
     if (rejection !== undefined) hub.reportRejectedManifest(rejection);
     if (rejection !== undefined || !result.ok) return;

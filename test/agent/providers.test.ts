@@ -238,33 +238,37 @@ describe("a request to a provider", () => {
 
   itWithEach(
     "has no signatures of another model, and no pictures that it does not take",
-    async ({ api, open }) => {
-      await converse(await open(), api, await open({ model: "other", images: false }));
+    async ({ api, open, dialect }) => {
+      const other = { model: "other", images: false, thinking: "high" } as const;
+      await converse(await open(), api, await open(other));
       const text = api.server.requests[1]?.body ?? "";
       assert.doesNotMatch(text, /signature|c2lnbmF0dXJl|Hm\./);
+      // Anthropic would refuse to think after calls that came without.
+      assert.equal(/"thinking|reasoning_effort/.test(text), dialect.provider !== "anthropic");
       assert.ok(!text.includes(PNG));
       assert.match(text, /picture left out/);
     },
   );
 
   itWithEach(
-    "can repeat arguments that are not JSON, and tools whose schemas have alternatives",
+    "can repeat names that no tool has, arguments that are not JSON, texts that are not UTF-16, and tools whose schemas have alternatives",
     async ({ api, open }) => {
       api.answers.push({ text: ["ok"] });
-      const call = { id: "a", name: "files__read", argumentsJson: '{"path": oops' };
-      const result = { role: "tool", toolCallId: "a", toolName: "files__read" } as const;
+      const call = { id: "a", name: "read a file!", argumentsJson: '{"path": oops' };
+      const result = { role: "tool", toolCallId: "a", toolName: "read a file!" } as const;
       await collect(await open(), {
         instruction: "",
         messages: [
           ...REQUEST.messages,
           { role: "assistant", text: "", toolCalls: [call] },
-          { ...result, isError: true, content: [{ type: "text", text: "" }] },
+          { ...result, isError: true, content: [{ type: "text", text: "\ud800" }] },
         ],
         tools: [{ name: "x", description: "", inputSchema: { anyOf: [{ type: "object" }] } }],
       });
       const [body = ""] = api.server.requests.map((request) => request.body);
       assert.match(body, /invalidArguments.{1,7}\{.{1,4}path.{1,4}: oops/);
-      assert.doesNotMatch(body, /anyOf/);
+      assert.doesNotMatch(body, /anyOf|file!|ud800/);
+      assert.match(body, /"read_a_file_"/);
     },
   );
 

@@ -50,6 +50,31 @@ describe("a manifest in the working directory", () => {
         assert.ok(await isTrusted(file, new Uint8Array(readFileSync(file)), folder), file);
     }));
 
+  it("is told with the places that its models send to, and the commands that give their keys", () =>
+    withTestFolder(
+      `[secrets]
+commands = true
+[models.a]
+provider = "openai"
+model = "x"
+url = "http://user:password-1@models.test/v1"
+apiKey = "\${cmd:pass show it}"
+`,
+      async (setup) => {
+        const { code, stdout } = await runCommand(setup, ["trust", "toolmux.toml"]);
+        assert.equal(code, 0);
+        assert.match(stdout, /^ {2}pass show it$/m);
+        assert.match(stdout, /^ {2}a: openai, at http:\/\/\S+@models\.test\/v1$/m);
+        assert.doesNotMatch(stdout, /password-1/);
+      },
+    ));
+
+  it("is used in spite of a model that is wrong, which is told", () =>
+    withTestFolder('[models.a]\nprovider = "openai"\nmodle = "x"\n', async (setup) => {
+      const { stderr } = await runCommand(setup, ["list", "--config", setup.config]);
+      assert.match(stderr, /toolmux\.toml:3:1: models\.a\.modle: unknown key/);
+    }));
+
   it("that is wrong or missing is not trusted", () =>
     withTestFolder('[servers.a]\ncomand = "x"\n', async (setup) => {
       const { code, stderr } = await runCommand(setup, ["trust", "toolmux.toml"]);

@@ -107,7 +107,7 @@ export async function check(
   for (const problem of problems) await printProblemWithFrame(problem, context);
   if (!ok) {
     const rest = starts
-      ? "; servers with a problem do not start"
+      ? "; servers and models with a problem are not used"
       : "; no server starts until this is corrected";
     context.terminal.note(`${count(problems.length, "problem")}${rest}`);
     printServers(servers, context);

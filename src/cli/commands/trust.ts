@@ -4,6 +4,7 @@ import { expandHome, stateFolder } from "../../base/paths.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import type { Manifest, ServerSpec } from "../../manifest/manifest.ts";
+import { maskSecretParts } from "../../manifest/plaintext-secrets.ts";
 import { parseTemplate, type TemplatePart, templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -33,17 +34,24 @@ export async function trustFile({ args }: Invocation, context: CommandContext): 
     );
   }
   const models = [...(manifest.models?.values() ?? [])].flatMap((model) =>
-    "problems" in model ? [] : [model.url ?? "", model.apiKey ?? ""],
+    "problems" in model ? [] : [model],
   );
   const commands = [
     ...new Set([
       ...manifest.servers.flatMap(listCommands),
-      ...models.flatMap((text) => commandsOf(parseTemplate(text, "toolmux"))),
+      ...models
+        .flatMap(({ url = "", apiKey = "" }) => [url, apiKey])
+        .flatMap((text) => commandsOf(parseTemplate(text, "toolmux"))),
     ]),
   ];
   if (commands.length > 0)
     context.terminal.print("and runs these commands, to use what they print as values:");
   for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
+  if (models.length > 0) context.terminal.print("and sends what agents say to these models:");
+  for (const { name, provider, url } of models) {
+    const place = url === undefined ? provider : `${provider}, at ${maskSecretParts(url)}`;
+    context.terminal.print(`  ${sanitizeLine(name)}: ${sanitizeLine(place)}`);
+  }
   const { plugins } = manifest;
   if (plugins.length > 0)
     context.terminal.print("and loads these plugins, also if their files change:");
