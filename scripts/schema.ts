@@ -10,6 +10,7 @@ import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/t
 import type { GenericSchema } from "valibot";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
+  agentFilesSchema,
   agentSchema,
   defaultsSchema,
   fileSchema,
@@ -158,6 +159,7 @@ export function makeSchema(): JsonSchema {
       propertyNames: { pattern: "^[A-Za-z0-9_-]{1,64}$" },
       additionalProperties: { title: "Agent", ...convert(agentSchema) },
     },
+    agentFiles: convert(agentFilesSchema),
     search: convert(registrySchema),
     plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema) } },
     secrets: convert(secretsSchema),

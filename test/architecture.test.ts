@@ -35,6 +35,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   {
     upstream: "connections to servers: pool, state, sessions, listings",
     plugin: "the API for plugins, and what loads and runs them",
+    "agent-files": "agents in files and from registries: reading, trust, store, pull",
   },
   { router: "a client's request until its one answer" },
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
@@ -52,12 +53,20 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/", "src/registry/", "src/control/", "src/agent/"],
+  valibot: [
+    "src/manifest/",
+    "src/plugin/",
+    "src/registry/",
+    "src/control/",
+    "src/agent/",
+    "src/agent-files/",
+  ],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/"],
   bun: ["src/base/runtime.ts"],
   "@ai-sdk": ["src/agent/"],
   uplot: ["src/bench/report/"],
+  yaml: ["src/agent-files/yaml.ts"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
   "hdr-histogram-js": ["src/bench/"],
   "@std/cli": ["src/cli/", "src/main.ts"],

@@ -39,13 +39,14 @@ export function splitScopes(text: string | undefined): readonly string[] {
   return [...new Set((text ?? "").split(/\s+/).filter((scope) => scope !== ""))];
 }
 
-interface Scheme {
+export interface Scheme {
   /** In lower case, like the names of the parameters. */
   readonly scheme: string;
   readonly parameters: Map<string, string>;
 }
 
-function parseSchemes(text: string): readonly Scheme[] {
+/** The challenges of a header: their schemes, with their parameters. */
+export function parseSchemes(text: string): readonly Scheme[] {
   const schemes: Scheme[] = [];
   let position = 0;
   const consume = (pattern: RegExp): RegExpExecArray | undefined => {

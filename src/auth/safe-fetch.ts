@@ -87,14 +87,14 @@ function checkEncryption(url: URL, server: string): URL {
 }
 
 /* Scopes of addresses, from wide to narrow. A server may name only addresses of its own scope or a wider one. */
-const PUBLIC = 0;
+export const PUBLIC = 0;
 const PRIVATE = 1;
-const LOOPBACK = 2;
+export const LOOPBACK = 2;
 /** Link-local addresses, including clouds' metadata services (169.254.169.254), which hand out credentials. */
 const LINK_LOCAL = 3;
 
 /** The network scope of a host, judged by its text: names are not resolved. */
-function networkScopeOf(hostname: string): number {
+export function networkScopeOf(hostname: string): number {
   const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
   if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
   const mapped = MAPPED_IPV4.exec(host);

@@ -26,6 +26,14 @@ export function stateFolder(env: Env, platform: string): string {
   return join(homeFolder(env), ".local", "state", "toolmux");
 }
 
+/** The folder for data that the user has fetched and would miss, absolute. */
+export function dataFolder(env: Env, platform: string): string {
+  const base = xdgFolder(env, "XDG_DATA_HOME");
+  if (base !== undefined) return join(base, "toolmux");
+  if (platform === "darwin") return libraryFolder(env);
+  return join(homeFolder(env), ".local", "share", "toolmux");
+}
+
 /**
  * The home folder: HOME if it is absolute, else the one in the system's user database. A relative HOME is not used,
  * because it would be resolved against the working directory.

@@ -1,7 +1,9 @@
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
+import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
+import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
 import { openModel } from "../agent/open-model.ts";
 import type { Model } from "../agent/model.ts";
 import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
@@ -10,8 +12,8 @@ import type { ServerDocument, ToolsDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import { type AgentSpec, findModel } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
-import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
-import { manifestError } from "../manifest/problems.ts";
+import { FULL_MODE, HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { formatProblem, manifestError } from "../manifest/problems.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Transport } from "../transport/transport.ts";
 import { suggestName, usageError } from "./args.ts";
@@ -63,14 +65,16 @@ export interface TeamOptions {
   readonly log: CommandLog;
   /** Asks the person at the terminal; undefined: nobody is there. */
   readonly elicit: AnswerElicitation | undefined;
+  /** The file whose agents are opened instead of those of the manifest. */
+  readonly file?: AgentFile | undefined;
 }
 
 /**
- * Opens the agents of a manifest and passes them to `use`. The hub is reached, or the servers are started, when an agent
+ * Opens the agents of a manifest, or of a file, and passes them to `use`. The hub is reached, or the servers are started, when an agent
  * first needs its tools.
  */
 export async function withTeam<T>(
-  { manifest, log, elicit }: TeamOptions,
+  { manifest, log, elicit, file }: TeamOptions,
   invocation: Invocation<AgentOptions>,
   context: CommandContext,
   use: (team: OpenedTeam) => Promise<T>,
@@ -90,12 +94,16 @@ export async function withTeam<T>(
     call: async (name, args, options) =>
       (await abortable(open(), options.signal)).toolbox.call(name, args, options),
   };
-  const specs = validAgents(manifest);
+  const own = file && openFileTools(file, context, log, elicit);
+  const models = file && new Map([...(manifest.models ?? []), ...file.models]);
   const team = new Team({
-    specs,
-    toolbox,
+    specs:
+      file === undefined
+        ? validAgents(manifest)
+        : specsOfFile(file, { now: Date.now(), cwd: context.cwd, platform: context.platform }),
+    toolbox: own === undefined ? toolbox : new FileToolbox(toolbox, own.toolbox),
     clock: systemClock,
-    openModel: modelOpener(manifest, context, secrets),
+    openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
     approval,
     redact: (text) => new Redactor([...secrets]).apply(text),
   });
@@ -107,14 +115,75 @@ export async function withTeam<T>(
       hub,
       setMode,
       servers: async () => (await open()).servers(),
-      agent: (name) => team.agent(chooseAgent(name, manifest), signal, model),
+      agent: (name) => team.agent(file?.entry ?? chooseAgent(name, manifest), signal, model),
     });
   } finally {
-    await opened?.then(
-      (tools) => tools.close(),
-      () => {},
-    );
+    await Promise.all([
+      own?.close(),
+      opened?.then(
+        (tools) => tools.close(),
+        () => {},
+      ),
+    ]);
   }
+}
+
+/**
+ * The tools of the servers that a file of agents brings. They run for this conversation only, and start when an agent
+ * first needs its tools.
+ */
+export function openFileTools(
+  { servers }: AgentFile,
+  context: CommandContext,
+  log: CommandLog,
+  elicit: AnswerElicitation | undefined,
+): { readonly toolbox: Toolbox | undefined; close(): Promise<void> } {
+  if (servers.length === 0) return { toolbox: undefined, close: () => Promise.resolve() };
+  const manifest: Manifest = {
+    hub: HUB_DEFAULTS,
+    defaults: LIMIT_DEFAULTS,
+    servers: servers.map((spec) => ({ ...spec, lazy: true })),
+    plugins: [],
+    sources: [],
+  };
+  let opened: Promise<OpenedTools> | undefined;
+  const open = (): Promise<OpenedTools> => (opened ??= openOwnHub(manifest, context, log, elicit));
+  return {
+    toolbox: {
+      tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
+      call: async (name, args, options) =>
+        (await abortable(open(), options.signal)).toolbox.call(name, args, options),
+    },
+    async close() {
+      await opened?.then(
+        (tools) => tools.close(),
+        () => {},
+      );
+    },
+  };
+}
+
+/**
+ * The file of an agent that the manifest does not have: a path, or the name of one that was pulled. Says what of it is
+ * left out.
+ * @returns undefined if no agent is named, or the manifest has it
+ * @throws {HubError} what `AgentLibrary.find` throws
+ */
+export async function findAgentFile(
+  name: string | undefined,
+  manifest: Manifest,
+  context: CommandContext,
+  log: CommandLog,
+): Promise<AgentFile | undefined> {
+  if (name === undefined || manifest.agents?.has(name) === true) return undefined;
+  const { openAgentLibrary } = await import("./agent-library.ts");
+  const found = await openAgentLibrary(manifest, context, context.cwd).find(name);
+  if (found.source === "manifest") return undefined;
+  const { describeWithheld } = await import("../agent-files/agent-file.ts");
+  const withheld = describeWithheld(found.file);
+  for (const problem of found.file.unsupported) log("warn", formatProblem(problem));
+  if (withheld !== undefined) log("warn", withheld);
+  return found.file;
 }
 
 /** The agents whose tables are valid, with the tools of their modes. */
@@ -154,7 +223,7 @@ export function chooseAgent(name: string | undefined, { agents }: Manifest): str
 
 /** Makes the function that opens models of the manifest. @param secrets receives values to redact */
 export function modelOpener(
-  manifest: Manifest,
+  manifest: Pick<Manifest, "models">,
   context: Pick<CommandContext, "env" | "platform" | "cwd">,
   secrets: Set<string>,
 ): (name: string) => Promise<Model> {

@@ -11,7 +11,7 @@ import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
 /** Keys of tables in a manifest whose values may all be secrets. */
-const SECRET_TABLES = new Set("env headers oauth options httpToken apiKey".split(" "));
+const SECRET_TABLES = new Set("env headers oauth options httpToken apiKey credentials".split(" "));
 
 /** Keys of tables in a manifest whose settings have names chosen by the user; none of these settings is secret. */
 const OPEN_TABLES = new Set("tools prompts skills reconnect".split(" "));
@@ -21,7 +21,7 @@ const SHOWN_KEYS = (
   "command package runner args inheritEnv cwd url transport keyFile ca auth plugin enabled prefix isolation lazy era " +
   "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
   "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
-  "parallelStarts use servers sources commands directories " +
+  "parallelStarts use servers sources commands directories directory paths strict registries " +
   "provider model temperature maxTokens contextTokens thinking images timeout script " +
   "description instruction instructionFile mode respectMode allowAgents subAgents handoffs maxTurns maxToolCalls " +
   "parallelToolCalls retries resultLimit approval"

@@ -25,6 +25,8 @@ export const BENCH_DEFAULTS = {
   timeout: "30s",
 } as const;
 
+export const AGENT_VERBS = ["list", "show", "pull", "remove"] as const;
+
 export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 
 export const SECRET_VERBS = ["set", "list", "remove"] as const;

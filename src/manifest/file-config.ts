@@ -9,6 +9,7 @@ import type { NamedClientConfig } from "./named-clients.ts";
 import type { DuplicateKey } from "./parse.ts";
 import { readManifestFile, readServers } from "./read.ts";
 import {
+  type AgentFilesInput,
   type AgentInput,
   type HubInput,
   type DefaultsInput,
@@ -77,6 +78,9 @@ export interface ModelConfig extends SourceFile {
   readonly input: ModelInput | undefined;
 }
 
+/** Where files of agents are, as configured in one file; paths start at its folder. */
+export interface AgentFilesConfig extends SourceFile, AgentFilesInput {}
+
 /** An agent as configured in one file. */
 export interface AgentConfig extends SourceFile {
   readonly name: string;
@@ -103,6 +107,8 @@ export interface FileConfig extends SourceFile {
   readonly models?: ReadonlyMap<string, ModelConfig>;
   /** By name. Absent in files that are not manifests. */
   readonly agents?: ReadonlyMap<string, AgentConfig>;
+  /** Undefined if the file does not set it. */
+  readonly agentFiles?: AgentFilesConfig | undefined;
   readonly plugins: readonly PluginConfig[];
   /** By name. Absent in files that are not manifests. */
   readonly modes?: ReadonlyMap<string, ModeConfig>;

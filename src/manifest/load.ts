@@ -129,7 +129,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, defaults, approval } = merged;
+  const { hub, httpToken, registries, agentFiles, defaults, approval } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -156,6 +156,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     servers: markInvalid(merged.servers, problems, configs, documents),
     defaults,
     models: markInvalidModels(merged.models, problems, configs),
+    agentFiles,
     agents: markInvalidAgents(agents.specs, problems, configs),
     approval,
     plugins: plugins.specs,

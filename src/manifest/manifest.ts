@@ -4,6 +4,7 @@
  * `resolve.ts` fills in `${…}` when a server starts.
  */
 import type { Agents, Models } from "./agents.ts";
+import type { AgentFilesConfig } from "./file-config.ts";
 import type { ModeSpec } from "./modes.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
@@ -297,6 +298,8 @@ export interface Manifest {
   readonly models?: Models | undefined;
   /** Absent: none. */
   readonly agents?: Agents | undefined;
+  /** Where files of agents are; absent: the default places. The last file that sets it counts. */
+  readonly agentFiles?: AgentFilesConfig | undefined;
   /** Absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */

@@ -168,7 +168,9 @@ export function unknownKeyMessage(key: string, entries: object): string {
 
 /** Keys whose values are never shown, because they may contain secrets. */
 const SECRET_KEYS = new Set<unknown>(
-  "command args env cwd url headers oauth keyFile options httpToken apiKey token".split(" "),
+  "command args env cwd url headers oauth keyFile options httpToken apiKey token credentials".split(
+    " ",
+  ),
 );
 
 /** Whether the value at a path may be a secret, so that messages must not show it. */

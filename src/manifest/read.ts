@@ -20,6 +20,7 @@ import {
 import {
   DEFAULT_SECRET_SETTINGS,
   agentNameProblem,
+  agentFilesSchema,
   defaultsSchema,
   fileSchema,
   hubSchema,
@@ -48,6 +49,10 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
+  const files = validate(agentFilesSchema, table["agentFiles"] ?? {}, {
+    file,
+    path: ["agentFiles"],
+  });
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   const modeTable = readModes(table["modes"] ?? {}, source);
   const clientList = readNamedClients(table["clients"] ?? [], source);
@@ -60,6 +65,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
+    agentFiles: files.ok && "agentFiles" in table ? { ...files.value, file, baseDir } : undefined,
     plugins: pluginList.plugins,
     modes: modeTable.modes,
     clients: clientList.clients,
@@ -71,6 +77,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,
+      ...(files.ok ? [] : files.problems),
       ...pluginList.problems,
       ...modeTable.problems,
       ...clientList.problems,

@@ -496,11 +496,16 @@ async function findProviderKey(
   return undefined;
 }
 
-/** Resolves the token that HTTP clients must send. @throws {HubError} usage */
+/**
+ * Resolves the token that HTTP clients must send, or another secret text of the manifest.
+ * @param where the setting, for messages
+ * @throws {HubError} usage
+ */
 export async function resolveHttpToken(
   { text, baseDir }: HttpToken,
   env: Env,
   schemes: SchemeResolvers = new Map(),
+  where = "hub.httpToken",
 ): Promise<string> {
   const scope: TemplateScope = {
     syntax: "toolmux",
@@ -513,7 +518,7 @@ export async function resolveHttpToken(
     missingSecrets: [],
     fail: (_, message) => new HubError("usage", `${message}.`),
   };
-  const token = await fillTemplate(text, "hub.httpToken", scope);
+  const token = await fillTemplate(text, where, scope);
   requireValues(scope);
   return token;
 }

@@ -1079,6 +1079,45 @@ export function agentNameProblem(name: string): string | undefined {
   return "the name of an agent has letters, digits, _ and - only, and at most 64 of them";
 }
 
+const REGISTRY_HOST = "the host of a registry as in references, such as ghcr.io";
+const registryHost = v.pipe(text, v.regex(/^[a-z0-9[][a-z0-9.:\]-]*$/, REGISTRY_HOST));
+
+/** Where files of agents are found, and which registries they may come from. */
+export const agentFilesSchema = table({
+  directory: optionalKey(nonEmptyText, {
+    title: "Directory",
+    description:
+      "Your own directory for files of agents. By default agents in the configuration directory. Files outside of the configuration directory run commands only after toolmux trust.",
+    examples: ["~/agents"],
+  }),
+  paths: optionalKey(v.array(nonEmptyText, "an array of directories"), {
+    title: "Further directories",
+    description: "Directories with files of agents, which run commands only after toolmux trust.",
+    default: ["~/.cagent/agents"],
+    examples: [["~/work/agents"]],
+  }),
+  strict: optionalKey(flag, {
+    title: "Refuse what is not supported",
+    description:
+      "true: a file that asks for something that toolmux does not have is refused. false: toolmux names it, and leaves it out.",
+    default: false,
+    examples: [true],
+  }),
+  registries: optionalKey(v.array(registryHost, `an array of ${REGISTRY_HOST}`), {
+    title: "Registries",
+    description:
+      "Hosts that agents may be pulled from; docker.io is Docker Hub. By default any host.",
+    examples: [["docker.io", "ghcr.io"]],
+  }),
+  credentials: optionalKey(record(tokenSchema), {
+    title: "Credentials",
+    description:
+      "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Others are read from the config.json of docker login.",
+    default: {},
+    examples: [{ "ghcr.io": "${secret:ghcr}" }],
+  }),
+});
+
 /** The root of a manifest file. The values are validated separately. */
 export const fileSchema = table({
   $schema: optionalKey(text, { title: "Schema", description: "The location of this schema." }),
@@ -1108,6 +1147,10 @@ export const fileSchema = table({
       "Models that use the tools of the servers, each under a name of your choice. Run one with toolmux run NAME or toolmux chat NAME.",
     examples: [{ reviewer: { model: "main", instruction: "You review changes." } }],
   }),
+  agentFiles: optionalKey(v.unknown(), {
+    title: "Files of agents",
+    description: "Where toolmux finds agents in files, and which registries it gets them from.",
+  }),
   modes: optionalKey(v.unknown(), {
     title: "Modes",
     description: "Named selections of tools, each under a name of your choice.",
@@ -1134,6 +1177,7 @@ export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
 export type DefaultsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type ModelInput = Readonly<v.InferOutput<typeof modelSchema>>;
+export type AgentFilesInput = Readonly<v.InferOutput<typeof agentFilesSchema>>;
 export type AgentInput = Readonly<v.InferOutput<typeof agentSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 export type NamedClientInput = Readonly<v.InferOutput<typeof namedClientSchema>>;

@@ -5,7 +5,10 @@ import { HubError } from "../base/errors.ts";
 import { decodeUtf8, readFileLimited, type FileBytes } from "../base/read-file.ts";
 import { isTable } from "./table.ts";
 
-/** The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
+/**
+ * The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}, "agents":
+ * {"<digest>": "<reference>"}}`. `agents` are those of registries.
+ */
 const STORE_FILE = "trusted.json";
 const MAX_STORE_SIZE = 4 * 1024 * 1024;
 
@@ -26,11 +29,39 @@ export async function isTrusted(
   content: FileBytes,
   folder: string,
 ): Promise<boolean> {
-  const files = await readStore(folder);
-  if (files.size === 0) return false;
+  const { files } = await readStore(folder);
+  return files.size > 0 && isListed(files, path, await sha256Hex(content));
+}
+
+/** The same for a content whose SHA-256 is known. @param hash in hex */
+export async function isHashTrusted(path: string, hash: string, folder: string): Promise<boolean> {
+  return isListed((await readStore(folder)).files, path, hash);
+}
+
+async function isListed(
+  files: ReadonlyMap<string, string>,
+  path: string,
+  hash: string,
+): Promise<boolean> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const realPath = await realpath(path).catch(() => undefined);
-  return realPath !== undefined && files.get(realPath) === (await sha256Hex(content));
+  return realPath !== undefined && files.get(realPath) === hash;
+}
+
+/** Whether the user has trusted the agent of a registry with this digest (`sha256:…`). */
+export async function isDigestTrusted(digest: string, folder: string): Promise<boolean> {
+  return (await readStore(folder)).agents.has(digest);
+}
+
+/** Trusts the agent of a registry with this digest. The caller holds the lock of the state folder `folder`. */
+export async function trustDigest(
+  digest: string,
+  reference: string,
+  folder: string,
+): Promise<void> {
+  const store = await readStore(folder);
+  store.agents.set(digest, reference);
+  await writeStore(folder, store);
 }
 
 /**
@@ -43,32 +74,44 @@ export async function trust(path: string, content: FileBytes, folder: string): P
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const realPath = await realpath(path).catch(() => undefined);
   if (realPath === undefined) throw new HubError("usage", `${path} does not exist`);
-  const files = await readStore(folder);
-  files.set(realPath, await sha256Hex(content));
-  await writeStore(folder, files);
+  const store = await readStore(folder);
+  store.files.set(realPath, await sha256Hex(content));
+  await writeStore(folder, store);
   return realPath;
 }
 
-async function readStore(folder: string): Promise<Map<string, string>> {
-  const files = new Map<string, string>();
+interface TrustStore {
+  readonly files: Map<string, string>;
+  readonly agents: Map<string, string>;
+}
+
+async function readStore(folder: string): Promise<TrustStore> {
   const read = await readFileLimited(trustStorePath(folder), MAX_STORE_SIZE);
-  if (read.kind !== "read") return files;
+  if (read.kind !== "read") return { files: new Map(), agents: new Map() };
+  let store: unknown;
   try {
-    const store: unknown = JSON.parse(decodeUtf8(read.bytes) ?? "");
-    if (!isTable(store) || !isTable(store["files"])) return files;
-    for (const [path, hash] of Object.entries(store["files"])) {
-      if (typeof hash === "string") files.set(path, hash);
-    }
+    store = JSON.parse(decodeUtf8(read.bytes) ?? "");
   } catch {
     // A damaged store trusts nothing, and the next `trust` replaces it.
   }
-  return files;
+  const textsOf = (key: string): Map<string, string> => {
+    const table = isTable(store) ? store[key] : undefined;
+    const entries = Object.entries(isTable(table) ? table : {});
+    return new Map(
+      entries.flatMap(([name, text]) => (typeof text === "string" ? [[name, text]] : [])),
+    );
+  };
+  return { files: textsOf("files"), agents: textsOf("agents") };
 }
 
-async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
+async function writeStore(folder: string, { files, agents }: TrustStore): Promise<void> {
   const { ensurePrivateFolder, replacePrivate } = await import("../base/private-files.ts");
   await ensurePrivateFolder(folder);
-  const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
+  const document = {
+    files: Object.fromEntries(files),
+    ...(agents.size > 0 && { agents: Object.fromEntries(agents) }),
+  };
+  const text = JSON.stringify(document, null, 2);
   await replacePrivate(trustStorePath(folder), utf8(`${text}\n`));
 }
 

@@ -1,13 +1,21 @@
 import { toHubError } from "../../base/errors.ts";
 import type { AgentSpec, InvalidAgent } from "../../manifest/agents.ts";
 import { formatProblem } from "../../manifest/problems.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { openLibraryForCommand } from "../agent-library.ts";
 import { modelOpener } from "../agent-team.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadManifestOnly, openLog } from "../load-manifest.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */
 interface AgentLine {
   readonly name: string;
+  readonly source: "manifest" | "files" | "store";
+  /** What commands take: the name, the path of the file, or the reference. */
+  readonly spec: string;
+  /** Of an agent of a registry. */
+  readonly digest?: string;
+  /** Whether it may run the commands and reach the URLs that its file names. */
+  readonly trusted: boolean;
   readonly model?: string;
   readonly description?: string;
   readonly usable: boolean;
@@ -15,20 +23,24 @@ interface AgentLine {
   readonly problem?: string;
 }
 
-/** `toolmux agents`: lists the agents of the manifest, and says which of them cannot be used and why. */
+/**
+ * `toolmux agents`: lists the agents of the manifest, in files and from registries, and says which of them cannot be
+ * used and why.
+ */
 export async function listAgents(
   invocation: Invocation<{ readonly json: boolean }>,
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const manifest = await loadManifestOnly(invocation, context, openLog(invocation));
-  const openModel = modelOpener(manifest, context, new Set());
+  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const openModel = modelOpener(manifest ?? {}, context, new Set());
   const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentLine> => {
     const { name } = spec;
+    const base = { name, source: "manifest", spec: name, trusted: true } as const;
     if ("problems" in spec)
-      return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
+      return { ...base, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
     const { model, description } = spec;
-    const line = { name, model, ...(description !== undefined && { description }) };
+    const line = { ...base, model, ...(description !== undefined && { description }) };
     try {
       await openModel(model);
       return { ...line, usable: true };
@@ -38,23 +50,41 @@ export async function listAgents(
       return { ...line, usable: false, problem };
     }
   };
-  const agents = await Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
+  const own = await Promise.all([...(manifest?.agents?.values() ?? [])].map(describe));
+  const others = (await library.list(["files", "store"])).map(
+    ({ description, model, digest, problem, ...line }): AgentLine => ({
+      ...line,
+      ...(model !== undefined && { model }),
+      ...(description !== undefined && { description }),
+      ...(digest !== undefined && { digest }),
+      usable: problem === undefined,
+      ...(problem !== undefined && { problem }),
+    }),
+  );
+  const agents = [...own, ...others];
   if (invocation.options.json) {
     terminal.printJson({ agents });
     return 0;
   }
   if (agents.length === 0) {
-    terminal.note("The manifest has no agents. Describe one under [agents.NAME].");
+    terminal.note(
+      "There are no agents. Describe one under [agents.NAME] in the manifest, or get one: toolmux agents pull REF",
+    );
     return 0;
   }
   const { colors } = terminal.stdout;
   terminal.printTable(
-    ["AGENT", "MODEL", "STATE", "DESCRIPTION"],
-    agents.map(({ name, model = "", usable, problem = "", description = "" }) => [
-      name,
-      model,
-      { text: usable ? "usable" : "not usable", color: usable ? colors.green : colors.red },
-      usable ? description : problem,
+    ["AGENT", "FROM", "MODEL", "STATE", "DESCRIPTION"],
+    agents.map(({ name, source, model = "", problem, description = "", trusted }) => [
+      sanitizeLine(name),
+      source,
+      sanitizeLine(model),
+      problem !== undefined
+        ? { text: "not usable", color: colors.red }
+        : trusted
+          ? { text: "usable", color: colors.green }
+          : { text: "not trusted", color: colors.yellow },
+      sanitizeLine(problem ?? description),
     ]),
   );
   return 0;

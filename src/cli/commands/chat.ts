@@ -8,7 +8,7 @@ import { expandHome } from "../../base/paths.ts";
 import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession } from "../../agent/session.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
-import { type AgentOptions, type OpenedTeam, withTeam } from "../agent-team.ts";
+import { type AgentOptions, findAgentFile, type OpenedTeam, withTeam } from "../agent-team.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -34,6 +34,7 @@ export async function chat(
 ): Promise<number> {
   const log = openLog(invocation);
   const manifest = await loadManifestOnly(invocation, context, log);
+  const file = await findAgentFile(invocation.args[0], manifest, context, log);
   const input = await LineInput.open();
   const printer = new RunPrinter(context.terminal);
   const elicit = answerInTerminal(
@@ -44,7 +45,7 @@ export async function chat(
     (question, signal) => input.ask(question, signal),
   );
   try {
-    return await withTeam({ manifest, log, elicit }, invocation, context, async (opened) => {
+    return await withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
       const agent = await opened.agent(invocation.args[0]);
       const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
       return new Chat(session, opened, input, printer, context).converse();

@@ -2,7 +2,7 @@ import process from "node:process";
 import { abortable } from "../../base/clock.ts";
 import { History } from "../../agent/history.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
-import { type AgentOptions, withTeam } from "../agent-team.ts";
+import { type AgentOptions, findAgentFile, withTeam } from "../agent-team.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -77,7 +77,8 @@ async function runAgent(
       },
       (question, withdrawn) => ask(question, { signal: withdrawn, dropsTyped: true }),
     );
-  return withTeam({ manifest, log, elicit }, invocation, context, async (opened) => {
+  const file = await findAgentFile(name, manifest, context, log);
+  return withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
     const agent = await opened.agent(name);
     const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);
     let outcome: RunOutcome | undefined;

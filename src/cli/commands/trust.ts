@@ -13,11 +13,18 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { withManifestLock } from "../manifest-file.ts";
 
 /**
- * `toolmux trust`: trusts a file with its current content, and prints the commands and plugins that this
- * allows. A file with problems is not trusted.
+ * `toolmux trust`: trusts a file with its current content, or an agent of a registry, and prints the commands and
+ * plugins that this allows. A file with problems is not trusted.
  */
-export async function trustFile({ args }: Invocation, context: CommandContext): Promise<number> {
-  const [word = ""] = args;
+export async function trustFile(invocation: Invocation, context: CommandContext): Promise<number> {
+  const [word = ""] = invocation.args;
+  const { trustAgent } = await import("../agent-library.ts");
+  const agent = await trustAgent(word, invocation, context);
+  if (agent !== undefined) {
+    const { printTrustedAgent } = await import("./agent-files.ts");
+    printTrustedAgent(agent, context.terminal);
+    return 0;
+  }
   const { real, manifest } = await trustFileContent(
     resolve(context.cwd, expandHome(word, context.env)),
     context,

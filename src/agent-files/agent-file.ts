@@ -1,0 +1,128 @@
+/**
+ * Agents in files and from registries. `AgentFile` is what a file describes: agents, models, and the servers that it
+ * brings. `docker-agent.ts` reads YAML, `own-form.ts` TOML and JSON; `store.ts` keeps what `registry.ts` pulls. Start
+ * here, then read `agent-library.ts`, which finds an agent by its name, path or reference.
+ */
+import { sanitizeLine } from "../terminal/log.ts";
+import { HubError } from "../base/errors.ts";
+import type { AgentSpec, ModelSpec } from "../manifest/agents.ts";
+import type { Filter } from "../manifest/filter.ts";
+import type { ExternalServer } from "../manifest/manifest.ts";
+import { formatProblem, type Problem } from "../manifest/problems.ts";
+
+/** The largest file of an agent, in bytes. */
+export const MAX_AGENT_FILE = 1024 * 1024;
+
+/** Tools that the loop itself has for an agent. */
+export type BuiltInTool = "think" | "todo" | "transfer_task";
+
+/** An agent of a file: its specification, and what only files have. */
+export interface FileAgent {
+  readonly spec: AgentSpec;
+  /** Which tools of the file's own servers it has; undefined: none. `names` in it are exposed names of that session. */
+  readonly ownTools: Filter | undefined;
+  readonly builtIns: readonly BuiltInTool[];
+  /** Whether the instruction gets the present date. */
+  readonly addDate: boolean;
+  /** Whether the instruction gets the working directory and the operating system. */
+  readonly addEnvironmentInfo: boolean;
+}
+
+/** The content of a file of agents. Immutable. */
+export interface AgentFile {
+  /** Absolute path, or the reference in the registry. */
+  readonly source: string;
+  /** The agent that is meant if none is named: `root`, or the first. */
+  readonly entry: string;
+  /** By name, in the order of the file. */
+  readonly agents: ReadonlyMap<string, FileAgent>;
+  /** By name. An agent's model that is not among them is one of the manifest, or `provider/model`. */
+  readonly models: ReadonlyMap<string, ModelSpec>;
+  /** Servers that run for one session only. */
+  readonly servers: readonly ExternalServer[];
+  /** What the file asks for and toolmux does not have, each with its place. */
+  readonly unsupported: readonly Problem[];
+  /** What the file may not do before it is trusted: ends of a sentence. Empty if it is trusted. */
+  readonly withheld: readonly string[];
+}
+
+/** A file that was read, or what is wrong with it. */
+export type AgentFileResult =
+  | { readonly ok: true; readonly file: AgentFile }
+  | { readonly ok: false; readonly problems: readonly Problem[] };
+
+/** The error `agentInvalid`, with one problem per line. */
+export function agentInvalidError(problems: readonly Problem[]): HubError {
+  return new HubError("agentInvalid", problems.map(formatProblem).join("\n"));
+}
+
+/**
+ * The file as it may be used before it is trusted: it runs no command, reaches no URL of its own, and switches no
+ * approval off. Its agents keep their instructions, and the tools of the hub.
+ */
+export function withoutOwnReach(file: AgentFile): AgentFile {
+  const withheld = file.servers.map((spec) =>
+    spec.kind === "stdio"
+      ? `run ${sanitizeLine(spec.command)} (server "${sanitizeLine(spec.name)}")`
+      : `reach ${hostOf(spec.url)} (server "${sanitizeLine(spec.name)}")`,
+  );
+  const models = new Map<string, ModelSpec>();
+  for (const [name, model] of file.models) {
+    const { url, apiKey, ...rest } = model;
+    if (url !== undefined) withheld.push(`reach ${hostOf(url)} (model "${sanitizeLine(name)}")`);
+    else if (model.provider === "script")
+      withheld.push(
+        `read ${sanitizeLine(model.script ?? "a file")} (model "${sanitizeLine(name)}")`,
+      );
+    else models.set(name, rest);
+    if (url === undefined && apiKey !== undefined)
+      withheld.push(`choose a key (model "${sanitizeLine(name)}")`);
+  }
+  const agents = new Map<string, FileAgent>();
+  for (const [name, { spec, ...agent }] of file.agents) {
+    const { approval, ...others } = spec;
+    const mayKeep = approval === undefined || approval === "always";
+    if (!mayKeep) withheld.push(`use tools without approval (agent "${sanitizeLine(name)}")`);
+    agents.set(name, { ...agent, ownTools: undefined, spec: mayKeep ? spec : others });
+  }
+  if (withheld.length === 0) return file;
+  return { ...file, agents, models, servers: [], withheld };
+}
+
+/** One sentence about what a file that is not trusted may not do; undefined if it may do everything. */
+export function describeWithheld({ source, withheld }: AgentFile): string | undefined {
+  if (withheld.length === 0) return undefined;
+  const shown = withheld.slice(0, MAX_SHOWN);
+  const more = withheld.length > MAX_SHOWN ? `, and ${withheld.length - MAX_SHOWN} more` : "";
+  return `${sanitizeLine(source)} is not trusted, so it may not ${shown.join("; ")}${more}. It works with the tools of the hub alone. To allow this: toolmux trust ${shellWord(source)}`;
+}
+const MAX_SHOWN = 5;
+
+/** The rest of a URL may contain a secret. */
+function hostOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).host : "a URL of its own";
+}
+
+/** A text as one word of a shell's command line. */
+export function shellWord(text: string): string {
+  return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** What an instruction may be completed with. */
+export interface InstructionEnvironment {
+  /** In ms since the epoch. */
+  readonly now: number;
+  readonly cwd: string;
+  readonly platform: string;
+}
+
+/** The instruction of an agent with the date and the environment, if its file asks for them. */
+export function instructionOf(
+  { spec, addDate, addEnvironmentInfo }: FileAgent,
+  { now, cwd, platform }: InstructionEnvironment,
+): string {
+  const parts = [spec.instruction];
+  if (addDate) parts.push(`Today's date: ${new Date(now).toISOString().slice(0, 10)}`);
+  if (addEnvironmentInfo) parts.push(`Working directory: ${cwd}\nOperating system: ${platform}`);
+  return parts.filter((part) => part !== "").join("\n\n");
+}

@@ -1,0 +1,447 @@
+import { constants, open, readdir, realpath, stat } from "node:fs/promises";
+import { basename, dirname, isAbsolute, join, resolve, sep } from "node:path";
+import process from "node:process";
+import { HubError, toHubError } from "../base/errors.ts";
+import { configFolders, expandHome, stateFolder, type SystemEnvironment } from "../base/paths.ts";
+import { decodeUtf8, type FileBytes } from "../base/read-file.ts";
+import type { Agents, AgentSpec } from "../manifest/agents.ts";
+import { parseText, type ParsedFile } from "../manifest/parse.ts";
+import { addPositions } from "../manifest/positions.ts";
+import { fileProblem, findNearest, type Problem } from "../manifest/problems.ts";
+import { isDigestTrusted, isHashTrusted, sha256Hex } from "../manifest/trust.ts";
+import {
+  type AgentFile,
+  type AgentFileResult,
+  agentInvalidError,
+  MAX_AGENT_FILE,
+  withoutOwnReach,
+} from "./agent-file.ts";
+import type { NearbyReader } from "./docker-agent.ts";
+import { parseReference, requireReference } from "./reference.ts";
+import type { RegistryOptions } from "./registry.ts";
+import { AgentStore, type StoredAgent } from "./store.ts";
+
+/** Where files of agents are, and what they may do (`[agentFiles]`). */
+export interface AgentFileSettings {
+  /** The user's own folder for files of agents; undefined: `agents` in the configuration folder. */
+  readonly directory?: string | undefined;
+  /** Further folders, whose files are used, but not trusted. */
+  readonly paths: readonly string[];
+  /** Whether a file that asks for something that toolmux does not have is refused. */
+  readonly strict: boolean;
+  /** Hosts of registries, as in references, that agents may be pulled from; undefined: all. */
+  readonly registries?: readonly string[] | undefined;
+  /** Where relative paths of these settings start; undefined: the working directory. */
+  readonly baseDir?: string | undefined;
+}
+
+export const AGENT_FILE_DEFAULTS: AgentFileSettings = {
+  paths: ["~/.cagent/agents"],
+  strict: false,
+};
+
+export interface AgentLibraryOptions extends SystemEnvironment {
+  /** The agents of the manifest. */
+  readonly agents: Agents;
+  readonly settings: AgentFileSettings;
+  /** The folder where relative paths of agents start: for clients, that of the manifest. */
+  readonly baseDir: string;
+}
+
+/** An agent that was found by its name, path or reference. */
+export type FoundAgent =
+  | { readonly source: "manifest"; readonly spec: AgentSpec }
+  | { readonly source: "files"; readonly file: AgentFile }
+  | { readonly source: "store"; readonly file: AgentFile; readonly stored: StoredAgent };
+
+/** One line of a list of agents. */
+export interface ListedAgent {
+  readonly name: string;
+  /** What `find` takes. */
+  readonly spec: string;
+  readonly source: FoundAgent["source"];
+  readonly description?: string | undefined;
+  readonly model?: string | undefined;
+  /** Of an agent of a registry. */
+  readonly digest?: string | undefined;
+  /** Whether it may do all that its file says. */
+  readonly trusted: boolean;
+  /** Why it cannot be used. */
+  readonly problem?: string | undefined;
+}
+
+const EXTENSION = /\.(?:ya?ml|toml|json)$/i;
+const MAX_SPEC = 2048;
+/** Maximum number of files of a folder that are listed, and of parsed files that are kept. */
+const MAX_FILES = 1000;
+const MAX_CACHED = 64;
+
+/** A parsed file, with what tells whether it has changed since. */
+interface CachedFile {
+  /** By path: the file itself, and the files near it that were read for it. */
+  readonly stamps: ReadonlyMap<string, string>;
+  readonly hash: string;
+  readonly result: AgentFileResult;
+}
+
+/** Finds agents: those of the manifest, those in files, and those that were pulled from registries. */
+export class AgentLibrary {
+  readonly store: AgentStore;
+  readonly #options: AgentLibraryOptions;
+  readonly #cache = new Map<string, CachedFile>();
+
+  constructor(options: AgentLibraryOptions) {
+    this.#options = options;
+    this.store = new AgentStore(options);
+  }
+
+  /**
+   * Finds an agent: by a name in the manifest, else by the path of a file, else in the store.
+   * @throws {HubError} agentNotFound; agentInvalid with the places of the problems; notTrusted if the path is outside of
+   * the folders for agents; storeBroken
+   */
+  async find(text: string): Promise<FoundAgent> {
+    if (text === "" || text.length > MAX_SPEC || text.includes("\0"))
+      throw await this.#notFound("");
+    const spec = this.#options.agents.get(text);
+    if (spec !== undefined && "problems" in spec) throw agentInvalidError(spec.problems);
+    if (spec !== undefined) return { source: "manifest", spec };
+    const isPath = /^(?:~?\/|\.{1,2}\/)/.test(text);
+    if (isPath || EXTENSION.test(text)) {
+      const file = await this.#findFile(text, isPath);
+      if (file !== undefined) return { source: "files", file };
+    }
+    const stored = isPath ? undefined : await this.store.find(text);
+    if (stored === undefined) throw await this.#notFound(text);
+    return { source: "store", file: await this.#readStored(stored), stored };
+  }
+
+  /** All agents, with the problems of those that cannot be used. Never rejects because of one of them. */
+  async list(sources: readonly FoundAgent["source"][]): Promise<readonly ListedAgent[]> {
+    const listed: ListedAgent[] = [];
+    if (sources.includes("manifest")) {
+      for (const [name, agent] of this.#options.agents) {
+        const base = { name, spec: name, source: "manifest", trusted: true } as const;
+        if ("problems" in agent) {
+          listed.push({ ...base, problem: agentInvalidError(agent.problems).message });
+        } else listed.push({ ...base, description: agent.description, model: agent.model });
+      }
+    }
+    if (sources.includes("files")) {
+      for (const path of await this.#listFiles()) {
+        const name = basename(path);
+        const base = { name, spec: path, source: "files" } as const;
+        listed.push(
+          await describe(base, async () => requireFile(await this.#findFile(path, true))),
+        );
+      }
+    }
+    if (sources.includes("store")) {
+      for (const stored of await this.store.list()) {
+        const { reference, digest } = stored;
+        const name = reference.slice(reference.lastIndexOf("/") + 1);
+        const base = { name, spec: reference, source: "store", digest } as const;
+        listed.push(await describe(base, () => this.#readStored(stored)));
+      }
+    }
+    return listed;
+  }
+
+  /**
+   * Pulls an agent from its registry into the store. An agent that cannot be read is not stored.
+   * @throws {HubError} usage for what is no reference, notTrusted for a registry that the manifest does not allow,
+   * agentInvalid, what `pullAgent` and `AgentStore.add` throw
+   */
+  async pull(text: string, registry: RegistryOptions, signal: AbortSignal): Promise<StoredAgent> {
+    const reference = requireReference(text);
+    const { registries } = this.#options.settings;
+    if (registries !== undefined && !registries.includes(reference.host)) {
+      const message = `The manifest does not allow the registry ${reference.host}. It allows: ${registries.join(", ") || "none"} (agentFiles.registries).`;
+      throw new HubError("notTrusted", message);
+    }
+    const { pullAgent } = await import("./registry.ts");
+    const pulled = await pullAgent(reference, registry, signal);
+    const result = await readAgentText(pulled.content, `${text}.yaml`, "", noFiles);
+    if (!result.ok) throw agentInvalidError(result.problems);
+    return this.store.add(pulled, signal);
+  }
+
+  /** The folders whose files may be used, absolute; the first is the user's own. */
+  folders(): readonly string[] {
+    const { settings, env, platform, cwd } = this.#options;
+    const { baseDir = cwd } = settings;
+    const [config = baseDir] = configFolders(env, platform);
+    const own = settings.directory ?? join(config, "agents");
+    return [own, ...settings.paths].map((path) => resolve(baseDir, expandHome(path, env)));
+  }
+
+  async #listFiles(): Promise<readonly string[]> {
+    const lists = this.folders().map(async (folder) => {
+      const names = await readdir(folder).catch(() => []);
+      const files = names.filter((name) => EXTENSION.test(name)).toSorted();
+      return files.slice(0, MAX_FILES).map((name) => join(folder, name));
+    });
+    return (await Promise.all(lists)).flat();
+  }
+
+  /**
+   * @param isPath whether the text is a path; otherwise it is a name in one of the folders
+   * @returns undefined if a name is in none of the folders
+   */
+  async #findFile(text: string, isPath: boolean): Promise<AgentFile | undefined> {
+    const { baseDir, env } = this.#options;
+    const folders = this.folders();
+    const candidates = isPath
+      ? [resolve(baseDir, expandHome(text, env))]
+      : folders.map((folder) => resolve(folder, text));
+    for (const path of candidates) {
+      const file = await this.#readFile(path, folders);
+      if (file !== undefined) return file;
+    }
+    if (!isPath) return undefined;
+    throw await this.#notFound(text);
+  }
+
+  /** @returns undefined if there is no such file */
+  async #readFile(path: string, folders: readonly string[]): Promise<AgentFile | undefined> {
+    // Refused before the file system is asked, so that the answer does not tell whether there is such a file.
+    if (!folders.some((folder) => isWithin(path, folder))) throw outside(path, folders);
+    const real = await realpath(path).catch(() => undefined);
+    if (real === undefined) return undefined;
+    if (!(await this.isInFolders(real))) throw outside(path, folders);
+    if (!EXTENSION.test(path) || !EXTENSION.test(real)) {
+      const message = "is no file of an agent; they end with .yaml, .yml, .toml or .json";
+      throw agentInvalidError([fileProblem(path, message)]);
+    }
+    const { result, hash } = await this.#readReal(real);
+    if (!result.ok) throw agentInvalidError(result.problems);
+    const file = this.#checkStrict(result.file);
+    return (await this.#isTrusted(real, hash)) ? file : withoutOwnReach(file);
+  }
+
+  /** Files in the user's configuration folder are the user's own; others need `toolmux trust`. */
+  async #isTrusted(real: string, hash: string): Promise<boolean> {
+    const { env, platform } = this.#options;
+    const own = configFolders(env, platform);
+    const realOwn = await Promise.all(own.map((one) => realpath(one).catch(() => one)));
+    if (realOwn.some((folder) => isWithin(real, folder))) return true;
+    return isHashTrusted(real, hash, stateFolder(env, platform));
+  }
+
+  /** @param real the real path, which has been checked */
+  async #readReal(real: string): Promise<Pick<CachedFile, "result" | "hash">> {
+    const cached = this.#cache.get(real);
+    if (cached !== undefined && (await isUnchanged(cached))) return cached;
+    const { bytes, stamp } = await readRegularFile(real);
+    const stamps = new Map([[real, stamp]]);
+    const readNear = nearbyReader(dirname(real), (path) => stamps.set(path, stampOf(path)));
+    const result = await readAgentText(bytes, real, dirname(real), readNear);
+    const entry: CachedFile = { stamps, hash: await sha256Hex(bytes), result };
+    this.#cache.delete(real);
+    this.#cache.set(real, entry);
+    const [oldest] = this.#cache.keys();
+    if (this.#cache.size > MAX_CACHED && oldest !== undefined) this.#cache.delete(oldest);
+    return entry;
+  }
+
+  /** A pulled agent as it is once its digest is trusted. @throws {HubError} storeBroken, agentInvalid */
+  async readTrusted(stored: StoredAgent): Promise<AgentFile> {
+    const bytes = await this.store.read(stored);
+    const result = await readAgentText(bytes, `${stored.reference}.yaml`, "", noFiles);
+    if (!result.ok) throw agentInvalidError(result.problems);
+    return this.#checkStrict(result.file);
+  }
+
+  /** Whether a file is in one of the folders. @param real its real path */
+  async isInFolders(real: string): Promise<boolean> {
+    const folders = this.folders().map((folder) => realpath(folder).catch(() => folder));
+    return (await Promise.all(folders)).some((folder) => isWithin(real, folder));
+  }
+
+  async #readStored(stored: StoredAgent): Promise<AgentFile> {
+    const { env, platform } = this.#options;
+    const file = await this.readTrusted(stored);
+    const isTrusted = await isDigestTrusted(stored.digest, stateFolder(env, platform));
+    return isTrusted ? file : withoutOwnReach(file);
+  }
+
+  #checkStrict(file: AgentFile): AgentFile {
+    if (!this.#options.settings.strict || file.unsupported.length === 0) return file;
+    throw agentInvalidError(file.unsupported);
+  }
+
+  async #notFound(text: string): Promise<HubError> {
+    const stored = await this.store.list();
+    const known = [
+      ...this.#options.agents.keys(),
+      ...(await this.#listFiles()).map((path) => basename(path)),
+      ...stored.map(({ reference }) => reference.slice(reference.lastIndexOf("/") + 1)),
+    ];
+    const nearest = findNearest(basename(text), known);
+    const advice =
+      nearest !== undefined
+        ? `Did you mean "${nearest}"?`
+        : parseReference(text) === undefined
+          ? "To see all: toolmux agents list"
+          : `To see all: toolmux agents list. To get it from a registry: toolmux agents pull ${text}`;
+    const shown = JSON.stringify(text.slice(0, 200));
+    return new HubError("agentNotFound", `There is no agent ${shown}. ${advice}`);
+  }
+}
+
+function requireFile(file: AgentFile | undefined): AgentFile {
+  if (file === undefined) throw new HubError("agentNotFound", "The file does not exist any more.");
+  return file;
+}
+
+async function describe(
+  base: Pick<ListedAgent, "name" | "spec" | "source" | "digest">,
+  read: () => Promise<AgentFile>,
+): Promise<ListedAgent> {
+  try {
+    const { agents, entry, withheld } = await read();
+    const { description, model } = agents.get(entry)?.spec ?? {};
+    return { ...base, description, model, trusted: withheld.length === 0 };
+  } catch (error) {
+    return { ...base, trusted: false, problem: toHubError(error).message };
+  }
+}
+
+/**
+ * Reads the text of an agent's file.
+ * @param name of the file, whose ending says the format; messages name it without `.yaml` if it has no folder
+ * @param baseDir where relative paths in it start; empty for an agent of a registry
+ */
+export async function readAgentText(
+  bytes: FileBytes,
+  name: string,
+  baseDir: string,
+  readNear: NearbyReader,
+): Promise<AgentFileResult> {
+  const file = baseDir === "" ? name.replace(/\.yaml$/, "") : name;
+  const text = decodeUtf8(bytes);
+  const parsed: ParsedFile =
+    text === undefined
+      ? { ok: false, message: "is not UTF-8 text", position: undefined }
+      : await parseAgentText(text, name);
+  if (!parsed.ok)
+    return { ok: false, problems: [fileProblem(file, parsed.message, parsed.position)] };
+  const place = (problems: readonly Problem[]): Promise<readonly Problem[]> =>
+    addPositions(problems, parsed.preparePositions);
+  const duplicates = parsed.duplicates.map((key): Problem => {
+    return { file, ...key, at: "key", message: "is set twice; remove one of the two" };
+  });
+  if (duplicates.length > 0) return { ok: false, problems: await place(duplicates) };
+  const source = { file, baseDir };
+  const read = /\.ya?ml$/i.test(name)
+    ? (await import("./docker-agent.ts")).readDockerAgentFile
+    : (await import("./own-form.ts")).readOwnFile;
+  const result = read(parsed.root, source, readNear);
+  if (!result.ok) return { ok: false, problems: await place(result.problems) };
+  const unsupported = await place(result.file.unsupported);
+  return { ok: true, file: { ...result.file, unsupported } };
+}
+
+async function parseAgentText(text: string, name: string): Promise<ParsedFile> {
+  if (!/\.ya?ml$/i.test(name)) return parseText(text, /\.toml$/i.test(name) ? "toml" : "json");
+  try {
+    return (await import("./yaml.ts")).parseYaml(text);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return { ok: false, message: "nested too deeply", position: undefined };
+  }
+}
+
+function isWithin(path: string, folder: string): boolean {
+  return path.startsWith(folder.endsWith(sep) ? folder : folder + sep);
+}
+
+function outside(path: string, folders: readonly string[]): HubError {
+  const text = `${path} is not in a folder for agents (${folders.join(", ")}). Copy it there, or name its folder in agentFiles.paths of the manifest.`;
+  return new HubError("notTrusted", text);
+}
+
+/** Reads a file whose real path has been checked; it must still be the same one when it is open. */
+async function readRegularFile(
+  real: string,
+): Promise<{ readonly bytes: FileBytes; readonly stamp: string }> {
+  const refuse = (message: string): HubError => agentInvalidError([fileProblem(real, message)]);
+  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+  const handle = await open(real, flags).catch(() => undefined);
+  if (handle === undefined) throw refuse("cannot be read");
+  try {
+    const stats = await handle.stat();
+    if (!stats.isFile()) throw refuse("is not a regular file");
+    if (stats.size > MAX_AGENT_FILE) throw refuse(`is longer than ${MAX_AGENT_FILE} bytes`);
+    const again = await realpath(real).catch(() => undefined);
+    const named = await stat(real).catch(() => undefined);
+    if (again !== real || named?.ino !== stats.ino || named.dev !== stats.dev)
+      throw refuse("has just been replaced");
+    const bytes = new Uint8Array(await handle.readFile());
+    if (bytes.length > MAX_AGENT_FILE) throw refuse(`is longer than ${MAX_AGENT_FILE} bytes`);
+    return { bytes, stamp: formatStamp(stats) };
+  } finally {
+    await handle.close();
+  }
+}
+
+function formatStamp(stats: {
+  readonly dev: number;
+  readonly ino: number;
+  readonly mtimeMs: number;
+  readonly size: number;
+}): string {
+  return `${stats.dev}:${stats.ino}:${stats.mtimeMs}:${stats.size}`;
+}
+
+function stampOf(path: string): string {
+  const { statSync } = process.getBuiltinModule("node:fs");
+  const stats = statSync(path, { throwIfNoEntry: false });
+  return stats === undefined ? "" : formatStamp(stats);
+}
+
+async function isUnchanged({ stamps }: CachedFile): Promise<boolean> {
+  const same = [...stamps].map(async ([path, stamp]) => {
+    const now = await stat(path).catch(() => undefined);
+    return stamp === (now === undefined ? "" : formatStamp(now));
+  });
+  return (await Promise.all(same)).every(Boolean);
+}
+
+const noFiles: NearbyReader = (path) => ({
+  problem: `"${path}" is not read: an agent of a registry has no files`,
+});
+
+/** Makes a reader of files below a folder, after resolving links. @param onRead is called with the path of each, also if it fails */
+export function nearbyReader(folder: string, onRead: (path: string) => void): NearbyReader {
+  const { realpathSync } = process.getBuiltinModule("node:fs");
+  return (path) => {
+    const full = isAbsolute(path) ? path : resolve(folder, path);
+    if (!isWithin(full, folder))
+      return { problem: `"${path}" is not below the folder of this file` };
+    onRead(full);
+    let real: string;
+    try {
+      real = realpathSync(full);
+    } catch {
+      return { problem: `"${path}" does not exist` };
+    }
+    if (!isWithin(real, folder))
+      return { problem: `"${path}" is not below the folder of this file` };
+    return readTextNear(real, path);
+  };
+}
+
+function readTextNear(real: string, path: string): ReturnType<NearbyReader> {
+  const { readFileSync, statSync } = process.getBuiltinModule("node:fs");
+  try {
+    const stats = statSync(real);
+    if (!stats.isFile()) return { problem: `"${path}" is not a regular file` };
+    if (stats.size > MAX_AGENT_FILE)
+      return { problem: `"${path}" is longer than ${MAX_AGENT_FILE} bytes` };
+    const text = decodeUtf8(readFileSync(real));
+    return text === undefined ? { problem: `"${path}" is not UTF-8 text` } : { text };
+  } catch {
+    return { problem: `"${path}" cannot be read` };
+  }
+}

@@ -1,0 +1,545 @@
+import * as v from "valibot";
+import {
+  makeAgentSpec,
+  makeModelSpec,
+  type ModelProvider,
+  type ModelSpec,
+} from "../manifest/agents.ts";
+import { nonEmptyText, flag, record, text, uncheckedTable } from "../manifest/fields.ts";
+import { type Filter, filterWithoutPatternsSchema } from "../manifest/filter.ts";
+import type { ExternalServer } from "../manifest/manifest.ts";
+import { mergeConfigs } from "../manifest/merge.ts";
+import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts";
+import { readServers } from "../manifest/read.ts";
+import { createTable, isTable, type Table } from "../manifest/table.ts";
+import { validate } from "../manifest/validate.ts";
+import type { AgentFile, AgentFileResult, BuiltInTool, FileAgent } from "./agent-file.ts";
+
+/**
+ * Reads a file in the form of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
+ * toolsets that toolmux does not have are collected in `unsupported`; problems have no positions yet.
+ * @param readNear reads a text file below the folder of the file
+ */
+export function readDockerAgentFile(
+  root: unknown,
+  source: { readonly file: string; readonly baseDir: string },
+  readNear: NearbyReader,
+): AgentFileResult {
+  return new DockerAgentReader(source, readNear).read(root);
+}
+
+/** Reads a text file below the folder of an agent's file; `problem` ends a sentence that begins with the path. */
+export type NearbyReader = (
+  path: string,
+) => { readonly text: string } | { readonly problem: string };
+
+const tableSchema = uncheckedTable;
+const names = v.array(nonEmptyText, "an array of names");
+const wholeNumber = v.pipe(
+  v.number("a whole number"),
+  v.integer("a whole number"),
+  v.minValue(0, "a whole number, 0 or more"),
+);
+
+const fileEntries = {
+  version: v.exactOptional(v.unknown()),
+  agents: v.exactOptional(tableSchema),
+  models: v.exactOptional(tableSchema),
+  providers: v.exactOptional(tableSchema),
+  mcps: v.exactOptional(tableSchema),
+  metadata: v.exactOptional(tableSchema),
+};
+
+const agentEntries = {
+  model: v.exactOptional(nonEmptyText),
+  description: v.exactOptional(text),
+  instruction: v.exactOptional(text),
+  instruction_file: v.exactOptional(nonEmptyText),
+  sub_agents: v.exactOptional(names),
+  handoffs: v.exactOptional(names),
+  toolsets: v.exactOptional(v.array(tableSchema, "an array of tables")),
+  max_iterations: v.exactOptional(wholeNumber),
+  add_date: v.exactOptional(flag),
+  add_environment_info: v.exactOptional(flag),
+  add_prompt_files: v.exactOptional(names),
+};
+
+const modelEntries = {
+  provider: v.exactOptional(nonEmptyText),
+  model: v.exactOptional(nonEmptyText),
+  max_tokens: v.exactOptional(wholeNumber),
+  temperature: v.exactOptional(v.number("a number")),
+  base_url: v.exactOptional(nonEmptyText),
+  token_key: v.exactOptional(nonEmptyText),
+  thinking_budget: v.exactOptional(v.union([text, v.number()], "a level or a number of tokens")),
+};
+
+const providerEntries = {
+  api_type: v.exactOptional(text),
+  base_url: v.exactOptional(nonEmptyText),
+  token_key: v.exactOptional(nonEmptyText),
+};
+
+const remoteEntries = {
+  url: nonEmptyText,
+  transport_type: v.exactOptional(text),
+  headers: v.exactOptional(record(text)),
+};
+
+const mcpEntries = {
+  type: v.exactOptional(text),
+  name: v.exactOptional(nonEmptyText),
+  command: v.exactOptional(nonEmptyText),
+  args: v.exactOptional(v.array(text, "an array of strings")),
+  env: v.exactOptional(record(text)),
+  remote: v.exactOptional(tableSchema),
+  ref: v.exactOptional(nonEmptyText),
+  tools: v.exactOptional(names),
+  instruction: v.exactOptional(text),
+};
+
+const toolmuxEntries = {
+  type: text,
+  filter: v.exactOptional(filterWithoutPatternsSchema),
+  instruction: v.exactOptional(text),
+};
+
+const builtInEntries = { type: text, instruction: v.exactOptional(text) };
+
+const BUILT_INS: readonly BuiltInTool[] = ["think", "todo", "transfer_task"];
+
+/** Keys of docker-agent that are no misspelt ones. */
+const OTHER_KEYS = new Set(
+  "rag permissions fallback welcome_message code_mode_tools num_history_items commands structured_output hooks skills add_description_parameter top_p frequency_penalty presence_penalty parallel_tool_calls provider_opts track_usage routing toon model config shared path shell post_edit api_config ignore_vcs defer timeout url headers file_types models version".split(
+    " ",
+  ),
+);
+
+type McpInput = v.InferOutput<v.ObjectSchema<typeof mcpEntries, undefined>>;
+
+/** Providers with an API that is compatible with OpenAI's, and the variables with their keys. */
+const COMPATIBLE: Readonly<Record<string, { readonly url: string; readonly key?: string }>> = {
+  xai: { url: "https://api.x.ai/v1", key: "XAI_API_KEY" },
+  mistral: { url: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY" },
+  nebius: { url: "https://api.studio.nebius.com/v1", key: "NEBIUS_API_KEY" },
+  requesty: { url: "https://router.requesty.ai/v1", key: "REQUESTY_API_KEY" },
+  minimax: { url: "https://api.minimax.io/v1", key: "MINIMAX_API_KEY" },
+  ollama: { url: "http://localhost:11434/v1" },
+};
+
+const OWN_PROVIDERS: readonly ModelProvider[] = ["anthropic", "openai", "google"];
+
+/** How a toolset's server is started, as a table of a manifest, and which of its tools the agent has. */
+interface ToolsetServer {
+  readonly name: string;
+  readonly table: Table;
+  readonly tools: readonly string[] | undefined;
+  readonly path: KeyPath;
+}
+
+class DockerAgentReader {
+  readonly #file: string;
+  readonly #baseDir: string;
+  readonly #readNear: NearbyReader;
+  readonly #problems: Problem[] = [];
+  readonly #unsupported: Problem[] = [];
+  /** By name in `models`, or `provider/model` where a provider is not one of toolmux's. */
+  readonly #models = new Map<string, ModelSpec>();
+  #providers: Table = {};
+  #mcps: Table = {};
+  /** Servers by how they are started: agents with the same server share it. */
+  readonly #servers = new Map<string, ToolsetServer>();
+
+  constructor(
+    { file, baseDir }: { readonly file: string; readonly baseDir: string },
+    readNear: NearbyReader,
+  ) {
+    this.#file = file;
+    this.#baseDir = baseDir;
+    this.#readNear = readNear;
+  }
+
+  read(document: unknown): AgentFileResult {
+    const root = withoutNulls(document);
+    const top = this.#check(fileEntries, root, []);
+    const tables = top?.agents ?? {};
+    this.#providers = top?.providers ?? {};
+    this.#mcps = top?.mcps ?? {};
+    for (const [name, entry] of Object.entries(this.#providers))
+      this.#check(providerEntries, entry, ["providers", name]);
+    for (const [name, entry] of Object.entries(this.#mcps))
+      this.#check(mcpEntries, entry, ["mcps", name]);
+    for (const [name, entry] of Object.entries(top?.models ?? {})) this.#readModel(name, entry);
+    if (top !== undefined && Object.keys(tables).length === 0)
+      this.#problem(["agents"], "value", "a file of agents needs at least one agent");
+    const agents = new Map<string, FileAgent>();
+    for (const [name, entry] of Object.entries(tables)) {
+      const agent = this.#readAgent(name, entry, tables);
+      if (agent !== undefined) agents.set(name, agent);
+    }
+    const servers = this.#readServers();
+    const entry = agents.has("root") ? "root" : [...agents.keys()][0];
+    if (this.#problems.length > 0 || entry === undefined)
+      return { ok: false, problems: this.#problems };
+    const file: AgentFile = {
+      source: this.#file,
+      entry,
+      agents,
+      models: this.#models,
+      servers,
+      unsupported: this.#unsupported,
+      withheld: [],
+    };
+    return { ok: true, file };
+  }
+
+  #readAgent(name: string, entry: unknown, all: Table): FileAgent | undefined {
+    const path = ["agents", name];
+    const input = this.#check(agentEntries, entry, path);
+    if (input === undefined) return undefined;
+    const tools: Filter[] = [];
+    const ownTools: Filter[] = [];
+    const builtIns = new Set<BuiltInTool>();
+    const instructions = [this.#instructionOf(input, path)];
+    for (const [index, toolset] of (input.toolsets ?? []).entries()) {
+      const at = [...path, "toolsets", index];
+      const type = toolset["type"];
+      const builtIn = BUILT_INS.find((one) => one === type);
+      if (typeof type !== "string") {
+        this.#problem([...at, "type"], "value", "a toolset needs a type, such as mcp");
+      } else if (type === "mcp") {
+        const server = this.#readMcp(toolset, at);
+        if (server === undefined) continue;
+        ownTools.push(
+          server.tools === undefined
+            ? { servers: [escapeGlob(server.name)] }
+            : { ids: server.tools.map((tool) => `${server.name}.${tool}`) },
+        );
+        instructions.push(toolsetInstruction(toolset));
+      } else if (type === "toolmux") {
+        const own = this.#check(toolmuxEntries, toolset, at);
+        if (own !== undefined) tools.push(own.filter ?? "all");
+        instructions.push(toolsetInstruction(toolset));
+      } else if (builtIn !== undefined) {
+        this.#check(builtInEntries, toolset, at);
+        builtIns.add(builtIn);
+        instructions.push(toolsetInstruction(toolset));
+      } else {
+        this.#notSupported([...at, "type"], "value", `the toolset "${type}" is not supported`);
+      }
+    }
+    const spec = makeAgentSpec({
+      name,
+      model: this.#modelOf(input.model, [...path, "model"]),
+      description: input.description,
+      instruction: instructions.filter((part) => part !== "").join("\n\n"),
+      tools: anyOf(tools),
+      subAgents: this.#agentsOf(input.sub_agents, [...path, "sub_agents"], all),
+      handoffs: this.#agentsOf(input.handoffs, [...path, "handoffs"], all),
+      // 0 means no limit there.
+      ...(input.max_iterations && { maxTurns: input.max_iterations }),
+    });
+    return {
+      spec,
+      ownTools: anyOf(ownTools),
+      builtIns: [...builtIns],
+      addDate: input.add_date ?? false,
+      addEnvironmentInfo: input.add_environment_info ?? false,
+    };
+  }
+
+  #instructionOf(
+    input: v.InferOutput<v.ObjectSchema<typeof agentEntries, undefined>>,
+    path: KeyPath,
+  ): string {
+    const parts = [input.instruction ?? ""];
+    const { instruction_file: file, add_prompt_files: more = [] } = input;
+    if (file !== undefined) {
+      const read = this.#readNear(file);
+      if ("text" in read) parts.push(read.text);
+      else this.#problem([...path, "instruction_file"], "value", read.problem);
+    }
+    // docker-agent looks for these in the working directory and above it, and leaves out those that are missing.
+    for (const [index, prompt] of more.entries()) {
+      const read = this.#readNear(prompt);
+      if ("text" in read) parts.push(read.text);
+      else this.#notSupported([...path, "add_prompt_files", index], "value", read.problem);
+    }
+    return parts.filter((part) => part !== "").join("\n\n");
+  }
+
+  /** Agents of this file; others, such as those of a registry, are not supported. */
+  #agentsOf(list: readonly string[] = [], path: KeyPath, all: Table): readonly string[] {
+    return list.filter((name, index) => {
+      if (name in all) return true;
+      const nearest = findNearest(name, Object.keys(all));
+      const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+      const message = `"${name}" is no agent of this file${advice}`;
+      this.#notSupported([...path, index], "value", message);
+      return false;
+    });
+  }
+
+  /** The model of an agent: a key of `models`, or `provider/model`. */
+  #modelOf(name: string | undefined, path: KeyPath): string {
+    if (name === undefined) {
+      this.#notSupported(path, "value", "an agent without a model needs --model");
+      return "auto";
+    }
+    const [first = name, ...others] = name.split(",").map((part) => part.trim());
+    if (others.length > 0)
+      this.#notSupported(
+        path,
+        "value",
+        `several models in turn are not supported: uses "${first}"`,
+      );
+    if (this.#models.has(first)) return first;
+    const [provider = "", ...rest] = first.split("/");
+    const model = rest.join("/");
+    if (first === "auto") this.#notSupported(path, "value", 'the model "auto" is not supported');
+    if (model === "" || OWN_PROVIDERS.some((own) => own === provider)) return first;
+    const spec = this.#makeModel(first, { provider, model }, path);
+    if (spec !== undefined) this.#models.set(first, spec);
+    return first;
+  }
+
+  #readModel(name: string, entry: unknown): void {
+    const path = ["models", name];
+    const input = this.#check(modelEntries, entry, path);
+    if (input === undefined) return;
+    const { provider, model } = input;
+    if (provider === undefined || model === undefined) {
+      this.#problem(path, "value", "a model needs provider and model");
+      return;
+    }
+    const spec = this.#makeModel(name, { ...input, provider, model }, [...path, "provider"]);
+    if (spec !== undefined) this.#models.set(name, spec);
+  }
+
+  #makeModel(
+    name: string,
+    input: v.InferOutput<v.ObjectSchema<typeof modelEntries, undefined>> & {
+      readonly provider: string;
+      readonly model: string;
+    },
+    path: KeyPath,
+  ): ModelSpec | undefined {
+    const { provider, model, max_tokens: maxTokens, temperature } = input;
+    const custom = this.#providers[provider];
+    const table = isTable(custom) ? custom : {};
+    const known = Object.hasOwn(COMPATIBLE, provider) ? COMPATIBLE[provider] : undefined;
+    const textOf = (value: unknown): string | undefined =>
+      typeof value === "string" ? value : undefined;
+    const url = input.base_url ?? textOf(table["base_url"]) ?? known?.url;
+    const key = input.token_key ?? textOf(table["token_key"]) ?? known?.key;
+    const apiType = textOf(table["api_type"]);
+    if (apiType !== undefined && apiType !== "openai_chatcompletions") {
+      const message = `the API "${apiType}" is not supported; uses that of chat completions`;
+      this.#notSupported(["providers", provider, "api_type"], "value", message);
+    }
+    const own = OWN_PROVIDERS.find((one) => one === provider);
+    if (own === undefined && url === undefined) {
+      const message = `the provider "${provider}" is not supported, so its model "${model}" is not`;
+      this.#notSupported(path, "value", message);
+      return undefined;
+    }
+    return makeModelSpec({
+      name,
+      provider: own ?? "openai",
+      model,
+      baseDir: this.#baseDir,
+      ...(url !== undefined && { url: toTemplate(url) }),
+      ...(key !== undefined && { apiKey: `\${env:${key}}` }),
+      ...(maxTokens && { maxTokens }),
+      ...(temperature !== undefined && { temperature }),
+      ...(input.thinking_budget !== undefined && { thinking: thinkingOf(input.thinking_budget) }),
+    });
+  }
+
+  #readMcp(toolset: Table, path: KeyPath): ToolsetServer | undefined {
+    const input = this.#check(mcpEntries, toolset, path);
+    if (input === undefined) return undefined;
+    const { ref, remote, command, tools } = input;
+    const ways = [ref, remote, command].filter((way) => way !== undefined);
+    if (ways.length !== 1) {
+      const message = "a toolset of MCP needs exactly one of command, remote and ref";
+      return this.#problem(path, "value", message);
+    }
+    if (ref !== undefined && !ref.includes(":")) {
+      const definition = this.#mcps[ref];
+      if (!isTable(definition)) {
+        const nearest = findNearest(ref, Object.keys(this.#mcps));
+        const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+        return this.#problem([...path, "ref"], "value", `mcps has no "${ref}"${advice}`);
+      }
+      if (typeof definition["ref"] === "string" && !definition["ref"].includes(":")) {
+        return this.#problem(["mcps", ref, "ref"], "value", "cannot name another one of mcps");
+      }
+      // What the toolset itself sets wins over the definition.
+      const { ref: _ref, type: _type, ...own } = toolset;
+      return this.#readMcp({ name: ref, ...definition, ...own }, path);
+    }
+    const table = this.#serverTable(input, path);
+    if (table === undefined) return undefined;
+    const launch = JSON.stringify(table);
+    const known = this.#servers.get(launch);
+    const name = known?.name ?? this.#freeName(input);
+    const server = { name, table, tools, path };
+    if (known === undefined) this.#servers.set(launch, server);
+    return server;
+  }
+
+  /** The server as a table of a manifest; undefined, and named, if it is not supported. */
+  #serverTable(input: McpInput, path: KeyPath): Table | undefined {
+    const table = createTable<unknown>();
+    if (input.ref !== undefined) {
+      const [, image] = /^docker:([\w./:@-]+)$/.exec(input.ref) ?? [];
+      if (image === undefined) {
+        const message = `the reference "${input.ref}" is not supported`;
+        return this.#notSupported([...path, "ref"], "value", message);
+      }
+      table["package"] = `docker:mcp/${image}`;
+      table["runner"] = "docker";
+    } else if (input.remote !== undefined) {
+      const remote = this.#check(remoteEntries, input.remote, [...path, "remote"]);
+      if (remote === undefined) return undefined;
+      const { url, transport_type: transport, headers } = remote;
+      table["url"] = toTemplate(url);
+      if (transport === "sse") table["transport"] = "sse";
+      if (headers !== undefined) table["headers"] = mapTexts(headers, toTemplate);
+      return table;
+    } else table["command"] = toTemplate(input.command ?? "");
+    if (input.args !== undefined) table["args"] = input.args.map(toTemplate);
+    if (input.env !== undefined) table["env"] = mapTexts(input.env, toVariableTemplate);
+    return table;
+  }
+
+  /** A name for a server: that of the toolset, or one that follows from how it is started. */
+  #freeName({ name, ref, remote, command = "" }: McpInput): string {
+    const url = isTable(remote) ? String(remote["url"]) : "";
+    const host = URL.canParse(url) ? new URL(url).hostname : "";
+    const wanted = name ?? ref?.replace(/^docker:/, "") ?? (host || command.split("/").at(-1));
+    const base = (wanted ?? "").replaceAll(/[^A-Za-z0-9-]+/g, "-").replaceAll(/^-+|-+$/g, "");
+    const taken = new Set([...this.#servers.values()].map((server) => server.name));
+    let free = base || "server";
+    for (let number = 2; taken.has(free); number++) free = `${base || "server"}-${number}`;
+    return free;
+  }
+
+  #readServers(): readonly ExternalServer[] {
+    const table = createTable<unknown>();
+    const paths = new Map<string, KeyPath>();
+    for (const server of this.#servers.values()) {
+      table[server.name] = server.table;
+      paths.set(server.name, server.path);
+    }
+    const source = { file: this.#file, baseDir: this.#baseDir };
+    const { servers, problems, schemeProblems } = readServers(table, source, []);
+    for (const { path, message } of [...problems, ...schemeProblems]) {
+      const [name, ...rest] = path;
+      this.#problem([...(paths.get(String(name)) ?? []), ...rest], "value", message);
+    }
+    if (problems.length > 0) return [];
+    const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers };
+    const merged = mergeConfigs([{ ...config, problems: [], schemeProblems: [] }]);
+    return merged.servers.flatMap((spec) =>
+      spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
+    );
+  }
+
+  /** Checks the types of known keys, and collects the others as not supported. */
+  #check<const E extends v.ObjectEntries>(
+    entries: E,
+    input: unknown,
+    path: KeyPath,
+  ): v.InferOutput<v.ObjectSchema<E, "a table">> | undefined {
+    if (isTable(input)) {
+      for (const key of Object.keys(input)) {
+        if (Object.hasOwn(entries, key)) continue;
+        const nearest = OTHER_KEYS.has(key) ? undefined : findNearest(key, Object.keys(entries));
+        const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+        this.#notSupported([...path, key], "key", `"${key}" is not supported${advice}`);
+      }
+    }
+    const schema = v.pipe(uncheckedTable, v.object(entries, "a table"));
+    const checked = validate(schema, input, { file: this.#file, path });
+    if (checked.ok) return checked.value;
+    this.#problems.push(...checked.problems);
+    return undefined;
+  }
+
+  #problem(path: KeyPath, at: "key" | "value", message: string): undefined {
+    this.#problems.push({ file: this.#file, path, at, message });
+    return undefined;
+  }
+
+  #notSupported(path: KeyPath, at: "key" | "value", message: string): undefined {
+    this.#unsupported.push({ file: this.#file, path, at, message });
+    return undefined;
+  }
+}
+
+/** A level of thinking for docker-agent's level or number of tokens. */
+function thinkingOf(budget: string | number): ModelSpec["thinking"] {
+  if (typeof budget === "string") {
+    const levels = { none: "off", minimal: "low", low: "low", medium: "medium" } as const;
+    return levels[budget as keyof typeof levels] ?? "high";
+  }
+  if (budget === 0) return "off";
+  if (budget < 0) return "medium";
+  if (budget < 4096) return "low";
+  return budget < 16_384 ? "medium" : "high";
+}
+
+/** YAML has null where a key has no value: the same as no key. */
+function withoutNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  if (!isTable(value)) return value;
+  const table = createTable<unknown>();
+  for (const [key, inner] of Object.entries(value)) {
+    if (inner !== null && inner !== undefined) table[key] = withoutNulls(inner);
+  }
+  return table;
+}
+
+/** A toolset's own instruction. There are no original instructions of toolsets that it could be added to. */
+function toolsetInstruction({ instruction }: Table): string {
+  return typeof instruction === "string"
+    ? instruction.replaceAll("{ORIGINAL_INSTRUCTIONS}", "").trim()
+    : "";
+}
+
+function anyOf(filters: readonly Filter[]): Filter | undefined {
+  const [first, ...others] = filters;
+  if (first === undefined || others.length === 0) return first;
+  return filters.includes("all") ? "all" : { or: filters };
+}
+
+/** Names of servers have none of the characters that globs interpret. */
+function escapeGlob(name: string): string {
+  return name.replaceAll(/[*?]/g, "");
+}
+
+function mapTexts(
+  texts: Readonly<Record<string, string>>,
+  change: (text: string) => string,
+): Record<string, string> {
+  const changed = createTable<string>();
+  for (const [key, value] of Object.entries(texts)) changed[key] = change(value);
+  return changed;
+}
+
+/**
+ * A text of docker-agent as one of a manifest: `${NAME}` and `${env.NAME}` become `${env:NAME}`; `${secret:NAME}` and
+ * `${env:NAME}` stay; every other `${` is the text itself.
+ */
+function toTemplate(value: string): string {
+  return value.replaceAll(/\$\{(?:env\.)?([A-Za-z_]\w*)\}|\$\{(?!secret:|env:)/g, (whole, name) =>
+    typeof name === "string" ? `\${env:${name}}` : `$${whole}`,
+  );
+}
+
+/** The same for the value of a variable, where `$NAME` is one, too. */
+function toVariableTemplate(value: string): string {
+  return toTemplate(value.replaceAll(/\$([A-Za-z_]\w*)/g, (_whole, name) => `\${${String(name)}}`));
+}

@@ -1,0 +1,49 @@
+import { Buffer } from "node:buffer";
+import { join } from "node:path";
+import { type Env, homeFolder } from "../base/paths.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { isTable } from "../manifest/table.ts";
+import { DOCKER_HUB } from "./reference.ts";
+import type { RegistryCredentials } from "./registry.ts";
+
+const MAX_SIZE = 1024 * 1024;
+
+/**
+ * The credentials that `docker login` has written into `config.json` for a registry. Undefined if there are none, if
+ * the file cannot be used, or if they are with a credential helper.
+ */
+export async function readDockerCredentials(
+  host: string,
+  env: Env,
+): Promise<RegistryCredentials | undefined> {
+  const folder = env["DOCKER_CONFIG"] || join(homeFolder(env), ".docker");
+  const read = await readFileLimited(join(folder, "config.json"), MAX_SIZE);
+  if (read.kind !== "read") return undefined;
+  let auths: unknown;
+  try {
+    const config: unknown = JSON.parse(decodeUtf8(read.bytes) ?? "");
+    auths = isTable(config) ? config["auths"] : undefined;
+  } catch {
+    return undefined;
+  }
+  for (const [key, entry] of Object.entries(isTable(auths) ? auths : {})) {
+    if (hostOfKey(key) !== host || !isTable(entry)) continue;
+    const { auth, username, password } = entry;
+    if (typeof auth === "string" && auth !== "") {
+      const text = Buffer.from(auth, "base64").toString("utf8");
+      const colon = text.indexOf(":");
+      if (colon > 0) return { username: text.slice(0, colon), password: text.slice(colon + 1) };
+    }
+    if (typeof username === "string" && typeof password === "string") return { username, password };
+  }
+  return undefined;
+}
+
+/** Keys are hosts, or URLs as `https://index.docker.io/v1/`. */
+function hostOfKey(key: string): string {
+  const host = key
+    .replace(/^https?:\/\//, "")
+    .replace(/\/.*$/, "")
+    .toLowerCase();
+  return host === `index.${DOCKER_HUB}` || host === `registry-1.${DOCKER_HUB}` ? DOCKER_HUB : host;
+}

@@ -1,0 +1,119 @@
+import { makeAgentSpec, makeModelSpec, type ModelSpec } from "../manifest/agents.ts";
+import type { AgentConfig, SourceFile } from "../manifest/file-config.ts";
+import { filterWithoutPatternsSchema } from "../manifest/filter.ts";
+import { mergeConfigs } from "../manifest/merge.ts";
+import { findNearest, type Problem } from "../manifest/problems.ts";
+import { readManifestFile } from "../manifest/read.ts";
+import { isTable } from "../manifest/table.ts";
+import { validate } from "../manifest/validate.ts";
+import type { AgentFileResult, FileAgent } from "./agent-file.ts";
+import type { NearbyReader } from "./docker-agent.ts";
+
+/** The tables of a manifest that a file of agents may have. Its servers run for one session only. */
+const TABLES = ["$schema", "agents", "models", "servers"];
+
+/**
+ * Reads a file of agents in TOML or JSON: the tables `agents`, `models` and `servers` as in a manifest. Problems have no
+ * positions yet.
+ * @param readNear reads a text file below the folder of the file
+ */
+export function readOwnFile(
+  root: unknown,
+  source: SourceFile,
+  readNear: NearbyReader,
+): AgentFileResult {
+  const { file } = source;
+  const config = readManifestFile(root, source);
+  const problems: Problem[] = [...config.problems, ...config.schemeProblems];
+  for (const key of Object.keys(isTable(root) ? root : {})) {
+    if (TABLES.includes(key) || problems.some(({ path }) => path[0] === key)) continue;
+    const message = `belongs into the manifest; a file of agents has ${TABLES.slice(1).join(", ")}`;
+    problems.push({ file, path: [key], at: "key", message });
+  }
+  const configs = config.agents ?? new Map<string, AgentConfig>();
+  if (configs.size === 0 && problems.length === 0) {
+    const message = "a file of agents needs at least one agent";
+    problems.push({ file, path: ["agents"], at: "value", message });
+  }
+  const merged = mergeConfigs([config]);
+  problems.push(...merged.problems);
+  const servers = merged.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
+  for (const { kind, name } of merged.servers) {
+    if (kind !== "plugin") continue;
+    const message = "plugins belong into the manifest";
+    problems.push({ file, path: ["servers", name, "plugin"], at: "key", message });
+  }
+  const agents = new Map<string, FileAgent>();
+  for (const agent of configs.values()) {
+    const read = readAgent(agent, [...configs.keys()], servers.length > 0, readNear);
+    problems.push(...read.problems);
+    if (read.agent !== undefined) agents.set(agent.name, read.agent);
+  }
+  const entry = agents.has("root") ? "root" : [...agents.keys()][0];
+  if (problems.length > 0 || entry === undefined) return { ok: false, problems };
+  const models = new Map<string, ModelSpec>();
+  for (const { name, input, baseDir } of config.models?.values() ?? []) {
+    if (input === undefined) continue;
+    models.set(name, makeModelSpec({ name, baseDir, ...input, model: input.model ?? "" }));
+  }
+  return {
+    ok: true,
+    file: {
+      source: file,
+      entry,
+      agents,
+      models,
+      servers: servers.flatMap((spec) =>
+        spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
+      ),
+      unsupported: [],
+      withheld: [],
+    },
+  };
+}
+
+function readAgent(
+  { name, file, path, input }: AgentConfig,
+  names: readonly string[],
+  hasServers: boolean,
+  readNear: NearbyReader,
+): { readonly agent: FileAgent | undefined; readonly problems: readonly Problem[] } {
+  // Its problems have been found already.
+  if (input === undefined) return { agent: undefined, problems: [] };
+  const problems: Problem[] = [];
+  const { instruction, instructionFile, ...others } = input;
+  let text = instruction ?? "";
+  if (instructionFile !== undefined) {
+    const read = readNear(instructionFile);
+    if ("text" in read) text = read.text.trim();
+    else {
+      const message = read.problem;
+      problems.push({ file, path: [...path, "instructionFile"], at: "value", message });
+    }
+  }
+  if (input.tools !== undefined) {
+    const checked = validate(filterWithoutPatternsSchema, input.tools, {
+      file,
+      path: [...path, "tools"],
+    });
+    if (!checked.ok) problems.push(...checked.problems);
+  }
+  for (const key of ["subAgents", "handoffs"] as const) {
+    for (const [at, other] of (input[key] ?? []).entries()) {
+      if (names.includes(other) && other !== name) continue;
+      const nearest = findNearest(other, names);
+      const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+      const message = `"${other}" is no other agent of this file${advice}`;
+      problems.push({ file, path: [...path, key, at], at: "value", message });
+    }
+  }
+  const spec = makeAgentSpec({ name, ...others, instruction: text });
+  const agent: FileAgent = {
+    spec,
+    ownTools: hasServers ? spec.tools : undefined,
+    builtIns: [],
+    addDate: false,
+    addEnvironmentInfo: false,
+  };
+  return { agent, problems };
+}

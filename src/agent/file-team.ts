@@ -1,0 +1,206 @@
+import { Buffer } from "node:buffer";
+import {
+  type AgentFile,
+  type FileAgent,
+  type InstructionEnvironment,
+  instructionOf,
+} from "../agent-files/agent-file.ts";
+import type { AgentSpec } from "../manifest/agents.ts";
+import type { Filter } from "../manifest/filter.ts";
+import {
+  type AgentTool,
+  errorResult,
+  type Toolbox,
+  type ToolCallOptions,
+  type ToolResult,
+} from "./toolbox.ts";
+
+/** The beginning of the names of servers that a file of agents brings; no server of a manifest has such a name. */
+const OWN = "own/";
+/** The server of the tools `think` and `todo`. */
+const BUILT_IN = `${OWN}built-in`;
+
+/**
+ * The agents of a file as a team has them: each with the hub's tools, and those of the file's own servers, that it may
+ * use, and with its whole instruction.
+ */
+export function specsOfFile(
+  { agents }: AgentFile,
+  environment: InstructionEnvironment,
+): ReadonlyMap<string, AgentSpec> {
+  return new Map(
+    [...agents].map(([name, agent]) => {
+      const instruction = instructionOf(agent, environment);
+      return [name, { ...agent.spec, instruction, tools: toolsOf(agent) }];
+    }),
+  );
+}
+
+function toolsOf({ spec, ownTools, builtIns }: FileAgent): Filter | undefined {
+  const own: Filter = { servers: [`${OWN}*`] };
+  const parts: Filter[] = [];
+  if (spec.tools !== undefined) parts.push({ and: [spec.tools, { not: own }] });
+  if (ownTools !== undefined) {
+    const others: Filter = { not: { servers: [BUILT_IN] } };
+    parts.push({ and: [own, others, withOwnServers(ownTools)] });
+  }
+  const names = BUILT_IN_TOOLS.filter(({ kind }) => builtIns.includes(kind));
+  if (names.length > 0) parts.push({ ids: names.map(({ name }) => `${BUILT_IN}.${name}`) });
+  return parts.length === 0 ? undefined : { or: parts };
+}
+
+/** The filter with the names that the file's own servers have in the team. */
+function withOwnServers(filter: Filter): Filter {
+  if (filter === "all") return filter;
+  if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN + glob) };
+  if ("ids" in filter) return { ids: filter.ids.map((id) => OWN + id) };
+  if ("and" in filter) return { and: filter.and.map(withOwnServers) };
+  if ("or" in filter) return { or: filter.or.map(withOwnServers) };
+  return "not" in filter ? { not: withOwnServers(filter.not) } : filter;
+}
+
+/** One tool that the team itself has. */
+interface BuiltInDefinition {
+  readonly kind: "think" | "todo";
+  readonly name: string;
+  readonly description: string;
+  readonly properties: Readonly<Record<string, object>>;
+}
+
+const text = (description: string): object => ({ type: "string", description });
+
+const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
+  {
+    kind: "think",
+    name: "think",
+    description: "Notes a thought. It changes nothing, and nobody else sees it.",
+    properties: { thought: text("The thought.") },
+  },
+  {
+    kind: "todo",
+    name: "create_todo",
+    description: "Adds something to do to the list of this conversation.",
+    properties: { description: text("What has to be done.") },
+  },
+  {
+    kind: "todo",
+    name: "update_todo",
+    description: "Sets the state of something to do.",
+    properties: {
+      id: text("Its id, as create_todo and list_todos give it."),
+      status: { type: "string", enum: ["pending", "in-progress", "completed"] },
+    },
+  },
+  {
+    kind: "todo",
+    name: "list_todos",
+    description: "Lists all that is to do in this conversation.",
+    properties: {},
+  },
+];
+
+/** Maximum number of things to do, and maximum length of each, in characters. */
+const MAX_TODOS = 1000;
+const MAX_TODO_LENGTH = 10_000;
+
+/**
+ * The tools of the agents of a file, in one conversation: the hub's, those of the file's own servers, `think` and
+ * `todo`. If an own tool has the name of one of the hub's, it gets another.
+ */
+export class FileToolbox implements Toolbox {
+  readonly #hub: Toolbox;
+  readonly #own: Toolbox | undefined;
+  /** By exposed name: the own tools, and the names that their servers' hub has for them. */
+  #ownNames: ReadonlyMap<string, string> = new Map();
+  readonly #todos: { readonly description: string; status: string }[] = [];
+
+  /** @param own the tools of the file's own servers; undefined: it has none */
+  constructor(hub: Toolbox, own: Toolbox | undefined) {
+    this.#hub = hub;
+    this.#own = own;
+  }
+
+  async tools(signal: AbortSignal): Promise<readonly AgentTool[]> {
+    const [hubTools, ownTools = []] = await Promise.all([
+      this.#hub.tools(signal),
+      this.#own?.tools(signal),
+    ]);
+    const builtIns = BUILT_IN_TOOLS.map(makeTool);
+    const taken = new Set([...hubTools, ...builtIns].map(({ name }) => name));
+    const names = new Map<string, string>();
+    const renamed = ownTools.map((tool) => {
+      let name = tool.name;
+      for (let number = 2; taken.has(name); number++)
+        name = `${tool.name.slice(0, MAX_NAME - 4)}_${number}`;
+      taken.add(name);
+      names.set(name, tool.name);
+      return { ...tool, name, server: OWN + tool.server };
+    });
+    this.#ownNames = names;
+    // The built-in ones win over tools of the hub that have their names.
+    const others = hubTools.filter(({ name }) => !builtIns.some((tool) => tool.name === name));
+    return [...others, ...renamed, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {
+    if (BUILT_IN_TOOLS.some((tool) => tool.name === name))
+      return Promise.resolve(this.#callBuiltIn(name, args));
+    const own = this.#ownNames.get(name);
+    return own === undefined || this.#own === undefined
+      ? this.#hub.call(name, args, options)
+      : this.#own.call(own, args, options);
+  }
+
+  #callBuiltIn(name: string, json: string): ToolResult {
+    const args = JSON.parse(json === "" ? "{}" : json) as Readonly<Record<string, unknown>>;
+    switch (name) {
+      case "think":
+        return result("Noted.");
+      case "create_todo": {
+        const { description } = args;
+        if (typeof description !== "string" || description === "")
+          return errorResult("description must be a text.", "invalidParams");
+        if (this.#todos.length >= MAX_TODOS)
+          return errorResult("The list is full.", "invalidParams");
+        this.#todos.push({ description: description.slice(0, MAX_TODO_LENGTH), status: "pending" });
+        return result(`Added as ${this.#todos.length}.`);
+      }
+      case "update_todo": {
+        const todo = this.#todos[Number(args["id"]) - 1];
+        if (todo === undefined) return errorResult("There is no such id.", "invalidParams");
+        todo.status = String(args["status"]).slice(0, 20);
+        return result(this.#listTodos());
+      }
+      default:
+        return result(this.#listTodos());
+    }
+  }
+
+  #listTodos(): string {
+    const lines = this.#todos.map(
+      ({ description, status }, at) => `${at + 1} [${status}] ${description}`,
+    );
+    return lines.length === 0 ? "There is nothing to do." : lines.join("\n");
+  }
+}
+
+/** Maximum length of a tool's name for models. */
+const MAX_NAME = 64;
+
+function makeTool({ name, description, properties }: BuiltInDefinition): AgentTool {
+  const required = Object.keys(properties);
+  return {
+    name,
+    server: BUILT_IN,
+    remoteName: name,
+    description,
+    inputSchema: { type: "object", properties, required },
+    isReadOnly: true,
+    isIdempotent: false,
+  };
+}
+
+function result(answer: string): ToolResult {
+  const content = [{ type: "text", text: answer }] as const;
+  return { content, isError: false, code: undefined, size: Buffer.byteLength(answer) };
+}

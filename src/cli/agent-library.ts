@@ -1,0 +1,137 @@
+import { realpath } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import { type AgentFile, agentInvalidError, MAX_AGENT_FILE } from "../agent-files/agent-file.ts";
+import {
+  AGENT_FILE_DEFAULTS,
+  AgentLibrary,
+  type AgentFileSettings,
+  nearbyReader,
+  readAgentText,
+} from "../agent-files/agent-library.ts";
+import { readDockerCredentials } from "../agent-files/docker-config.ts";
+import { requireReference } from "../agent-files/reference.ts";
+import type { RegistryCredentials, RegistryOptions } from "../agent-files/registry.ts";
+import { HubError } from "../base/errors.ts";
+import { expandHome, stateFolder } from "../base/paths.ts";
+import { readFileLimited } from "../base/read-file.ts";
+import { loadManifest } from "../manifest/load.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { fileProblem } from "../manifest/problems.ts";
+import { resolveHttpToken } from "../manifest/resolve.ts";
+import { trust, trustDigest } from "../manifest/trust.ts";
+import { openSecrets } from "../secrets/secrets.ts";
+import { makeFetch } from "../transport/http-client/fetch.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { loadOptions } from "./load-manifest.ts";
+import { withManifestLock } from "./manifest-file.ts";
+
+/** The agents of a manifest, in files and from registries. @param baseDir where relative paths of agents start */
+export function openAgentLibrary(
+  manifest: Pick<Manifest, "agents" | "agentFiles"> | undefined,
+  { env, cwd, platform }: Pick<CommandContext, "env" | "cwd" | "platform">,
+  baseDir: string,
+): AgentLibrary {
+  const { agents = new Map<string, never>(), agentFiles } = manifest ?? {};
+  const settings: AgentFileSettings = { ...AGENT_FILE_DEFAULTS, ...agentFiles };
+  return new AgentLibrary({ agents, settings, baseDir, env, cwd, platform });
+}
+
+/** The same for a command, for which relative paths start in the working directory. A broken manifest has no agents. */
+export async function openLibraryForCommand(
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<{ readonly library: AgentLibrary; readonly manifest: Manifest | undefined }> {
+  const loaded = await loadManifest(loadOptions(invocation, context));
+  const manifest = loaded.ok ? loaded.manifest : undefined;
+  if (!loaded.ok && loaded.files.length > 0) {
+    const text = "the manifest has errors, so its agents and its agentFiles do not count";
+    context.terminal.note(`${text}; to see the errors: toolmux check`);
+  }
+  return { library: openAgentLibrary(manifest, context, context.cwd), manifest };
+}
+
+/** How registries are reached: with the proxies and certificates of the environment, and the user's credentials. */
+export function registryOptions(
+  manifest: Pick<Manifest, "agentFiles"> | undefined,
+  context: Pick<CommandContext, "env" | "platform">,
+): RegistryOptions {
+  const { env } = context;
+  return {
+    fetch: makeFetch({ ca: undefined, env }),
+    credentialsFor: async (host) =>
+      (await manifestCredentials(host, manifest, context)) ?? readDockerCredentials(host, env),
+  };
+}
+
+async function manifestCredentials(
+  host: string,
+  manifest: Pick<Manifest, "agentFiles"> | undefined,
+  { env, platform }: Pick<CommandContext, "env" | "platform">,
+): Promise<RegistryCredentials | undefined> {
+  const { agentFiles } = manifest ?? {};
+  const text = agentFiles?.credentials?.[host];
+  if (agentFiles === undefined || text === undefined) return undefined;
+  const secret = (name: string): Promise<string> => openSecrets({ env, platform }).require(name);
+  const { file, baseDir } = agentFiles;
+  const where = `agentFiles.credentials.${host}`;
+  const schemes = new Map([["secret", secret]]);
+  const value = await resolveHttpToken({ text, file, baseDir }, env, schemes, where);
+  const colon = value.indexOf(":");
+  // A token alone is a password; most registries ignore the name beside it.
+  return colon < 0
+    ? { username: "token", password: value.trim() }
+    : { username: value.slice(0, colon), password: value.slice(colon + 1).trim() };
+}
+
+/** An agent that was trusted. */
+export interface TrustedAgent {
+  readonly file: AgentFile;
+  /** The digest of an agent of a registry; undefined for a file. */
+  readonly digest: string | undefined;
+}
+
+/**
+ * Trusts a file of agents with its present content, or a pulled agent with its digest. Files in TOML and JSON are
+ * agents if they are in a folder for agents, and manifests otherwise.
+ * @returns undefined if `text` names neither
+ * @throws {HubError} agentInvalid, storeBroken, what `withManifestLock` throws
+ */
+export async function trustAgent(
+  text: string,
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<TrustedAgent | undefined> {
+  const { env, cwd, platform } = context;
+  const path = resolve(cwd, expandHome(text, env));
+  const state = stateFolder(env, platform);
+  const isYaml = /\.ya?ml$/i.test(path);
+  const real = await realpath(path).catch(() => undefined);
+  if (real === undefined && !isYaml && /^(?:~?\/|\.)/.test(text)) return undefined;
+  const { library } = await openLibraryForCommand(invocation, context);
+  const isAgentFile = real !== undefined && (isYaml || (await library.isInFolders(real)));
+  if (isAgentFile) {
+    return withManifestLock(context, async () => {
+      const read = await readFileLimited(real, MAX_AGENT_FILE);
+      if (read.kind !== "read") {
+        const reason = read.kind === "absent" ? "does not exist" : read.reason;
+        throw agentInvalidError([fileProblem(real, reason)]);
+      }
+      const near = nearbyReader(dirname(real), () => {});
+      const result = await readAgentText(read.bytes, real, dirname(real), near);
+      if (!result.ok) throw agentInvalidError(result.problems);
+      await trust(real, read.bytes, state);
+      return { file: result.file, digest: undefined };
+    });
+  }
+  if (real !== undefined) return undefined;
+  const stored = await library.store.find(text);
+  if (stored === undefined) {
+    if (!isYaml && !/^[\w.-]+\//.test(text)) return undefined;
+    const advice = isYaml ? "" : ` Get it first: toolmux agents pull ${text}`;
+    if (!isYaml) requireReference(text);
+    throw new HubError("agentNotFound", `There is no agent "${text}".${advice}`);
+  }
+  const file = await library.readTrusted(stored);
+  await withManifestLock(context, () => trustDigest(stored.digest, stored.reference, state));
+  return { file, digest: stored.digest };
+}

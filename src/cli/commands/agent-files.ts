@@ -1,0 +1,178 @@
+import {
+  type AgentFile,
+  describeWithheld,
+  shellWord,
+  withoutOwnReach,
+} from "../../agent-files/agent-file.ts";
+import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.ts";
+import { HubError } from "../../base/errors.ts";
+import type { AgentSpec } from "../../manifest/agents.ts";
+import { formatProblem } from "../../manifest/problems.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import type { Terminal } from "../../terminal/terminal.ts";
+import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
+import { suggestName, usageError } from "../args.ts";
+import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
+import { listAgents } from "./agents.ts";
+import { describeServer } from "../server-description.ts";
+
+interface AgentFilesOptions {
+  readonly json: boolean;
+}
+
+/** `toolmux agents`: lists agents, shows one, pulls one from a registry, or removes it. */
+export async function agentFiles(
+  invocation: Invocation<AgentFilesOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [word = "list", ...rest] = invocation.args;
+  const verb = VERBS.find((one) => one === word);
+  if (verb === undefined) {
+    const names = VERBS.join(", ");
+    throw usageError(`"toolmux agents" needs one of: ${names}.${suggestName(word, VERBS)}`);
+  }
+  if (verb === "list") {
+    if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
+    return listAgents(invocation, context);
+  }
+  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const { terminal, signal } = context;
+  const { json } = invocation.options;
+  const [name] = rest;
+  if (name === undefined) throw usageError(`Which agent? toolmux agents ${verb} NAME`);
+  switch (verb) {
+    case "show":
+      printAgent(await library.find(name), json, terminal);
+      return 0;
+    case "pull": {
+      const { reference, digest } = await library.pull(
+        name,
+        registryOptions(manifest, context),
+        signal,
+      );
+      if (json) terminal.printJson({ reference, digest });
+      else {
+        terminal.print(`pulled ${reference} (${digest})`);
+        const found = await library.find(reference);
+        if (found.source !== "manifest") noteFile(found.file, terminal);
+      }
+      return 0;
+    }
+    case "remove":
+      return removeAgent(name, library, json, context);
+  }
+}
+
+async function removeAgent(
+  name: string,
+  library: AgentLibrary,
+  json: boolean,
+  { terminal, signal }: CommandContext,
+): Promise<number> {
+  const stored = await library.store.find(name);
+  if (stored === undefined) {
+    const text = `No agent that was pulled is named ${JSON.stringify(name)}. To see all: toolmux agents list`;
+    throw new HubError("agentNotFound", text);
+  }
+  await library.store.remove(stored, signal);
+  const { reference, digest } = stored;
+  if (json) terminal.printJson({ reference, digest });
+  else terminal.print(`removed ${reference}`);
+  return 0;
+}
+
+function printAgent(found: FoundAgent, json: boolean, terminal: Terminal): void {
+  if (json) {
+    terminal.printJson(documentOf(found));
+    return;
+  }
+  if (found.source === "manifest") {
+    printSpec(found.spec, terminal);
+    return;
+  }
+  const { file } = found;
+  terminal.print(sanitizeLine(file.source));
+  if (found.source === "store") terminal.print(`digest: ${found.stored.digest}`);
+  for (const { spec, builtIns } of file.agents.values()) {
+    terminal.print();
+    printSpec(spec, terminal, spec.name === file.entry ? " (entry)" : "");
+    if (builtIns.length > 0) terminal.print(`  built-in tools: ${builtIns.join(", ")}`);
+  }
+  if (file.servers.length > 0) {
+    terminal.print();
+    terminal.print("servers of each session:");
+    for (const spec of file.servers)
+      terminal.print(`  ${sanitizeLine(spec.name)}: ${sanitizeLine(describeServer(spec))}`);
+  }
+  noteFile(file, terminal);
+}
+
+function printSpec(
+  { name, model, description, tools, subAgents, handoffs }: AgentSpec,
+  terminal: Terminal,
+  suffix = "",
+): void {
+  terminal.print(`${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd());
+  terminal.print(`  model: ${sanitizeLine(model)}`);
+  if (tools !== undefined)
+    terminal.print(`  tools of the hub: ${sanitizeLine(JSON.stringify(tools))}`);
+  if (subAgents.length > 0)
+    terminal.print(`  gives tasks to: ${sanitizeLine(subAgents.join(", "))}`);
+  if (handoffs.length > 0) terminal.print(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
+}
+
+/** What of a file is left out. */
+function noteFile(file: AgentFile, terminal: Terminal): void {
+  for (const problem of file.unsupported) terminal.note(sanitizeLine(formatProblem(problem)));
+  const withheld = describeWithheld(file);
+  if (withheld !== undefined) terminal.note(withheld);
+}
+
+function documentOf(found: FoundAgent): object {
+  if (found.source === "manifest") return { source: "manifest", agents: [found.spec] };
+  const { file, source } = found;
+  return {
+    source,
+    file: file.source,
+    ...(found.source === "store" && { digest: found.stored.digest }),
+    entry: file.entry,
+    agents: [...file.agents.values()].map(({ spec, builtIns }) => ({ ...spec, builtIns })),
+    models: [...file.models.values()].map(({ name, provider, model }) => ({
+      name,
+      provider,
+      model,
+    })),
+    servers: file.servers.map(({ name, kind }) => ({ name, kind })),
+    unsupported: file.unsupported.map(({ path, position, message }) => {
+      return { path, line: position?.line, column: position?.column, message };
+    }),
+    trusted: file.withheld.length === 0,
+    withheld: file.withheld,
+  };
+}
+
+/** Prints what an agent may do from now on. Commands are not masked: the user must see them in full. */
+export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Terminal): void {
+  const until = digest === undefined ? "Until its content changes" : "With this digest";
+  terminal.print(
+    `trusted: ${sanitizeLine(file.source)}${digest === undefined ? "" : ` (${digest})`}`,
+  );
+  if (withoutOwnReach(file) === file) {
+    terminal.print("It runs no command, and reaches no URL of its own.");
+    return;
+  }
+  terminal.print(`${until}, its agents may use:`);
+  for (const spec of file.servers) {
+    const texts =
+      spec.kind === "stdio" ? [spec.command, ...spec.args].map(shellWord).join(" ") : spec.url;
+    terminal.print(`  server ${sanitizeLine(spec.name)}: ${sanitizeLine(texts)}`);
+    const names = Object.entries(spec.kind === "stdio" ? spec.env : spec.headers);
+    for (const [name, value] of names)
+      terminal.print(`    ${sanitizeLine(name)}=${sanitizeLine(value)}`);
+  }
+  for (const { name, url, apiKey, script } of file.models.values()) {
+    const parts = [url, apiKey, script].filter((part) => part !== undefined);
+    if (parts.length > 0)
+      terminal.print(`  model ${sanitizeLine(name)}: ${parts.map(sanitizeLine).join(" ")}`);
+  }
+}

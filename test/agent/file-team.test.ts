@@ -1,0 +1,91 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { readAgentText } from "../../src/agent-files/agent-library.ts";
+import { withoutOwnReach } from "../../src/agent-files/agent-file.ts";
+import { Team } from "../../src/agent/agent.ts";
+import { AgentChain } from "../../src/agent/chain.ts";
+import { FileToolbox, specsOfFile } from "../../src/agent/file-team.ts";
+import type { ToolCallOptions } from "../../src/agent/toolbox.ts";
+import { FunctionToolbox, say, textResult, TurnModel } from "../fixtures/agents.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
+
+const signal = new AbortController().signal;
+const options: ToolCallOptions = { signal, chain: AgentChain.none, agent: { name: "root" } };
+
+const FILE = `agents:
+  root:
+    model: m
+    instruction: I
+    toolsets:
+      - {type: toolmux, filter: {servers: [s]}}
+      - {type: mcp, name: s, command: x, tools: [s__b]}
+      - {type: think}
+      - {type: todo}
+  own: {model: m, instruction: I, toolsets: [{type: mcp, name: s, command: x}]}
+  hub: {model: m, instruction: I, toolsets: [{type: toolmux}]}
+  none: {model: m, instruction: I}
+`;
+
+/** The team of the file; the hub and the file each have a server `s`. */
+async function open(isTrusted = true) {
+  const result = await readAgentText(new TextEncoder().encode(FILE), "/a.yaml", "/", () => ({
+    problem: "none",
+  }));
+  assert.ok(result.ok);
+  const file = isTrusted ? result.file : withoutOwnReach(result.file);
+  const make = (where: string, names: readonly string[]): FunctionToolbox =>
+    new FunctionToolbox(
+      Object.fromEntries(names.map((name) => [name, () => textResult(`${where} ${name}`)])),
+    );
+  const own = file.servers.length === 0 ? undefined : make("own", ["s__b", "s__c"]);
+  const toolbox = new FileToolbox(make("hub", ["s__a", "s__b"]), own);
+  const environment = { now: 0, cwd: "/", platform: "linux" };
+  const team = new Team({
+    specs: specsOfFile(file, environment),
+    toolbox,
+    clock: new VirtualClock(),
+    openModel: () => Promise.resolve(new TurnModel([say("")])),
+    redact: (text) => text,
+  });
+  const namesOf = async (name: string): Promise<string> =>
+    (await (await team.agent(name, signal)).tools(signal)).map((tool) => tool.name).join(" ");
+  return { toolbox, namesOf };
+}
+
+describe("the agents of a file", () => {
+  it("have the hub's tools and those of their own servers that the file gives them", async () => {
+    const { namesOf } = await open();
+    const todo = "create_todo list_todos";
+    assert.equal(await namesOf("root"), `${todo} s__a s__b s__b_2 think update_todo`);
+    assert.equal(await namesOf("own"), "s__b_2 s__c");
+    assert.equal(await namesOf("hub"), "s__a s__b");
+    assert.equal(await namesOf("none"), "");
+  });
+
+  it("that are not trusted have only the hub's tools, and the built-in ones", async () => {
+    const { namesOf } = await open(false);
+    assert.equal(await namesOf("root"), "create_todo list_todos s__a s__b think update_todo");
+    assert.equal(await namesOf("own"), "");
+  });
+
+  it("call tools of the hub and of their own servers, whose names may be the same", async () => {
+    const { toolbox } = await open();
+    await toolbox.tools(signal);
+    const call = async (name: string, args: object = {}): Promise<unknown> =>
+      (await toolbox.call(name, JSON.stringify(args), options)).content[0];
+    const text = (value: string) => ({ type: "text", text: value });
+    assert.deepEqual(await call("s__b"), text("hub s__b"));
+    assert.deepEqual(await call("s__b_2"), text("own s__b"));
+    assert.deepEqual(await call("s__c"), text("own s__c"));
+    assert.deepEqual(await call("list_todos"), text("There is nothing to do."));
+    await call("create_todo", { description: "one" });
+    await call("create_todo", { description: "two" });
+    const done = await call("update_todo", { id: "2", status: "completed" });
+    assert.deepEqual(done, text("1 [pending] one\n2 [completed] two"));
+    for (const [name, args] of [
+      ["create_todo", {}],
+      ["update_todo", { id: "7", status: "completed" }],
+    ] as const)
+      assert.equal((await toolbox.call(name, JSON.stringify(args), options)).isError, true);
+  });
+});
