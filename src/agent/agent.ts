@@ -116,12 +116,17 @@ export class Agent {
     signal: AbortSignal,
     toolbox = this.team.options.toolbox,
   ): Promise<readonly AgentTool[]> {
-    const { tools: filter, allowAgents } = this.spec;
+    const { tools: filter, allowAgents, respectMode } = this.spec;
     if (filter === undefined) return [];
     const { narrowing } = this.team;
     const matches = compileFilter(narrowing === undefined ? filter : { and: [filter, narrowing] });
     const all = await abortable(toolbox.tools(signal), signal);
-    return all.filter((tool) => (allowAgents || tool.server !== AGENTS_SERVER) && matches(tool));
+    return all.filter(
+      (tool) =>
+        (allowAgents || tool.server !== AGENTS_SERVER) &&
+        !(respectMode && tool.isHidden === true) &&
+        matches(tool),
+    );
   }
 
   /**

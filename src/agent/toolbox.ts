@@ -4,11 +4,11 @@ import { ERROR_META_KEY, toHubError } from "../base/errors.ts";
 import { formatSize } from "../base/format.ts";
 import { JsonObject, parseRange, scanArray } from "../base/json.ts";
 import { type AgentCaller, AGENT_META_KEY } from "../approval/policy.ts";
-import type { Catalog } from "../catalog/catalog.ts";
 import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
-import type { AgentChain } from "./chain.ts";
+import { callStateOf, type ClientCatalogs } from "../plugin/call-chain.ts";
+import { AgentChain } from "./chain.ts";
 import type { ModelContent } from "./model.ts";
 
 /** A tool of the hub, as agents see it. */
@@ -23,6 +23,8 @@ export interface AgentTool {
   readonly inputSchema: Readonly<Record<string, unknown>>;
   readonly isReadOnly: boolean;
   readonly isIdempotent: boolean;
+  /** Whether the modes of the client that the run is for hide it. */
+  readonly isHidden?: boolean;
 }
 
 /** The result of a call, for a model. Nothing of it is cut yet. */
@@ -161,16 +163,18 @@ export class McpToolbox implements Toolbox {
 /** The tools of the hub that the agent runs in. */
 export class HubTools {
   readonly #host: Pick<Host, "call">;
-  readonly #catalog: () => Catalog;
   readonly #reader = new ToolReader();
+  /** The chains of the calls that agents make now; the key is the object that says who calls. */
+  readonly #chains = new WeakMap<AgentCaller, AgentChain>();
 
-  /**
-   * @param host of the plugin that runs agents
-   * @param catalog the tools that the hub has; not those of a client's mode
-   */
-  constructor(host: Pick<Host, "call">, catalog: () => Catalog) {
+  /** @param host of the plugin that runs agents */
+  constructor(host: Pick<Host, "call">) {
     this.#host = host;
-    this.#catalog = catalog;
+  }
+
+  /** The runs of this hub, and of others, that a call is a part of. */
+  chainOf({ agent, meta }: ToolCall): AgentChain {
+    return (agent && this.#chains.get(agent)) ?? AgentChain.fromMeta(meta);
   }
 
   /**
@@ -179,17 +183,19 @@ export class HubTools {
    */
   for(outer: ToolCall): Toolbox {
     return {
-      tools: () => Promise.resolve(this.#list()),
+      tools: async () => this.#list(await callStateOf(outer).catalogs()),
       call: (name, args, options) => this.#call(outer, name, args, options),
     };
   }
 
-  #list(): readonly AgentTool[] {
-    const { entries } = this.#catalog().tools;
+  #list({ all, shown }: ClientCatalogs): readonly AgentTool[] {
+    const { entries } = all.tools;
     const origins = new Map(
       entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
     );
-    return this.#reader.read(entries, (name) => origins.get(name));
+    const tools = this.#reader.read(entries, (name) => origins.get(name));
+    const shownTools = new Set(shown.tools.routes.map(keyOf));
+    return tools.map((tool) => (shownTools.has(keyOf(tool)) ? tool : { ...tool, isHidden: true }));
   }
 
   async #call(
@@ -199,7 +205,8 @@ export class HubTools {
     { signal, onProgress, chain, agent }: ToolCallOptions,
   ): Promise<ToolResult> {
     try {
-      const options = { for: outer, signal, agent, meta: chain.meta };
+      this.#chains.set(agent, chain);
+      const options = { for: outer, signal, agent, meta: chain.meta, ownHooks: true };
       const report = onProgress && ((progress: CallProgress) => onProgress(progress));
       const answer = await this.#host.call(name, args, { ...options, onProgress: report });
       const { kind, json, size, value } = answer;
@@ -210,6 +217,11 @@ export class HubTools {
       return failure(error, signal);
     }
   }
+}
+
+/** Names of tools differ by client, but not this. */
+function keyOf({ server, remoteName }: Pick<AgentTool, "server" | "remoteName">): string {
+  return `${server} ${remoteName}`;
 }
 
 /** The result of a call that has no answer. @throws the signal's reason */

@@ -187,7 +187,7 @@ export async function findAgentFile(
 }
 
 /** The agents whose tables are valid, with the tools of their modes. */
-function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
+export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
   const valid = [...(manifest.agents?.values() ?? [])].flatMap((spec): AgentSpec[] => {
     if ("problems" in spec) return [];
     return [spec.mode === undefined ? spec : { ...spec, tools: filterOfMode(spec.mode, manifest) }];

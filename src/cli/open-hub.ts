@@ -2,7 +2,7 @@ import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RaisedLevel } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
+import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
 import { stateFolder } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
@@ -176,12 +176,26 @@ export async function openHub(
   const bus = new EventBus();
   bus.subscribe((event) => logEvent(event, log), kinds);
   let restore: (() => void) | undefined;
+  let inForce = loaded;
   const setUpAll: PluginSetup = async (target, current) => {
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    if (current !== undefined) return reusePlugins(target, current);
-    return setUpPlugins(target, { bus, env, stateFolder: stateFolder(env, platform) });
+    const { pluginLoaders } = await import("./plugin-loaders.ts");
+    // A set of plugins outlives manifests, and its agents are those of the last.
+    const before = inForce;
+    inForce = target;
+    const manifest = (): Manifest => inForce;
+    const loaders = pluginLoaders(manifest, async () => {
+      const { openHubAgents } = await import("./hub-agents.ts");
+      return openHubAgents({ manifest, context, log, clock: systemClock, redact });
+    });
+    const setUp = { bus, env, stateFolder: stateFolder(env, platform), loaders };
+    const done = await (current === undefined
+      ? setUpPlugins(target, setUp)
+      : reusePlugins(target, current));
+    if (!done.ok) inForce = before;
+    return done;
   };
   const prepared = await setUpAll(loaded);
   if (!prepared.ok) throw manifestError(prepared.problems);

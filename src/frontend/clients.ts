@@ -235,7 +235,7 @@ export class Clients {
 
   /** Called when a server may have settled, that is, when its first listing is known or it has failed. */
   serverSettled(): void {
-    for (const { view } of this.#clients.keys()) view.updateReadiness();
+    for (const client of this.#clients.keys()) client.serverSettled();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();
   }
 
