@@ -96,6 +96,8 @@ export interface OpenHubOptions {
    * Selects the servers to use. Gets the manifest with the servers of its plugins. By default all are used. May throw.
    */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Changes each manifest before its plugins are set up. */
+  readonly prepare?: ((manifest: Manifest) => Manifest) | undefined;
   /** Whether the hub may authorize itself at servers, such as by a login in the user's browser; default true. */
   readonly authorizes?: boolean;
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
@@ -146,6 +148,7 @@ export async function openHub(
     kinds = ["log"],
     snapshots = memorySnapshots(),
     choose = (it) => it,
+    prepare = (it) => it,
     authorizes = true,
     makeTransportWrapper,
     secrets = [],
@@ -177,7 +180,8 @@ export async function openHub(
   bus.subscribe((event) => logEvent(event, log), kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
-  const setUpAll: PluginSetup = async (target, current) => {
+  const setUpAll: PluginSetup = async (given, current) => {
+    const target = prepare(given);
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");

@@ -17,6 +17,7 @@ import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-ma
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
+import { intersectSubsets, type ServerSubset } from "../upstream/profile.ts";
 import { usageError } from "./args.ts";
 import type { HubRecording } from "./hub-recording.ts";
 
@@ -56,6 +57,17 @@ export interface ServeOptions {
   readonly requestedAddress: HttpAddress | undefined;
   /** Runs the commands that users of the control API ask for. */
   readonly runCli: RunCommandLine;
+  readonly limited?: LimitedHub | undefined;
+}
+
+/** A hub of which clients see only a part. */
+export interface LimitedHub {
+  /** Changes each manifest before it is used. */
+  prepare(manifest: Manifest): Manifest;
+  /** The servers that clients see. */
+  readonly shown: ServerSubset;
+  /** Whether a hub without a manifest is of use. */
+  readonly mayBeEmpty: boolean;
 }
 
 /**
@@ -69,6 +81,7 @@ export async function serveHub({
   loaded,
   requestedAddress,
   runCli,
+  limited,
 }: ServeOptions): Promise<number> {
   const { log } = output;
   const address =
@@ -82,6 +95,7 @@ export async function serveHub({
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: address?.token === undefined ? [] : [address.token],
     raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
+    prepare: limited?.prepare,
   });
   const { hub, close } = opened;
   const startedAt = Date.now();
@@ -93,7 +107,7 @@ export async function serveHub({
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
     endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, undefined, "stdio"),
+      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, limited?.shown, "stdio"),
       untilParentGone(),
     );
   }
@@ -143,7 +157,8 @@ export async function serveHub({
   });
   try {
     if (address !== undefined) {
-      const servedHub = recording?.recordHttp(hub) ?? hub;
+      const shownHub = limited === undefined ? hub : limitHub(hub, limited.shown);
+      const servedHub = recording?.recordHttp(shownHub) ?? shownHub;
       httpServer = await startHttp(servedHub, {
         ...address,
         maxMessage: limit,
@@ -206,6 +221,28 @@ function openControlLater(
     await (
       await opening
     )();
+  };
+}
+
+/** The hub as it is over HTTP for clients that see only some servers. */
+function limitHub(hub: ServedHub, shown: ServerSubset): ServedHub {
+  return {
+    accept: (transport, signal, subset, kind, limits) =>
+      hub.accept(transport, signal, intersectSubsets(shown, subset), kind, limits),
+    status: () => hub.status(),
+    modeFault: (mode) => hub.modeFault(mode),
+    createModernClients(client, limits) {
+      const clients = hub.createModernClients(client, limits);
+      return {
+        handle(request, responder, scope = {}, check) {
+          const subset = scope.subset === undefined ? shown : intersectSubsets(shown, scope.subset);
+          clients.handle(request, responder, { ...scope, subset }, check);
+        },
+        stop: () => clients.stop(),
+        close: () => clients.close(),
+      };
+    },
+    activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
   };
 }
 
