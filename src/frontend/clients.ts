@@ -273,6 +273,10 @@ export class Clients {
 
   onModernClosed(modernClients: ModernClients): void {
     this.#modernClients.delete(modernClients);
+    const { clientId, limits } = modernClients;
+    // The requests of a token have no connection that ends; it leaves when it is not valid any more.
+    if (clientId !== undefined && clientId === limits.principal && !this.#isClosed)
+      this.options.onClient({ client: clientId, change: "left", ...principalOf(limits) });
   }
 }
 
