@@ -408,25 +408,28 @@ describe("a run of an agent for a client", () => {
   it("has one of sixteen places, waits for one, and is refused if too many wait", async () => {
     const options = { maxSessionsPerClient: 20, maxSessions: 1000 };
     const { join, model } = await open({}, { options });
-    const peers = await Promise.all(Array.from({ length: 4 }, join));
+    const first = await join();
+    const others = await Promise.all(
+      [34, 33, 33].map(async (runs) => [await join(), runs] as const),
+    );
     const begin = (peer: Peer, id: string): void => {
       const args = { agent: "worker", message: "hang" };
       const _meta = { progressToken: id };
       peer.send(callRequest(id, "agents__invoke_agent", args, { _meta }));
     };
-    const [first, ...others] = peers as [Peer, Peer, Peer, Peer];
     for (let at = 0; at < 16; at++) begin(first, `f${at}`);
     await untilActive(model, 16);
-    for (const [at, peer] of others.entries())
-      for (let n = 0; n < [34, 33, 33][at]!; n++) begin(peer, `w${at}-${n}`);
-    await others[0]!.find(({ params }) => params?.["message"] === "queued");
-    await turn();
+    for (const [peer, runs] of others) {
+      for (let at = 0; at < runs; at++) begin(peer, `w${at}`);
+      const isQueued = ({ params }: Json): boolean => params?.["message"] === "queued";
+      await peer.until(() => peer.messages.filter(isQueued).length === runs);
+    }
     const refused = await callAgents(first, "invoke_agent", { agent: "worker", message: "hi" });
     assert.equal(refused.code, "hubBusy");
     // Whose client leaves makes place.
     await first.transport.close();
     await untilActive(model, 16);
-    for (const peer of others) await peer.transport.close();
+    for (const [peer] of others) await peer.transport.close();
     await untilActive(model, 0);
     assert.equal(model.maxActive, 16);
   });

@@ -1,9 +1,8 @@
 import { resolve } from "node:path";
-import { limit } from "../../manifest/fields.ts";
+import { parseDuration } from "../../manifest/fields.ts";
 import type { Manifest, PluginSpec } from "../../manifest/manifest.ts";
 import { createTable } from "../../manifest/table.ts";
 import { subsetOf } from "../../upstream/profile.ts";
-import * as v from "valibot";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HttpOptions } from "../http-address.ts";
@@ -31,7 +30,7 @@ export function serveAgents(
   const { cwd } = context;
   const directory = options["agents-dir"];
   const { "max-sessions": maxSessions, "session-timeout": sessionTimeout } = options;
-  if (sessionTimeout !== undefined && !v.is(limit, sessionTimeout))
+  if (sessionTimeout !== undefined && (parseDuration(sessionTimeout) ?? 0) < 1)
     throw usageError(`--session-timeout is a duration, such as 30m, not "${sessionTimeout}".`);
   if (maxSessions !== undefined && !/^[1-9]\d{0,5}$/.test(maxSessions))
     throw usageError(`--max-sessions is a whole number from 1 to 999999, not "${maxSessions}".`);
