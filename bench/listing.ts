@@ -1,7 +1,12 @@
 /** What a catalog of many tools takes, without any process: in this one. */
 import { createHash } from "node:crypto";
 import { utf8 } from "../src/base/bytes.ts";
-import { buildCatalog, type CatalogSource, type ExposureRules } from "../src/catalog/catalog.ts";
+import {
+  buildCatalog,
+  type Catalog,
+  type CatalogSource,
+  type ExposureRules,
+} from "../src/catalog/catalog.ts";
 import { conforms } from "../src/catalog/conformance.ts";
 import { EMPTY_LISTING, MAX_ITEMS, readPage } from "../src/catalog/listing.ts";
 import type { NameRules, Sha256 } from "../src/catalog/names.ts";
@@ -43,12 +48,16 @@ function readListing(bytes: Uint8Array): CatalogSource["listing"]["tools"] {
   return readPage(bytes, all, "tools", MAX_ITEMS, conforms)?.items ?? [];
 }
 
+export function catalogOf(sources: readonly CatalogSource[]): Catalog {
+  return buildCatalog(sources, NAMES, digest);
+}
+
 /** The answer to a client that asks for all tools. */
 export function build(sources: readonly CatalogSource[]): {
   find(name: string): unknown;
   size: number;
 } {
-  const { tools } = buildCatalog(sources, NAMES, digest);
+  const { tools } = catalogOf(sources);
   return { find: (name) => tools.find(name), size: tools.result.length };
 }
 

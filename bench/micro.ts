@@ -10,10 +10,13 @@ import { scanObject } from "../src/base/json.ts";
 import { parseMessage } from "../src/jsonrpc/parse.ts";
 import { type Response, withResponseId } from "../src/jsonrpc/message.ts";
 import { LineReader } from "../src/jsonrpc/line-reader.ts";
+import { filterCatalog } from "../src/catalog/catalog.ts";
+import { compileMode } from "../src/catalog/filter.ts";
+import type { Filter } from "../src/manifest/filter.ts";
 import { CallUsage } from "../src/router/usage.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./contestants.ts";
-import { build, sourcesOf } from "./listing.ts";
+import { build, catalogOf, sourcesOf } from "./listing.ts";
 import { formatNumber, formatTable } from "./report.ts";
 
 /** ms for each task; ns that one sample lasts at least, so that reading the clock does not count. */
@@ -60,21 +63,24 @@ function listTasks(): Map<string, () => unknown> {
   }
 
   const usage = new CallUsage();
-  tasks.set("CallUsage.add", () =>
-    usage.add({
-      call: 1,
-      client: "client-1",
-      clientName: "bench",
-      server: "echo",
-      tool: "echo",
-      name: "echo__echo",
-      startedAt: Date.now(),
-      duration: 1.5,
-      outcome: "answered",
-      requestSize: 150,
-      resultSize: 150,
-    }),
-  );
+  tasks.set("CallUsage.add", () => {
+    const ended = usage.next();
+    ended.call = 1;
+    ended.parentCall = undefined;
+    ended.client = "client-1";
+    ended.clientName = "bench";
+    ended.server = "echo";
+    ended.tool = "echo";
+    ended.name = "echo__echo";
+    ended.startedAt = Date.now();
+    ended.duration = 1.5;
+    ended.outcome = "answered";
+    ended.code = undefined;
+    ended.by = undefined;
+    ended.requestSize = 150;
+    ended.resultSize = 150;
+    usage.add(ended);
+  });
 
   const lines = Buffer.concat([answerOf("head", 150), Buffer.from("\n")]);
   const chunk = Buffer.alloc(64 * 1024, lines);
@@ -98,8 +104,30 @@ function listTasks(): Map<string, () => unknown> {
     });
     tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
   }
+
+  // What a switch of the mode costs, once for all clients that are in the same modes.
+  const sources = sourcesOf(100, 100);
+  const catalog = catalogOf(sources);
+  const before = filterCatalog(catalog, compileMode({ tools: OTHER_MODE }), sources);
+  tasks.set("switch the mode 100 × 100", () => {
+    const { tools } = filterCatalog(catalog, compileMode({ tools: MODE }), sources);
+    if (tools.size === 0 || tools.equals(before.tools)) throw new Error("the mode shows nothing");
+  });
   return tasks;
 }
+
+const OTHER_MODE: Filter = { servers: ["server1*"] };
+
+/** A filter of 16 parts, of each kind. */
+const MODE: Filter = {
+  and: [
+    { or: [{ servers: ["server1*", "server7"] }, { servers: ["*9"] }, { tools: ["tool_?1"] }] },
+    { not: { pattern: "(write|delete|push)" } },
+    { not: { names: ["server10__tool_1", "server10__tool_2"] } },
+    { or: [{ readOnly: true }, { not: { readOnly: true } }, { ids: ["server1.tool_1"] }] },
+    { not: { tools: ["*_x_*", "none*"] } },
+  ],
+};
 
 /** What tasks yield goes here, lest the compiler drops the work. */
 const sink: { last?: unknown } = {};

@@ -53,6 +53,16 @@ function describeRoot(key: string, schema: JsonSchema): string[] {
         ...asSchema(schema.additionalProperties),
         description: schema.description ?? "",
       });
+    case "modes":
+      return describeTable("modes.NAME", {
+        ...asSchema(schema.additionalProperties),
+        description: `${schema.description} A filter is \`"all"\`, or a table with one of \`servers\`, \`tools\`, \`ids\`, \`names\`, \`pattern\`, \`readOnly\`, \`and\`, \`or\` and \`not\`: [Modes](modes.md) describes each.`,
+      });
+    case "clients":
+      return describeTable("[clients]", {
+        ...asSchema(schema.items),
+        description: schema.description ?? "",
+      });
     case "plugins":
       return describeTable("[plugins]", {
         ...asSchema(schema.items),
@@ -102,6 +112,7 @@ function describeKey(key: string, schema: JsonSchema): string {
 }
 
 function describeType({ type, anyOf, enum: choices, items, ...schema }: JsonSchema): string {
+  if (schema.$ref !== undefined) return "filter";
   if (choices !== undefined) return choices.map(printCode).join(", ");
   if (anyOf !== undefined) {
     const patterns = anyOf.map((choice) => asSchema(choice).pattern);

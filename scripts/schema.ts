@@ -8,6 +8,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/to-json-schema";
 import type { GenericSchema } from "valibot";
+import { FILTER_LIMITS } from "../src/manifest/filter.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
   agentFilesSchema,
@@ -16,6 +17,8 @@ import {
   fileSchema,
   hubSchema,
   modelSchema,
+  modeSchema,
+  namedClientSchema,
   pluginSchema,
   PROCESS_KEYS,
   registrySchema,
@@ -40,6 +43,8 @@ interface Marks {
   readonly max?: number;
   /** A number outside of these that is allowed. */
   readonly off?: number | undefined;
+  /** A filter of entries, which refers to itself. */
+  readonly filter?: boolean;
 }
 
 const CONFIG: ConversionConfig = {
@@ -62,6 +67,10 @@ const CONFIG: ConversionConfig = {
     if (marks.notes !== undefined) {
       const { title, description, ...notes } = marks.notes;
       return { title, description, ...rest, ...(notes as JsonSchema) };
+    }
+    if (marks.filter === true) {
+      const { type: _, ...notes } = rest;
+      return { ...notes, $ref: "#/$defs/filter" };
     }
     if (marks.unit === undefined) return undefined;
     const { min = 0, max = Infinity, off } = marks;
@@ -103,6 +112,35 @@ function withoutEmpty({
       properties: Object.fromEntries(inner) as Record<string, JsonSchema>,
     }),
   };
+}
+
+/** A filter: `"all"`, or a table with exactly one key. */
+function makeFilter(): JsonSchema {
+  const self: JsonSchema = { $ref: "#/$defs/filter" };
+  const names: JsonSchema = { type: "array", items: { type: "string", minLength: 1 } };
+  const ids: JsonSchema = {
+    type: "array",
+    items: { type: "string", pattern: String.raw`^.+\..+$` },
+  };
+  const filters: JsonSchema = { type: "array", items: self };
+  const parts: Readonly<Record<string, JsonSchema>> = {
+    servers: names,
+    tools: names,
+    ids,
+    names,
+    pattern: { type: "string", minLength: 1, maxLength: FILTER_LIMITS.pattern },
+    readOnly: { const: true },
+    and: filters,
+    or: filters,
+    not: self,
+  };
+  const tables = Object.entries(parts).map(([key, value]): JsonSchema => ({
+    type: "object",
+    properties: { [key]: value },
+    required: [key],
+    additionalProperties: false,
+  }));
+  return { anyOf: [{ const: "all" }, ...tables] };
 }
 
 /** A server has exactly one of these, and beside it none of the keys that are about another. */
@@ -161,6 +199,12 @@ export function makeSchema(): JsonSchema {
     },
     agentFiles: convert(agentFilesSchema),
     search: convert(registrySchema),
+    modes: {
+      type: "object",
+      propertyNames: { pattern: "^(?!full$)[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" },
+      additionalProperties: { title: "Mode", ...convert(modeSchema) },
+    },
+    clients: { type: "array", items: { title: "Client", ...convert(namedClientSchema) } },
     plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema) } },
     secrets: convert(secretsSchema),
   };
@@ -175,6 +219,7 @@ export function makeSchema(): JsonSchema {
     description: "The MCP servers that toolmux makes look like one, in TOML or JSON.",
     ...file,
     properties: Object.fromEntries(properties) as Record<string, JsonSchema>,
+    $defs: { filter: makeFilter() },
   };
 }
 

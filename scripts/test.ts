@@ -65,6 +65,7 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
  * run on Bun, Deno and Node; all others on Bun alone. Beginnings of paths below the folder of tests.
  */
 const ON_EVERY_RUNTIME = [
+  "agent-files/agent-library.test.ts",
   "agent/contract.test.ts",
   "agent/providers.test.ts",
   "auth/race.test.ts",

@@ -184,6 +184,8 @@ describe("the rows of src", () => {
       late.filter((path) => loaded.has(path)),
       [],
     );
+    const agents = [...loaded].filter((path) => path.startsWith("src/agent/"));
+    assert.deepEqual(agents, [], "agents are loaded when the first one runs");
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {

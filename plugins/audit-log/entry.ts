@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
+import type { Answer, HubEvent, ToolCall } from "../../src/plugin/plugin.ts";
 import type { Redaction } from "./redaction.ts";
 
 /**
@@ -102,6 +102,26 @@ export function formatCall(
     truncated: shown?.kind === "omitted" ? true : undefined,
   });
   return shown?.kind === "text" ? `${entry.slice(0, -1)},"arguments":${shown.text}}` : entry;
+}
+
+/** The log line of a decision about a call, made by a person or by what was remembered. */
+export function formatApproval(
+  event: Extract<HubEvent, { kind: "approval"; change: "decided" }>,
+  time: number,
+): string {
+  const { id, decision, by, remembered, call, client, clientName, agent, server, tool, name } =
+    event;
+  return JSON.stringify({
+    time: new Date(time).toISOString(),
+    hub: process.pid,
+    call,
+    client: { id: client, name: truncate(clientName) },
+    agent: truncate(agent),
+    server: truncate(server),
+    tool: truncate(tool),
+    name: truncate(name),
+    approval: { id, decision, by, remembered },
+  });
 }
 
 type LoggedArguments =

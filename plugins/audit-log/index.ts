@@ -2,7 +2,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { definePlugin, size } from "../../src/plugin/plugin.ts";
 import { LineQueue } from "./line-queue.ts";
-import { describeAnswer, formatCall, describeFailure } from "./entry.ts";
+import { describeAnswer, describeFailure, formatApproval, formatCall } from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";
 
@@ -34,7 +34,7 @@ const options = v.strictObject({
   ),
 });
 
-/** Writes one JSON line per call, when the call has ended. Calls neither wait for the write nor fail because of it. */
+/** Writes one JSON line per call, when the call has ended, and one per decision about a call. Calls neither wait for the write nor fail because of it. */
 export default definePlugin<v.InferOutput<typeof options>>({
   name: "audit-log",
   options,
@@ -45,6 +45,13 @@ export default definePlugin<v.InferOutput<typeof options>>({
       log: (level, text) => host.log(level, text),
     });
     const redaction = withArguments ? new Redaction(redact) : undefined;
+    host.subscribe(
+      (event, { at }) => {
+        if (event.kind === "approval" && event.change === "decided")
+          backlog.add(formatApproval(event, at));
+      },
+      ["approval"],
+    );
     return {
       call(next) {
         return (call) => {

@@ -13,6 +13,9 @@ import { formatProblem, type Problem } from "../manifest/problems.ts";
 /** The largest file of an agent, in bytes. */
 export const MAX_AGENT_FILE = 1024 * 1024;
 
+/** Maximum number of agents, of servers, and of listed problems of a file. */
+export const FILE_LIMITS = { agents: 256, servers: 64, problems: 100 } as const;
+
 /** Tools that the loop itself has for an agent. */
 export type BuiltInTool = "think" | "todo" | "transfer_task";
 
@@ -58,7 +61,7 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
 
 /**
  * The file as it may be used before it is trusted: it runs no command, reaches no URL of its own, and switches no
- * approval off. Its agents keep their instructions, and the tools of the hub.
+ * approval off. Its agents keep their instructions, and those tools of the hub that their caller sees, too.
  */
 export function withoutOwnReach(file: AgentFile): AgentFile {
   const withheld = file.servers.map((spec) =>
@@ -83,9 +86,9 @@ export function withoutOwnReach(file: AgentFile): AgentFile {
     const { approval, ...others } = spec;
     const mayKeep = approval === undefined || approval === "always";
     if (!mayKeep) withheld.push(`use tools without approval (agent "${sanitizeLine(name)}")`);
-    agents.set(name, { ...agent, ownTools: undefined, spec: mayKeep ? spec : others });
+    const allowed = mayKeep ? spec : others;
+    agents.set(name, { ...agent, ownTools: undefined, spec: { ...allowed, respectMode: true } });
   }
-  if (withheld.length === 0) return file;
   return { ...file, agents, models, servers: [], withheld };
 }
 

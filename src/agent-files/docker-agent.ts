@@ -13,7 +13,13 @@ import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts
 import { readServers } from "../manifest/read.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
-import type { AgentFile, AgentFileResult, BuiltInTool, FileAgent } from "./agent-file.ts";
+import {
+  type AgentFile,
+  type AgentFileResult,
+  type BuiltInTool,
+  FILE_LIMITS,
+  type FileAgent,
+} from "./agent-file.ts";
 
 /**
  * Reads a file in the form of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
@@ -173,6 +179,10 @@ class DockerAgentReader {
     if (top !== undefined && Object.keys(tables).length === 0)
       this.#problem(["agents"], "value", "a file of agents needs at least one agent");
     const agents = new Map<string, FileAgent>();
+    if (Object.keys(tables).length > FILE_LIMITS.agents) {
+      this.#problem(["agents"], "key", `a file has at most ${FILE_LIMITS.agents} agents`);
+      return { ok: false, problems: this.#problems };
+    }
     for (const [name, entry] of Object.entries(tables)) {
       const agent = this.#readAgent(name, entry, tables);
       if (agent !== undefined) agents.set(name, agent);
@@ -180,7 +190,7 @@ class DockerAgentReader {
     const servers = this.#readServers();
     const entry = agents.has("root") ? "root" : [...agents.keys()][0];
     if (this.#problems.length > 0 || entry === undefined)
-      return { ok: false, problems: this.#problems };
+      return { ok: false, problems: this.#problems.slice(0, FILE_LIMITS.problems) };
     const file: AgentFile = {
       source: this.#file,
       entry,
@@ -272,8 +282,7 @@ class DockerAgentReader {
   #agentsOf(list: readonly string[] = [], path: KeyPath, all: Table): readonly string[] {
     return list.filter((name, index) => {
       if (name in all) return true;
-      const nearest = findNearest(name, Object.keys(all));
-      const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+      const advice = this.#suggest(name, Object.keys(all));
       const message = `"${name}" is no agent of this file${advice}`;
       this.#notSupported([...path, index], "value", message);
       return false;
@@ -368,8 +377,7 @@ class DockerAgentReader {
     if (ref !== undefined && !ref.includes(":")) {
       const definition = this.#mcps[ref];
       if (!isTable(definition)) {
-        const nearest = findNearest(ref, Object.keys(this.#mcps));
-        const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+        const advice = this.#suggest(ref, Object.keys(this.#mcps));
         return this.#problem([...path, "ref"], "value", `mcps has no "${ref}"${advice}`);
       }
       if (typeof definition["ref"] === "string" && !definition["ref"].includes(":")) {
@@ -381,6 +389,8 @@ class DockerAgentReader {
     }
     const table = this.#serverTable(input, path);
     if (table === undefined) return undefined;
+    if (this.#servers.size >= FILE_LIMITS.servers)
+      return this.#problem(path, "value", `a file has at most ${FILE_LIMITS.servers} servers`);
     const launch = JSON.stringify(table);
     const known = this.#servers.get(launch);
     const name = known?.name ?? this.#freeName(input);
@@ -456,8 +466,7 @@ class DockerAgentReader {
     if (isTable(input)) {
       for (const key of Object.keys(input)) {
         if (Object.hasOwn(entries, key)) continue;
-        const nearest = OTHER_KEYS.has(key) ? undefined : findNearest(key, Object.keys(entries));
-        const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+        const advice = OTHER_KEYS.has(key) ? "" : this.#suggest(key, Object.keys(entries));
         this.#notSupported([...path, key], "key", `"${key}" is not supported${advice}`);
       }
     }
@@ -468,12 +477,20 @@ class DockerAgentReader {
     return undefined;
   }
 
+  /** The end of a message about a name that is not known. The first ones are enough: each costs time. */
+  #suggest(name: string, known: readonly string[]): string {
+    if (this.#problems.length + this.#unsupported.length >= MAX_SUGGESTIONS) return "";
+    const nearest = findNearest(name, known);
+    return nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+  }
+
   #problem(path: KeyPath, at: "key" | "value", message: string): undefined {
     this.#problems.push({ file: this.#file, path, at, message });
     return undefined;
   }
 
   #notSupported(path: KeyPath, at: "key" | "value", message: string): undefined {
+    if (this.#unsupported.length >= FILE_LIMITS.problems) return undefined;
     this.#unsupported.push({ file: this.#file, path, at, message });
     return undefined;
   }
@@ -490,6 +507,8 @@ function thinkingOf(budget: string | number): ModelSpec["thinking"] {
   if (budget < 4096) return "low";
   return budget < 16_384 ? "medium" : "high";
 }
+
+const MAX_SUGGESTIONS = 20;
 
 /** YAML has null where a key has no value: the same as no key. */
 function withoutNulls(value: unknown): unknown {

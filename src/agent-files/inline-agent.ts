@@ -72,5 +72,7 @@ export function readInlineAgent(
   if (problems.length > 0) throw agentInvalidError(problems);
   const { maxTurns, maxToolCalls, parallelToolCalls, retries, resultLimit, timeout } = limits;
   const highest = { maxTurns, maxToolCalls, parallelToolCalls, retries, resultLimit, timeout };
-  return makeAgentSpec({ ...highest, ...others, name: "inline", model, instruction });
+  // Its tools are chosen by a client, which must not reach more than it sees itself.
+  const base = { ...highest, ...others, respectMode: true };
+  return makeAgentSpec({ ...base, name: "inline", model, instruction });
 }

@@ -6,7 +6,7 @@ import { findNearest, type Problem } from "../manifest/problems.ts";
 import { readManifestFile } from "../manifest/read.ts";
 import { isTable } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
-import type { AgentFileResult, FileAgent } from "./agent-file.ts";
+import { type AgentFileResult, FILE_LIMITS, type FileAgent } from "./agent-file.ts";
 import type { NearbyReader } from "./docker-agent.ts";
 
 /** The tables of a manifest that a file of agents may have. Its servers run for one session only. */
@@ -49,8 +49,17 @@ export function readOwnFile(
     problems.push(...read.problems);
     if (read.agent !== undefined) agents.set(agent.name, read.agent);
   }
+  for (const [key, size] of [
+    ["agents", configs.size],
+    ["servers", merged.servers.length],
+  ] as const) {
+    if (size <= FILE_LIMITS[key]) continue;
+    const message = `a file has at most ${FILE_LIMITS[key]} ${key}`;
+    problems.push({ file, path: [key], at: "key", message });
+  }
   const entry = agents.has("root") ? "root" : [...agents.keys()][0];
-  if (problems.length > 0 || entry === undefined) return { ok: false, problems };
+  if (problems.length > 0 || entry === undefined)
+    return { ok: false, problems: problems.slice(0, FILE_LIMITS.problems) };
   const models = new Map<string, ModelSpec>();
   for (const { name, input, baseDir } of config.models?.values() ?? []) {
     if (input === undefined) continue;

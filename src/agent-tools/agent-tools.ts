@@ -4,7 +4,7 @@ import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
 import { AgentSession } from "../agent/session.ts";
-import { described, HubTools, type Toolbox } from "../agent/toolbox.ts";
+import { type AgentTool, described, HubTools, type Toolbox } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
 import type { Clock } from "../base/clock.ts";
 import { ERROR_META_KEY, HubError, toHubError } from "../base/errors.ts";
@@ -23,7 +23,7 @@ import { RunSlots } from "./run-slots.ts";
 import { ClientSessions, type ClientSession, newSessionId } from "./sessions.ts";
 
 /** The agents that clients of a hub can use. Texts of errors are redacted. */
-export interface HubAgents {
+export interface ClientAgents {
   /**
    * Makes an agent ready.
    * @param agent a name, a path or a reference
@@ -53,7 +53,7 @@ export interface OpenedAgent {
 export interface AgentToolsContext {
   readonly options: AgentsOptions;
   readonly host: Host;
-  readonly agents: HubAgents;
+  readonly agents: ClientAgents;
   readonly clock: Clock;
 }
 
@@ -232,10 +232,13 @@ export class AgentTools {
       call.setDeadline(session.agent.spec.timeout + MARGIN);
       return free;
     };
-    const toolbox = opened.toolboxFor(call, this.#hubTools.for(call));
+    const hub = this.#hubTools.for(call);
+    const toolbox = opened.toolboxFor(call, hub);
+    const isVisible = (tool: AgentTool): boolean => hub.isVisible(tool);
+    const sending = { signal, chain, toolbox, isVisible, begin };
     try {
       if (session.state === "running") progress.waits();
-      for await (const event of session.send(message, { signal, chain, toolbox, begin })) {
+      for await (const event of session.send(message, sending)) {
         const shown = report.add(event);
         if (shown !== undefined) progress.report(agents.redact(shown));
       }

@@ -8,7 +8,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Agents } from "../manifest/agents.ts";
 import { definePlugin, limit, type Plugin } from "../plugin/plugin.ts";
 import { AgentsServer } from "./agents-server.ts";
-import type { AgentTools, HubAgents } from "./agent-tools.ts";
+import type { AgentTools, ClientAgents } from "./agent-tools.ts";
 import { OWN_TOOL_NAMES, toolDefinitions } from "./definitions.ts";
 
 /** The name of the plugin and of its server. */
@@ -63,7 +63,7 @@ export interface AgentsPluginContext {
   /** The agents of the manifest in force. */
   agents(): Agents;
   /** Called when a tool is first called. */
-  open(): Promise<HubAgents>;
+  open(): Promise<ClientAgents>;
 }
 
 /** Makes the plugin. */

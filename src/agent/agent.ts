@@ -91,6 +91,10 @@ export interface RunOptions {
   readonly session?: string | undefined;
   /** The tools of this run, if they are not those of the team. */
   readonly toolbox?: Toolbox | undefined;
+  /**
+   * Whether the caller sees a tool in its mode. Agents with `respectMode` have only these; undefined: the caller sees all.
+   */
+  readonly isVisible?: ((tool: AgentTool) => boolean) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /** Number of tool calls that the run may make at most, besides the agent's own limit. */
@@ -115,6 +119,7 @@ export class Agent {
   async tools(
     signal: AbortSignal,
     toolbox = this.team.options.toolbox,
+    isVisible?: RunOptions["isVisible"],
   ): Promise<readonly AgentTool[]> {
     const { tools: filter, allowAgents, respectMode } = this.spec;
     if (filter === undefined) return [];
@@ -124,7 +129,7 @@ export class Agent {
     return all.filter(
       (tool) =>
         (allowAgents || tool.server !== AGENTS_SERVER) &&
-        !(respectMode && tool.isHidden === true) &&
+        (!respectMode || isVisible === undefined || isVisible(tool)) &&
         matches(tool),
     );
   }
@@ -154,6 +159,7 @@ export class Agent {
           chain,
           emit: (event) => events.push(event),
           toolbox: options.toolbox ?? this.team.options.toolbox,
+          isVisible: options.isVisible,
           onHandoff: options.onHandoff,
           outer: options,
         });

@@ -23,23 +23,29 @@ const BUILT_IN = `${OWN}built-in`;
 /**
  * The agents of a file as a team has them: each with the hub's tools, and those of the file's own servers, that it may
  * use, and with its whole instruction.
+ * @param filterOfMode the tools of a mode of the manifest; throws if there is no such mode
  */
 export function specsOfFile(
   { agents }: AgentFile,
   environment: InstructionEnvironment,
+  filterOfMode: (name: string) => Filter,
 ): ReadonlyMap<string, AgentSpec> {
   return new Map(
     [...agents].map(([name, agent]) => {
       const instruction = instructionOf(agent, environment);
-      return [name, { ...agent.spec, instruction, tools: toolsOf(agent) }];
+      return [name, { ...agent.spec, instruction, tools: toolsOf(agent, filterOfMode) }];
     }),
   );
 }
 
-function toolsOf({ spec, ownTools, builtIns }: FileAgent): Filter | undefined {
+function toolsOf(
+  { spec, ownTools, builtIns }: FileAgent,
+  filterOfMode: (name: string) => Filter,
+): Filter | undefined {
   const own: Filter = { servers: [`${OWN}*`] };
   const parts: Filter[] = [];
-  if (spec.tools !== undefined) parts.push({ and: [spec.tools, { not: own }] });
+  const tools = spec.mode === undefined ? spec.tools : filterOfMode(spec.mode);
+  if (tools !== undefined) parts.push({ and: [tools, { not: own }] });
   if (ownTools !== undefined) {
     const others: Filter = { not: { servers: [BUILT_IN] } };
     parts.push({ and: [own, others, withOwnServers(ownTools)] });

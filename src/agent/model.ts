@@ -115,6 +115,8 @@ export interface Model {
   readonly contextTokens: number;
   /** Whether it takes pictures in the results of tools and in messages. */
   readonly takesImages: boolean;
+  /** How often it may be asked in one run; undefined: as often as the agent's own limit allows. */
+  readonly maxTurns?: number;
   /**
    * Asks the model once; the loop, not the model, repeats failed requests. Aborting the signal closes the connection,
    * as does leaving the iteration early.

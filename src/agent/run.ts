@@ -8,13 +8,14 @@ import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
-import type {
-  ModelContent,
-  ModelPart,
-  ModelRequest,
-  ModelTool,
-  ModelToolCall,
-  TokenUsage,
+import {
+  modelError,
+  type ModelContent,
+  type ModelPart,
+  type ModelRequest,
+  type ModelTool,
+  type ModelToolCall,
+  type TokenUsage,
 } from "./model.ts";
 import {
   type AgentTool,
@@ -38,6 +39,7 @@ interface RunContext {
   /** With this run. */
   readonly chain: AgentChain;
   readonly toolbox: Toolbox;
+  readonly isVisible?: RunOptions["isVisible"];
   /** @returns a promise while the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
@@ -59,6 +61,8 @@ const MAX_EQUAL_CALLS = 5;
 const MAX_SHOWN_ARGUMENTS = 2000;
 /** The largest picture that a model gets, in characters of base64. */
 const MAX_IMAGE = 5 * 1024 * 1024;
+/** The longest answer of a model with its calls, in UTF-16 code units. */
+const MAX_ANSWER = 16 * 1024 * 1024;
 /** What stands in the conversation where a run was cancelled. */
 const CANCELLED_MARK = "[cancelled]";
 
@@ -69,6 +73,8 @@ const HANDOFF = "handoff";
 interface Answer {
   text: string;
   readonly toolCalls: ModelToolCall[];
+  /** In UTF-16 code units, with what the model has thought. */
+  size: number;
   finish: Extract<ModelPart, { type: "finish" }> | undefined;
 }
 
@@ -159,14 +165,18 @@ export class Run {
     const { name } = this.#agent.spec;
     const hint =
       setting === undefined ? undefined : `To allow more: ${setting} in [agents.${name}].`;
-    return new HubError(code, `Agent "${name}": ${text}`, { hint });
+    const error = new HubError(code, `Agent "${name}": ${text}`, { hint });
+    limitedRuns.set(error, this);
+    return error;
   }
 
   /** @throws {HubError} turnLimit */
   #countTurn(): void {
-    if (this.#turns >= this.#agent.spec.maxTurns) {
+    const { spec, model } = this.#agent;
+    const isOver = this.#turns >= spec.maxTurns;
+    if (isOver || this.#turns >= (model.maxTurns ?? Infinity)) {
       const text = `The model was asked ${this.#turns} times and has no answer yet.`;
-      throw this.#limitError("turnLimit", text, "maxTurns");
+      throw this.#limitError("turnLimit", text, isOver ? "maxTurns" : undefined);
     }
     this.#turns++;
   }
@@ -215,7 +225,8 @@ export class Run {
 
   /** The tools that the agent has in this turn. */
   async #tools(signal: AbortSignal): Promise<ReadonlyMap<string, AgentTool>> {
-    const tools = await this.#agent.tools(signal, this.#context.toolbox);
+    const { toolbox, isVisible } = this.#context;
+    const tools = await this.#agent.tools(signal, toolbox, isVisible);
     return new Map(tools.map((tool) => [tool.name, tool]));
   }
 
@@ -265,7 +276,7 @@ export class Run {
     const agent = spec.name;
     const { messages } = this.#history;
     const request: ModelRequest = { instruction: spec.instruction, messages, tools };
-    const answer: Answer = { text: "", toolCalls: [], finish: undefined };
+    const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined };
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
     const iterator = parts[Symbol.asyncIterator]();
@@ -283,10 +294,16 @@ export class Run {
     }
     if (answer.finish !== undefined) return answer;
     const text = `Model "${model.name}" stopped in the middle of its answer.`;
-    throw new HubError("modelFailed", text, { data: { reason: "badAnswer" } });
+    throw modelError(text, { reason: "badAnswer" });
   }
 
   #takePart(part: ModelPart, answer: Answer, agent: string): Promise<void> | undefined {
+    answer.size += part.type === "toolCall" ? part.argumentsJson.length : 0;
+    answer.size += part.type === "text" || part.type === "thinking" ? part.text.length : 0;
+    if (answer.size > MAX_ANSWER) {
+      const text = `Model "${this.#agent.model.name}" does not end its answer.`;
+      throw modelError(text, { reason: "badAnswer" });
+    }
     switch (part.type) {
       case "text":
         answer.text += part.text;
@@ -480,16 +497,19 @@ export class Run {
       return await this.#transfer(agent, task, expected, signal);
     } catch (error) {
       signal.throwIfAborted();
-      const { code, message } = toHubError(error);
-      // The limits of the outer run end it, too.
-      if (this.#isOuterLimit(error)) throw error;
+      const hubError = toHubError(error);
+      // A limit of this run, or of one that it is inside of, ends this run, too.
+      const limited = limitedRuns.get(hubError);
+      if (limited !== undefined && this.#isInside(limited)) throw error;
+      const { code, message } = hubError;
       return errorResult(`Agent "${target}" has no answer: ${message}`, code);
     }
   }
 
-  #isOuterLimit(error: unknown): boolean {
-    const { code, message } = toHubError(error);
-    return ENDING_CODES.has(code) && message.startsWith(`Agent "${this.#agent.spec.name}":`);
+  /** Whether this run is the other one, or inside of it. */
+  #isInside(other: Run): boolean {
+    const { outer } = this.#context;
+    return this === other || (outer instanceof Run && outer.#isInside(other));
   }
 
   /** Gives a task to another agent, which has a conversation of its own. */
@@ -502,10 +522,17 @@ export class Run {
     const text =
       typeof expected === "string" && expected !== "" ? `${task}\n\nExpected: ${expected}` : task;
     const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
-    const { toolbox } = this.#context;
+    const { toolbox, isVisible } = this.#context;
     const chain = this.#context.chain.with(agent.spec.name);
     const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
-    const inner = new Run(agent, history, { signal, chain, toolbox, emit, outer: this });
+    const inner = new Run(agent, history, {
+      signal,
+      chain,
+      toolbox,
+      isVisible,
+      emit,
+      outer: this,
+    });
     const { text: answer, stopReason } = await inner.execute();
     signal.throwIfAborted();
     if (stopReason === "refused") return errorResult("The model refused to answer.", "modelFailed");
@@ -545,12 +572,8 @@ export class Run {
   }
 }
 
-const ENDING_CODES: ReadonlySet<string> = new Set([
-  "turnLimit",
-  "toolCallLimit",
-  "tokenLimit",
-  "runTimeout",
-]);
+/** The runs whose limits these errors are about. */
+const limitedRuns = new WeakMap<HubError, Run>();
 
 /** The tools with which an agent uses the others of its team. */
 function teamTools({ spec, team }: Agent): readonly ModelTool[] {

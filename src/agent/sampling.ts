@@ -24,6 +24,8 @@ export interface SamplingClient {
   createMessage(params: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<unknown>;
 }
 
+/** How often a client's model may be asked in one run: each time may cost a person a click. */
+const MAX_TURNS = 10;
 /** Sampling requires a limit of tokens; this one is used if the model sets none. */
 const MAX_TOKENS = 8192;
 
@@ -42,6 +44,7 @@ export function openSampling(spec: ModelSpec, client: SamplingClient | undefined
     name,
     contextTokens,
     takesImages: images,
+    maxTurns: MAX_TURNS,
     async *stream(request, signal) {
       let result: unknown;
       try {

@@ -2,7 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { deferred } from "../base/deferred.ts";
 import { abortable } from "../base/clock.ts";
-import type { Agent } from "./agent.ts";
+import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
@@ -34,6 +34,8 @@ export interface SendOptions {
    * @returns what is called when the run has ended
    */
   readonly begin?: ((signal: AbortSignal) => Promise<() => void>) | undefined;
+  /** See `RunOptions`. */
+  readonly isVisible?: RunOptions["isVisible"];
 }
 
 /** One conversation with an agent: its history, and one run at a time. */

@@ -4,10 +4,11 @@ import { ERROR_META_KEY, toHubError } from "../base/errors.ts";
 import { formatSize } from "../base/format.ts";
 import { JsonObject, parseRange, scanArray } from "../base/json.ts";
 import { type AgentCaller, AGENT_META_KEY } from "../approval/policy.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
-import { callStateOf, type ClientCatalogs } from "../plugin/call-chain.ts";
+import { callStateOf } from "../plugin/call-chain.ts";
 import { AgentChain } from "./chain.ts";
 import type { ModelContent } from "./model.ts";
 
@@ -23,8 +24,6 @@ export interface AgentTool {
   readonly inputSchema: Readonly<Record<string, unknown>>;
   readonly isReadOnly: boolean;
   readonly isIdempotent: boolean;
-  /** Whether the modes of the client that the run is for hide it. */
-  readonly isHidden?: boolean;
 }
 
 /** The result of a call, for a model. Nothing of it is cut yet. */
@@ -160,6 +159,12 @@ export class McpToolbox implements Toolbox {
   }
 }
 
+/** The tools of a run that is a part of a client's call. */
+export interface CallToolbox extends Toolbox {
+  /** Whether the client's modes showed it a tool when the tools were last read. */
+  isVisible(tool: AgentTool): boolean;
+}
+
 /** The tools of the hub that the agent runs in. */
 export class HubTools {
   readonly #host: Pick<Host, "call">;
@@ -181,21 +186,25 @@ export class HubTools {
    * The toolbox of a run that is a part of a client's call: questions, approvals, deadline and cancellation are those of
    * that call.
    */
-  for(outer: ToolCall): Toolbox {
+  for(outer: ToolCall): CallToolbox {
+    let shown: ReadonlySet<string> = new Set();
     return {
-      tools: async () => this.#list(await callStateOf(outer).catalogs()),
+      tools: async () => {
+        const catalogs = await callStateOf(outer).catalogs();
+        shown = new Set(catalogs.shown.tools.routes.map(keyOf));
+        return this.#list(catalogs.all);
+      },
       call: (name, args, options) => this.#call(outer, name, args, options),
+      isVisible: (tool) => shown.has(keyOf(tool)),
     };
   }
 
-  #list({ all, shown }: ClientCatalogs): readonly AgentTool[] {
+  #list(all: Catalog): readonly AgentTool[] {
     const { entries } = all.tools;
     const origins = new Map(
       entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
     );
-    const tools = this.#reader.read(entries, (name) => origins.get(name));
-    const shownTools = new Set(shown.tools.routes.map(keyOf));
-    return tools.map((tool) => (shownTools.has(keyOf(tool)) ? tool : { ...tool, isHidden: true }));
+    return this.#reader.read(entries, (name) => origins.get(name));
   }
 
   async #call(

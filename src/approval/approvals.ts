@@ -6,6 +6,7 @@ import type {
   ApprovalDecision,
   ApprovalQuestion,
   ApprovalSource,
+  ApprovedCall,
   EventBus,
 } from "../base/events.ts";
 import { JsonObject } from "../base/json.ts";
@@ -234,37 +235,20 @@ export class Approvals {
   }
 
   /** Tells that a remembered decision allows a call. */
-  reportRule(
-    question: Omit<ApprovalQuestion, "id" | "askedAt" | "argumentsShown" | "reason" | "choices">,
-    decision: "session" | "always",
-  ): void {
+  reportRule(call: Omit<ApprovedCall, "id">, decision: "session" | "always"): void {
     const { bus } = this.#options;
     if (!bus.hasListeners("approval")) return;
-    const { call, client, clientName, agent, server, tool, name } = question;
-    const id = String(++this.#lastId);
-    bus.emit({
-      kind: "approval",
-      change: "decided",
-      ...{
-        id,
-        call,
-        client,
-        clientName,
-        ...(agent !== undefined && { agent }),
-        server,
-        tool,
-        name,
-      },
-      ...{ by: "rule", decision, remembered: true },
-    });
+    const fields = approvedCallOf({ ...call, id: String(++this.#lastId) });
+    const rule = { by: "rule", decision, remembered: true } as const;
+    bus.emit({ kind: "approval", change: "decided", ...fields, ...rule });
   }
 
   /**
    * Opens a question.
-   * @param isCurrent whether the call can still be made as it was when it came
+   * @param obstacle returns an error if the call cannot be made any more as it was when it came
    * @throws {HubError} notApproved if too many are open
    */
-  ask(asked: NewQuestion, isCurrent: () => boolean): OpenQuestion {
+  ask(asked: NewQuestion, obstacle: () => HubError | undefined): OpenQuestion {
     const { subject, caller, ...shown } = asked;
     const ofClient = [...this.#open.values()].filter((open) => open.caller === caller).length;
     if (ofClient >= MAX_OPEN.perClient || this.#open.size >= MAX_OPEN.total) {
@@ -273,17 +257,13 @@ export class Approvals {
     }
     const id = String(++this.#lastId);
     const question: ApprovalQuestion = { ...shown, id, askedAt: Date.now() };
-    const open = new OpenQuestion(question, subject, caller, isCurrent, (outcome) =>
+    const open = new OpenQuestion(question, subject, caller, obstacle, (outcome) =>
       this.#onEnd(open, outcome),
     );
     this.#open.set(id, open);
-    this.#unsubscribe ??= this.#options.bus.subscribe(
-      (event) => {
-        if (event.kind === "state") this.#onServerLost(event);
-        for (const each of this.#open.values()) each.recheck();
-      },
-      ["state", "server", "manifest"],
-    );
+    this.#unsubscribe ??= this.#options.bus.subscribe(() => {
+      for (const each of this.#open.values()) each.recheck();
+    }, ["state", "server", "manifest"]);
     this.#options.bus.emit({ kind: "approval", change: "asked", ...question });
     return open;
   }
@@ -311,20 +291,7 @@ export class Approvals {
       this.#unsubscribe?.();
       this.#unsubscribe = undefined;
     }
-    const { id, call, client, clientName, agent, server, tool, name } = open.question;
-    const common = {
-      kind: "approval",
-      ...{
-        id,
-        call,
-        client,
-        clientName,
-        ...(agent !== undefined && { agent }),
-        server,
-        tool,
-        name,
-      },
-    } as const;
+    const common = { kind: "approval", ...approvedCallOf(open.question) } as const;
     const { bus } = this.#options;
     if (outcome.kind === "withdrawn") {
       bus.emit({ ...common, change: "withdrawn" });
@@ -357,25 +324,6 @@ export class Approvals {
       const isMeant = decision === "session" ? other.caller === caller : other.subject.key === key;
       if (isSame && isMeant && other.question.choices.includes(decision))
         other.decide(decision, "rule");
-    }
-  }
-
-  /** Withdraws questions about a server that was lost or stopped; one that is only idle is started by the call. */
-  #onServerLost(event: {
-    readonly server: string;
-    readonly client?: string;
-    readonly to: string;
-    readonly cause?: HubError;
-  }): void {
-    const { server, client, to, cause } = event;
-    const isLost = (cause !== undefined && to !== "connecting") || to === "disconnected";
-    if (!isLost) return;
-    for (const open of this.#open.values()) {
-      const { question } = open;
-      if (question.server !== server) continue;
-      if (client !== undefined && question.client !== client) continue;
-      const text = `Server "${server}" has ended while tool "${question.name}" waited for an approval, so the tool was not called.`;
-      open.withdraw(new HubError("notDelivered", text, { server }));
     }
   }
 
@@ -460,7 +408,7 @@ export class OpenQuestion {
   /** Called when nobody watches open questions any more. */
   onUnwatched: () => void = () => {};
   readonly #deferred: Deferred<ApprovalOutcome> = deferred();
-  readonly #isCurrent: () => boolean;
+  readonly #obstacle: () => HubError | undefined;
   readonly #onEnd: (outcome: ApprovalOutcome) => void;
   #isOver = false;
 
@@ -468,14 +416,14 @@ export class OpenQuestion {
     question: ApprovalQuestion,
     subject: ApprovalSubject,
     caller: ApprovalClient,
-    isCurrent: () => boolean,
+    obstacle: () => HubError | undefined,
     onEnd: (outcome: ApprovalOutcome) => void,
   ) {
     this.question = question;
     this.subject = subject;
     this.caller = caller;
     this.outcome = this.#deferred.promise;
-    this.#isCurrent = isCurrent;
+    this.#obstacle = obstacle;
     this.#onEnd = onEnd;
   }
 
@@ -491,10 +439,8 @@ export class OpenQuestion {
 
   /** Withdraws the question if its call cannot be made any more as it was asked for. */
   recheck(): void {
-    if (this.#isOver || this.#isCurrent()) return;
-    const { name, server } = this.question;
-    const text = `The settings of server "${server}" have changed while tool "${name}" waited for an approval, so the tool was not called. Call it again.`;
-    this.withdraw(new HubError("notDelivered", text, { server }));
+    const obstacle = this.#isOver ? undefined : this.#obstacle();
+    if (obstacle !== undefined) this.withdraw(obstacle);
   }
 
   #end(outcome: ApprovalOutcome): void {
@@ -503,6 +449,13 @@ export class OpenQuestion {
     this.#onEnd(outcome);
     this.#deferred.resolve(outcome);
   }
+}
+
+/** The fields of a question that later events of it have, too. */
+function approvedCallOf(question: ApprovedCall): ApprovedCall {
+  const { id, call, client, clientName, agent, server, tool, name } = question;
+  const fields = { id, call, client, clientName, server, tool, name };
+  return agent === undefined ? fields : { ...fields, agent };
 }
 
 function readOnlyHintOf(item: ListedItem): boolean {

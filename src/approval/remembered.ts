@@ -89,7 +89,13 @@ export class RememberedApprovals {
   /** The oldest first. */
   async list(): Promise<readonly RememberedApproval[]> {
     const { allowed } = await this.#state();
-    return allowed.map(({ key: _, ...entry }) => entry);
+    return allowed.map(({ id, server, tool, clientName, at }) => ({
+      id,
+      server,
+      tool,
+      clientName,
+      at,
+    }));
   }
 
   /**

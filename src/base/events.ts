@@ -128,15 +128,16 @@ export interface ApprovalQuestion {
 export type ApprovalEvent =
   | ({ readonly kind: "approval"; readonly change: "asked" } & ApprovalQuestion)
   | (ApprovedCall & {
+      readonly kind: "approval";
       readonly change: "decided";
       readonly by: ApprovalSource;
       readonly decision: ApprovalDecision;
       readonly remembered: boolean;
     })
-  | (ApprovedCall & { readonly change: "withdrawn" });
+  | (ApprovedCall & { readonly kind: "approval"; readonly change: "withdrawn" });
 
-/** The fields of all events of an approval after it was asked for. */
-type ApprovedCall = { readonly kind: "approval" } & Pick<
+/** The fields of a question that later events of it have, too. */
+export type ApprovedCall = Pick<
   ApprovalQuestion,
   "id" | "call" | "client" | "clientName" | "agent" | "server" | "tool" | "name"
 >;

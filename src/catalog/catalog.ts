@@ -54,6 +54,8 @@ export interface ExposureRules extends ToolOverrides {
   readonly allow: readonly string[] | undefined;
   readonly deny: readonly string[];
   readonly rename: Readonly<Record<string, string>>;
+  /** Which calls a person has to allow, by names and globs of tools. They do not change what clients see. */
+  readonly approval?: Readonly<Record<string, string>> | undefined;
   /** Time limits of tools, in ms. They do not change what clients see. */
   readonly timeout?: Readonly<Record<string, number>> | undefined;
 }

@@ -31,8 +31,7 @@ export function compileFilter(filter: Filter): Matcher {
     return ({ remoteName }) => matches(remoteName);
   }
   if ("ids" in filter) {
-    const ids = new Set(filter.ids);
-    return ({ server, remoteName }) => ids.has(`${server}.${remoteName}`);
+    return compileIds(filter.ids);
   }
   if ("names" in filter) {
     const names = new Set(filter.names);
@@ -48,11 +47,33 @@ export function compileFilter(filter: Filter): Matcher {
     return (item) => !matches(item);
   }
   if ("and" in filter) {
-    const all = filter.and.map(compileFilter);
-    return (item) => all.every((matches) => matches(item));
+    return everyOf(filter.and.map(compileFilter));
   }
   const all = filter.or.map(compileFilter);
-  return (item) => all.some((matches) => matches(item));
+  return (item) => {
+    for (const matches of all) if (matches(item)) return true;
+    return false;
+  };
+}
+
+function everyOf(all: readonly Matcher[]): Matcher {
+  return (item) => {
+    for (const matches of all) if (!matches(item)) return false;
+    return true;
+  };
+}
+
+/** Both names may contain dots, so an id can stand for several tools. */
+function compileIds(list: readonly string[]): Matcher {
+  const ids = new Set(list);
+  // Most tools are told by their own names, without making an id of each.
+  const names = new Set(
+    list.flatMap((id) => {
+      const parts = id.split(".");
+      return parts.slice(1).map((_, i) => parts.slice(i + 1).join("."));
+    }),
+  );
+  return ({ server, remoteName }) => names.has(remoteName) && ids.has(`${server}.${remoteName}`);
 }
 
 /** There are few servers and many tools, so the outcome for each server is kept. */
@@ -70,7 +91,11 @@ function compileServers(globs: readonly string[]): Matcher {
 export function compileGlobs(globs: readonly string[]): (name: string) => boolean {
   const names = new Set(globs.filter((glob) => !/[*?]/.test(glob)));
   const others = globs.filter((glob) => !names.has(glob)).map(compileGlob);
-  return (name) => names.has(name) || others.some((matches) => matches(name));
+  return (name) => {
+    if (names.has(name)) return true;
+    for (const matches of others) if (matches(name)) return true;
+    return false;
+  };
 }
 
 function compileGlob(glob: string): (name: string) => boolean {
@@ -80,8 +105,38 @@ function compileGlob(glob: string): (name: string) => boolean {
   if (isPlain && glob === `${text}*`) return (name) => name.startsWith(text);
   if (isPlain && glob === `*${text}`) return (name) => name.endsWith(text);
   if (isPlain && glob === `*${text}*`) return (name) => name.includes(text);
-  return (name) => matchesGlob(glob, name);
+  // A character of most names, and of most globs, is one UTF-16 unit. Then names need not be split.
+  const isPlainText = !SURROGATE.test(glob);
+  return (name) =>
+    isPlainText && !SURROGATE.test(name) ? matchesUnits(glob, name) : matchesGlob(glob, name);
 }
+
+const SURROGATE = /[\uD800-\uDFFF]/;
+
+/** The same as `matchesGlob`, for texts without surrogates. */
+function matchesUnits(glob: string, name: string): boolean {
+  let at = 0;
+  let star = -1;
+  let end = 0;
+  for (let i = 0; i < name.length;) {
+    const expected = glob.charCodeAt(at);
+    if (expected === STAR) {
+      star = at++;
+      end = i;
+    } else if (expected === QUESTION_MARK || expected === name.charCodeAt(i)) {
+      at++;
+      i++;
+    } else if (star >= 0) {
+      at = star + 1;
+      i = ++end;
+    } else return false;
+  }
+  while (glob.charCodeAt(at) === STAR) at++;
+  return at === glob.length;
+}
+
+const STAR = "*".charCodeAt(0);
+const QUESTION_MARK = "?".charCodeAt(0);
 
 /** The part of a filter that limits the servers; undefined if it leaves all servers. */
 export function serverPartOf(filter: Filter): Filter | undefined {
@@ -132,8 +187,7 @@ export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
   const [first, ...others] = filters;
   if (first !== undefined && others.length === 0) return first;
   const conjunction = (part: keyof CatalogFilter): Matcher => {
-    const all = filters.map((filter) => filter[part]);
-    return (item) => all.every((matches) => matches(item));
+    return everyOf(filters.map((filter) => filter[part]));
   };
   return {
     tools: conjunction("tools"),

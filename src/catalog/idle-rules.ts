@@ -21,10 +21,16 @@ export function idleRulesOf(
   listed: readonly ListedItem[],
   shown: readonly ListedItem[],
 ): readonly ExposureNote[] {
-  const notes = idleGlobs(server, list, rules, listed, ({ key }, glob) => matchesGlob(glob, key));
-  const names = TABLES.flatMap((table) =>
-    Object.keys(rules[table] ?? {}).map((name) => [table, name] as const),
-  );
+  const { allow, deny } = rules;
+  const approval = Object.keys(rules.approval ?? {});
+  const globs = { allow, deny, approval: approval.filter(isGlob) };
+  const notes = idleGlobs(server, list, globs, listed, ({ key }, glob) => matchesGlob(glob, key));
+  const names = [
+    ...TABLES.flatMap((table) =>
+      Object.keys(rules[table] ?? {}).map((name) => [table, name] as const),
+    ),
+    ...approval.filter((key) => !isGlob(key)).map((name) => ["approval", name] as const),
+  ];
   if (names.length === 0) return notes;
   const shownNames = new Set(shown.map(({ key }) => key));
   const listedNames = new Set(listed.map(({ key }) => key));
@@ -52,20 +58,25 @@ export function idleSkillRulesOf(
   return idleGlobs(
     server,
     "skills",
-    rules,
+    { allow: rules.allow, deny: rules.deny },
     listed,
     ({ key }, glob) => matchesGlob(glob, skillNameOf(key)) || matchesGlob(glob, key),
   );
 }
 
+function isGlob(name: string): boolean {
+  return /[*?]/.test(name);
+}
+
+/** @param rules globs by the key of the manifest */
 function idleGlobs(
   server: string,
   list: Kind,
-  { allow = [], deny = [] }: SkillRules,
+  rules: Readonly<Record<string, readonly string[] | undefined>>,
   listed: readonly ListedItem[],
   matches: (item: ListedItem, glob: string) => boolean,
 ): ExposureNote[] {
-  return Object.entries({ allow, deny }).flatMap(([key, globs]) =>
+  return Object.entries(rules).flatMap(([key, globs = []]) =>
     globs
       .filter((glob) => !listed.some((item) => matches(item, glob)))
       .map((remoteName): ExposureNote => {

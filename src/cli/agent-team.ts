@@ -1,16 +1,16 @@
 import { abortable, systemClock } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
-import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
 import { openModel } from "../agent/open-model.ts";
 import type { Model } from "../agent/model.ts";
 import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
 import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
-import type { ServerDocument, ToolsDocument } from "../control/schemas.ts";
+import type { AgentDocument, ServerDocument, ToolsDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
-import { type AgentSpec, findModel } from "../manifest/agents.ts";
+import { type AgentSpec, findModel, type InvalidAgent } from "../manifest/agents.ts";
+import type { Hub } from "../hub/hub.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { FULL_MODE, HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
@@ -82,26 +82,49 @@ export async function withTeam<T>(
   const { signal } = context;
   const { mode, model, approval } = invocation.options;
   const secrets = new Set<string>();
-  const hub = await hubToUse(invocation, context);
+  let hub = await hubToUse(invocation, context);
   let opened: Promise<OpenedTools> | undefined;
   const open = (): Promise<OpenedTools> =>
     (opened ??=
       hub === undefined
         ? openOwnHub(manifest, context, log, elicit)
         : openRunningHub(hub, context, elicit));
+  const close = async (): Promise<void> => {
+    const closing = opened;
+    opened = undefined;
+    await closing?.then(
+      (tools) => tools.close(),
+      () => {},
+    );
+  };
   const toolbox: Toolbox = {
-    tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
+    tools: async (run) => {
+      try {
+        return await (await abortable(open(), run)).toolbox.tools(run);
+      } catch (error) {
+        run.throwIfAborted();
+        // The hub has ended, perhaps. The next turn looks for another one.
+        void close();
+        hub = await hubToUse(invocation, context).catch(() => undefined);
+        throw error;
+      }
+    },
     call: async (name, args, options) =>
       (await abortable(open(), options.signal)).toolbox.call(name, args, options),
   };
-  const own = file && openFileTools(file, context, log, elicit);
+  const fileTeam = file && (await import("../agent/file-team.ts"));
+  const own = file && openFileTools(file, manifest, context, log, elicit);
   const models = file && new Map([...(manifest.models ?? []), ...file.models]);
   const team = new Team({
     specs:
-      file === undefined
+      file === undefined || fileTeam === undefined
         ? validAgents(manifest)
-        : specsOfFile(file, { now: Date.now(), cwd: context.cwd, platform: context.platform }),
-    toolbox: own === undefined ? toolbox : new FileToolbox(toolbox, own.toolbox),
+        : fileTeam.specsOfFile(
+            file,
+            { now: Date.now(), cwd: context.cwd, platform: context.platform },
+            (modeName) => filterOfMode(modeName, manifest),
+          ),
+    toolbox: fileTeam === undefined ? toolbox : new fileTeam.FileToolbox(toolbox, own?.toolbox),
     clock: systemClock,
     openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
     approval,
@@ -118,22 +141,18 @@ export async function withTeam<T>(
       agent: (name) => team.agent(file?.entry ?? chooseAgent(name, manifest), signal, model),
     });
   } finally {
-    await Promise.all([
-      own?.close(),
-      opened?.then(
-        (tools) => tools.close(),
-        () => {},
-      ),
-    ]);
+    await Promise.all([own?.close(), close()]);
   }
 }
 
 /**
  * The tools of the servers that a file of agents brings. They run for this conversation only, and start when an agent
  * first needs its tools.
+ * @param userManifest its approvals hold for them, too
  */
 export function openFileTools(
   { servers }: AgentFile,
+  userManifest: Pick<Manifest, "approval">,
   context: CommandContext,
   log: CommandLog,
   elicit: AnswerElicitation | undefined,
@@ -143,6 +162,7 @@ export function openFileTools(
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
     servers: servers.map((spec) => ({ ...spec, lazy: true })),
+    approval: userManifest.approval,
     plugins: [],
     sources: [],
   };
@@ -196,7 +216,7 @@ export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> 
 }
 
 /** @throws {HubError} usage if there is no such mode */
-function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
+export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
   if (name === FULL_MODE) return "all";
   const mode = modes.find((one) => one.name === name);
   if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
@@ -288,19 +308,9 @@ async function openOwnHub(
     snapshots: openSnapshots(context, log, "exact"),
   });
   try {
-    const { serverInfo } = hub;
-    const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
-      hub.accept(transport, signal, undefined, "control");
-    const client = await HubClient.connect({ serverInfo, accept }, context.signal, { elicit });
-    const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
-      const { entries } = hub.catalog.tools;
-      const known = entries.map(
-        ({ name, server, remoteName: tool }) => [name, { server, tool }] as const,
-      );
-      return Promise.resolve(new Map(known));
-    };
+    const { toolbox, client } = await connectInside(hub, context.signal, elicit);
     return {
-      toolbox: new McpToolbox(client, origins),
+      toolbox,
       servers: () => {
         const { routes } = hub.catalog.tools;
         const lines = hub.status().map(({ server, connections }) => ({
@@ -319,4 +329,48 @@ async function openOwnHub(
     await close();
     throw error;
   }
+}
+
+/** Connects agents to a hub in this process, as its operator's own client. */
+export async function connectInside(
+  hub: Hub,
+  signal: AbortSignal,
+  elicit: AnswerElicitation | undefined,
+): Promise<{ readonly toolbox: Toolbox; readonly client: HubClient }> {
+  const { serverInfo } = hub;
+  const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
+    hub.accept(transport, ended, undefined, "control");
+  const client = await HubClient.connect({ serverInfo, accept }, signal, { elicit });
+  const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
+    const { entries } = hub.catalog.tools;
+    const known = entries.map(
+      ({ name, server, remoteName: tool }) => [name, { server, tool }] as const,
+    );
+    return Promise.resolve(new Map(known));
+  };
+  return { toolbox: new McpToolbox(client, origins), client };
+}
+
+/** The agents of a manifest as documents, and why some cannot be used. Asks no model anything. */
+export async function describeAgents(
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<readonly AgentDocument[]> {
+  const open = modelOpener(manifest, context, new Set());
+  const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
+    const { name } = spec;
+    if ("problems" in spec)
+      return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
+    const { model, description } = spec;
+    const line = { name, model, ...(description !== undefined && { description }) };
+    try {
+      await open(model);
+      return { ...line, usable: true };
+    } catch (error) {
+      const { message, hint } = toHubError(error);
+      const problem = hint === undefined ? message : `${message} ${hint}`;
+      return { ...line, usable: false, problem };
+    }
+  };
+  return Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
 }

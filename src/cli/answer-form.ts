@@ -22,7 +22,9 @@ export function answerInTerminal(
     await print(sanitizeLines(message));
     const choices = decisionsOf(properties);
     if (choices !== undefined) {
-      const decision = decisionOf(await ask(approvalQuestionFor(choices), signal), choices);
+      let decision: ApprovalDecision | undefined;
+      while (decision === undefined)
+        decision = decisionOf(await ask(approvalQuestionFor(choices), signal), choices);
       return { action: "accept", content: { decision } };
     }
     return askFields(properties, schema["required"], ask, signal);

@@ -3,10 +3,15 @@ import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalDecision, ApprovalQuestion } from "../base/events.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
-import type { AskLine } from "./prompt.ts";
+import type { Hub } from "../hub/hub.ts";
+import type { CommandContext } from "./command.ts";
+import { type AskLine, withPrompt } from "./prompt.ts";
 
-/** What a typed word stands for. Anything else denies the call. */
+/** What a typed word stands for. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
+  ["", "deny"],
+  ["n", "deny"],
+  ["no", "deny"],
   ["y", "once"],
   ["yes", "once"],
   ["s", "session"],
@@ -27,10 +32,13 @@ export function approvalQuestionFor(choices: readonly ApprovalDecision[]): strin
   return `Allow it? ${choices.map((choice) => LABELS[choice]).join(" ")}:`;
 }
 
-/** The decision that a typed line stands for. */
-export function decisionOf(line: string, choices: readonly ApprovalDecision[]): ApprovalDecision {
-  const wish = WORDS.get(line.trim().toLowerCase()) ?? "deny";
-  return choices.find((choice) => choice === wish) ?? "deny";
+/** The decision that a typed line stands for; undefined if it is none of the choices. */
+export function decisionOf(
+  line: string,
+  choices: readonly ApprovalDecision[],
+): ApprovalDecision | undefined {
+  const wish = WORDS.get(line.trim().toLowerCase());
+  return choices.find((choice) => choice === wish);
 }
 
 export interface ApprovalPromptOptions {
@@ -79,31 +87,75 @@ export class ApprovalPrompt {
   }
 
   async #ask(question: ApprovalQuestion): Promise<void> {
-    const { ask, print, answer } = this.#options;
+    const options = this.#options;
     const { id, name, choices } = question;
     const abort = new AbortController();
     this.#shown = { id, abort };
-    print(describeQuestion(question));
+    options.print(describeQuestion(question));
     try {
-      const line = await ask(approvalQuestionFor(choices), {
-        signal: abort.signal,
-        dropsTyped: true,
-      });
-      const decision = decisionOf(line, choices);
+      const askOptions = { signal: abort.signal, dropsTyped: true, failsAtEnd: true };
+      let decision: ApprovalDecision | undefined;
+      while (decision === undefined)
+        decision = decisionOf(await options.ask(approvalQuestionFor(choices), askOptions), choices);
       this.#shown = undefined;
-      await answer(question, decision);
-      print(`${sanitizeLine(name)}: ${decision}`);
+      await options.answer(question, decision);
+      options.print(`${sanitizeLine(name)}: ${decision}`);
     } catch (error) {
       // A question that is withdrawn, or was decided by somebody else.
       if (!(error instanceof HubError) || (error.code === "cancelled" && !abort.signal.aborted))
         throw error;
-      print(`${abort.signal.aborted ? "\n" : ""}${sanitizeLine(`${name}: ${error.message}`)}`);
+      options.print(
+        `${abort.signal.aborted ? "\n" : ""}${sanitizeLine(`${name}: ${error.message}`)}`,
+      );
     } finally {
       this.#shown = undefined;
       this.#over.add(id);
       this.#waiting.delete(id);
     }
   }
+}
+
+/**
+ * Runs `work`, and asks the person at this terminal about calls of a hub in this process that need an approval. Without
+ * a terminal, and if no call needs one, only runs it.
+ */
+export async function withApprovalPrompt<T>(
+  hub: Hub,
+  { signal, terminal }: CommandContext,
+  work: () => Promise<T>,
+): Promise<T> {
+  const { approvals } = hub;
+  if (!approvals.isOn) return work();
+  const done = await withPrompt(signal, async (ask) => {
+    const prompt = new ApprovalPrompt({
+      ask,
+      print: (text) => terminal.printStderr(text),
+      answer: ({ id }, decision) =>
+        Promise.resolve(void approvals.answer(id, decision, "terminal")),
+    });
+    const unsubscribe = hub.subscribe(
+      (event) => {
+        if (event.kind !== "approval") return;
+        if (event.change === "asked") prompt.add(event);
+        else prompt.remove(event.id, "the call has ended");
+      },
+      ["approval"],
+    );
+    const endWatch = approvals.watch();
+    const ended = new AbortController();
+    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {
+      // Nobody is there any more who could allow a call.
+      for (const { id } of approvals.questions) approvals.answer(id, "deny", "terminal");
+    });
+    try {
+      return { value: await work() };
+    } finally {
+      ended.abort();
+      endWatch();
+      unsubscribe();
+    }
+  });
+  return done === undefined ? work() : done.value;
 }
 
 /** The question for people, in several lines. */

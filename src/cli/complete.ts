@@ -1,13 +1,13 @@
 import { textOf } from "../base/bytes.ts";
 import type { CallDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
 import type { CommandContext } from "./command.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 
 /** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
-type KnownWords = "servers" | "tools" | "prompts" | "resources";
+type KnownWords = "servers" | "modes" | "agents" | "tools" | "prompts" | "resources";
 
 /** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
 const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments")[]>> = {
@@ -24,6 +24,10 @@ const WORDS: Readonly<Record<string, readonly (KnownWords | "lists" | "verbs" | 
   refresh: ["servers"],
   cancel: ["servers"],
   logs: ["servers"],
+  mode: ["modes"],
+  run: ["agents", "verbs"],
+  chat: ["agents"],
+  agents: ["verbs", "agents"],
   auth: ["verbs", "servers"],
 };
 
@@ -47,6 +51,11 @@ export async function completeWords(
   const loaded = await loadManifest({ files, env, cwd, platform });
   if (!loaded.ok) return [];
   const { manifest } = loaded;
+  if (kind === "modes") {
+    const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
+    return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
+  }
+  if (kind === "agents") return agentNames(command, args, manifest, context);
   if (kind === "servers" || kind === "lists")
     return serverNames(manifest, command).filter((name) => !args.includes(name));
   const { catalog } = await readSavedCatalog(manifest, context);
@@ -60,6 +69,24 @@ export async function completeWords(
   return argumentNames(JSON.parse(textOf(item.bytes)))
     .filter(isOpen)
     .map((key) => `${key}=`);
+}
+
+/** The agents that may come next: for `agents remove` those that were pulled, otherwise all. */
+async function agentNames(
+  command: string,
+  args: readonly string[],
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const [verb = ""] = args;
+  const isAgents = command === "agents";
+  if (args.length !== (isAgents ? 1 : 0) || (isAgents && !["show", "remove"].includes(verb)))
+    return [];
+  const { openAgentLibrary } = await import("./agent-library.ts");
+  const library = openAgentLibrary(manifest, context, context.cwd);
+  const sources = ["manifest", "files", "store"] as const;
+  const listed = await library.list(verb === "remove" ? ["store"] : sources);
+  return listed.map(({ name, spec, source }) => (source === "store" ? spec : name));
 }
 
 /** The process ids of running hubs, or the numbers of their running calls. */
@@ -90,7 +117,9 @@ function readTyped(typed: readonly string[]): {
     else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
     else if (
       !word.startsWith("-") &&
-      !/^--(?:log-level|log-format|hub|call|level|since|lines)$/.test(before)
+      !/^--(?:log-level|log-format|hub|client|call|level|since|lines|model|mode|approval)$/.test(
+        before,
+      )
     )
       words.push(word);
   }

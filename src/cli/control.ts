@@ -126,11 +126,14 @@ async function controlledHub(
   rejection: () => string | undefined,
 ): Promise<ControlledHub> {
   const { hub, invocation, context, redact, reload, stop } = options;
-  const [{ describeServer }, { hintsFor }, { makeHubSetup }] = await Promise.all([
-    import("./server-description.ts"),
-    import("./hints.ts"),
-    import("./hub-setup.ts"),
-  ]);
+  const [{ describeServer }, { hintsFor }, { makeHubSetup }, { makeHubAgents }] = await Promise.all(
+    [
+      import("./server-description.ts"),
+      import("./hints.ts"),
+      import("./hub-setup.ts"),
+      import("./hub-agents.ts"),
+    ],
+  );
   const setup = makeHubSetup({
     invocation,
     context,
@@ -141,6 +144,7 @@ async function controlledHub(
   return {
     ...setup,
     hub,
+    agents: makeHubAgents({ hub, invocation, context, redact }),
     events,
     redact,
     identity: () => identityOf(options),

@@ -71,34 +71,30 @@ export function readHttpAddress(
 
 /**
  * Adds the token to an address: the one of `--token auto`, or else of `--http-token-env`, or else of the manifest.
+ * @param hasClients whether the manifest has clients with tokens of their own
  * @throws {HubError} usage if other machines can reach the address and there is no token, or if the token is not valid
  */
 export async function withManifestToken(
   { hostname, port, token: ownToken, isAuto }: HttpAddress,
   httpToken: HttpToken | undefined,
   { env, platform }: Pick<CommandContext, "env" | "platform">,
+  hasClients = false,
 ): Promise<HttpAddress> {
   if (isAuto) {
     const { token, tokenPlace } = await obtainToken({ env, platform });
-    if (VALID_TOKEN.test(token)) return { hostname, port, token, tokenPlace };
+    if (isValidToken(token)) return { hostname, port, token, tokenPlace };
     throw usageError(
       `The secret ${TOKEN_NAME} is not a valid token. Remove it, and the next start creates a new one: toolmux secret remove ${TOKEN_NAME}`,
     );
   }
-  const schemes: SchemeResolvers = new Map([
-    [
-      "secret",
-      async (name) =>
-        (await import("../secrets/secrets.ts")).openSecrets({ env, platform }).require(name),
-    ],
-  ]);
+  const schemes = secretSchemes({ env, platform });
   const token = ownToken ?? (httpToken && (await resolveHttpToken(httpToken, env, schemes)));
-  if (token === undefined && !isLoopback(hostname)) {
+  if (token === undefined && !hasClients && !isLoopback(hostname)) {
     throw usageError(
       `Other machines can reach ${hostname}, so a token is required. Add --token auto to create one, or --http-token-env NAME (in the manifest: hub.httpToken = "\${env:NAME}") to use your own. Without a token, listen on ${DEFAULT_HOST}.`,
     );
   }
-  if (token !== undefined && !VALID_TOKEN.test(token)) {
+  if (token !== undefined && !isValidToken(token)) {
     const place = ownToken === undefined ? "hub.httpToken" : "--http-token-env";
     throw usageError(
       `The token of ${place} is not valid: it must be printable ASCII text without spaces or line breaks, and not empty.`,
@@ -135,5 +131,14 @@ async function obtainToken(
   return withFileLock(lock, new AbortController().signal, async () => (await find()) ?? make());
 }
 
-/** Valid bearer token: non-empty printable ASCII without spaces. */
-const VALID_TOKEN = /^[\x21-\x7e]+$/;
+/** Whether a text can be a bearer token: non-empty printable ASCII without spaces. */
+export function isValidToken(token: string): boolean {
+  return /^[\x21-\x7e]+$/.test(token);
+}
+
+/** The placeholders of tokens that the secret store resolves. */
+export function secretSchemes(context: Pick<CommandContext, "env" | "platform">): SchemeResolvers {
+  const resolve = async (name: string): Promise<string> =>
+    (await import("../secrets/secrets.ts")).openSecrets(context).require(name);
+  return new Map([["secret", resolve]]);
+}

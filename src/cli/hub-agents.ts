@@ -1,137 +1,60 @@
-import { dirname } from "node:path";
-import { Team } from "../agent/agent.ts";
-import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
-import type { Toolbox } from "../agent/toolbox.ts";
-import { type AgentFile, describeWithheld } from "../agent-files/agent-file.ts";
-import { readInlineAgent } from "../agent-files/inline-agent.ts";
-import type { HubAgents, OpenedAgent } from "../agent-tools/agent-tools.ts";
-import { type Clock } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { systemClock } from "../base/clock.ts";
+import type { HubAgents } from "../control/agents-api.ts";
+import type { AgentDocument } from "../control/schemas.ts";
+import type { Hub } from "../hub/hub.ts";
+import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { formatProblem } from "../manifest/problems.ts";
-import type { ToolCall } from "../plugin/plugin.ts";
-import { Redactor } from "../transport/redact.ts";
-import { openAgentLibrary, registryOptions } from "./agent-library.ts";
-import { modelOpener, openFileTools, validAgents } from "./agent-team.ts";
-import type { CommandContext } from "./command.ts";
-import type { CommandLog } from "./load-manifest.ts";
+import { manifestError } from "../manifest/problems.ts";
+import type { CommandContext, Invocation } from "./command.ts";
+import { loadOptions } from "./load-manifest.ts";
 
 export interface HubAgentsOptions {
-  /** The manifest in force. */
-  manifest(): Manifest;
+  readonly hub: Hub;
+  readonly invocation: Invocation;
   readonly context: CommandContext;
-  readonly log: CommandLog;
-  readonly clock: Clock;
   /** Removes the secrets of servers from a text. */
   redact(text: string): string;
 }
 
-/** Tools of no hub; each run in the hub has those of its call. */
-const NO_TOOLS: Toolbox = {
-  tools: () => Promise.resolve([]),
-  call: () => Promise.reject(new HubError("unknownTool", "There are no tools.")),
-};
-
-/** The agents that clients of a hub can use: those of its manifest, in files and from registries. */
-export function openHubAgents({
-  manifest: current,
-  context,
-  log,
-  clock,
-  redact: redactServers,
-}: HubAgentsOptions): HubAgents {
-  /** The keys of models. */
-  const secrets = new Set<string>();
-  const redact = (text: string): string => redactServers(new Redactor([...secrets]).apply(text));
-  const makeTeam = (
-    { models }: Pick<Manifest, "models">,
-    specs: Team["options"]["specs"],
-    toolbox: Toolbox = NO_TOOLS,
-  ): Team => {
-    const openModel = modelOpener({ models }, context, secrets);
-    return new Team({ specs, toolbox, clock, openModel, redact });
+/**
+ * The agents of a running hub's manifest. The code of agents is loaded, and the manifest read, when they are used: a
+ * changed manifest counts from the next run.
+ */
+export function makeHubAgents(options: HubAgentsOptions): HubAgents {
+  const { hub, invocation, context } = options;
+  const load = async (): Promise<Manifest> => {
+    const loaded = await loadManifest(loadOptions(invocation, context));
+    if (!loaded.ok) throw manifestError(loaded.problems);
+    return loaded.manifest;
   };
-  let made: ReturnType<typeof makeForManifest> | undefined;
-  const makeForManifest = (manifest: Manifest) => {
-    const [first] = manifest.sources;
-    const baseDir = first === undefined ? context.cwd : dirname(first);
-    return {
-      manifest,
-      library: openAgentLibrary(manifest, context, baseDir),
-      team: makeTeam(manifest, validAgents(manifest)),
-    };
-  };
-  /** What was made of the manifest; made anew when it has changed. */
-  const present = (): ReturnType<typeof makeForManifest> => {
-    const manifest = current();
-    if (made?.manifest !== manifest) made = makeForManifest(manifest);
-    return made;
-  };
-  const openFile = async (file: AgentFile, signal: AbortSignal): Promise<OpenedAgent> => {
-    const { manifest } = present();
-    let call: ToolCall | undefined;
-    let hubTools = NO_TOOLS;
-    const hub: Toolbox = {
-      tools: (run) => hubTools.tools(run),
-      call: (...args) => hubTools.call(...args),
-    };
-    // The file's own servers ask the client whose call it is.
-    const own = openFileTools(file, context, log, async (form, withdrawn) =>
-      call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
-    );
-    const toolbox = new FileToolbox(hub, own.toolbox);
-    const { cwd, platform } = context;
-    const models = new Map([...(manifest.models ?? []), ...file.models]);
-    const specs = specsOfFile(file, { now: Date.now(), cwd, platform });
-    const withheld = describeWithheld(file);
-    const notes = [
-      ...file.unsupported.map(formatProblem),
-      ...(withheld === undefined ? [] : [withheld]),
-    ];
-    try {
-      return {
-        agent: await makeTeam({ models }, specs, toolbox).agent(file.entry, signal),
-        notes: notes.map(redact),
-        toolboxFor(outer, tools) {
-          call = outer;
-          hubTools = tools;
-          return toolbox;
-        },
-        close: () => own.close().catch(() => {}),
-      };
-    } catch (error) {
-      await own.close();
-      throw error;
-    }
-  };
-  const simple = (agent: OpenedAgent["agent"]): OpenedAgent => ({
-    agent,
-    notes: [],
-    toolboxFor: (_, tools) => tools,
-    close: () => Promise.resolve(),
-  });
   return {
-    redact,
-    async open(text, signal) {
-      const { library, team } = present();
-      const found = await library.find(text);
-      return found.source === "manifest"
-        ? simple(await team.agent(found.spec.name, signal))
-        : openFile(found.file, signal);
+    async list(): Promise<readonly AgentDocument[]> {
+      const { describeAgents } = await import("./agent-team.ts");
+      return describeAgents(await load(), context);
     },
-    async openInline(config, signal) {
-      const { manifest } = present();
-      const { models = new Map<string, never>() } = manifest;
-      const spec = readInlineAgent(config, { models });
-      return simple(
-        await makeTeam(manifest, new Map([[spec.name, spec]])).agent(spec.name, signal),
-      );
-    },
-    list: (sources) => present().library.list(sources),
-    async pull(reference, signal) {
-      const { manifest, library } = present();
-      const stored = await library.pull(reference, registryOptions(manifest, context), signal);
-      return { digest: stored.digest, reference: stored.reference };
+    async open(name, { model, mode }) {
+      const manifest = await load();
+      const { Team } = await import("../agent/agent.ts");
+      const { chooseAgent, connectInside, filterOfMode, modelOpener, validAgents } =
+        await import("./agent-team.ts");
+      const { Redactor } = await import("../transport/redact.ts");
+      const secrets = new Set<string>();
+      const { toolbox, client } = await connectInside(hub, context.signal, undefined);
+      const team = new Team({
+        specs: validAgents(manifest),
+        toolbox,
+        clock: systemClock,
+        openModel: modelOpener(manifest, context, secrets),
+        redact: (text) => options.redact(new Redactor([...secrets]).apply(text)),
+      });
+      try {
+        if (mode !== undefined) team.narrowing = filterOfMode(mode, manifest);
+        const agent = await team.agent(chooseAgent(name, manifest), context.signal, model);
+        return { agent, close: () => client.close() };
+      } catch (error) {
+        await client.close();
+        throw error;
+      }
     },
   };
 }

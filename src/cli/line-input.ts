@@ -12,6 +12,7 @@ export class LineInput {
   onInterrupt: (() => void) | undefined;
   readonly #lines: string[] = [];
   readonly #setPrompt: (prompt: string) => void;
+  readonly #restart: () => void;
   readonly #close: () => void;
   #isEnded = false;
   #changed = deferred();
@@ -25,8 +26,10 @@ export class LineInput {
       close(): void;
     },
     setPrompt: (prompt: string) => void,
+    restart: () => void,
   ) {
     this.#setPrompt = setPrompt;
+    this.#restart = restart;
     this.#close = () => events.close();
     events.on("line", (line) => {
       const question = this.#question;
@@ -48,11 +51,19 @@ export class LineInput {
     const { stdin, stdout } = process;
     const terminal = stdin.isTTY && stdout.isTTY;
     const lines = createInterface({ input: stdin, ...(terminal && { output: stdout }), terminal });
-    return new LineInput(lines, (prompt) => {
+    const setPrompt = (prompt: string): void => {
       if (!terminal) return;
       lines.setPrompt(prompt);
       if (prompt !== "") lines.prompt();
-    });
+    };
+    const restart = (): void => {
+      if (!terminal) return;
+      // Ctrl-U: everything before the cursor; Ctrl-K: everything behind it.
+      lines.write(null, { ctrl: true, name: "u" });
+      lines.write(null, { ctrl: true, name: "k" });
+      lines.prompt();
+    };
+    return new LineInput(lines, setPrompt, restart);
   }
 
   /** Number of lines that were typed and not used yet. */
@@ -94,6 +105,11 @@ export class LineInput {
       };
       this.#setPrompt(`${sanitizeLine(question)} `);
     });
+  }
+
+  /** Drops what was typed of a line, and shows the prompt again. */
+  restart(): void {
+    this.#restart();
   }
 
   close(): void {

@@ -16,6 +16,9 @@ import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
 import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
 import { redirectConsole } from "../terminal/stderr.ts";
 import { Redactor } from "../transport/redact.ts";
+import type { ClientAgents } from "../agent-tools/agent-tools.ts";
+import { HubError } from "../base/errors.ts";
+import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { CommandContext } from "./command.ts";
 import { hubListFor, checkHubLoop } from "./hub-loop.ts";
 import type { CommandLog } from "./load-manifest.ts";
@@ -96,6 +99,8 @@ export interface OpenHubOptions {
    * Selects the servers to use. Gets the manifest with the servers of its plugins. By default all are used. May throw.
    */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Opens the agents of the plugin `agents`; by default none can be used. */
+  readonly openAgents?: ((options: ClientAgentsOptions) => Promise<ClientAgents>) | undefined;
   /** Changes each manifest before its plugins are set up. */
   readonly prepare?: ((manifest: Manifest) => Manifest) | undefined;
   /** Whether the hub may authorize itself at servers, such as by a login in the user's browser; default true. */
@@ -105,6 +110,8 @@ export interface OpenHubOptions {
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** What the command line adds to the manifest's settings of approvals. */
   readonly raisedApproval?: RaisedLevel | undefined;
+  /** The name of a mode that all clients on stdio and HTTP are limited to. */
+  readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
@@ -120,6 +127,8 @@ export interface OpenedHub {
   readonly setUpPlugins: PluginSetup;
   /** Removes from a text all secrets that were resolved for servers so far. */
   readonly redact: (text: string) => string;
+  /** Adds values to redact. */
+  readonly addSecrets: (secrets: readonly string[]) => void;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -149,8 +158,10 @@ export async function openHub(
     snapshots = memorySnapshots(),
     choose = (it) => it,
     prepare = (it) => it,
+    openAgents,
     authorizes = true,
     makeTransportWrapper,
+    mode,
     secrets = [],
     raisedApproval,
     transportFactory: ownFactory,
@@ -171,7 +182,13 @@ export async function openHub(
     finish,
     ...transportFactory
   } = ownFactory ?? openTransportFactory(context, openAuthorizer, () => hubListFor(loaded, env));
-  const redactor = new Redactor(secrets);
+  const values = new Set(secrets);
+  let redactor = new Redactor(secrets);
+  const addSecrets = (more: readonly string[]): void => {
+    if (more.every((value) => values.has(value))) return;
+    for (const value of more) values.add(value);
+    redactor = new Redactor([...values]);
+  };
   const redact = (text: string): string => redactResolved(redactor.apply(text));
   const log: CommandLog = (level, what) => {
     print(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
@@ -191,8 +208,11 @@ export async function openHub(
     inForce = target;
     const manifest = (): Manifest => inForce;
     const loaders = pluginLoaders(manifest, async () => {
-      const { openHubAgents } = await import("./hub-agents.ts");
-      return openHubAgents({ manifest, context, log, clock: systemClock, redact });
+      if (openAgents !== undefined)
+        return openAgents({ manifest, context, log, clock: systemClock, redact });
+      const text = "This command does not run agents as tools: a hub of toolmux serve does.";
+      const hint = "To run one here: toolmux run AGENT MESSAGE";
+      throw new HubError("notSupported", text, { hint });
     });
     const setUp = { bus, env, stateFolder: stateFolder(env, platform), loaders };
     const done = await (current === undefined
@@ -223,6 +243,7 @@ export async function openHub(
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
     },
+    mode,
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
@@ -241,7 +262,7 @@ export async function openHub(
       restore?.();
     }
   };
-  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, close };
+  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, close };
 }
 
 function logEvent(event: HubEvent, log: CommandLog): void {

@@ -82,11 +82,13 @@ export interface AskOptions {
   readonly signal?: AbortSignal;
   /** Whether lines that were typed before the question was asked are dropped. */
   readonly dropsTyped?: boolean;
+  /** Whether the end of the input is an error (`cancelled`) instead of an empty line. */
+  readonly failsAtEnd?: boolean;
 }
 
 /**
  * Asks a question on the terminal. @returns the line that the user typed; empty if the input has ended
- * @throws the reason of a signal
+ * @throws the reason of a signal; {HubError} cancelled, see `failsAtEnd`
  */
 export type AskLine = (question: string, options?: AskOptions) => Promise<string>;
 
@@ -121,15 +123,19 @@ export async function withPrompt<T>(
     notify();
   });
   try {
-    return await use(async (question, { signal: own, dropsTyped = false } = {}) => {
-      const either = own === undefined ? signal : AbortSignal.any([signal, own]);
-      if (dropsTyped) typed.length = 0;
-      stderr.write(`${sanitizeLine(question)} `);
-      while (typed.length === 0 && !isEnded) await abortable(changed.promise, either);
-      const answer = typed.shift();
-      if (answer === undefined) stderr.write("\n");
-      return answer?.trim() ?? "";
-    });
+    return await use(
+      async (question, { signal: own, dropsTyped = false, failsAtEnd = false } = {}) => {
+        const either = own === undefined ? signal : AbortSignal.any([signal, own]);
+        if (dropsTyped) typed.length = 0;
+        stderr.write(`${sanitizeLine(question)} `);
+        while (typed.length === 0 && !isEnded) await abortable(changed.promise, either);
+        const answer = typed.shift();
+        if (answer === undefined) stderr.write("\n");
+        if (answer === undefined && failsAtEnd)
+          throw new HubError("cancelled", "The input has ended.");
+        return answer?.trim() ?? "";
+      },
+    );
   } finally {
     lines.close();
   }

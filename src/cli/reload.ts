@@ -10,6 +10,11 @@ import type { PluginSetup } from "./open-hub.ts";
 export interface ReloadableHub {
   readonly hub: Hub;
   readonly setUpPlugins: PluginSetup;
+  /**
+   * Prepares what depends on the manifest outside of the hub.
+   * @returns a function that puts it in force, or why the manifest is refused
+   */
+  readonly prepare?: (manifest: Manifest) => Promise<(() => void) | { readonly refusal: string }>;
 }
 
 /**
@@ -18,7 +23,7 @@ export interface ReloadableHub {
  * @returns the watcher, which can check at once or be closed
  */
 export function followManifest(
-  { hub, setUpPlugins }: ReloadableHub,
+  { hub, setUpPlugins, prepare }: ReloadableHub,
   options: LoadOptions,
   loaded: ManifestWithHashes,
   log: CommandLog,
@@ -33,6 +38,11 @@ export function followManifest(
     if (rejection !== undefined || !result.ok) return;
     const current =
       result.pluginFingerprint === pluginFingerprint ? hub.activePlugins.set : undefined;
+    const outside = await prepare?.(result.manifest);
+    if (outside !== undefined && typeof outside !== "function") {
+      hub.reportRejectedManifest(outside.refusal);
+      return;
+    }
     const prepared = await setUpPlugins(result.manifest, current);
     if (!prepared.ok) {
       hub.reportRejectedManifest(manifestError(prepared.problems).message);
@@ -46,6 +56,7 @@ export function followManifest(
         );
       }
       ({ manifest, pluginFingerprint } = result);
+      outside?.();
       hub.reload(prepared.manifest, prepared.plugins);
     }
   };

@@ -141,13 +141,17 @@ export async function onlyHub(
   throw severalHubs("The manifest is served", found);
 }
 
-/** Connects an MCP client to a running hub, passes it to `use`, and then disconnects it. */
+/**
+ * Connects an MCP client to a running hub, passes it to `use`, and then disconnects it.
+ * @param mode a mode that limits what it sees; undefined: none
+ */
 export async function withHubClient<T>(
   hub: RunningHub,
   { signal }: CommandContext,
   use: (client: HubClient) => Promise<T>,
+  mode?: string,
 ): Promise<T> {
-  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal);
+  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal, { mode });
   try {
     return await use(client);
   } finally {

@@ -6,6 +6,7 @@ import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import {
   type HttpAddress,
@@ -17,9 +18,10 @@ import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-ma
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
-import { intersectSubsets, type ServerSubset } from "../upstream/profile.ts";
-import { usageError } from "./args.ts";
+import { suggestName, usageError } from "./args.ts";
+import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording } from "./hub-recording.ts";
+import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -42,6 +44,8 @@ export interface HostOutput {
 
 export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
+  readonly mode: string | undefined;
+  readonly servers: string | undefined;
   readonly record: string | undefined;
   readonly "record-limit": string | undefined;
   readonly approval: "auto" | "always" | undefined;
@@ -57,17 +61,14 @@ export interface ServeOptions {
   readonly requestedAddress: HttpAddress | undefined;
   /** Runs the commands that users of the control API ask for. */
   readonly runCli: RunCommandLine;
-  readonly limited?: LimitedHub | undefined;
+  readonly changes?: ManifestChanges | undefined;
 }
 
-/** A hub of which clients see only a part. */
-export interface LimitedHub {
-  /** Changes each manifest before it is used. */
+/** What a command changes in the manifest that it serves. */
+export interface ManifestChanges {
   prepare(manifest: Manifest): Manifest;
-  /** The servers that clients see. */
-  readonly shown: ServerSubset;
-  /** Whether a hub without a manifest is of use. */
-  readonly mayBeEmpty: boolean;
+  /** Whether there may be no manifest at all. */
+  readonly mayBeAbsent: boolean;
 }
 
 /**
@@ -81,21 +82,46 @@ export async function serveHub({
   loaded,
   requestedAddress,
   runCli,
-  limited,
+  changes,
 }: ServeOptions): Promise<number> {
   const { log } = output;
+  const { mode } = invocation.options;
+  const faultOf = ({ modes = [] }: Manifest): string | undefined =>
+    mode === undefined ? undefined : describeModeFault(mode, modes);
+  const fault = faultOf(loaded.manifest);
+  if (fault !== undefined) throw usageError(fault);
+  const subset = readServerNames(invocation.options.servers);
+  const { httpToken, clients: named = [] } = loaded.manifest;
   const address =
     requestedAddress &&
-    (await withManifestToken(requestedAddress, loaded.manifest.httpToken, context));
-  if (address !== undefined && address.token === undefined) log("warn", NO_TOKEN_WARNING);
+    (await withManifestToken(requestedAddress, httpToken, context, named.length > 0));
+  const findClients = async (manifest: Manifest): Promise<HttpSettings["clients"]> => {
+    if ((manifest.clients ?? []).length === 0) return undefined;
+    const { resolveHttpClients } = await import("./http-clients.ts");
+    return resolveHttpClients(manifest, context, (text) => log("warn", text));
+  };
+  const clients = address && (await findClients(loaded.manifest));
+  if (address !== undefined && address.token === undefined && clients === undefined)
+    log("warn", NO_TOKEN_WARNING);
   const recording = await openRequestedRecording(invocation.options, context, address, log);
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(invocation.logLevel),
     snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
-    secrets: address?.token === undefined ? [] : [address.token],
+    secrets: [address?.token, ...(clients ?? []).map(({ token }) => token)].filter(
+      (token) => token !== undefined,
+    ),
+    mode,
     raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
-    prepare: limited?.prepare,
+    prepare: changes?.prepare,
+    openAgents: async (options) => {
+      const { openClientAgents } = await import("./client-agents.ts");
+      return openClientAgents(options);
+    },
+    choose: (manifest) => {
+      checkServerNames(subset, manifest);
+      return manifest;
+    },
   });
   const { hub, close } = opened;
   const startedAt = Date.now();
@@ -107,7 +133,7 @@ export async function serveHub({
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
     endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, limited?.shown, "stdio"),
+      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio"),
       untilParentGone(),
     );
   }
@@ -129,7 +155,15 @@ export async function serveHub({
       ...loadOptions(invocation, context),
       runningPrefixes: () => hub.prefixes,
     };
-    watcher = followManifest({ hub, setUpPlugins }, options, loaded, log);
+    const prepare: ReloadableHub["prepare"] = async (manifest) => {
+      const missing = faultOf(manifest);
+      if (missing !== undefined)
+        return { refusal: `toolmux was started with --mode ${mode}. ${missing}` };
+      const next = address && (await findClients(manifest));
+      opened.addSecrets((next ?? []).map(({ token }) => token));
+      return () => httpServer?.setClients(next);
+    };
+    watcher = followManifest({ hub, setUpPlugins, prepare }, options, loaded, log);
     isWatching.resolve();
     await printStartNotes(loaded.manifest, isOnStdio, invocation, output, context.env);
   };
@@ -157,10 +191,11 @@ export async function serveHub({
   });
   try {
     if (address !== undefined) {
-      const shownHub = limited === undefined ? hub : limitHub(hub, limited.shown);
-      const servedHub = recording?.recordHttp(shownHub) ?? shownHub;
+      const servedHub = recording?.recordHttp(hub) ?? hub;
       httpServer = await startHttp(servedHub, {
         ...address,
+        clients,
+        subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
       }).catch(async (error: unknown) => {
@@ -224,26 +259,20 @@ function openControlLater(
   };
 }
 
-/** The hub as it is over HTTP for clients that see only some servers. */
-function limitHub(hub: ServedHub, shown: ServerSubset): ServedHub {
-  return {
-    accept: (transport, signal, subset, kind, limits) =>
-      hub.accept(transport, signal, intersectSubsets(shown, subset), kind, limits),
-    status: () => hub.status(),
-    modeFault: (mode) => hub.modeFault(mode),
-    createModernClients(client, limits) {
-      const clients = hub.createModernClients(client, limits);
-      return {
-        handle(request, responder, scope = {}, check) {
-          const subset = scope.subset === undefined ? shown : intersectSubsets(shown, scope.subset);
-          clients.handle(request, responder, { ...scope, subset }, check);
-        },
-        stop: () => clients.stop(),
-        close: () => clients.close(),
-      };
-    },
-    activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
-  };
+/** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
+function readServerNames(list: string | undefined): ServerSubset | undefined {
+  if (list === undefined) return undefined;
+  const names = list.split(",").map((name) => name.trim());
+  if (names.includes("")) throw usageError("--servers needs names of servers: --servers files,git");
+  return subsetOf(names);
+}
+
+/** @throws {HubError} usage if a server of `--servers` does not exist */
+function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifest): void {
+  const known = servers.map(({ name }) => name);
+  const missing = subset?.names?.find((name) => !known.includes(name));
+  if (missing === undefined) return;
+  throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
 }
 
 /** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */

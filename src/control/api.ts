@@ -15,6 +15,7 @@ import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
+import type { ModeSpec } from "../manifest/modes.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
@@ -23,7 +24,10 @@ import {
   catalogDocument,
   causeOf,
   type HubIdentity,
+  hiddenTools,
   hubDocument,
+  modeDocument,
+  modesDocument,
   serverDocument,
   toolsDocument,
 } from "./documents.ts";
@@ -48,16 +52,19 @@ import {
   type ClientDocument,
   type LogDocument,
   type EndedCallDocument,
+  modeChoiceSchema,
   patchServerSchema,
   type ServerDocument,
   toolCallSchema,
 } from "./schemas.ts";
+import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, watchOf } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
 /** What the API needs of the program that runs the hub. */
 export interface ControlledHub extends HubSetup {
   readonly hub: Hub;
+  readonly agents: HubAgents;
   readonly events: EventRing;
   readonly identity: () => HubIdentity;
   /** Removes secrets from a text. */
@@ -112,7 +119,9 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   const onError = (): never => {
     throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
   };
-  app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
+  const limitBody = bodyLimit({ maxSize: MAX_BODY, onError });
+  // No DELETE has a body here, and on Node hono fails to limit the body of a request that has none.
+  app.use((c, next) => (c.req.method === "DELETE" ? next() : limitBody(c, next)));
 
   api.get("/hub", (c) => c.json(hubDocument(hub, controlled.identity())));
 
@@ -213,11 +222,38 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   });
 
   api.get("/tools", (c) => {
-    const client = c.req.query("client");
-    if (client === undefined) return c.json(toolsDocument(hub.catalog));
-    const catalog = hub.catalogOf(client);
-    if (catalog === undefined) throw notFound(`There is no client "${client}".`);
-    return c.json(toolsDocument(catalog));
+    const { client, mode } = c.req.query();
+    if (client === undefined && mode === undefined) return c.json(toolsDocument(hub.catalog));
+    const ofMode = mode === undefined ? hub.catalog : hub.catalogOfMode(modeOf(mode).name);
+    if (client === undefined)
+      return c.json(
+        toolsDocument(ofMode, hiddenTools(hub, ofMode, mode === undefined ? [] : [mode])),
+      );
+    const whole = hub.catalogOf(client);
+    if (whole === undefined) throw notFound(`There is no client "${client}".`);
+    const inMode = (entry: SectionEntry): boolean =>
+      mode === undefined || hub.hidingMode([mode], "tools", entry) === undefined;
+    const catalog = { ...whole, tools: whole.tools.filter(inMode) };
+    const own = hub.snapshot().clients.find(({ id }) => id === client)?.modes ?? [];
+    const modes = mode === undefined ? own : [...own, mode];
+    return c.json(toolsDocument(catalog, hiddenTools(hub, catalog, modes)));
+  });
+
+  api.get("/mode", (c) => c.json(modesDocument(hub)));
+  api.put("/mode", async (c) => {
+    const { mode } = await readBody(c, modeChoiceSchema);
+    hub.setMode(mode === null ? undefined : modeOf(mode).name);
+    return c.json(modesDocument(hub));
+  });
+  api.get("/mode/:name", (c) => c.json(modeDocument(hub, modeOf(c.req.param("name")))));
+  api.put("/clients/:client/mode", async (c) => {
+    const wanted = c.req.param("client");
+    const { mode } = await readBody(c, modeChoiceSchema);
+    const find = () =>
+      hub.snapshot().clients.find(({ id, principal }) => id === wanted || principal === wanted);
+    if (find() === undefined) throw notFound(`There is no client "${wanted}".`);
+    hub.setClientMode(wanted, mode === null ? undefined : modeOf(mode).name);
+    return c.json(find() satisfies WithUndefined<ClientDocument> | undefined);
   });
 
   api.get("/tools/:name", (c) => {
@@ -253,7 +289,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
           call.call < before &&
           (server === undefined || call.server === server) &&
           (tool === undefined || call.tool === tool || call.name === tool) &&
-          (client === undefined || call.client === client || call.clientName === client) &&
+          (client === undefined ||
+            [call.client, call.clientName, call.principal].includes(client)) &&
           (outcome === undefined || call.outcome === outcome),
       )
       .slice(0, limit);
@@ -333,6 +370,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.get("/schema", async (c) => c.json((await import("./json-schema.ts")).makeControlSchema()));
 
   addSetupRoutes(api, hub, controlled, nameOf);
+  addAgentRoutes(api, controlled.agents);
   addApprovalRoutes(api, hub, (server) => void statusOf(server));
 
   app.notFound((c) =>
@@ -359,6 +397,18 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const nearest = findNearest(name, names);
     const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
     throw notFound(`There is no server "${name}".${more}`);
+  }
+
+  /** @throws {HubError} 404 with the nearest name if there is no such mode; usage if its table is wrong */
+  function modeOf(name: string): ModeSpec {
+    const mode = hub.modes.find((one) => one.name === name);
+    if (mode !== undefined) return mode;
+    const nearest = findNearest(
+      name,
+      hub.modes.map((one) => one.name),
+    );
+    const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+    throw notFound(`There is no mode "${name}".${more}`);
   }
 
   /** @throws {HubError} 404 with the nearest name if clients see no such tool */

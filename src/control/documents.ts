@@ -2,9 +2,13 @@ import { textOf } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
 import type { Catalog } from "../catalog/catalog.ts";
+import { idlePartsOf } from "../catalog/filter.ts";
+import type { Section } from "../catalog/section.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ServerPresentation } from "../manifest/manifest.ts";
+import type { ModeSpec } from "../manifest/modes.ts";
+import { formatProblem } from "../manifest/problems.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import {
   bestConnectionOf,
@@ -16,6 +20,8 @@ import type {
   CatalogDocument,
   ConnectionDocument,
   HubDocument,
+  ModeDocument,
+  ModesDocument,
   ServerDocument,
   ToolsDocument,
 } from "./schemas.ts";
@@ -172,6 +178,7 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   return {
     ...identity,
     verdict: verdictOf(servers),
+    mode: hub.mode.current,
     seq: hub.lastSeq,
     counts: {
       servers: {
@@ -188,8 +195,8 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   };
 }
 
-export function toolsDocument(catalog: Catalog): ToolsDocument {
-  const tools = catalog.tools.entries.map(({ name, server, route, bytes }) => {
+function toolDocuments(tools: Section): ToolsDocument["tools"] {
+  return tools.entries.map(({ name, server, route, bytes }) => {
     const { description } = JSON.parse(textOf(bytes)) as { readonly description?: unknown };
     return {
       name,
@@ -198,10 +205,72 @@ export function toolsDocument(catalog: Catalog): ToolsDocument {
       ...(typeof description === "string" && { description }),
     };
   });
+}
+
+/** @param hidden tools that other clients see */
+export function toolsDocument(
+  catalog: Catalog,
+  hidden: ToolsDocument["notes"] = [],
+): ToolsDocument {
   const notes = catalog.notes.flatMap(({ list, server, remoteName: tool, kind, text }) =>
     list === "tools" ? [{ server, tool, kind, text }] : [],
   );
-  return { tools, notes };
+  return { tools: toolDocuments(catalog.tools), notes: [...notes, ...hidden] };
+}
+
+/**
+ * The tools that a client, or a mode, does not show although clients in no mode see them.
+ * @param modes the names of the modes that limit it
+ */
+export function hiddenTools(
+  hub: Hub,
+  shown: Catalog,
+  modes: readonly string[],
+): ToolsDocument["notes"] {
+  return hub.catalog.tools.entries.flatMap((entry) => {
+    const { server, remoteName: tool, name } = entry;
+    if (shown.tools.remoteEntries(tool).some((one) => one.server === server)) return [];
+    const mode = hub.hidingMode(modes, "tools", entry);
+    return mode === undefined
+      ? [
+          {
+            server,
+            tool,
+            name,
+            kind: "subset",
+            text: `The client does not use server "${server}".`,
+          },
+        ]
+      : [{ server, tool, name, kind: "mode", text: `Mode "${mode}" hides it.` }];
+  });
+}
+
+export function modesDocument(hub: Hub): ModesDocument {
+  const { current: mode, default: own } = hub.mode;
+  const { clients } = hub.snapshot();
+  const modes = hub.modes.map((spec) => ({
+    ...modeHead(spec),
+    tools: hub.catalogOfMode(spec.name).tools.size,
+    clients: clients.filter((client) => client.mode === spec.name).map(({ id }) => id),
+  }));
+  return { mode, default: own, modes };
+}
+
+export function modeDocument(hub: Hub, spec: ModeSpec): ModeDocument {
+  const catalog = hub.catalogOfMode(spec.name);
+  const idle = idlePartsOf(spec.tools, hub.catalog.tools.entries).map((part) => `tools.${part}`);
+  return {
+    ...modeHead(spec),
+    tools: toolDocuments(catalog.tools),
+    prompts: catalog.prompts.size,
+    resources: catalog.resources.size + catalog.resourceTemplates.size,
+    idle: spec.problems.length === 0 ? idle : [],
+  };
+}
+
+function modeHead({ name, title, icon, problems }: ModeSpec) {
+  const [problem] = problems;
+  return withoutUndefined({ name, title, icon, problem: problem && formatProblem(problem) });
 }
 
 export function catalogDocument(catalog: Catalog): CatalogDocument {

@@ -28,6 +28,7 @@ const KEPT_KINDS: readonly EventKind[] = [
   "approval",
   "client",
   "manifest",
+  "mode",
 ];
 export const EVENT_KINDS: readonly EventKind[] = [...KEPT_KINDS, ...CALL_KINDS];
 

@@ -123,16 +123,18 @@ function send(
 /**
  * Connects an MCP client to a running hub.
  * @param info what the client calls itself
+ * @param mode a mode that limits what it sees; undefined: none
  */
 export function connectToHub(
   { socket }: RunningHub,
   info: Implementation,
   signal: AbortSignal,
-  options?: HubClientOptions,
+  { mode, ...options }: HubClientOptions & { readonly mode?: string | undefined } = {},
 ): Promise<HubClient> {
+  const query = mode === undefined ? "" : `?mode=${encodeURIComponent(mode)}`;
   const transport = new HttpTransport({
     server: "toolmux",
-    url: new URL(MCP_PATH, "http://localhost"),
+    url: new URL(MCP_PATH + query, "http://localhost"),
     socketPath: socket,
     transport: "http",
     headers: {},
@@ -154,14 +156,16 @@ export type HubStreamItem =
 /**
  * The events of a running hub, until the hub ends or the signal is aborted.
  * @param query such as `kinds=log&after=17`
+ * @param path of the event stream; by default that of the hub's events
  * @throws {HubError} as `askHub`
  */
 export async function* followEvents(
   hub: RunningHub,
   query: string,
   signal: AbortSignal,
+  path?: string,
 ): AsyncGenerator<HubStreamItem> {
-  yield* await openEvents(hub, query, signal);
+  yield* await openEvents(hub, query, signal, path);
 }
 
 /**
@@ -172,8 +176,9 @@ export async function openEvents(
   hub: RunningHub,
   query: string,
   signal: AbortSignal,
+  path = "/events",
 ): Promise<AsyncGenerator<HubStreamItem>> {
-  const response = await send(hub, { path: `/events?${query}`, signal });
+  const response = await send(hub, { path: `${path}?${query}`, signal });
   if ((response.statusCode ?? 0) >= 400) await readAnswer(response);
   return readEvents(response, signal);
 }

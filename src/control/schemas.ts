@@ -100,7 +100,36 @@ export const clientSchema = v.object({
   calls: count,
   inFlight: count,
   canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
+  /** The name of the client with a token of its own that it is. */
+  principal: v.optional(v.string()),
+  /** The mode that the operator has chosen for it. */
+  mode: v.string(),
+  /** All modes that limit it: it sees what all of them show. */
+  modes: v.pipe(v.array(v.string()), v.readonly()),
 });
+
+/**
+ * A mode: the number of its tools, and the ids of the clients that the operator has put into it. `problem`: what is wrong
+ * with its table in the manifest; then it shows nothing.
+ */
+const modeSummarySchema = v.object({
+  name: v.string(),
+  title: v.string(),
+  icon: v.optional(v.string()),
+  tools: count,
+  clients: v.array(v.string()),
+  problem: v.optional(v.string()),
+});
+
+/** All modes; `mode`: that of clients for which no other is chosen; `default`: that of the manifest. */
+export const modesSchema = v.object({
+  mode: v.string(),
+  default: v.string(),
+  modes: v.array(modeSummarySchema),
+});
+
+/** The body of `PUT /mode` and `PUT /clients/ID/mode`; null: undoes the choice. */
+export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
 /**
  * A call that has not ended. `name` is the exposed name, `tool` the server's own; `parentCall` the call that a plugin
@@ -111,6 +140,7 @@ export const callSchema = v.object({
   parentCall: v.optional(count),
   client: v.optional(v.string()),
   clientName: v.string(),
+  principal: v.optional(v.string()),
   clientVersion: v.string(),
   kind: v.string(),
   server: v.string(),
@@ -158,12 +188,36 @@ export const toolSchema = v.object({
   description: v.optional(v.string()),
 });
 
-/** `notes`: tools that clients do not see, or see changed, and why. */
+/**
+ * `notes`: tools that clients do not see, or see changed, and why; of kind `mode` or `subset`: tools that other clients
+ * see, with the exposed `name`.
+ */
 export const toolsSchema = v.object({
   tools: v.array(toolSchema),
   notes: v.array(
-    v.object({ server: v.string(), tool: v.string(), kind: v.string(), text: v.string() }),
+    v.object({
+      server: v.string(),
+      tool: v.string(),
+      name: v.optional(v.string()),
+      kind: v.string(),
+      text: v.string(),
+    }),
   ),
+});
+
+/**
+ * A mode with its tools, and the numbers of its prompts and resources. `idle`: the parts of its filter of tools that match
+ * nothing, such as `tools.and[0].servers[1]`.
+ */
+export const modeSchema = v.object({
+  name: v.string(),
+  title: v.string(),
+  icon: v.optional(v.string()),
+  tools: v.array(toolSchema),
+  prompts: count,
+  resources: count,
+  idle: v.pipe(v.array(v.string()), v.readonly()),
+  problem: v.optional(v.string()),
 });
 
 const entriesSchema = v.array(v.object({ name: v.string(), server: v.string(), own: v.string() }));
@@ -196,6 +250,8 @@ export const hubSchema = v.object({
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
   verdict: v.picklist(VERDICTS),
+  /** The mode of clients for which no other is chosen. */
+  mode: v.string(),
   /** The number of the last event. */
   seq: count,
   counts: v.object({
@@ -289,6 +345,7 @@ export const endedCallSchema = v.object({
   parentCall: v.optional(count),
   client: v.optional(v.string()),
   clientName: v.string(),
+  principal: v.optional(v.string()),
   server: v.string(),
   tool: v.string(),
   name: v.string(),
@@ -397,10 +454,124 @@ export const clientAppRequestSchema = v.strictObject({
   dryRun: v.optional(v.boolean()),
 });
 
+/** An agent of the manifest. `problem`: why it cannot be used, and what to do. */
+export const agentSchema = v.object({
+  name: v.string(),
+  model: v.optional(v.string()),
+  description: v.optional(v.string()),
+  usable: v.boolean(),
+  problem: v.optional(v.string()),
+});
+
+/** A conversation with an agent that runs in the hub. `waiting`: messages that wait; `lastEvent`: its last number. */
+export const runSchema = v.object({
+  id: v.string(),
+  agent: v.string(),
+  model: v.string(),
+  state: v.picklist(["idle", "running"]),
+  waiting: count,
+  tokensUsed: count,
+  startedAt: time,
+  lastEvent: count,
+});
+
+const agentMessage = v.pipe(v.string(), v.nonEmpty(), v.maxLength(1024 * 1024));
+
+/** The body of `POST /agents/NAME/runs`. */
+export const runRequestSchema = v.strictObject({
+  message: agentMessage,
+  model: v.optional(v.string()),
+  mode: v.optional(v.string()),
+});
+
+/** The body of `POST /runs/ID/message`. */
+export const runMessageSchema = v.strictObject({ message: agentMessage });
+
+const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
+
+/** What happens in a conversation with an agent, with its number and time. */
+export const agentEventSchema = v.variant("type", [
+  v.object({
+    type: v.literal("runStarted"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    agent: v.string(),
+    model: v.string(),
+  }),
+  v.object({
+    type: v.picklist(["textDelta", "thinkingDelta"]),
+    seq: count,
+    at: time,
+    text: v.string(),
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("toolCallStart"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    server: v.optional(v.string()),
+    arguments: v.string(),
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("toolExecuted"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    success: v.boolean(),
+    error: v.optional(v.string()),
+    duration,
+    size: count,
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("transferred"),
+    seq: count,
+    at: time,
+    from: v.string(),
+    to: v.string(),
+  }),
+  v.object({
+    type: v.literal("usage"),
+    seq: count,
+    at: time,
+    ...tokenUsageSchema.entries,
+    agent: v.string(),
+  }),
+  v.object({
+    type: v.literal("runComplete"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    text: v.string(),
+    stopReason: v.picklist(["stop", "length", "refused", "cancelled"]),
+    usage: tokenUsageSchema,
+    duration,
+    toolCalls: count,
+  }),
+  v.object({
+    type: v.literal("error"),
+    seq: count,
+    at: time,
+    message: v.string(),
+    code: v.string(),
+    retryable: v.boolean(),
+  }),
+]);
+
+export type AgentDocument = v.InferOutput<typeof agentSchema>;
+export type RunDocument = v.InferOutput<typeof runSchema>;
+export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
 export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
+export type ModesDocument = v.InferOutput<typeof modesSchema>;
+export type ModeDocument = v.InferOutput<typeof modeSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;

@@ -131,9 +131,11 @@ export class Clients {
     return [...this.#clients.keys(), ...this.#modernClients].flatMap(({ calls }) => calls);
   }
 
-  /** The catalog that a client with a transport of its own sees; undefined if there is no such client. */
+  /** The catalog that a client sees; undefined if there is no such client. */
   catalogOf(id: string): Catalog | undefined {
-    return [...this.#clients.keys()].find((client) => client.id === id)?.view.catalog;
+    const own = [...this.#clients.keys()].find((client) => client.id === id);
+    if (own !== undefined) return own.view.catalog;
+    return [...this.#modernClients].find(({ clientId = ANYBODY }) => clientId === id)?.catalog;
   }
 
   /** A client as plugins see it; name and version are undefined if they are not known. */

@@ -10,7 +10,7 @@ import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
-import { describeInvalid } from "../manifest/problems.ts";
+import { describeInvalid, formatProblem } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
   FULL_MODE,
@@ -207,6 +207,7 @@ export class Hub {
         this.#pool.setPaused(isPaused);
       },
     });
+    this.#warnOfModes(manifest);
     this.#pool.reconcile(runnableServersOf(manifest));
     this.#configureApprovals(manifest);
     this.#updateInvalidServers(manifest);
@@ -252,7 +253,7 @@ export class Hub {
     return this.#clients.createModernClients(client, limits);
   }
 
-  /** Why a mode cannot be used, as the end of a sentence; undefined if it can. */
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
   modeFault(mode: string): string | undefined {
     return this.#modes.fault(mode);
   }
@@ -279,11 +280,16 @@ export class Hub {
     return hidingMode({ modes: specs }, kind, item)?.name;
   }
 
-  /** Chooses the operator's mode of all clients for which none is chosen. @throws {HubError} usage */
-  setMode(mode: string): void {
+  /**
+   * Chooses the operator's mode of all clients for which none is chosen.
+   * @param mode undefined: that of the manifest
+   * @throws {HubError} usage
+   */
+  setMode(mode: string | undefined): void {
     const from = this.#modes.current;
     this.#modes.choose(mode);
-    if (from !== mode) this.#modeChanged({ from, to: mode });
+    const to = this.#modes.current;
+    if (from !== to) this.#modeChanged({ from, to });
   }
 
   /**
@@ -305,8 +311,21 @@ export class Hub {
     this.#options.bus.emit({ kind: "mode", ...event });
   }
 
+  /** Warns of modes whose tables are wrong. */
+  #warnOfModes({ modes = [] }: Manifest): void {
+    for (const { name, problems } of modes) {
+      if (problems.length === 0) continue;
+      const text = `Mode "${name}" shows nothing, because its table in the manifest has a problem: ${problems.map(formatProblem).join("; ")}`;
+      this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", text });
+    }
+  }
+
   /** Adopts the modes of a manifest. */
-  #replaceModes({ modes = [], hub: { mode } }: Manifest): void {
+  #replaceModes(manifest: Manifest): void {
+    const {
+      modes = [],
+      hub: { mode },
+    } = manifest;
     const { bus } = this.#options;
     const from = this.#modes.current;
     const undone = this.#modes.replace(modes, mode);
@@ -321,6 +340,7 @@ export class Hub {
     }
     const to = this.#modes.current;
     if (from !== to) bus.emit({ kind: "mode", from, to });
+    this.#warnOfModes(manifest);
   }
 
   /**

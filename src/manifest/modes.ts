@@ -104,3 +104,10 @@ export function modeFault(name: string, modes: readonly ModeSpec[]): string | un
       : `; did you mean "${nearest}"?`;
   return `there is no mode "${name}"${more}`;
 }
+
+/** Why a mode cannot be used, as a sentence; undefined if it can. */
+export function describeModeFault(name: string, modes: readonly ModeSpec[]): string | undefined {
+  const fault = modeFault(name, modes);
+  if (fault === undefined) return undefined;
+  return `${fault.charAt(0).toUpperCase()}${fault.slice(1)}${fault.endsWith("?") ? "" : "."}`;
+}

@@ -497,15 +497,15 @@ async function findProviderKey(
 }
 
 /**
- * Resolves the token that HTTP clients must send, or another secret text of the manifest.
- * @param where the setting, for messages
+ * Resolves a token that HTTP clients must send, or another secret text of the manifest.
+ * @param what what it is called in messages
  * @throws {HubError} usage
  */
 export async function resolveHttpToken(
   { text, baseDir }: HttpToken,
   env: Env,
   schemes: SchemeResolvers = new Map(),
-  where = "hub.httpToken",
+  what = "hub.httpToken",
 ): Promise<string> {
   const scope: TemplateScope = {
     syntax: "toolmux",
@@ -518,7 +518,7 @@ export async function resolveHttpToken(
     missingSecrets: [],
     fail: (_, message) => new HubError("usage", `${message}.`),
   };
-  const token = await fillTemplate(text, where, scope);
+  const token = await fillTemplate(text, what, scope);
   requireValues(scope);
   return token;
 }

@@ -1,7 +1,13 @@
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
-import type { EventBus, EventListener, EventStamp, HubEvent } from "../base/events.ts";
+import type {
+  ApprovalEvent,
+  EventBus,
+  EventListener,
+  EventStamp,
+  HubEvent,
+} from "../base/events.ts";
 import { type Env, expandHome } from "../base/paths.ts";
 import { callStateOf } from "./call-chain.ts";
 import { isOwnError, markHandled } from "./errors.ts";
@@ -130,6 +136,11 @@ function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
   return promise;
 }
 
+/** Whether the plugin applies to the tool of an approval. */
+function isFor(plugin: PluginInstance, { server, tool }: ApprovalEvent): boolean {
+  return plugin.isForServer(server) && plugin.isForTool(tool);
+}
+
 /**
  * Delivers events to a plugin until the plugin is disposed; none while its circuit breaker for events is open.
  * @returns a function that unsubscribes
@@ -145,6 +156,7 @@ export function subscribeEvents(
     // The log lines of plugins are not delivered: a plugin that logs at each log line would cause another one each
     // time.
     if (isPluginLog(event) || plugin.isCircuitOpen("event")) return;
+    if (event.kind === "approval" && !isFor(plugin, event)) return;
     try {
       const done: unknown = listener(event, stamp);
       if (!(done instanceof Promise)) plugin.recordSuccess("event");

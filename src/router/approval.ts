@@ -1,6 +1,6 @@
 import { joinPieces, textOf } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { ApprovalDecision } from "../base/events.ts";
+import type { ApprovalDecision, StateName } from "../base/events.ts";
 import { formatDuration } from "../base/format.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
@@ -38,10 +38,13 @@ export class ApprovalGate {
   readonly #spec: RunnableServer;
   #state: "new" | "held" | "over" = "new";
   #question: OpenQuestion | undefined;
+  /** The state of the connection when the call came. */
+  readonly #stateBefore: StateName;
 
   constructor(options: ApprovalGateOptions) {
     this.#options = options;
     this.#spec = options.connection.spec;
+    this.#stateBefore = lastingStateOf(options.connection);
   }
 
   /** Whether the call waits. */
@@ -103,7 +106,7 @@ export class ApprovalGate {
         subject,
         caller: client,
       },
-      () => this.#isCurrent(),
+      () => this.#obstacle(),
     );
     this.#question = open;
     const stopAsking = this.#ask(call, open, canAskClient);
@@ -182,19 +185,28 @@ export class ApprovalGate {
   async #recheck(call: Call, subject: ApprovalSubject): Promise<HubError | undefined> {
     const { approvals, route, connection } = this.#options;
     const { name, server } = route;
-    if (!this.#isCurrent()) {
-      const text = `The settings of server "${server}" have changed while tool "${name}" waited for an approval, so the tool was not called. Call it again.`;
-      return new HubError("notDelivered", text, { server });
-    }
+    const obstacle = this.#obstacle();
+    if (obstacle !== undefined) return obstacle;
     const now = await approvals.examine(route, this.#spec, connection.listing);
     if (now.definition === subject.definition || call.isOver) return undefined;
     const text = `Server "${server}" has changed tool "${name}" while it waited for an approval, so the tool was not called. Call it again.`;
     return new HubError("notDelivered", text, { server });
   }
 
-  #isCurrent(): boolean {
-    const { connection } = this.#options;
-    return connection.spec === this.#spec && this.#options.isCurrent();
+  /** @returns an error if the call cannot be made any more as it was when it came */
+  #obstacle(): HubError | undefined {
+    const { connection, route } = this.#options;
+    const { name, server } = route;
+    const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
+    const state = lastingStateOf(connection);
+    // A server that is idle is started by the call, and so is one that had ended before.
+    const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
+    if (isCurrent && !hasEnded) return undefined;
+    const what = isCurrent
+      ? `Server "${server}" has ended`
+      : `The settings of server "${server}" have changed`;
+    const text = `${what} while tool "${name}" waited for an approval, so the tool was not called. Call it again.`;
+    return new HubError("notDelivered", text, { server });
   }
 
   #describe(call: Call) {
@@ -256,6 +268,14 @@ export class ApprovalGate {
     const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked: this client shows no forms, and nobody watches. Have "toolmux approvals --watch" started in a terminal and call it again, or have tools.approval = { ${JSON.stringify(remoteName)} = "never" } set for server "${server}".`;
     return new HubError("notApproved", text, { server });
   }
+}
+
+/** The states of a server that has ended, other than for want of calls. */
+const ENDED_STATES: readonly StateName[] = ["reconnecting", "failed", "disconnected"];
+
+/** The state of a connection; of one that is stopping, the state that follows. */
+function lastingStateOf({ state }: Connection): StateName {
+  return state.at === "stopping" ? state.next.at : state.at;
 }
 
 const CHOICE_MEANINGS: Readonly<Record<ApprovalDecision, string>> = {

@@ -433,24 +433,24 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     const duration = this.#duration;
-    const startedAt = Math.round(Date.now() - duration);
-    callLog.usage.add({
-      call: this.number,
-      parentCall: caller.parentCall,
-      client: client.id,
-      clientName: caller.sender.info.name,
-      principal: view.principal,
-      server: route.server,
-      tool: route.remoteName,
-      name: route.name,
-      startedAt,
-      duration,
-      outcome: outcomeOf(end),
-      code: typeof end === "object" && "cause" in end ? end.cause.code : undefined,
-      by: typeof end === "object" && "by" in end ? end.by : undefined,
-      requestSize: request.end - request.start,
-      resultSize: this.resultSize,
-    });
+    const { usage } = callLog;
+    const ended = usage.next();
+    ended.call = this.number;
+    ended.parentCall = caller.parentCall;
+    ended.client = client.id;
+    ended.clientName = caller.sender.info.name;
+    ended.principal = view.principal;
+    ended.server = route.server;
+    ended.tool = route.remoteName;
+    ended.name = route.name;
+    ended.startedAt = Math.round(Date.now() - duration);
+    ended.duration = duration;
+    ended.outcome = outcomeOf(end);
+    ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
+    ended.by = typeof end === "object" && "by" in end ? end.by : undefined;
+    ended.requestSize = request.end - request.start;
+    ended.resultSize = this.resultSize;
+    usage.add(ended);
     if (callLog.wantsEnds) callLog.logEnd({ ...this.#identify(duration), duration }, end);
   }
 

@@ -30,6 +30,29 @@ export interface EndedCall {
   readonly resultSize: number;
 }
 
+/** A record of the ring, which is overwritten when its turn comes again: so a call allocates none. */
+export type CallRecord = { -readonly [Key in keyof EndedCall]-?: EndedCall[Key] };
+
+function emptyRecord(): CallRecord {
+  return {
+    call: 0,
+    parentCall: undefined,
+    client: undefined,
+    clientName: "",
+    principal: undefined,
+    server: "",
+    tool: "",
+    name: "",
+    startedAt: 0,
+    duration: 0,
+    outcome: "answered",
+    code: undefined,
+    by: undefined,
+    requestSize: 0,
+    resultSize: 0,
+  };
+}
+
 /** `failed`: the answer was an error, as far as it was looked at; or the hub answered with an error of its own. */
 export type CallOutcome = "answered" | "failed" | "cancelled";
 
@@ -101,7 +124,7 @@ export class CallUsage {
   /** Returns the time, in ms since the epoch. */
   readonly #now: () => number;
   /** A ring: the next call goes to `#endedCount % MAX_ENDED`. */
-  readonly #ended: EndedCall[] = [];
+  readonly #ended: CallRecord[] = [];
   #endedCount = 0;
   readonly #tools: { readonly server: string; readonly tool: string }[] = [];
   readonly #rowsByTool = new Map<string, Map<string, ToolRow>>();
@@ -116,8 +139,14 @@ export class CallUsage {
     this.#since = now();
   }
 
-  add(call: EndedCall): void {
-    this.#ended[this.#endedCount++ % MAX_ENDED] = call;
+  /** The record of the next call that ends. The caller sets all its fields, and then calls `add`. */
+  next(): CallRecord {
+    return (this.#ended[this.#endedCount % MAX_ENDED] ??= emptyRecord());
+  }
+
+  /** Adds a record that `next` has returned. */
+  add(call: CallRecord): void {
+    this.#endedCount++;
     const { outcome, duration, resultSize } = call;
     const rows = this.#rowOf(call);
     const at = this.#rowAt;
@@ -137,7 +166,8 @@ export class CallUsage {
   /** The last calls that have ended, newest first. */
   get ended(): readonly EndedCall[] {
     const next = this.#endedCount % MAX_ENDED;
-    return [...this.#ended.slice(next), ...this.#ended.slice(0, next)].toReversed();
+    const oldestFirst = [...this.#ended.slice(next), ...this.#ended.slice(0, next)];
+    return oldestFirst.map((call) => ({ ...call })).toReversed();
   }
 
   /**
@@ -175,10 +205,10 @@ export class CallUsage {
   /** The offset of the row that `#rowOf` has found last. */
   #rowAt = 0;
 
-  /** Finds or makes the row of a call's tool and of this minute. @returns the table of rows */
-  #rowOf({ server, tool }: EndedCall): Uint32Array {
+  /** Finds or makes the row of a call's tool and of the minute in which it has ended. @returns the table of rows */
+  #rowOf({ server, tool, startedAt, duration }: CallRecord): Uint32Array {
     const row = this.#toolRow(server, tool);
-    const minute = this.#minuteOf(this.#now());
+    const minute = this.#minuteOf(startedAt + duration);
     if (row.minute !== minute || row.at < 0) this.#beginRow(row, minute);
     this.#rowAt = row.at;
     return this.#rows;

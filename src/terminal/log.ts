@@ -105,9 +105,14 @@ interface RecordOrigin extends LogFields {
   readonly time?: number;
 }
 
-/** Records for an error that ends a command; for an invalid manifest, one for each problem. */
+/** Whether the message of an error has one problem of a file per line: of a manifest, or of an agent's file. */
+function listsProblems({ code, hint }: HubError): boolean {
+  return code === "manifestInvalid" || (code === "agentInvalid" && hint === undefined);
+}
+
+/** Records for an error that ends a command; for an invalid file, one for each problem. */
 export function recordsOfError(error: HubError): readonly LogRecord[] {
-  if (error.code !== "manifestInvalid") {
+  if (!listsProblems(error)) {
     return [makeLogRecord("error", error.message, { server: error.server, error })];
   }
   return error.message.split("\n").map((problem) => makeLogRecord("error", problem));
@@ -234,7 +239,7 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
 
 function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
   const { id, call, server, tool, name, client, agent, change } = event;
-  const base = { server, time, approval: id, call, tool, name, client, agent };
+  const base = { server, time, change, approval: id, call, tool, name, client, agent };
   const what = `call ${call} of ${tool}`;
   if (change === "asked")
     return makeLogRecord("info", `${what} waits for an approval (toolmux approvals)`, base);
@@ -359,12 +364,13 @@ function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
 }
 
 /**
- * An error, its server's last stderr lines, and what to do. Problems of a manifest are on lines of their own, in the
- * format that editors parse.
+ * An error, its server's last stderr lines, and what to do. Problems of a file are on lines of their own, in the format
+ * that editors parse.
  * @param topic the command whose help to suggest
  */
-export function describeError({ code, message, stderr, hint }: HubError, topic = ""): string {
-  if (code === "manifestInvalid") return sanitizeLines(message);
+export function describeError(error: HubError, topic = ""): string {
+  const { code, message, stderr, hint } = error;
+  if (listsProblems(error)) return sanitizeLines(message);
   const more = stderr.map((line) => `  ${sanitizeLine(line)}`);
   if (hint !== undefined) more.push(sanitizeLines(hint));
   else if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());

@@ -7,7 +7,7 @@ import {
 } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { FULL_ACCESS, modeFault, type ModeSpec } from "../manifest/modes.ts";
+import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
 import { FULL_MODE } from "../manifest/manifest.ts";
 
 /** The id of clients that cannot be told apart. */
@@ -21,6 +21,8 @@ export interface ClientLimits {
   readonly hasOperatorMode: boolean;
   /** The name of the client with a token of its own that it is, if it is one. */
   readonly principal?: string | undefined;
+  /** Raises what the manifest says about approvals, for its calls. It may change as its modes may. */
+  approval?(): "auto" | "always" | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */
@@ -111,9 +113,13 @@ export class Modes {
     return own ?? ofPrincipal ?? this.current;
   }
 
-  /** Chooses the operator's mode for all clients for which none is chosen. @throws {HubError} usage */
-  choose(mode: string): void {
-    this.#check(mode);
+  /**
+   * Chooses the operator's mode for all clients for which none is chosen.
+   * @param mode undefined: `hub.mode`
+   * @throws {HubError} usage
+   */
+  choose(mode: string | undefined): void {
+    if (mode !== undefined) this.#check(mode);
     this.#chosen = mode;
   }
 
@@ -150,7 +156,7 @@ export class Modes {
       .join(" ");
     const known = this.#selections.get(key);
     if (known !== undefined) return known;
-    const selection: ModeSelection = { key, modes, filter: allOf(modes.map(compileMode)) };
+    const selection: ModeSelection = { key, modes, filter: allOf(modes.map(filterOf)) };
     this.#selections.set(key, selection);
     return selection;
   }
@@ -161,9 +167,9 @@ export class Modes {
     return this.selectionFor(undefined, { modes: () => [name], hasOperatorMode: false });
   }
 
-  /** Why a mode cannot be used, as the end of a sentence; undefined if it can. */
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
   fault(mode: string): string | undefined {
-    return modeFault(mode, this.#specs);
+    return describeModeFault(mode, this.#specs);
   }
 
   #has(mode: string): boolean {
@@ -171,9 +177,8 @@ export class Modes {
   }
 
   #check(mode: string): void {
-    const fault = modeFault(mode, this.#specs);
-    if (fault === undefined) return;
-    throw new HubError("usage", `${fault.charAt(0).toUpperCase()}${fault.slice(1)}.`);
+    const fault = this.fault(mode);
+    if (fault !== undefined) throw new HubError("usage", fault);
   }
 }
 
@@ -183,5 +188,13 @@ export function hidingMode(
   kind: Kind,
   item: FilterItem,
 ): ModeSpec | undefined {
-  return modes.find((mode) => !matcherOf(compileMode(mode), kind)(item));
+  return modes.find((mode) => !matcherOf(filterOf(mode), kind)(item));
+}
+
+const compiled = new WeakMap<ModeSpec, CatalogFilter>();
+
+function filterOf(mode: ModeSpec): CatalogFilter {
+  let filter = compiled.get(mode);
+  if (filter === undefined) compiled.set(mode, (filter = compileMode(mode)));
+  return filter;
 }

@@ -23,6 +23,8 @@ async function readValid(text: string, name?: string): Promise<AgentFile> {
   return result.file;
 }
 
+let serial = 0;
+
 /** Without the missing prototypes of tables that were read. */
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 
@@ -132,7 +134,10 @@ describe("a file in the form of docker-agent", () => {
     assert.ok(file.withheld.some((what) => what.includes("issues-server")));
     assert.ok(file.withheld.some((what) => what.includes("gate.example")));
     const harmless = await readValid(root("toolsets: [{type: toolmux}]"));
-    assert.equal(withoutOwnReach(harmless), harmless);
+    const limited = withoutOwnReach(harmless);
+    assert.deepEqual(limited.withheld, []);
+    // What a file of somebody else can use, its caller can see.
+    assert.equal(limited.agents.get("root")?.spec.respectMode, true);
   });
 
   for (const [what, more, place] of [
@@ -192,6 +197,11 @@ describe("a file in the form of docker-agent", () => {
       "5:23: agents.root.instruction_file",
     ],
     ["wrong YAML", "agents: [\n", "2:1"],
+    [
+      "too many agents",
+      `agents:\n${"  a#: {}\n".repeat(257).replaceAll(/#/g, () => String(serial++))}`,
+      "1:1: agents",
+    ],
   ] as const) {
     it(`with ${what} is refused, with its place`, async () => {
       const result = await read(text);

@@ -451,6 +451,29 @@ describe("a run of an agent", () => {
     assert.equal(toolbox.calls.length, 2);
   });
 
+  it("is ended by a limit of its own, not by one of an agent for a task", async () => {
+    const ask: Turn = use(["transfer_task", '{"agent":"b","task":"x"}']);
+    const main = new TurnModel([ask, say("Without b.")]);
+    const toolbox = new FunctionToolbox({ a: () => textResult("ok") });
+    const specs = { main: { subAgents: ["b"] }, b: { maxTurns: 2 } };
+    const events = await setUpAgents({ main, b: new TurnModel([varied()]) }, toolbox, specs).run();
+    assert.equal(outcomeOf(events), "stop");
+    assert.ok(events.some((e) => e.type === "toolExecuted" && e.error === "turnLimit"));
+  });
+
+  it("ends a model that does not end its answer", async () => {
+    const text = "x".repeat(1024 * 1024);
+    const model = new TurnModel([
+      async function* () {
+        for (;;) yield await Promise.resolve({ type: "thinking", text } as const);
+      },
+    ]);
+    assert.equal(
+      outcomeOf(await setUpAgents({ main: model }, new FunctionToolbox()).run()),
+      "modelFailed",
+    );
+  });
+
   it("ends with the tokens that it may use", async () => {
     const { run } = setUpAgents(
       { main: new TurnModel([varied()]) },

@@ -1,7 +1,11 @@
 import assert from "node:assert/strict";
-import { setImmediate } from "node:timers/promises";
 import { describe, it } from "node:test";
-import type { ApprovalDecision, ApprovalEvent, HubEvent } from "../../src/base/events.ts";
+import type {
+  ApprovalDecision,
+  ApprovalEvent,
+  ApprovalQuestion,
+  HubEvent,
+} from "../../src/base/events.ts";
 import { MAX_OPEN } from "../../src/approval/approvals.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
@@ -14,12 +18,21 @@ import {
   isResponseTo,
   type Json,
   manifestFor,
-  type Peer,
+  Peer,
   ScriptedServer,
   setUpHubWithClock,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
-import { inputRoundOf, sendModernRequest, sendModernWithId } from "../fixtures/modern-requests.ts";
+import { withDeadline } from "../harness/wait.ts";
+import { setUpHttp } from "../fixtures/http-client.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
+import {
+  inputRoundOf,
+  MODERN_VERSION,
+  modernRequest,
+  sendModernRequest,
+  sendModernWithId,
+} from "../fixtures/modern-requests.ts";
 import { openWithClock, callPlugin, pluginWithHost } from "../plugins/plugin-hub.ts";
 
 const FORMS = { elicitation: { form: {} } };
@@ -90,13 +103,20 @@ const changesOf = (events: readonly HubEvent[]): readonly unknown[] =>
     event.change === "decided" ? `${event.decision} by ${event.by}` : event.change,
   );
 
-/** Waits until questions are open. */
-async function openQuestions(hub: Hub, count = 1) {
-  for (let turns = 0; hub.approvals.questions.length !== count; turns++) {
-    assert.ok(turns < 2000, `${hub.approvals.questions.length} questions are open`);
-    await setImmediate();
-  }
-  return hub.approvals.questions;
+/** Waits until so many questions are open. */
+function openQuestions(hub: Hub, count = 1): Promise<readonly ApprovalQuestion[]> {
+  return withDeadline(
+    5000,
+    () => `${count} open questions instead of ${hub.approvals.questions.length}`,
+    (resolve) => {
+      const check = (): void => {
+        if (hub.approvals.questions.length === count) resolve(hub.approvals.questions);
+      };
+      const unsubscribe = hub.subscribe(check, ["approval"]);
+      check();
+      return unsubscribe;
+    },
+  );
 }
 
 describe("a call that needs an approval", () => {
@@ -397,7 +417,10 @@ describe("what is asked for", () => {
         servers: {
           s: {
             tools: {
-              ...{ allow: undefined, deny: [], rename: {}, timeout: {} },
+              allow: undefined,
+              deny: [],
+              rename: {},
+              timeout: {},
               annotations: { w: { readOnlyHint: true }, r: { readOnlyHint: false } },
             },
           },
@@ -422,12 +445,12 @@ describe("what is asked for", () => {
     },
   ];
   for (const { what, settings, asked } of CASES) {
-    it(`${what}`, async () => {
+    it(what, async () => {
       const { client } = await open(settings, {});
       let found = "";
       for (const name of ["w", "r", "d"])
         if (codeOf(await callTool(client, `s__${name}`)) === "notApproved") found += name;
-      assert.equal([...found].sort().join(""), [...asked].sort().join(""));
+      assert.equal(found, asked);
     });
   }
 
@@ -454,11 +477,11 @@ describe("a decision", () => {
     await decide(client, "s__w", 0, "session");
     assert.equal((await callTool(client, "s__w")).result?.["n"], 1);
     assert.deepEqual(changesOf(events), ["asked", "session by client", "session by rule"]);
-    void callTool(client, "s__d");
+    client.send(callRequest("open", "s__d"));
     await formAt(client, 1);
     const other = connect();
     await initialize(other, FORMS);
-    void callTool(other, "s__w");
+    other.send(callRequest("open", "s__w"));
     await formAt(other);
   });
 
@@ -494,7 +517,7 @@ describe("a decision", () => {
     store.allow = () => Promise.reject(new Error("disk full"));
     const { client, events } = await open({ openApprovals: () => Promise.resolve(store) });
     assert.equal((await decide(client, "s__w", 0, "always")).result?.["n"], 1);
-    void callTool(client, "s__w");
+    client.send(callRequest("open", "s__w"));
     await formAt(client, 1);
     assert.ok(events.some((event) => event.kind === "log" && event.level === "warn"));
   });
@@ -502,7 +525,7 @@ describe("a decision", () => {
   it("for good is not offered for a destructive tool, unless tools.approval sets it to auto", async () => {
     const choicesOf = async (settings: Settings): Promise<unknown> => {
       const { client, hub } = await open(settings);
-      void callTool(client, "s__d");
+      client.send(callRequest("open", "s__d"));
       return (await openQuestions(hub))[0]?.choices;
     };
     assert.deepEqual(await choicesOf({}), ["once", "session", "deny"]);
@@ -514,6 +537,27 @@ describe("a decision", () => {
       "always",
       "deny",
     ]);
+  });
+});
+
+describe("clients that cannot be told apart", () => {
+  it("are not offered an approval for the session", async () => {
+    const s = makeServer();
+    const manifest = manifestFor({ s }, { servers: { s: { approval: "always" } } });
+    const { hub, newClient } = setUpHttp({ s }, { manifest });
+    await hub.startAllAndSettle();
+    const params = { name: "s__w", arguments: {} };
+    const headers = {
+      "MCP-Protocol-Version": MODERN_VERSION,
+      "Mcp-Method": "tools/call",
+      "Mcp-Name": "s__w",
+    };
+    const body = modernRequest(1, "tools/call", params, FORMS);
+    const response = await newClient().request("POST", body, headers);
+    const { requests, keys } = inputRoundOf((await response.json()) as Json);
+    const schema = JSON.stringify(requests[keys[0] ?? ""]?.params["requestedSchema"]);
+    assert.match(schema, /"enum":\["once","always","deny"\]/);
+    await hub.close();
   });
 });
 
@@ -569,6 +613,55 @@ describe("calls of plugins and agents", () => {
     answerForm(client, form, "once");
     assert.equal((await client.find(isResponseTo(1))).result?.["n"], 1);
     assert.deepEqual(seen, ["w"]);
+  });
+
+  /** The level that the manifest gives a call of an agent, by who says it. */
+  const AGENT_CALLS: readonly (readonly [
+    what: string,
+    agent: object,
+    settings: Settings,
+    asked: string,
+  ])[] = [
+    ["are asked for at level auto by default", {}, { approval: "never" }, "w"],
+    [
+      "take the agent's level before the server's",
+      { approval: "never" },
+      { servers: { s: { approval: "always" } } },
+      "",
+    ],
+    ["take a fallback only where the manifest says nothing", { fallback: "never" }, {}, ""],
+    [
+      "take no fallback for what the server says",
+      { fallback: "never" },
+      { servers: { s: { approval: "always" } } },
+      "wr",
+    ],
+  ];
+  for (const [what, agent, settings, asked] of AGENT_CALLS) {
+    it(`that an agent makes through the control socket ${what}`, async () => {
+      const { hub } = await open({ approval: "never", ...settings });
+      const [ours, theirs] = chunkedTransportPair();
+      void hub.accept(ours, new AbortController().signal, undefined, "control");
+      const client = new Peer(theirs);
+      await initialize(client);
+      let found = "";
+      for (const name of ["w", "r"]) {
+        const _meta = { "toolmux/agent": { name: "reviewer", ...agent } };
+        client.send(callRequest(name, `s__${name}`, {}, { _meta }));
+        if (codeOf(await client.find(isResponseTo(name))) === "notApproved") found += name;
+      }
+      assert.equal(found, asked);
+      const bad = { _meta: { "toolmux/agent": { approval: "no" } } };
+      client.send(callRequest("bad", "s__r", {}, bad));
+      assert.equal((await client.find(isResponseTo("bad"))).error?.code, -32602);
+    });
+  }
+
+  it("are those of the client if it is none of the control socket, whatever it says of an agent", async () => {
+    const { client } = await open({ approval: "always" }, {});
+    const _meta = { "toolmux/agent": { name: "reviewer", approval: "never" } };
+    client.send(callRequest(1, "s__w", {}, { _meta }));
+    assert.equal(codeOf(await client.find(isResponseTo(1))), "notApproved");
   });
 
   it("that a plugin makes for a client are put to that client, at the level of agents if an agent makes them", async () => {

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { compileFilter, type FilterItem, serverPartOf } from "../../src/catalog/filter.ts";
+import { matchesGlob } from "../../src/catalog/names.ts";
+import {
+  compileFilter,
+  compileGlobs,
+  type FilterItem,
+  serverPartOf,
+} from "../../src/catalog/filter.ts";
 import type { Filter } from "../../src/manifest/filter.ts";
 
 const item = (id: string, isReadOnly = false): FilterItem => {
@@ -67,6 +73,16 @@ describe("a filter takes", () => {
     assert.equal(taken({ pattern: "a" }, [item(`s.${"a".repeat(128)}`)]).length, 1);
     assert.equal(taken({ tools: ["*a*a*b"] }, [item(`s.${"a".repeat(5000)}`)]).length, 0);
   });
+});
+
+it("a glob of a filter matches what a glob of a server's rules matches", () => {
+  const text = fc.string({ unit: fc.constantFrom("a", "b", "*", "?", "😀", "_"), maxLength: 8 });
+  fc.assert(
+    fc.property(text, text, (glob, name) => {
+      assert.equal(compileGlobs([glob])(name), matchesGlob(glob, name));
+    }),
+    { numRuns: 2000 },
+  );
 });
 
 describe("the algebra of filters holds:", () => {

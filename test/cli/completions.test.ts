@@ -24,7 +24,7 @@ const LEVELS = ["debug", "error", "info", "warn"];
 /** What is typed, the cursor at its end, and what is offered for the last word. */
 const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[] = [
   ["toolmux ", COMMAND_NAMES],
-  ["toolmux c", ["call", "calls", "cancel", "check", "completions"]],
+  ["toolmux c", ["call", "calls", "cancel", "chat", "check", "completions"]],
   ["toolmux status ", ["files", "web"]],
   ["toolmux status files w", ["web"]],
   ["toolmux --config memory.json status ", ["memory"]],
@@ -40,7 +40,7 @@ const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[]
   ["toolmux list tools ", ["files", "web"]],
   ["toolmux list --json p", ["prompts"]],
   ["toolmux completions ", ["bash", "fish", "zsh"]],
-  ["toolmux help ch", ["check"]],
+  ["toolmux help ch", ["chat", "check"]],
   ["toolmux --log-level ", LEVELS],
   ["toolmux list --log-level w", ["warn"]],
   ["toolmux --config ", FILES],

@@ -343,6 +343,7 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
     annotations: { readOnlyHint: false },
   }),
   TM908: LISTED_WITH('tools.deny = ["*_delete"]', TOOL),
+  TM909: LISTED_WITH('\n[modes.m]\ntools = { servers = ["none"] }', TOOL),
   TM911: LISTED(tool({ type: "object", $schema: DRAFT_7 })),
   TM912: LISTED(tool({ properties: {} })),
   TM913: LISTED(tool(schemaOf(A, { $defs: { a: { type: "object", properties: { b: A } } } }))),

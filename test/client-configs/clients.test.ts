@@ -92,10 +92,10 @@ tools = { allow = ["look"] }
 [antigravity]
 far = { url = "https://far.example.com/mcp" }
 [cline]
-tasks = { command = "tasks", callTimeout = "30s" }
+tasks = { command = "tasks", callTimeout = "30s", tools.approval.list = "never" }
 stream = { url = "https://stream.example.com/mcp", enabled = false }
 [roo-code]
-roo = { command = "roo", args = ["\${env:ROO_DIR}"] }
+roo = { command = "roo", args = ["\${env:ROO_DIR}"], tools.approval.x = "never" }
 [lm-studio]
 [opencode.local]
 command = "bun"

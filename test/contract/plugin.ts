@@ -535,9 +535,17 @@ const CALL = { call: 1, client: "c", server: "s", tool: "plain", name: "s__plain
 
 const DECISIONS: readonly ApprovalDecision[] = ["once", "deny"];
 const QUESTION = {
-  ...{ id: "1", call: 1, client: undefined, clientName: "", server: "s", tool: "plain" },
-  ...{ name: "s__plain", argumentsShown: "{}", reason: "It may write." },
-  ...{ choices: DECISIONS, askedAt: 1 },
+  id: "1",
+  call: 1,
+  client: undefined,
+  clientName: "",
+  server: "s",
+  tool: "plain",
+  name: "s__plain",
+  argumentsShown: "{}",
+  reason: "It may write.",
+  choices: DECISIONS,
+  askedAt: 1,
 } as const;
 const DECIDED = { decision: "deny", remembered: false } as const;
 

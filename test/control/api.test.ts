@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import type { HubEvent } from "../../src/base/events.ts";
 import {
   callTool,
   initialize,
@@ -194,6 +195,89 @@ for (const transport of API_TRANSPORTS) {
       );
     });
 
+    test("shows modes, chooses them for all or for one client, and undoes that", async (setup) => {
+      const client = setup.connect("stdio");
+      await initialize(client);
+      const events: HubEvent[] = [];
+      setup.hub.subscribe((event) => events.push(event), ["mode"]);
+      const modes = async (method: "GET" | "PUT" = "GET", mode?: string | null) => {
+        const body = mode === undefined ? undefined : { mode };
+        const { document } = await setup.ask(method, "/mode", body);
+        const rows = (document["modes"] as Json[]).map(
+          ({ name, tools, clients }) => `${String(name)} ${String(tools)} ${String(clients)}`,
+        );
+        return [document["mode"], ...rows];
+      };
+      assert.deepEqual(await modes(), ["full", "full 2 client-1,client-2", "only-a 1 "]);
+      assert.deepEqual((await modes("PUT", "only-a")).slice(0, 3), [
+        "only-a",
+        "full 2 client-1",
+        "only-a 1 client-2",
+      ]);
+      assert.deepEqual(await listToolNames(client), ["a__x"]);
+      const own = await setup.ask("PUT", "/clients/client-2/mode", { mode: "full" });
+      assert.deepEqual([own.document["mode"], own.document["modes"]], ["full", []]);
+      assert.deepEqual(await listToolNames(client), ["a__x", "b__y"]);
+      await setup.ask("PUT", "/clients/client-2/mode", { mode: null });
+      assert.equal((await modes("PUT", null))[0], "full");
+      assert.deepEqual(
+        events.map((event) => event.kind === "mode" && [event.client, event.from, event.to]),
+        [
+          [undefined, "full", "only-a"],
+          ["client-2", "only-a", "full"],
+          ["client-2", "full", "only-a"],
+          [undefined, "only-a", "full"],
+        ],
+      );
+    });
+
+    test("shows what a mode hides and why, and the parts of its filter that match nothing", async (setup) => {
+      await connect(setup);
+      const { document } = await setup.ask("GET", "/mode/only-a");
+      const { title, icon, tools, idle } = document;
+      assert.deepEqual(
+        [title, icon, (tools as Json[]).length, idle],
+        ["A", "1", 1, ["tools.or[1].tools[0]"]],
+      );
+      const client = setup.connect("stdio");
+      await initialize(client);
+      setup.hub.setClientMode("client-2", "only-a");
+      for (const query of ["mode=only-a", "client=client-2", "client=client-1&mode=only-a"]) {
+        const { document: seen } = await setup.ask("GET", `/tools?${query}`);
+        assert.deepEqual(
+          (seen["tools"] as Json[]).map(({ name }) => name),
+          ["a__x"],
+          query,
+        );
+        const [note] = seen["notes"] as Json[];
+        assert.deepEqual(note, {
+          server: "b",
+          tool: "y",
+          name: "b__y",
+          kind: "mode",
+          text: 'Mode "only-a" hides it.',
+        });
+      }
+    });
+
+    test("refuses modes and clients that there are not, with the nearest name", async (setup) => {
+      await connect(setup);
+      for (const [method, path, mode, message] of [
+        ["GET", "/mode/onlya", undefined, /"only-a"/],
+        ["GET", "/tools?mode=onlya", undefined, /"only-a"/],
+        ["PUT", "/mode", "onlya", /"only-a"/],
+        ["PUT", "/clients/client-1/mode", "onlya", /"only-a"/],
+        ["PUT", "/clients/none/mode", "full", /"none"/],
+        ["PUT", "/mode", 5 as never, /mode/],
+      ] as const) {
+        const body = mode === undefined ? undefined : { mode };
+        const { status, document } = await setup.ask(method, path, body);
+        assert.ok(status >= 400, path);
+        assert.match(errorOf(document).message, message);
+      }
+      assert.equal(setup.hub.mode.current, "full");
+    });
+
     test("shows alerts, and dismisses them", async (setup) => {
       setup.a.onOpen = () => Promise.reject(new Error("hunter2 is wrong"));
       await connect(setup);
@@ -296,6 +380,9 @@ for (const transport of API_TRANSPORTS) {
       fits("Server", await get("/servers/a"));
       fits("Client", ((await get("/clients"))["clients"] as unknown[])[0]);
       fits("Log", await get("/log"));
+      fits("Modes", await get("/mode"));
+      fits("Mode", await get("/mode/only-a"));
+      fits("Tools", await get("/tools?mode=only-a"));
       fits("Tools", await get("/tools"));
       fits("Catalog", await get("/catalog"));
       fits("Activity", await get("/activity"));

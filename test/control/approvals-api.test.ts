@@ -52,7 +52,7 @@ for (const transport of API_TRANSPORTS) {
       const seen = await watch(setup, signal);
       const { client, ask } = setup;
       client.send(callRequest(1, "a__x", { key: "hunter2" }));
-      const { id, askedAt, argumentsShown, ...question } = await openApproval(setup);
+      const { id, askedAt, ...question } = await openApproval(setup);
       assert.deepEqual(question, {
         call: 1,
         client: "client-1",
@@ -60,6 +60,7 @@ for (const transport of API_TRANSPORTS) {
         server: "a",
         tool: "x",
         name: "a__x",
+        argumentsShown: '{\n  "key": "hunter2"\n}',
         reason: 'The tool does not say that it only reads (approval of server "a" = "auto").',
         choices: ["once", "session", "always", "deny"],
       });

@@ -7,13 +7,15 @@ import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
+import type { CommandContext, Invocation } from "../../src/cli/command.ts";
+import { makeHubAgents } from "../../src/cli/hub-agents.ts";
 import { runCli } from "../../src/cli/commands.ts";
 import { makeHubSetup } from "../../src/cli/hub-setup.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
-import { ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
+import { modeOf, ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
 
 export const IDENTITY = {
   pid: 1,
@@ -49,10 +51,11 @@ export interface ApiSetup extends ReturnType<typeof setUpHub> {
   ): Promise<ApiAnswer>;
   /** The folder of its files: HOME and the manifest `toolmux.json`. */
   readonly folder: string;
-  /** The events, until `signal` is aborted. */
+  /** The events of the hub, or of another path, until `signal` is aborted. */
   follow(
     query: string,
     signal: AbortSignal,
+    path?: string,
   ): AsyncIterable<EventDocument | { readonly first: number }>;
   /** How often the hub was told to end. */
   readonly stops: () => number;
@@ -81,7 +84,11 @@ export async function withApi(
   run: (setup: ApiSetup) => Promise<void>,
 ): Promise<void> {
   const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
-  const made = setUpHub({ a, b, added: new ScriptedServer("z") }, { servers: { a: {}, b: {} } });
+  const modes = [
+    modeOf("only-a", { or: [{ servers: ["a"] }, { tools: ["none"] }] }, { title: "A", icon: "1" }),
+  ];
+  const servers = { a: {}, b: {} };
+  const made = setUpHub({ a, b, added: new ScriptedServer("z") }, { servers, modes });
   const { hub } = made;
   // It is there to be added while the hub runs.
   hub.remove("added");
@@ -97,28 +104,25 @@ export async function withApi(
   const manifest = join(folder, "toolmux.json");
   writeFileSync(manifest, '{"servers":{"a":{"command":"no-such-program"}}}');
   const env = { HOME: folder, TOOLMUX_RUN_DIR: folder, PATH: "/usr/bin:/bin" };
+  const invocation: Invocation = {
+    args: [],
+    config: [manifest],
+    logLevel: "error",
+    logFormat: "text",
+    options: {},
+  };
+  const context: CommandContext = {
+    env,
+    cwd: folder,
+    platform: process.platform,
+    signal: NEVER,
+    uncaughtErrorHandlers: new Set(),
+    hangupHandlers: new Set(),
+    terminal: new Terminal(env),
+  };
   const controlled: ControlledHub = {
-    ...makeHubSetup({
-      invocation: {
-        args: [],
-        config: [manifest],
-        logLevel: "error",
-        logFormat: "text",
-        options: {},
-      },
-      context: {
-        env,
-        cwd: folder,
-        platform: process.platform,
-        signal: NEVER,
-        uncaughtErrorHandlers: new Set(),
-        hangupHandlers: new Set(),
-        terminal: new Terminal(env),
-      },
-      runCli,
-      log: () => {},
-      readServer,
-    }),
+    ...makeHubSetup({ invocation, context, runCli, log: () => {}, readServer }),
+    agents: makeHubAgents({ hub, invocation, context, redact }),
     hub,
     events,
     redact,
@@ -163,10 +167,10 @@ export async function withApi(
         return { status: 400, document: { error: { code, message } } };
       }
     };
-    const follow = async function* (query: string, signal: AbortSignal) {
+    const follow = async function* (query: string, signal: AbortSignal, path = "/events") {
       const [running] = await findRunningHubs(environment);
       if (running === undefined) {
-        const url = `http://localhost/v1/events?${query}`;
+        const url = `http://localhost/v1${path}?${query}`;
         const { body } = await app.fetch(new Request(url, { signal }));
         let text = "";
         for await (const chunk of body ?? []) {
@@ -179,7 +183,7 @@ export async function withApi(
         }
         return;
       }
-      for await (const item of followEvents(running, query, signal)) {
+      for await (const item of followEvents(running, query, signal, path)) {
         yield item.kind === "gap" ? { first: item.first } : item.event;
       }
     };

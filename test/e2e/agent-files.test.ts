@@ -77,9 +77,7 @@ function json({ stdout }: CommandOutput): Printed {
 
 /** What the store has: each reference, and whether all of it is there; no file that belongs to none. */
 async function checkStore(folder: TestFolder, expected: readonly string[]): Promise<void> {
-  const listed = json(
-    await run(folder, "agents", "--json"),
-  );
+  const listed = json(await run(folder, "agents", "--json"));
   assert.deepEqual(
     listed.agents.map(({ spec, problem }) => [spec, problem]),
     expected.map((spec) => [spec, undefined]),
@@ -96,9 +94,7 @@ describe("toolmux agents", () => {
         assert.match(pulled.stdout, /^pulled .*\/team\/pirate:latest \(sha256:[0-9a-f]{64}\)/);
         assert.equal(statSync(join(store(folder), "refs.json")).mode & 0o777, 0o600);
         await checkStore(folder, [reference]);
-        const shown = json(
-          await run(folder, "agents", "show", "pirate", "--json"),
-        );
+        const shown = json(await run(folder, "agents", "show", "pirate", "--json"));
         assert.deepEqual([shown.entry, shown.trusted], ["root", true]);
         assert.equal((await run(folder, "agents", "remove", "pirate")).code, 0);
         await checkStore(folder, []);
@@ -122,6 +118,43 @@ describe("toolmux agents", () => {
         assert.equal(json(output).error.code, code);
       }));
   }
+
+  it("tells each problem of a file on a line of its own, with its place", () =>
+    withAgents(async (folder) => {
+      mkdirSync(join(folder.dir, "config/toolmux/agents"), { recursive: true });
+      const file = join(folder.dir, "config/toolmux/agents/bad.yaml");
+      writeFileSync(file, "agents:\n  root:\n    instruction: [1]\n    toolsets: {}\n");
+      for (const args of [
+        ["agents", "show", "bad.yaml"],
+        ["run", "bad.yaml", "hello"],
+        ["trust", file],
+      ]) {
+        const { code, stderr } = await run(folder, ...args);
+        assert.equal(code, 2);
+        const lines = stderr.split("\n").filter((line) => line.startsWith(file));
+        const places = lines.map((line) => line.slice(file.length).split(" ", 1)[0]);
+        assert.deepEqual(places, [":3:18:", ":4:15:"], stderr);
+      }
+    }));
+
+  it("authorizes itself with a secret that the manifest names, and does not show it", () =>
+    withOciRegistry((registry) =>
+      withAgents(async (folder) => {
+        registry.auth = { scheme: "bearer", user: "ann:s3cret-word" };
+        const credentials = `[agentFiles.credentials]\n"${registry.host}" = "\${secret:reg}"\n`;
+        writeFileSync(folder.config, MANIFEST + credentials);
+        const args = ["agents", "pull", `${registry.host}/team/pirate`, "--config", folder.config];
+        for (const [secret, code] of [
+          ["ann:other-word", 3],
+          ["ann:s3cret-word", 0],
+        ] as const) {
+          const env = { TOOLMUX_SECRET_REG: secret };
+          const output = await runCommand(folder, args, { env });
+          assert.equal(output.code, code, output.stderr);
+          assert.ok(!(output.stdout + output.stderr).includes("-word"));
+        }
+      }),
+    ));
 
   it("stores what two processes pull at once", () =>
     withOciRegistry((registry) =>
@@ -201,6 +234,17 @@ describe("an agent that brings a command", () => {
       .split("\n")
       .flatMap((line) => (line === "" ? [] : [JSON.parse(line) as { type: string; text?: string }]))
       .find(({ type }) => type === "runComplete")?.text;
+
+  it("asks before its tools are called, as the manifest says", () =>
+    withTestFolder(`${MANIFEST}[defaults]\nagentApproval = "always"\n`, async (folder) => {
+      writeFileSync(join(folder.dir, "answers.toml"), ANSWERS);
+      mkdirSync(join(folder.dir, "config/toolmux/agents"), { recursive: true });
+      const file = join(folder.dir, "config/toolmux/agents/tool.yaml");
+      writeFileSync(file, agentWithServer(folder));
+      await run(folder, "run", "tool.yaml", "hello", "--json");
+      const events = folder.log("own").map(({ event }) => event);
+      assert.ok(events.includes("list") && !events.includes("call"), events.join(" "));
+    }));
 
   it("never runs it before it is trusted, whatever it comes from", () =>
     withOciRegistry((registry) =>

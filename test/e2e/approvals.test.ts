@@ -3,7 +3,15 @@ import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { run, runJson } from "../harness/command.ts";
-import { executable, EXIT_LIMIT, type Hub, it, itWith, withHub } from "../harness/hub.ts";
+import {
+  executable,
+  EXIT_LIMIT,
+  type Hub,
+  it,
+  itWith,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
 import type { RawClient } from "../harness/raw-client.ts";
@@ -76,9 +84,11 @@ describe("toolmux approvals", () => {
         const allowed = await client.response(first);
         assert.deepEqual(allowed.message.result?.structuredContent, { path: "first" });
         await waitForText(terminal, "Allow it?", 2);
+        terminal.write("what\r");
+        await waitForText(terminal, "Allow it?", 3);
         terminal.write("\r");
         assert.equal(errorCodeOf(await client.response(second)), "notApproved");
-        await waitForText(terminal, "Allow it?", 3);
+        await waitForText(terminal, "Allow it?", 4);
         client.send({
           jsonrpc: "2.0",
           method: "notifications/cancelled",
@@ -86,7 +96,7 @@ describe("toolmux approvals", () => {
         });
         await waitForText(terminal, "the call has ended");
         const fourth = client.sendCall("s__echo", { path: "fourth" });
-        await waitForText(terminal, "Allow it?", 4);
+        await waitForText(terminal, "Allow it?", 5);
         terminal.write("s\r");
         await client.response(fourth);
         await client.call("s__echo", { path: "fifth" });
@@ -98,6 +108,22 @@ describe("toolmux approvals", () => {
           ["first", "fourth", "fifth"].map((path) => JSON.stringify({ path })),
         );
       }),
+  );
+
+  itWith({ skip: skipWithoutTerminal })("are asked for by toolmux call in its own terminal", () =>
+    withTestFolder(MANIFEST, async ({ dir, env, config, log }) => {
+      for (const [key, calls] of [
+        ["n", 0],
+        ["y", 1],
+      ] as const) {
+        const line = `'${executable()}' call s__echo path=x --config '${config}'`;
+        const terminal = startInTerminal({ dir, env }, line);
+        await waitForText(terminal, "Allow it?");
+        terminal.write(`${key}\r`);
+        await terminal.waitForExit(EXIT_LIMIT);
+        assert.equal(log("s").filter(({ event }) => event === "call").length, calls);
+      }
+    }),
   );
 
   it("shows open calls, and tools that were allowed from now on, until they are forgotten", () =>

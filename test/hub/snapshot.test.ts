@@ -40,7 +40,8 @@ describe("the snapshot of a hub", () => {
       ["client-1", "t", "1", "legacy", "memory"],
     );
     assert.deepEqual(canBeAsked, ["elicitation", "sampling"]);
-    assert.deepEqual(counts, { calls: 1, inFlight: 1 });
+    const modes = { principal: undefined, mode: "full", modes: [] };
+    assert.deepEqual(counts, { calls: 1, inFlight: 1, ...modes });
     assert.deepEqual([second?.era, second?.name, more], [undefined, undefined, []]);
     await client.transport.close();
     const ids = hub.snapshot().clients.map((one) => one.id);

@@ -9,7 +9,7 @@ import { parseRows, type Row } from "../harness/rows.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts, skills";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, tools, prompts, skills";
 const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
@@ -17,8 +17,8 @@ const SEPARATES = "which separates a prefix from the name of a tool";
 const TOML = `
   ## unknown keys
   colour = 1⏎constructor = 1⏎plugin = []⏎[server.a]⏎command = "x"
-    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, secrets, search
-    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, secrets, search
+    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, secrets, search
+    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, secrets, search
     3:1: plugin: unknown key; did you mean "plugins"?
     4:2: server: unknown key; did you mean "servers"?
   hub.name_limit = 64
@@ -26,12 +26,12 @@ const TOML = `
   [hub]⏎nmae = "x"⏎paralelStarts = 4⏎toString = 1
     2:1: hub.nmae: unknown key; did you mean "name"?
     3:1: hub.paralelStarts: unknown key; did you mean "parallelStarts"?
-    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, httpToken
+    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, mode, httpToken
   [defaults]⏎CallTimeout = 1⏎heathInterval = 1⏎reconect.base = 1⏎lazy = true
     2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?
     3:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?
     4:1: defaults.reconect: unknown key; did you mean "reconnect"?
-    5:1: defaults.lazy: unknown key; the known keys are connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop
+    5:1: defaults.lazy: unknown key; the known keys are connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, agentApproval, approvalTimeout
   [defaults.reconnect]⏎max_attempts = 4
     2:1: defaults.reconnect.max_attempts: unknown key; did you mean "maxAttempts"?
   …⏎inherit-env = []⏎  tools.alow = []⏎idle_stop = 0⏎lasy = true⏎disabled = true
@@ -100,6 +100,13 @@ const TOML = `
   …⏎tools.annotations.t = { readOnlyHint = 'x', readonly = true }
     3:40: servers.a.tools.annotations.t.readOnlyHint: expected true or false, found "x"
     3:45: servers.a.tools.annotations.t.readonly: unknown key; the known keys are title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint
+  …⏎approval = "ask"⏎tools.approval = { a = true, "b*" = "auto" }
+    3:12: servers.a.approval: expected "never", "auto" or "always", found "ask"
+    4:24: servers.a.tools.approval.a: expected "never", "auto" or "always", found a boolean
+  [defaults]⏎approval = 1⏎agentApproval = "yes"⏎approvalTimeout = 0
+    2:12: defaults.approval: expected "never", "auto" or "always", found 1
+    3:17: defaults.agentApproval: expected "never", "auto" or "always", found "yes"
+    4:19: defaults.approvalTimeout: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
   ## rules about several keys beside other problems
   [hub]⏎httpToken = "\${cmd:x}"⏎nmae = "x"
     2:13: hub.httpToken: found the unknown placeholder \${cmd:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
@@ -148,6 +155,25 @@ const TOML = `
     3:11: plugins[0].servers: expected an array of names or patterns, found "x"
     4:10: plugins[0].tools[0]: expected a string, found 1
     4:13: plugins[0].tools[1]: expected a string that is not empty, found ""
+  ## modes and clients
+  [modes.full]⏎tools = "all"⏎[modes."a b"]⏎tools = "all"⏎[modes.c]⏎tools.and = [{ tool = ["x"] }, { pattern = "(a+)+" }]⏎titel = "C"
+    1:8: modes.full: "full" is the mode that hides nothing, and cannot be changed; use another name
+    3:8: modes."a b": the name of a mode has letters, digits, _ . and -, at most 64
+    6:16: modes.c.tools.and[0].tool: unknown key; did you mean "tools"?
+    6:44: modes.c.tools.and[1].pattern: repeats a group that itself repeats or chooses something, which may take very long; write it without one of the two
+    7:1: modes.c.titel: unknown key; did you mean "title"?
+  [hub]⏎mode = "revew"⏎[modes.review]⏎tools = { servers = ["a"], tools = ["b"] }
+    2:8: hub.mode: there is no mode "revew"; did you mean "review"?
+    4:28: modes.review.tools.tools: cannot be used together with servers: a filter has one key; write and = [ … ] or or = [ … ]
+  [hub]⏎mode = "a"⏎[modes.a]⏎title = 5
+    2:8: hub.mode: the table of mode "a" has a problem
+    3:8: modes.a.tools: is missing
+    4:9: modes.a.title: expected a string, found 5
+  [[clients]]⏎name = "a"⏎token = "sk-123 \${nope:x}"⏎mode = "b"⏎[[clients]]⏎name = "a"⏎token = 5⏎[[clients]]⏎name = "default"⏎token = "t"
+    3:9: clients[0].token: found the unknown placeholder \${nope:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
+    6:8: clients[1].name: another client is named "a", too
+    7:9: clients[1].token: expected a string, found a number
+    9:8: clients[2].name: expected a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-, found "default"
   ## servers of plugins
   [servers.a]⏎plugin = "p"⏎command = "x"⏎args = []⏎env.A = "x"⏎inheritEnv = []⏎cwd = "."⏎[[plugins]]⏎use = "p"
     3:1: servers.a.command: cannot be used together with plugin: a server has one of command, package, url and plugin

@@ -64,6 +64,9 @@ const GOOD = [
   '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
   '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
+  '[hub]\nmode = "review"\n[modes.review]\ntitle = "R"\nicon = "x"\ntools = "all"\nprompts = { servers = ["a"] }\nresources = { not = { pattern = "x" } }',
+  '[modes.a]\ntools = { and = [{ or = [] }, { ids = ["a.b"] }, { names = ["a"] }, { tools = [] }, { readOnly = true }] }',
+  '[[clients]]\nname = "laptop"\ntoken = "${secret:a}"\nmode = "full"\nservers = ["a"]\napproval = "auto"\nsessions = 2',
   '[secrets]\nsources = ["file", "environment"]\ncommands = true',
   "[secrets]",
   '[models.m]\nprovider = "openai"\nmodel = "x"\nurl = "http://127.0.0.1:1/v1"\napiKey = "${secret:k}"\ntemperature = 0.2\nmaxTokens = 1\ncontextTokens = 5\nthinking = "low"\ntimeout = "2m"\n[models.s]\nprovider = "script"\nscript = "a.toml"',
@@ -94,6 +97,16 @@ const BAD = `
   [servers.a]⏎url = "u": args = [] | plugin = "p" | transport = "ws" | headers = { A = 1 } | auth = true
   [servers.a]⏎url = "u": oauth = { clientID = "a" } | oauth.callbackPort = 65536
   [servers.a]⏎package = "npm:x": runner = "yarn" | url = "u"
+  [modes.full]: tools = "all"
+  [modes."a b"]: tools = "all"
+  [modes.a]: | tools = "some" | tools = {} | tools = { server = ["a"] } | tools = { servers = ["a"], tools = ["b"] }
+  [modes.a]: tools = { servers = [""] } | tools = { ids = ["a"] } | tools = { readOnly = false } | tools = { not = 1 }
+  [modes.a]⏎tools = "all": title = "" | prompt = "all"
+  [[clients]]: | name = "a" | token = "a"
+  [[clients]]⏎name = "a"⏎token = "t": mode = "" | servers = "a" | sessions = 0 | approval = "ask" | tokens = []
+  [[clients]]⏎token = "t": name = "" | name = "a b"
+  [agents.a]⏎model = "m": tools = {} | maxTurns = 0 | subAgents = "b" | approval = "ask" | timeout = 0
+  [agents."a b"]: model = "m"
   [[plugins]]: | use = ""
   [[plugins]]⏎use = "x": option = {} | options = [] | servers = "a" | tools = [""]
 `;
@@ -154,8 +167,11 @@ describe("the JSON Schema of the manifest", () => {
 
 interface Whole {
   readonly models?: Record<string, object>;
+  readonly agents?: Record<string, object>;
   readonly servers?: Record<string, object>;
   readonly plugins?: readonly object[];
+  readonly modes?: Record<string, object>;
+  readonly clients?: readonly object[];
 }
 
 /** The smallest manifest that has a value under a path. */
@@ -165,7 +181,12 @@ function wrap(path: string, value: unknown): unknown {
     (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
     value,
   ) as Whole;
-  const { servers, models, plugins } = whole;
+  const { servers, models, agents, plugins, modes, clients } = whole;
+  const agent = agents?.["any"];
+  if (agents !== undefined && agent !== undefined) {
+    const hasFile = "instructionFile" in agent;
+    agents["any"] = { model: "m", ...(!hasFile && { instruction: "x" }), ...agent };
+  }
   const model = models?.["any"];
   if (models !== undefined && model !== undefined)
     models["any"] = { provider: "anthropic", ...model };
@@ -178,6 +199,10 @@ function wrap(path: string, value: unknown): unknown {
     const main = isMain ? {} : isRemote ? { url: "u" } : start;
     servers["any"] = { ...main, ...server };
   }
+  if (modes !== undefined && keys.length > 2)
+    return { modes: { any: { tools: "all", ...modes["any"] } } };
+  if (clients !== undefined && keys.length > 2)
+    return { clients: clients.map((client) => ({ name: "x", token: "x", ...client })) };
   if (plugins !== undefined && keys.length > 2)
     return { plugins: plugins.map((plugin) => ({ use: "x", ...plugin })) };
   return whole;

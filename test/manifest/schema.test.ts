@@ -3,7 +3,14 @@ import { readFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { parse } from "smol-toml";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
-import { hubSchema, pluginSchema, serverSchema } from "../../src/manifest/schema.ts";
+import {
+  defaultsSchema,
+  hubSchema,
+  modeSchema,
+  namedClientSchema,
+  pluginSchema,
+  serverSchema,
+} from "../../src/manifest/schema.ts";
 import { formatDuration, parseDuration, parseSize } from "../../src/manifest/fields.ts";
 import { getServer, loadText, plainCopy } from "../fixtures/manifest/manifest-folder.ts";
 import { itIn, loadFiles, serverTable } from "../harness/in-folder.ts";
@@ -20,6 +27,7 @@ parallelStarts = 4
 control = false
 instructions = "Be kind."
 evictSessions = true
+mode = "review"
 [defaults]
 connectTimeout = "1m"
 callTimeout = 5000
@@ -55,6 +63,8 @@ tools.timeout = { search_files = "5m" }
 prompts = { allow = ["p*"], deny = ["*q"], rename = { p1 = "p2" } }
 [servers.b]
 command = "b"
+[modes.review]
+tools = { servers = ["b"] }
 `;
 const DATA = plainCopy(parse(TOML)) as Record<"hub" | "servers", Record<string, object>>;
 const JSONC = `// our own schema\n${JSON.stringify(DATA, null, 1).replace(/\n\}$/, ", /* end */\n}")}`;
@@ -79,9 +89,11 @@ const RESOLVED = {
 /** The example in docs/manifest.md, as it is written. */
 interface Shown {
   readonly hub: object;
-  readonly defaults: object;
+  readonly defaults: Readonly<Record<string, unknown>>;
   readonly servers: Readonly<Record<"files" | "git" | "linear" | "notes", object>>;
   readonly plugins: readonly [object];
+  readonly modes: { readonly review: object };
+  readonly clients: readonly [object];
 }
 
 describe("a manifest", () => {
@@ -115,6 +127,7 @@ describe("a manifest", () => {
       control: true,
       instructions: HUB_DEFAULTS.instructions,
       evictSessions: false,
+      mode: "full",
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
     assert.deepEqual(plainCopy(server), {
@@ -166,14 +179,17 @@ describe("a manifest", () => {
     const server = getServer(manifest, "files");
     const limits = Object.keys(LIMIT_DEFAULTS).map((key) => [key, Reflect.get(server, key)]);
     assert.deepEqual(plainCopy(Object.fromEntries(limits)), plainCopy(LIMIT_DEFAULTS));
-    const { hub, defaults, servers, plugins } = parse(text) as unknown as Shown;
+    const { hub, defaults, servers, plugins, modes, clients } = parse(text) as unknown as Shown;
     const assertKeys = (shown: object, known: object): void =>
       assert.deepEqual(Object.keys(shown).toSorted(), Object.keys(known).toSorted());
     assertKeys(hub, hubSchema.entries);
-    assertKeys(defaults, LIMIT_DEFAULTS);
-    const all = Object.assign({}, defaults, ...Object.values(servers)) as object;
+    assertKeys(defaults, defaultsSchema.entries);
+    const { agentApproval: _, approvalTimeout: __, ...shared } = defaults;
+    const all = Object.assign({}, shared, ...Object.values(servers)) as object;
     assertKeys(all, serverSchema.entries);
     assertKeys(plugins[0], pluginSchema.entries);
+    assertKeys(modes.review, modeSchema.entries);
+    assertKeys(clients[0], namedClientSchema.entries);
   });
 
   it("may have an empty prefix, also several times, and one of a server that is off", async () => {

@@ -8,6 +8,7 @@ import {
   callRequest,
   callTool,
   initialize,
+  isResponseTo,
   type Peer,
   ScriptedServer,
 } from "../fixtures/memory-hub.ts";
@@ -26,8 +27,9 @@ interface Line {
 /** What the audit log has of what is done with a hub over one server, with the audit log as the first plugin. */
 async function logged(
   run: (client: Peer, files: ScriptedServer) => Promise<unknown>,
-  settings: { callTimeout?: number } = {},
+  settings: { callTimeout?: number; approval?: "always" } = {},
   inner: readonly PluginUse[] = [],
+  capabilities: object = {},
 ): Promise<readonly Line[]> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-audit-"));
   const files = new ScriptedServer("read", "write");
@@ -37,7 +39,7 @@ async function logged(
   const servers = { files: settings };
   const { client, hub } = await setUpPluginHub([use, ...inner], { files }, { servers });
   try {
-    await initialize(client);
+    await initialize(client, capabilities);
     await run(client, files);
     await hub.close();
     const lines = readFileSync(file, "utf8").trimEnd().split("\n");
@@ -52,6 +54,36 @@ const outcomesOf = (lines: readonly Line[]): unknown =>
   lines.map(({ outcome, error }) => (error === undefined ? outcome : `${outcome} ${error}`));
 
 describe("in a hub, the audit log", () => {
+  it("has decisions about calls that need an approval, also of those that come to no plugin", async () => {
+    const lines = await logged(
+      async (client) => {
+        for (const [id, decision] of [
+          [1, "deny"],
+          [2, "session"],
+        ] as const) {
+          client.send(callRequest(id, "files__write"));
+          const forms = () =>
+            client.messages.filter(({ method }) => method === "elicitation/create");
+          await client.until(() => forms().length === id);
+          const result = { action: "accept", content: { decision } };
+          client.send({ jsonrpc: "2.0", id: forms().at(-1)?.id, result });
+          await client.find(isResponseTo(id));
+        }
+      },
+      { approval: "always" },
+      [],
+      { elicitation: {} },
+    );
+    assert.deepEqual(
+      lines.map(({ call, tool, approval, outcome }) => [call, tool, approval ?? outcome]),
+      [
+        [1, "write", { id: "1", decision: "deny", by: "client", remembered: false }],
+        [2, "write", { id: "2", decision: "session", by: "client", remembered: true }],
+        [2, "write", "ok"],
+      ],
+    );
+  });
+
   it("has every call by its number, with its client and the server's own name of the tool", async () => {
     const [first, second, ...more] = await logged(async (client) => {
       await callTool(client, "files__read", { path: "a" });

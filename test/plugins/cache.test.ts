@@ -460,7 +460,7 @@ async function open(entry: Partial<PluginUse> = {}, settings: HubSetupOptions = 
   return { ...setup, files };
 }
 
-async function count(client: Peer, name: string, args = {}): Promise<unknown> {
+async function countOf(client: Peer, name: string, args = {}): Promise<unknown> {
   return (await callTool(client, name, args)).result?.["count"];
 }
 
@@ -468,8 +468,8 @@ describe("in a hub, the cache", () => {
   it("answers equal calls of all clients itself, byte for byte but for its mark", async () => {
     const { client, hub, connect, files } = await open();
     const other = await ready(connect());
-    assert.equal(await count(client, "files__read", { a: 1, b: 2 }), 1);
-    assert.equal(await count(other, "files__read", { b: 2, a: 1 }), 1);
+    assert.equal(await countOf(client, "files__read", { a: 1, b: 2 }), 1);
+    assert.equal(await countOf(other, "files__read", { b: 2, a: 1 }), 1);
     assert.equal(files.calls, 1);
     const marked =
       /"result":\{"n":1\.0,"content":\[\],"count":1,"_meta":\{"toolmux\/cached":"[^"]+"\}\}/;
@@ -480,32 +480,32 @@ describe("in a hub, the cache", () => {
 
   it("asks again after a tool of that server was called that may have changed something", async () => {
     const { client, hub } = await open();
-    assert.equal(await count(client, "files__read"), 1);
-    assert.equal(await count(client, "web__write"), 1);
-    assert.equal(await count(client, "files__read"), 1);
-    assert.equal(await count(client, "files__write"), 2);
-    assert.equal(await count(client, "files__read"), 3);
+    assert.equal(await countOf(client, "files__read"), 1);
+    assert.equal(await countOf(client, "web__write"), 1);
+    assert.equal(await countOf(client, "files__read"), 1);
+    assert.equal(await countOf(client, "files__write"), 2);
+    assert.equal(await countOf(client, "files__read"), 3);
     await hub.close();
   });
 
   it("asks again after such a tool was called that the entry is not for", async () => {
     const { client, hub } = await open({ tools: ["read"] });
-    assert.equal(await count(client, "files__read"), 1);
-    assert.equal(await count(client, "files__write"), 2);
-    assert.equal(await count(client, "files__read"), 3);
+    assert.equal(await countOf(client, "files__read"), 1);
+    assert.equal(await countOf(client, "files__write"), 2);
+    assert.equal(await countOf(client, "files__read"), 3);
     await hub.close();
   });
 
   it("asks again after the server was started anew", async () => {
     const { client, hub, events, files } = await open();
-    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await countOf(client, "files__read"), 1);
     const before = events.length;
     files.disconnect();
     const isBack = (): boolean =>
       events.slice(before).some((event) => event.kind === "state" && event.to === "connected");
     // The uncached call, which changes nothing, restarts the server.
     while (!isBack()) await callTool(client, "files__read", { again: true });
-    assert.notEqual(await count(client, "files__read"), 1);
+    assert.notEqual(await countOf(client, "files__read"), 1);
     await hub.close();
   });
 
@@ -513,19 +513,19 @@ describe("in a hub, the cache", () => {
     const servers = { files: { isolation: "perClient" } } as const;
     const { client, hub, connect } = await open({}, { servers });
     const other = await ready(connect());
-    const one = await count(client, "files__read");
-    assert.notEqual(await count(other, "files__read"), one);
+    const one = await countOf(client, "files__read");
+    assert.notEqual(await countOf(other, "files__read"), one);
     await hub.close();
   });
 
   it("stops caching a tool that is no longer read-only", async () => {
     const { client, hub, files } = await open();
-    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await countOf(client, "files__read"), 1);
     files.tools = [READ.replace("true", "false"), WRITE];
     files.newestPeer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
     await client.find(({ method }) => method === "notifications/tools/list_changed");
-    assert.equal(await count(client, "files__read"), 2);
-    assert.equal(await count(client, "files__read"), 3);
+    assert.equal(await countOf(client, "files__read"), 2);
+    assert.equal(await countOf(client, "files__read"), 3);
     await hub.close();
   });
 });

@@ -17,13 +17,13 @@ function setUp() {
       server: "s",
       tool,
       name: `s__${tool}`,
-      startedAt: clock.time,
+      startedAt: clock.time - duration,
       duration,
       outcome,
       requestSize: 10,
       resultSize: 100,
     };
-    usage.add(call);
+    usage.add(Object.assign(usage.next(), call));
   };
   return { clock, usage, add };
 }

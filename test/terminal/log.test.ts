@@ -11,7 +11,14 @@ import {
 } from "../../src/terminal/log.ts";
 import { StderrWriter } from "../../src/terminal/stderr.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { AlertKind, EventKind, HubEvent, LogLevel, StateName } from "../../src/base/events.ts";
+import type {
+  AlertKind,
+  ApprovalQuestion,
+  EventKind,
+  HubEvent,
+  LogLevel,
+  StateName,
+} from "../../src/base/events.ts";
 
 const NOW = Date.parse("2030-01-02T03:04:05.678Z");
 const TIME = "2030-01-02T03:04:05.678Z";
@@ -45,6 +52,21 @@ const WAITING = { retryAt: LATER_ISO };
 const ERROR = { error: LOST_JSON };
 const ANSWER = { call: 7, client: "c", name: "files__read", startedAt: NOW, server: "files" };
 const CALL = { ...ANSWER, tool: "read", duration: 1234.56 };
+const QUESTION: ApprovalQuestion = {
+  id: "3",
+  call: 7,
+  client: "c",
+  clientName: "editor",
+  server: "files",
+  tool: "read",
+  name: "files__read",
+  argumentsShown: "{}",
+  reason: "It may write.",
+  choices: ["once"],
+  askedAt: NOW,
+};
+const ALLOWED = { decision: "always", remembered: true } as const;
+const ASKED = { approval: "3", name: "files__read", client: "c" };
 const TOOLS = { added: ["a", "b", "c", "d", "e", "f", "g"], removed: ["x"], altered: [] };
 const SAID = { client: "client-1", name: "editor", version: "2" };
 const PROBLEMS = ["/a.toml:1:2: x", "/b.toml: y"];
@@ -129,9 +151,34 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
     [alertOf(alert, false), "info files: resolved: Look here.", { alert, raised: false }] as const,
   ]),
   [
+    { kind: "approval", change: "asked", ...QUESTION },
+    "info files: call 7 of read waits for an approval (toolmux approvals)",
+    ASKED,
+  ],
+  [
+    { kind: "approval", change: "decided", ...QUESTION, ...ALLOWED, by: "client" },
+    "info files: call 7 of read was allowed (always): client",
+    { ...ASKED, decision: "always", remembered: true },
+  ],
+  [
+    { kind: "approval", change: "decided", ...QUESTION, ...ALLOWED, by: "rule" },
+    "debug files: call 7 of read was allowed (always): rule",
+    { ...ASKED, decision: "always", remembered: true },
+  ],
+  [
+    { kind: "approval", change: "withdrawn", ...QUESTION },
+    "info files: call 7 of read does not need its approval any more",
+    ASKED,
+  ],
+  [
     { kind: "client", change: "changed", ...SAID },
     "debug client client-1 (editor 2) is initialized",
     SAID,
+  ],
+  [
+    { kind: "mode", client: "client-1", from: "full", to: "review" },
+    'info mode of client client-1: "review" instead of "full"',
+    { client: "client-1", from: "full", to: "review" },
   ],
   [
     { kind: "manifest", outcome: "reloaded", servers: 1 },

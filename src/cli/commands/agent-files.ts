@@ -182,7 +182,7 @@ export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Term
   terminal.print(
     `trusted: ${sanitizeLine(file.source)}${digest === undefined ? "" : ` (${digest})`}`,
   );
-  if (withoutOwnReach(file) === file) {
+  if (withoutOwnReach(file).withheld.length === 0) {
     terminal.print("It runs no command, and reaches no URL of its own.");
     return;
   }

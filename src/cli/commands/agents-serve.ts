@@ -2,7 +2,6 @@ import { resolve } from "node:path";
 import { parseDuration } from "../../manifest/fields.ts";
 import type { Manifest, PluginSpec } from "../../manifest/manifest.ts";
 import { createTable } from "../../manifest/table.ts";
-import { subsetOf } from "../../upstream/profile.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HttpOptions } from "../http-address.ts";
@@ -34,7 +33,7 @@ export function serveAgents(
     throw usageError(`--session-timeout is a duration, such as 30m, not "${sessionTimeout}".`);
   if (maxSessions !== undefined && !/^[1-9]\d{0,5}$/.test(maxSessions))
     throw usageError(`--max-sessions is a whole number from 1 to 999999, not "${maxSessions}".`);
-  const changes = {
+  const settings = {
     ...(maxSessions !== undefined && { maxSessions: Number(maxSessions) }),
     ...(sessionTimeout !== undefined && { sessionTimeout }),
   };
@@ -50,7 +49,7 @@ export function serveAgents(
   const change = (spec: PluginSpec): PluginSpec =>
     spec.use !== AGENTS || spec.path !== undefined
       ? spec
-      : { ...spec, options: Object.assign(createTable<unknown>(), spec.options, changes) };
+      : { ...spec, options: Object.assign(createTable<unknown>(), spec.options, settings) };
   const prepare = (manifest: Manifest): Manifest => {
     const hasPlugin = manifest.plugins.some(
       ({ use, path }) => use === AGENTS && path === undefined,
@@ -73,7 +72,9 @@ export function serveAgents(
     "record-limit": undefined,
     approval: undefined,
     "approve-all": false,
+    mode: undefined,
+    servers: AGENTS,
   };
-  const limited = { prepare, shown: subsetOf([AGENTS]), mayBeEmpty: true };
-  return serve({ ...invocation, options: serveOptions }, context, runCli, limited);
+  const changes = { prepare, mayBeAbsent: true };
+  return serve({ ...invocation, options: serveOptions }, context, runCli, changes);
 }

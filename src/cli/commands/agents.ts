@@ -1,14 +1,11 @@
-import { toHubError } from "../../base/errors.ts";
-import type { AgentSpec, InvalidAgent } from "../../manifest/agents.ts";
-import { formatProblem } from "../../manifest/problems.ts";
+import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibraryForCommand } from "../agent-library.ts";
-import { modelOpener } from "../agent-team.ts";
+import { describeAgents } from "../agent-team.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */
-interface AgentLine {
-  readonly name: string;
+interface AgentLine extends AgentDocument {
   readonly source: "manifest" | "files" | "store";
   /** What commands take: the name, the path of the file, or the reference. */
   readonly spec: string;
@@ -16,11 +13,6 @@ interface AgentLine {
   readonly digest?: string;
   /** Whether it may run the commands and reach the URLs that its file names. */
   readonly trusted: boolean;
-  readonly model?: string;
-  readonly description?: string;
-  readonly usable: boolean;
-  /** Why it is not usable, and what to do. */
-  readonly problem?: string;
 }
 
 /**
@@ -33,24 +25,9 @@ export async function listAgents(
 ): Promise<number> {
   const { terminal } = context;
   const { library, manifest } = await openLibraryForCommand(invocation, context);
-  const openModel = modelOpener(manifest ?? {}, context, new Set());
-  const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentLine> => {
-    const { name } = spec;
-    const base = { name, source: "manifest", spec: name, trusted: true } as const;
-    if ("problems" in spec)
-      return { ...base, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
-    const { model, description } = spec;
-    const line = { ...base, model, ...(description !== undefined && { description }) };
-    try {
-      await openModel(model);
-      return { ...line, usable: true };
-    } catch (error) {
-      const { message, hint } = toHubError(error);
-      const problem = hint === undefined ? message : `${message} ${hint}`;
-      return { ...line, usable: false, problem };
-    }
-  };
-  const own = await Promise.all([...(manifest?.agents?.values() ?? [])].map(describe));
+  const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
+    (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
+  );
   const others = (await library.list(["files", "store"])).map(
     ({ description, model, digest, problem, ...line }): AgentLine => ({
       ...line,

@@ -6,9 +6,11 @@ import { HubError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
+import type { Response } from "../../jsonrpc/message.ts";
 import type { CallProgress } from "../../frontend/hub-client.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
+import { withApprovalPrompt } from "../approval-prompt.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
 import {
@@ -61,7 +63,8 @@ export async function call(
     client,
     line,
     server,
-  }: Pick<FoundItem, "client" | "line" | "server">): Promise<number> => {
+    hub: ownHub,
+  }: Pick<FoundItem, "client" | "line" | "server"> & Partial<FoundItem>): Promise<number> => {
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
     if (item === undefined) {
@@ -72,9 +75,13 @@ export async function call(
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = formatArguments(argumentSource, inputSchema);
     const folder = await makeOutputFolder(invocation.options.output, context);
-    const response = await withTimeLimit(timeLimit, context.signal, (signal) =>
-      client.callTool(name, args, showProgressOn(line), signal),
-    );
+    const send = (): Promise<Response> =>
+      withTimeLimit(timeLimit, context.signal, (signal) =>
+        client.callTool(name, args, showProgressOn(line), signal),
+      );
+    const response = await (ownHub === undefined
+      ? send()
+      : withApprovalPrompt(ownHub, context, send));
     line?.clear();
     const code = await printReport(describeResult(response, view), folder, context);
     if (code === 3 && server !== undefined)

@@ -65,12 +65,12 @@ export async function calls(
 }
 
 function rowOf(call: CallDocument): readonly string[] {
-  const { clientName, client = "", progress, waitingFor } = call;
+  const { clientName, client = "", principal, progress, waitingFor } = call;
   return [
     String(call.call),
     call.name,
     call.server,
-    clientName || client,
+    principal ?? (clientName || client),
     formatDuration(call.duration),
     waitingFor,
     progress === undefined ? "" : describeProgress(progress),

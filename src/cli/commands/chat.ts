@@ -109,9 +109,10 @@ class Chat {
   /** The first Ctrl-C cancels what runs, the second ends the chat. */
   #interrupt(): void {
     if (this.#isInterrupted) this.#ended.abort(toHubError("Interrupted."));
-    else if (this.#running === undefined)
+    else if (this.#running === undefined) {
       this.#context.terminal.printStderr("\n(Ctrl-C again ends the chat)");
-    else this.#running.abort(toHubError("Interrupted."));
+      this.#input.restart();
+    } else this.#running.abort(toHubError("Interrupted."));
     this.#isInterrupted = true;
   }
 

@@ -13,6 +13,7 @@ import type {
   ServerSpec,
   StdioServer,
 } from "../../manifest/manifest.ts";
+import type { NamedClient } from "../../manifest/named-clients.ts";
 import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, listSecrets, parseTemplate } from "../../manifest/interpolate.ts";
 import { describeIdleRule, isIdleRule } from "../../catalog/idle-rules.ts";
@@ -82,6 +83,8 @@ export async function check(
     context,
   );
   const notes = [...loaded.notes, ...warnings];
+  const modes = loaded.ok ? (loaded.manifest.modes ?? []) : [];
+  const clients = loaded.ok ? (loaded.manifest.clients ?? []).map(clientToJson) : [];
   const ok = problems.length === 0;
   const broken = servers.filter(cannotStart);
   const successCode = invocation.options.strict && broken.length > 0 ? 3 : 0;
@@ -99,6 +102,13 @@ export async function check(
       })),
       secrets: secrets.map(({ place = null, ...row }) => ({ ...row, place })),
       plugins: plugins.map(pluginToJson),
+      modes: modes.map(({ name, title, icon, problems: own }) => ({
+        name,
+        title,
+        ...(icon !== undefined && { icon }),
+        ok: own.length === 0,
+      })),
+      clients,
     };
     context.terminal.printJson(document);
     return ok ? successCode : 2;
@@ -108,7 +118,9 @@ export async function check(
   for (const problem of problems) await printProblemWithFrame(problem, context);
   if (!ok) {
     const rest = starts
-      ? "; servers and models with a problem are not used"
+      ? problems.some(({ path: [table] }) => table === "modes" || table === "clients")
+        ? "; a mode with a problem shows nothing, the token of a client with one is refused"
+        : "; servers, models and agents with a problem are not used"
       : "; no server starts until this is corrected";
     context.terminal.note(`${count(problems.length, "problem")}${rest}`);
     printServers(servers, context);
@@ -119,6 +131,7 @@ export async function check(
   printServers(servers, context);
   printSecrets(secrets, context);
   printPlugins(plugins, context);
+  printModes(loaded, context);
   const { terminal } = context;
   const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
   if (broken.length === 0) {
@@ -131,6 +144,26 @@ export async function check(
   terminal.print(`${colors.red(headline)}; the manifest itself is well-formed${more}`);
   printReasons(broken, context);
   return successCode;
+}
+
+/** A client with a token of its own, without the token. */
+function clientToJson(client: NamedClient): object {
+  if (client.kind === "invalid") return { name: client.name ?? null, ok: false };
+  const { name, mode, servers } = client;
+  return { name, ok: true, ...(mode !== undefined && { mode }), ...(servers && { servers }) };
+}
+
+function printModes(loaded: LoadedManifest, { terminal }: CommandContext): void {
+  if (!loaded.ok) return;
+  const { modes = [], clients = [], hub } = loaded.manifest;
+  const rows = modes.map(({ name, title, icon = "" }) => [
+    name === hub.mode ? `${name} *` : name,
+    `${icon} ${title}`.trim(),
+    clients.flatMap((it) => (it.kind === "client" && it.mode === name ? [it.name] : [])).join(", "),
+  ]);
+  terminal.printTable(["MODE", "TITLE", "CLIENTS"], rows);
+  const names = clients.flatMap(({ name }) => name ?? []);
+  if (names.length > 0) terminal.print(sanitizeLine(`clients over HTTP: ${names.join(", ")}`));
 }
 
 /** The summary if every enabled server would start. */

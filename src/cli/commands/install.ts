@@ -6,6 +6,8 @@ import {
   listServerTables,
   readClientFileText,
 } from "../../client-configs/read.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import { describeModeFault } from "../../manifest/modes.ts";
 import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
 import type { PlannedServer } from "../../client-configs/import-plan.ts";
 import { HubError } from "../../base/errors.ts";
@@ -14,6 +16,7 @@ import type { Table } from "../../manifest/table.ts";
 import { installedCommand } from "../../base/runtime.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { usageError } from "../args.ts";
+import { loadOptions } from "../load-manifest.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import {
@@ -37,6 +40,7 @@ interface InstallOptions {
   readonly http: string | undefined;
   readonly "http-token-env": string | undefined;
   readonly approval: "auto" | "always" | undefined;
+  readonly mode: string | undefined;
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;
@@ -80,6 +84,7 @@ async function write(
   print: (text: string) => void,
 ): Promise<InstallOutcome> {
   const { options } = invocation;
+  await checkMode(invocation, context);
   const entry = makeEntry(client, invocation, context);
   const movesSecrets = options.secrets;
   const sources = options.replace
@@ -169,6 +174,19 @@ async function findServerTable(
   throw usageError(`${client.title} has no configuration file for a project: leave out --project.`);
 }
 
+/** @throws {HubError} usage if the manifest is known and has no such mode */
+async function checkMode(
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<void> {
+  const { mode, http } = invocation.options;
+  // The manifest of a hub at a URL may be another one.
+  if (mode === undefined || http !== undefined) return;
+  const loaded = await loadManifest(loadOptions(invocation, context));
+  const fault = loaded.ok ? describeModeFault(mode, loaded.manifest.modes ?? []) : undefined;
+  if (fault !== undefined) throw usageError(fault);
+}
+
 /**
  * Makes the entry for toolmux in the client's file. @throws {HubError} usage if the client supports no URLs, or no
  * token with a URL
@@ -178,14 +196,17 @@ function makeEntry(
   { options, config }: Invocation<InstallOptions>,
   { env, cwd }: CommandContext,
 ): Table {
-  const { http, "http-token-env": httpTokenEnv, approval } = options;
+  const { http, "http-token-env": httpTokenEnv, approval, mode } = options;
   if (http !== undefined && approval !== undefined)
     throw usageError("--approval belongs to the hub at the URL: toolmux serve --http … --approval");
   if (http === undefined) {
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
     const args = [
-      ...[...firstArgs, "serve", ...files.flatMap((file) => ["--config", file])],
+      ...firstArgs,
+      "serve",
+      ...files.flatMap((file) => ["--config", file]),
+      ...(mode === undefined ? [] : ["--mode", mode]),
       ...(approval === undefined ? [] : ["--approval", approval]),
     ];
     return client.command(command, args);
@@ -195,7 +216,9 @@ function makeEntry(
       `--http needs the URL of a hub, such as http://127.0.0.1:8700/mcp, not "${http}".`,
     );
   }
-  const entry = client.remote(http, httpTokenEnv);
+  const url = new URL(http);
+  if (mode !== undefined) url.searchParams.set("mode", mode);
+  const entry = client.remote(mode === undefined ? http : url.href, httpTokenEnv);
   if (entry !== undefined) return entry;
   throw usageError(
     client.remote(http, undefined) === undefined

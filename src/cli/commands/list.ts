@@ -1,13 +1,14 @@
 import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
-import type { ExposureNote } from "../../catalog/catalog.ts";
+import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
+import type { CatalogDocument, ServerDocument, ToolsDocument } from "../../control/schemas.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { type Manifest, presentationOf, tableNameOf } from "../../manifest/manifest.ts";
+import { FULL_MODE, type Manifest, presentationOf, tableNameOf } from "../../manifest/manifest.ts";
+import { describeModeFault } from "../../manifest/modes.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
-import { HubClient } from "../../frontend/hub-client.ts";
+import { type ClientAcceptor, HubClient } from "../../frontend/hub-client.ts";
 import { describeUrl } from "../server-description.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
@@ -33,6 +34,7 @@ const LIST_KINDS: Readonly<Record<EntryList, { kinds: readonly Kind[]; noun: str
 interface ListOptions extends HubOptions {
   readonly all: boolean;
   readonly fresh: boolean;
+  readonly mode: string | undefined;
 }
 
 /** What to list, and of which servers; an empty `servers` means all. */
@@ -59,6 +61,9 @@ export async function list(
   const line = options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
+  const { mode = FULL_MODE } = options;
+  const fault = describeModeFault(mode, loaded.modes ?? []);
+  if (fault !== undefined) throw usageError(fault);
   let request: Request = { what: "tools", servers: [] };
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
     authorizes: false,
@@ -76,17 +81,24 @@ export async function list(
   const started = options.fresh ? startedServersOf(manifest) : undefined;
   const endProgress = line && openStartProgress(started, bus, line, systemClock);
   try {
-    const client = await HubClient.connect(hub, context.signal);
+    const limits = { modes: () => [mode], hasOperatorMode: false };
+    const { serverInfo } = hub;
+    const accept: ClientAcceptor["accept"] = (transport, signal) =>
+      hub.accept(transport, signal, undefined, undefined, limits);
+    const client = await HubClient.connect({ serverInfo, accept }, context.signal);
     await abortable(hub.settled(), context.signal);
     endProgress?.();
     const statuses = serverStatesOf(manifest, hub);
     const code = exitCode(statuses);
     if (what === "servers") printServers(manifest, statuses, options, context);
-    else printEntries(what, await readEntries(what, { client, hub, statuses }), options, context);
+    else {
+      const entries = await readEntries(what, { client, hub, statuses, mode });
+      printEntries(what, entries, options, context);
+    }
     if (what !== "servers") printFailures(statuses, context);
     if (code === 0 && !options.json) {
       context.terminal.print(
-        what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub),
+        what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub, mode),
       );
       printAge(statuses, context);
     }
@@ -127,19 +139,40 @@ async function listInHub(
     printServersOfHub(chosen, hub, options, context);
     return chosen.some(isUsable) || chosen.every(({ goal }) => goal === "down") ? 0 : 3;
   }
+  const { mode } = options;
+  const hidden =
+    mode === undefined
+      ? []
+      : (
+          await ask<ToolsDocument>(
+            hub,
+            { path: `/tools?mode=${encodeURIComponent(mode)}` },
+            context,
+          )
+        ).notes;
   const catalog = await ask<CatalogDocument>(hub, { path: "/catalog" }, context);
   const isShown = (server: string): boolean => wanted.length === 0 || wanted.includes(server);
   const { kinds, noun } = LIST_KINDS[what];
   const serverByName = new Map(
     kinds.flatMap((kind) => catalog[kind].map(({ name, server }) => [name, server] as const)),
   );
-  const lists = await withHubClient(hub, context, (client) =>
-    Promise.all(kinds.map((kind: Kind) => client.list(kind))),
+  const lists = await withHubClient(
+    hub,
+    context,
+    (client) => Promise.all(kinds.map((kind: Kind) => client.list(kind))),
+    mode,
   );
   const shown = lists.map((items) =>
     items.filter(({ key }) => isShown(serverByName.get(key) ?? "")),
   );
-  const notes = notesInHub(what, catalog).filter(({ server }) => isShown(server));
+  const hiddenByMode = hidden.flatMap(({ server, tool, kind, text }) =>
+    kind === "mode" && what === "tools"
+      ? [{ server, remoteName: tool, kind: "filtered" as const, text }]
+      : [],
+  );
+  const notes = [...notesInHub(what, catalog), ...hiddenByMode].filter(({ server }) =>
+    isShown(server),
+  );
   const entries = {
     lists: shown,
     serverOf: (name: string) => serverByName.get(name) ?? "",
@@ -242,21 +275,27 @@ interface Listed {
   readonly client: HubClient;
   readonly hub: Hub;
   readonly statuses: readonly ServerState[];
+  readonly mode: string;
 }
 
-async function readEntries(what: EntryList, { client, hub, statuses }: Listed): Promise<Entries> {
+async function readEntries(
+  what: EntryList,
+  { client, hub, statuses, mode }: Listed,
+): Promise<Entries> {
   const { kinds } = LIST_KINDS[what];
   // The in-process client speaks a protocol version before 2026-07-28 (legacy), which has no list of skills. Skills are
   // read from the hub's catalog instead.
   const lists = await Promise.all(
-    kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
+    kinds.map((kind) =>
+      kind === "skills" ? Promise.resolve(skillsOf(hub.catalogOfMode(mode))) : client.list(kind),
+    ),
   );
   const findRoute = (name: string) =>
     kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
   return {
     lists,
     serverOf: (name) => findRoute(name)?.server ?? "",
-    notes: notesOf(what, hub),
+    notes: [...notesOf(what, hub), ...hiddenBy(mode, what, hub)],
     ages: agesToJson(statuses),
   };
 }
@@ -322,8 +361,20 @@ function agesToJson(states: readonly ServerState[]): object | undefined {
 }
 
 /** The skills that clients of protocol 2026-07-28 (modern) see. */
-function skillsOf({ catalog }: Hub): readonly ListedItem[] {
-  return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
+function skillsOf({ skills }: Catalog): readonly ListedItem[] {
+  return skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
+}
+
+/** The entries that a mode hides. */
+function hiddenBy(mode: string, what: EntryList, hub: Hub): readonly EntryNote[] {
+  const shown = hub.catalogOfMode(mode);
+  return LIST_KINDS[what].kinds.flatMap((kind) =>
+    hub.catalog[kind].entries.flatMap(({ name, server, remoteName }) =>
+      shown[kind].entry(name) === undefined
+        ? [{ server, remoteName, kind: "filtered" as const, text: `Mode "${mode}" hides it.` }]
+        : [],
+    ),
+  );
 }
 
 function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
@@ -354,11 +405,18 @@ const STATES: Readonly<
   idleOverride: "not used",
 };
 
-function countEntries(what: EntryList, statuses: readonly ServerState[], hub: Hub): string {
+function countEntries(
+  what: EntryList,
+  statuses: readonly ServerState[],
+  hub: Hub,
+  mode: string,
+): string {
   const { kinds, noun } = LIST_KINDS[what];
   const known = statuses.filter((state) => "tools" in state);
-  const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
-  const hidden = notesOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
+  const catalog = hub.catalogOfMode(mode);
+  const shown = kinds.reduce((sum, kind) => sum + catalog[kind].size, 0);
+  const notes = [...notesOf(what, hub), ...hiddenBy(mode, what, hub)];
+  const hidden = notes.filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
   return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }

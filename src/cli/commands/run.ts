@@ -75,7 +75,8 @@ async function runAgent(
         await printer?.pause();
         terminal.printStderr(text);
       },
-      (question, withdrawn) => ask(question, { signal: withdrawn, dropsTyped: true }),
+      (question, withdrawn) =>
+        ask(question, { signal: withdrawn, dropsTyped: true, failsAtEnd: true }),
     );
   const file = await findAgentFile(name, manifest, context, log);
   return withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {

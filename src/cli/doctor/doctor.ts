@@ -213,7 +213,9 @@ export async function collectFindings(
           (it) => (it.servers ?? [it.subject]).includes(subject) && severityOf(it) === "error",
         ),
     ),
-    ...(listing.catalog === undefined ? [] : checkListing(listing.catalog, isRepaired)),
+    ...(listing.catalog === undefined
+      ? []
+      : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired)),
     ...clients,
   ];
   const redactor = new Redactor([...hidden]);

@@ -53,6 +53,7 @@ export const FINDING_CODES = {
   TM906: codeInfo("warning", "the manifest has settings for tools that do not exist"),
   TM907: codeInfo("info", "the manifest and the server differ on annotations or _meta of tools"),
   TM908: codeInfo("warning", "allow or deny matches nothing that a server lists"),
+  TM909: codeInfo("warning", "a mode shows no tools, or a part of its filter matches nothing"),
   TM911: codeInfo("info", "schemas use keywords of older drafts"),
   TM912: codeInfo("warning", "schemas lack a type that clients need"),
   TM913: codeInfo("warning", "schemas contain circular references"),

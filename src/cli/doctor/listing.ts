@@ -3,10 +3,12 @@ import { textOf } from "../../base/bytes.ts";
 import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
 import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
+import { compileFilter, idlePartsOf } from "../../catalog/filter.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { HubClient } from "../../frontend/hub-client.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
+import type { ModeSpec } from "../../manifest/modes.ts";
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
@@ -174,12 +176,39 @@ export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly ma
 /** Maximum number of tools named in a finding. */
 const MAX_NAMES_IN_FINDING = 5;
 
-/** Checks the catalog as clients see it. @param isRepaired whether the manifest has the plugin `schema-repair` */
-export function checkListing(catalog: Catalog, isRepaired: boolean): readonly Finding[] {
+/**
+ * Checks the catalog as clients see it.
+ * @param isRepaired whether the manifest has the plugin `schema-repair`
+ */
+export function checkListing(
+  catalog: Catalog,
+  modes: readonly ModeSpec[],
+  isRepaired: boolean,
+): readonly Finding[] {
   return [
+    ...modes.flatMap((mode) => checkMode(mode, catalog)),
     ...checkExposureNotes(catalog.notes),
     ...(isRepaired ? [] : checkToolSchemas(catalog)),
     ...checkToolCount(catalog.tools.routes.length),
+  ];
+}
+
+/** Finds a mode without tools, and parts of its filter that match nothing. */
+function checkMode({ name, tools, problems }: ModeSpec, catalog: Catalog): readonly Finding[] {
+  if (problems.length > 0) return [];
+  const { entries } = catalog.tools;
+  const idle = idlePartsOf(tools, entries);
+  const advice = `Correct the filter of modes.${name}; to see what the mode shows: toolmux list --mode ${name}`;
+  const finding = { code: "TM909", subject: `mode ${name}`, advice } as const;
+  const parts = idle.slice(0, MAX_NAMES_IN_FINDING).map((part) => `tools.${part}`);
+  const rest = idle.length - parts.length;
+  const more = rest > 0 ? ` and ${rest} more` : "";
+  const text = `These parts of its filter match no tool that is known: ${parts.join(", ")}${more}.`;
+  return [
+    ...(entries.some(compileFilter(tools))
+      ? []
+      : [{ ...finding, text: "It shows no tool that is known." }]),
+    ...(parts.length === 0 ? [] : [{ ...finding, text }]),
   ];
 }
 

@@ -116,7 +116,7 @@ export interface ServedHub {
     limits: ClientLimits,
   ): Promise<void>;
   status(): readonly ServerStatus[];
-  /** Why a mode cannot be used, as the end of a sentence; undefined if it can. */
+  /** Why a mode cannot be used, as a sentence; undefined if it can. */
   modeFault(mode: string): string | undefined;
   /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
   createModernClients(client: string | undefined, limits: ClientLimits): ModernRequestTarget;
@@ -129,6 +129,8 @@ export interface ServedHub {
 /** For whom a request is, and what it asks to see. */
 export interface RequestScope {
   readonly principal: Principal | undefined;
+  /** The servers that it may see, and those of them that it asks for. */
+  readonly limit: ServerSubset;
   readonly subset: ServerSubset;
   /** The mode that the URL names. */
   readonly mode: string | undefined;
@@ -139,6 +141,8 @@ export interface HttpServerSettings extends AccessRules {
   readonly token: string | undefined;
   /** Clients with tokens of their own; undefined: none are configured. If any are, the others need a token, too. */
   readonly clients?: readonly TokenHolder[] | undefined;
+  /** The servers that clients see at most; by default all. */
+  readonly subset?: ServerSubset | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   /** How its clients are said to be connected; by default `http`. */
@@ -223,6 +227,7 @@ export class HttpServer {
   #limitsOf(principal: string | undefined, mode: string | undefined): ClientLimits {
     return {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
+      approval: () => this.#principals.find(principal)?.approval,
       hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
       principal,
     };
@@ -232,7 +237,14 @@ export class HttpServer {
     const { token } = this.#settings;
     const own = token === undefined ? [] : [defaultHolder(token)];
     const isRequired = isTokenRequired || token !== undefined || clients !== undefined;
-    return new Principals([...own, ...(clients ?? [])], isRequired);
+    const { subset } = this.#settings;
+    // If a client has the token of the whole server, it is that client, whose limits are narrower.
+    const holders = [...own, ...(clients ?? [])].map((holder) =>
+      subset === undefined
+        ? holder
+        : { ...holder, subset: intersectSubsets(subset, holder.subset) },
+    );
+    return new Principals(holders, isRequired);
   }
 
   /** Answers a request. Host, Origin and token are checked before anything else is read. Never rejects. */
@@ -312,7 +324,7 @@ export class HttpServer {
 
   async #post(request: McpRequest, { info, principal }: RouteEnv["Bindings"]): Promise<Response> {
     const { headers } = request.raw;
-    const scope = scopeOf(request, principal);
+    const scope = this.#scopeOf(request, principal);
     const version = headers.get(VERSION_HEADER);
     const hasModernVersion = isModernVersion(version);
     const sessionId = hasModernVersion ? null : headers.get(SESSION_HEADER);
@@ -412,28 +424,29 @@ export class HttpServer {
    * Responds 404 for names of servers and modes that do not exist: with a typing error in the URL, the client would
    * otherwise get empty lists, or see too much.
    */
-  #refuseUnknownNames(
-    request: McpRequest,
-    { principal, mode }: RequestScope,
-  ): Response | undefined {
+  #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
     const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
-    if (fault !== undefined) {
-      return errorResponse(404, `${fault.charAt(0).toUpperCase()}${fault.slice(1)}.`);
-    }
+    if (fault !== undefined) return errorResponse(404, fault);
     const servers = requestedServersOf(request);
     if (servers === undefined) return undefined;
-    const visible = this.#hub.status().map(({ server }) => server);
-    const known =
-      principal === undefined ? visible : visible.filter((it) => principal.subset.has(it));
+    const known = this.#hub.status().flatMap(({ server }) => (limit.has(server) ? [server] : []));
     const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
     return errorResponse(404, `There is no server "${missing}". The servers are: ${names}.`);
   }
 
+  /** What a request asks for, within what its principal may see. */
+  #scopeOf(request: McpRequest, principal: Principal | undefined): RequestScope {
+    const servers = requestedServersOf(request);
+    const limit = principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
+    const subset = servers === undefined ? limit : intersectSubsets(limit, subsetOf(servers));
+    return { principal, limit, subset, mode: request.query("mode") };
+  }
+
   #findSession(request: McpRequest, principal: Principal | undefined): SessionTransport | Response {
     const { headers } = request.raw;
-    const scope = scopeOf(request, principal);
+    const scope = this.#scopeOf(request, principal);
     const id = headers.get(SESSION_HEADER);
     const refusal = id === null ? this.#refuseUnknownNames(request, scope) : undefined;
     return refusal ?? this.#sessionOf(id, headers.get(VERSION_HEADER), scope);
@@ -466,7 +479,8 @@ export class HttpServer {
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
     const isAuthorized = c.env.unauthorized === undefined;
-    const status = this.#hub.status();
+    const limit = c.env.principal?.subset ?? ALL_SERVERS;
+    const status = this.#hub.status().filter(({ server }) => limit.has(server));
     const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
@@ -549,15 +563,6 @@ function requestedServersOf(request: McpRequest): RequestedServers {
   const one = request.param("server");
   if (one !== undefined) return [one];
   return request.queries("servers")?.flatMap((names) => names.split(","));
-}
-
-/** What a request asks for, within what its principal may see. */
-function scopeOf(request: McpRequest, principal: Principal | undefined): RequestScope {
-  const servers = requestedServersOf(request);
-  const requested = servers === undefined ? ALL_SERVERS : subsetOf(servers);
-  const subset =
-    principal === undefined ? requested : intersectSubsets(principal.subset, requested);
-  return { principal, subset, mode: request.query("mode") };
 }
 
 /** How long connections may take to send the last answers when the server closes, in ms. */

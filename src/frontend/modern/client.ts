@@ -126,6 +126,10 @@ export class ModernClient implements ClientChannel {
     );
   }
 
+  get approval(): ClientChannel["approval"] {
+    return this.view.approval;
+  }
+
   get serverInfo(): Implementation {
     return this.#clients.options.serverInfo();
   }

@@ -1,4 +1,5 @@
 import { HubError } from "../../base/errors.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { ClientLimits } from "../../upstream/modes.ts";
@@ -76,6 +77,11 @@ export class ModernClients {
     const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
     const canBeAsked = askableOf(last.declared);
     return { name, version, calls, inFlight: this.calls.length, canBeAsked };
+  }
+
+  /** What the client sees that has sent a request last; undefined before the first request. */
+  get catalog(): Catalog | undefined {
+    return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1)?.view.catalog;
   }
 
   /**

@@ -14,7 +14,7 @@ function session(): Promise<TransportPair> {
   const link = new SessionTransport({
     clock: systemClock,
     deadlines: new Deadlines(),
-    scope: { principal: undefined, subset: ALL_SERVERS, mode: undefined },
+    scope: { principal: undefined, limit: ALL_SERVERS, subset: ALL_SERVERS, mode: undefined },
     onAnswered() {},
     onEnd: ended,
   });

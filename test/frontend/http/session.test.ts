@@ -44,7 +44,7 @@ class Setup {
   readonly session = new SessionTransport({
     clock: this.clock,
     deadlines: new Deadlines(this.clock),
-    scope: { principal: undefined, subset: ALL_SERVERS, mode: undefined },
+    scope: { principal: undefined, limit: ALL_SERVERS, subset: ALL_SERVERS, mode: undefined },
     onAnswered: () => void this.answered++,
     onEnd: () => void this.ended++,
   });

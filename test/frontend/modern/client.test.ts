@@ -48,8 +48,9 @@ describe("a modern client", () => {
   it("is told what the hub can do, without a handshake", async () => {
     const { client } = begin({ instructions: "Be kind." });
     const { result } = await sendModernRequest(client, "server/discover");
-    const { supportedVersions, capabilities, ...rest } = result ?? {};
+    const { supportedVersions, capabilities, instructions, ...rest } = result ?? {};
     assert.deepEqual(supportedVersions, [MODERN_VERSION]);
+    assert.match(String(instructions), /SERVER__TOOL/);
     const kinds = ["tools", "prompts", "resources", "completions", "logging", "extensions"];
     assert.deepEqual(Object.keys(capabilities as object), kinds);
     assert.deepEqual(rest, UNCACHED);

@@ -1,0 +1,173 @@
+import { count } from "../../base/format.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
+import type { ClientDocument, ModeDocument, ModesDocument } from "../../control/schemas.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { ask, chosenHubs, describeHub, type HubOptions, onlyHub } from "../running-hub.ts";
+
+interface ModeOptions extends HubOptions {
+  readonly client: string | undefined;
+  readonly reset: boolean;
+  readonly all: boolean;
+}
+
+/**
+ * `toolmux mode`: shows the modes of running hubs; `mode NAME` chooses one for all clients or, with `--client`, for one;
+ * `mode show NAME` prints what a mode shows.
+ */
+export async function mode(
+  invocation: Invocation<ModeOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const [first, second, ...more] = args;
+  const isShow = first === "show" && second !== undefined;
+  if (more.length > 0 || (second !== undefined && !isShow)) {
+    throw usageError("Which mode? toolmux mode NAME, or toolmux mode show NAME.");
+  }
+  if (options.reset && first !== undefined) {
+    throw usageError("--reset undoes a choice: name no mode beside it.");
+  }
+  if (isShow) return show(second, invocation, context);
+  if (first !== undefined || options.reset) return choose(first ?? null, invocation, context);
+  if (options.client !== undefined) {
+    throw usageError("--client needs a mode: toolmux mode NAME --client ID, or --reset.");
+  }
+  return list(invocation, context);
+}
+
+async function list(invocation: Invocation<ModeOptions>, context: CommandContext): Promise<number> {
+  const hubs = await chosenHubs(invocation, context);
+  const documents = await Promise.all(
+    hubs.map(async (hub) => ({
+      hub,
+      ...(await ask<ModesDocument>(hub, { path: "/mode" }, context)),
+    })),
+  );
+  const { terminal } = context;
+  if (invocation.options.json) {
+    terminal.printJson({ hubs: documents.map(({ hub, ...rest }) => ({ hub: hub.pid, ...rest })) });
+    return 0;
+  }
+  for (const { hub, mode: current, modes } of documents) {
+    if (hubs.length > 1)
+      terminal.print(terminal.stdout.colors.bold(sanitizeLine(describeHub(hub))));
+    const rows = modes.map(({ name, title, icon = "", tools, clients, problem }) => [
+      name === current ? `${name} *` : name,
+      icon === "" ? title : `${icon} ${title}`,
+      problem === undefined ? String(tools) : "wrong",
+      clients.join(", "),
+    ]);
+    terminal.printTable(["MODE", "TITLE", "TOOLS", "CLIENTS"], rows);
+  }
+  const note = "* the mode of clients for which no other is chosen";
+  terminal.print(terminal.stdout.colors.dim(note));
+  return 0;
+}
+
+/** @param name null: undoes the choice */
+async function choose(
+  name: string | null,
+  invocation: Invocation<ModeOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { client, all, json } = invocation.options;
+  const hubs = all
+    ? await chosenHubs(invocation, context)
+    : [await hubOf(client, invocation, context)];
+  const body = { mode: name };
+  const { terminal } = context;
+  if (client !== undefined) {
+    const documents = await Promise.all(
+      hubs.map(async (hub) => {
+        const path = `/clients/${encodeURIComponent(client)}/mode`;
+        return {
+          hub: hub.pid,
+          ...(await ask<ClientDocument>(hub, { method: "PUT", path, body }, context)),
+        };
+      }),
+    );
+    if (json) terminal.printJson({ clients: documents });
+    for (const document of json ? [] : documents) {
+      terminal.print(sanitizeLine(`client ${document.id}: mode ${document.mode}`));
+      const others = document.modes.filter((one) => one !== document.mode);
+      if (others.length > 0)
+        terminal.print(sanitizeLine(`It is limited to ${others.join(" and ")}, too.`));
+    }
+    return 0;
+  }
+  const documents = await Promise.all(
+    hubs.map(async (hub) => ({
+      hub,
+      ...(await ask<ModesDocument>(hub, { method: "PUT", path: "/mode", body }, context)),
+    })),
+  );
+  if (json) {
+    terminal.printJson({ hubs: documents.map(({ hub, ...rest }) => ({ hub: hub.pid, ...rest })) });
+    return 0;
+  }
+  for (const { hub, mode: current, modes } of documents) {
+    const spec = modes.find((one) => one.name === current);
+    const tools = count(spec?.tools ?? 0, "tool");
+    const others = modes.filter((one) => one.name !== current).flatMap((one) => one.clients);
+    const but = others.length === 0 ? "" : `; not in it: ${others.join(", ")}`;
+    terminal.print(sanitizeLine(`toolmux ${hub.pid}: mode ${current}, ${tools}${but}`));
+  }
+  return 0;
+}
+
+/** The hub that has a client, or the only one. @throws {HubError} usage */
+async function hubOf(
+  client: string | undefined,
+  invocation: Invocation<ModeOptions>,
+  context: CommandContext,
+): Promise<RunningHub> {
+  if (client === undefined) return onlyHub(invocation, context);
+  const hubs = await chosenHubs(invocation, context);
+  const [first] = hubs;
+  if (hubs.length === 1) return first;
+  const found = await Promise.all(
+    hubs.map(async (hub) => {
+      const answer = await ask<{ clients: ClientDocument[] }>(hub, { path: "/clients" }, context);
+      return answer.clients.some(({ id, principal }) => id === client || principal === client)
+        ? [hub]
+        : [];
+    }),
+  );
+  const [only, ...others] = found.flat();
+  if (only !== undefined && others.length === 0) return only;
+  return onlyHub(invocation, context);
+}
+
+async function show(
+  name: string,
+  invocation: Invocation<ModeOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const [hub] = await chosenHubs(invocation, context);
+  const path = `/mode/${encodeURIComponent(name)}`;
+  const document = await ask<ModeDocument>(hub, { path }, context);
+  const { terminal } = context;
+  if (invocation.options.json) {
+    terminal.printJson({ hub: hub.pid, ...document });
+    return 0;
+  }
+  const { title, icon = "", tools, prompts, resources, idle, problem } = document;
+  terminal.print(terminal.stdout.colors.bold(sanitizeLine(`${icon} ${title}`.trim())));
+  if (problem !== undefined) terminal.print(sanitizeLine(`shows nothing: ${problem}`));
+  const rows = tools.map((tool) => [tool.name, tool.server, firstLine(tool.description ?? "")]);
+  terminal.printTable(["TOOL", "SERVER", "DESCRIPTION"], rows);
+  const counts = [
+    count(tools.length, "tool"),
+    count(prompts, "prompt"),
+    count(resources, "resource"),
+  ];
+  terminal.print(counts.join(", "));
+  for (const part of idle) terminal.print(sanitizeLine(`${part} matches no tool`));
+  return 0;
+}
+
+function firstLine(text: string): string {
+  return text.trim().replace(/\n[^]*/, "");
+}

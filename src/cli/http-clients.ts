@@ -1,0 +1,65 @@
+import type { TokenHolder } from "../frontend/http/principals.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import type { NamedClient } from "../manifest/named-clients.ts";
+import { formatProblem } from "../manifest/problems.ts";
+import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
+import { toHubError } from "../base/errors.ts";
+import { ALL_SERVERS, subsetOf } from "../upstream/profile.ts";
+import { isValidToken, secretSchemes } from "./http-address.ts";
+import type { CommandContext } from "./command.ts";
+
+type ValidClient = Extract<NamedClient, { kind: "client" }>;
+
+/**
+ * Fills in the tokens of the manifest's clients over HTTP. A client whose table is wrong, or whose token is missing, not
+ * valid or that of another client, is left out, so that its token is refused.
+ * @param warn receives why a client is left out
+ * @returns undefined if the manifest has no `[[clients]]`
+ */
+export async function resolveHttpClients(
+  { clients = [] }: Pick<Manifest, "clients">,
+  { env, platform }: Pick<CommandContext, "env" | "platform">,
+  warn: (text: string) => void,
+): Promise<readonly TokenHolder[] | undefined> {
+  if (clients.length === 0) return undefined;
+  const schemes = secretSchemes({ env, platform });
+  const resolved = await Promise.all(
+    clients.map(async (client) => {
+      const token = await tokenOf(client, env, schemes);
+      if (typeof token === "string") return holderOf(client as ValidClient, token);
+      warn(`client ${JSON.stringify(client.name ?? "")} over HTTP is refused: ${token.fault}`);
+      return undefined;
+    }),
+  );
+  const holders = resolved.filter((holder) => holder !== undefined);
+  return holders.filter(({ name, token }) => {
+    const other = holders.find((holder) => holder.name !== name && holder.token === token);
+    if (other === undefined) return true;
+    warn(`client "${name}" over HTTP is refused: it has the same token as client "${other.name}"`);
+    return false;
+  });
+}
+
+/** The token, or why there is none. */
+async function tokenOf(
+  client: NamedClient,
+  env: CommandContext["env"],
+  schemes: SchemeResolvers,
+): Promise<string | { readonly fault: string }> {
+  if (client.kind === "invalid") return { fault: client.problems.map(formatProblem).join("; ") };
+  try {
+    const token = await resolveHttpToken(client.token, env, schemes, "its token");
+    if (isValidToken(token)) return token;
+    return { fault: "its token must be printable ASCII text without spaces, and not empty" };
+  } catch (error) {
+    return { fault: toHubError(error).message };
+  }
+}
+
+function holderOf(client: ValidClient, token: string): TokenHolder {
+  const { name, servers, mode, sessions, approval } = client;
+  const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
+  // A client can only raise what the manifest says.
+  const raised = approval === "never" ? undefined : approval;
+  return { name, subset, mode, maxSessions: sessions, approval: raised, token };
+}

@@ -1,0 +1,93 @@
+import type { Context, Hono } from "hono";
+import type { Agent } from "../agent/agent.ts";
+import { systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { AgentRuns, OpenRun } from "./agent-runs.ts";
+import { notFound, numberOf, readBody, type WithUndefined } from "./requests.ts";
+import {
+  type AgentDocument,
+  type RunDocument,
+  runMessageSchema,
+  runRequestSchema,
+} from "./schemas.ts";
+
+/** The agents of a hub's manifest, which is read again each time. */
+export interface HubAgents {
+  /** All agents, and why some cannot be used. */
+  list(): Promise<readonly AgentDocument[]>;
+  /**
+   * Makes an agent ready to run with the tools of this hub.
+   * @throws {HubError} agentNotFound, agentInvalid or manifestInvalid; what opening its model throws
+   */
+  open(
+    name: string,
+    options: { readonly model?: string | undefined; readonly mode?: string | undefined },
+  ): Promise<OpenedAgent>;
+}
+
+/** An agent that is connected to the hub for one conversation. */
+export interface OpenedAgent {
+  readonly agent: Agent;
+  /** Ends the connection. */
+  close(): Promise<void>;
+}
+
+/** Adds the endpoints with which a person talks to agents that run in the hub. */
+export function addAgentRoutes(api: Hono, agents: HubAgents): void {
+  // The code of agents is loaded when the first one runs.
+  let runs: Promise<AgentRuns> | undefined;
+  const loadRuns = async (): Promise<AgentRuns> => {
+    const { AgentRuns: Runs } = await import("./agent-runs.ts");
+    return new Runs(systemClock);
+  };
+  const runOf = async (c: Context): Promise<OpenRun> => {
+    const run = (await runs)?.get(c.req.param("id") ?? "");
+    if (run === undefined) throw notFound("There is no such run of an agent.");
+    return run;
+  };
+
+  api.get("/agents", async (c) => c.json({ agents: await agents.list() }));
+
+  api.post("/agents/:name/runs", async (c) => {
+    const { message, model, mode } = await readBody(c, runRequestSchema);
+    const name = c.req.param("name");
+    const opened = await agents.open(name, { model, mode }).catch((error: unknown) => {
+      if (error instanceof HubError && error.code === "agentNotFound")
+        throw notFound(error.message);
+      throw error;
+    });
+    const run = (await (runs ??= loadRuns())).start(opened);
+    run.send(message);
+    return c.json(run.document satisfies WithUndefined<RunDocument>, 201);
+  });
+
+  api.get("/runs", async (c) => {
+    const all = (await runs)?.all ?? [];
+    return c.json({ runs: all.map(({ document }) => document) });
+  });
+  api.get("/runs/:id", async (c) => c.json((await runOf(c)).document));
+  api.get("/runs/:id/events", async (c) => {
+    const after = c.req.query("after") ?? c.req.header("Last-Event-ID") ?? "0";
+    const stream = (await runOf(c)).open(numberOf(after, "after"));
+    return c.body(stream, 200, {
+      "Content-Type": "text/event-stream",
+      "Cache-Control": "no-cache, no-transform",
+    });
+  });
+  api.post("/runs/:id/message", async (c) => {
+    const run = await runOf(c);
+    const { message } = await readBody(c, runMessageSchema);
+    run.send(message);
+    return c.json(run.document, 202);
+  });
+  api.post("/runs/:id/cancel", async (c) => {
+    const run = await runOf(c);
+    run.cancel();
+    return c.json(run.document, 202);
+  });
+  api.delete("/runs/:id", async (c) => {
+    const run = await runOf(c);
+    (await runs)?.close(run);
+    return c.body(null, 204);
+  });
+}

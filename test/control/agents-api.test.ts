@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { API_TRANSPORTS, type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
+
+const TURNS = `
+[[turns]]
+when = "call it"
+toolCalls = [{ name = "a__x", arguments = {} }]
+[[turns]]
+after = "a__x"
+text = "It said: {message}"
+[[turns]]
+when = "hang"
+text = "I begin"
+hang = true
+[[turns]]
+text = "You said: {message}"
+`;
+
+function prepare({ folder, a }: ApiSetup): void {
+  const agent = { model: "main", instruction: "x", tools: "all" };
+  const manifest = {
+    models: { main: { provider: "script", script: "turns.toml" } },
+    agents: { main: agent, keyless: { ...agent, model: "anthropic/x" }, wrong: { model: "main" } },
+    modes: { none: { tools: { or: [] } } },
+  };
+  writeFileSync(join(folder, "toolmux.json"), JSON.stringify(manifest));
+  writeFileSync(join(folder, "turns.toml"), TURNS);
+  a.onCall = () => '"result":{"content":[{"type":"text","text":"hello"}]}';
+  a.tools = ['{"name":"x","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}'];
+}
+
+type Item = Json & { readonly type: string; readonly seq: number };
+
+/** The events after `after`, up to the first of this type. */
+async function eventsUntil(setup: ApiSetup, id: unknown, type: string, after = 0): Promise<Item[]> {
+  const controller = new AbortController();
+  const found: Item[] = [];
+  const path = `/runs/${String(id)}/events`;
+  for await (const event of setup.follow(`after=${after}`, controller.signal, path)) {
+    found.push(event as unknown as Item);
+    if (found.at(-1)?.type === type) break;
+  }
+  controller.abort();
+  return found;
+}
+
+for (const transport of API_TRANSPORTS) {
+  describe(`the control API for agents (${transport})`, () => {
+    it("runs an agent with the hub's tools, and sends its events to all who follow it, from any number on", () =>
+      withApi(transport, async (setup) => {
+        prepare(setup);
+        const { status, document: run } = await setup.ask("POST", "/agents/main/runs", {
+          message: "call it",
+        });
+        assert.ok(status === 201 || status === 200);
+        assert.equal(run["agent"], "main");
+        const { id } = run;
+        const events = await eventsUntil(setup, id, "runComplete");
+        assert.deepEqual(
+          events.map(({ type }) => type),
+          "runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(" "),
+        );
+        assert.deepEqual(
+          events.map(({ seq }) => seq),
+          [1, 2, 3, 4, 5, 6, 7],
+        );
+        assert.equal(events.at(-1)?.["text"], "It said: hello");
+        const late = await eventsUntil(setup, id, "runComplete", 5);
+        assert.deepEqual(
+          late.map(({ seq }) => seq),
+          [6, 7],
+        );
+        await setup.ask("POST", `/runs/${String(id)}/message`, { message: "more" });
+        const more = await eventsUntil(setup, id, "runComplete", 7);
+        assert.equal(more.at(-1)?.["text"], "You said: more");
+        const { document } = await setup.ask("GET", `/runs/${String(id)}`);
+        assert.deepEqual([document["state"], document["lastEvent"]], ["idle", more.at(-1)?.seq]);
+      }));
+
+    it("cancels what runs, keeps the conversation, and closes it", () =>
+      withApi(transport, async (setup) => {
+        prepare(setup);
+        const { document } = await setup.ask("POST", "/agents/main/runs", { message: "hang" });
+        const path = `/runs/${String(document["id"])}`;
+        await eventsUntil(setup, document["id"], "textDelta");
+        await setup.ask("POST", `${path}/cancel`);
+        const events = await eventsUntil(setup, document["id"], "runComplete");
+        assert.equal(events.at(-1)?.["stopReason"], "cancelled");
+        await setup.ask("POST", `${path}/message`, { message: "again" });
+        const next = await eventsUntil(setup, document["id"], "runComplete", events.at(-1)?.seq);
+        assert.equal(next.at(-1)?.["text"], "You said: again");
+        const { clients } = setup.hub.snapshot();
+        await setup.ask("DELETE", path);
+        const gone = await setup.ask("GET", path);
+        assert.ok(gone.status >= 400);
+        await eventually("the client to leave", () => {
+          return setup.hub.snapshot().clients.length < clients.length;
+        });
+      }));
+
+    it("lists agents with what keeps them from running, and refuses what is not there", () =>
+      withApi(transport, async (setup) => {
+        prepare(setup);
+        const { document } = await setup.ask("GET", "/agents");
+        const agents = document["agents"] as readonly Json[];
+        assert.deepEqual(
+          agents.map(({ name, usable }) => [name, usable]),
+          [
+            ["main", true],
+            ["keyless", false],
+            ["wrong", false],
+          ],
+        );
+        for (const [name, body, code] of [
+          ["mian", { message: "x" }, "usage"],
+          ["keyless", { message: "x" }, "valueMissing"],
+          ["wrong", { message: "x" }, "manifestInvalid"],
+          ["main", { message: "" }, "invalidParams"],
+          ["main", { message: "x", mode: "no" }, "usage"],
+        ] as const) {
+          const refused = await setup.ask("POST", `/agents/${name}/runs`, body);
+          assert.equal((refused.document["error"] as Json)["code"], code, name);
+        }
+        assert.deepEqual((await setup.ask("GET", "/runs")).document, { runs: [] });
+      }));
+  });
+}
