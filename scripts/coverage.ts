@@ -8,16 +8,33 @@ import { runStep } from "./step.ts";
 
 /** The least share of lines that tests run, in percent, by the beginning of a file's path. */
 const FLOORS: Readonly<Record<string, number>> = {
+  "src/agent/": 80,
+  "src/approval/": 90,
+  "src/catalog/filter.ts": 90,
   "src/control/": 85,
   "src/manifest/": 70,
+  "src/manifest/filter.ts": 90,
+  "src/manifest/modes.ts": 90,
   "src/registry/": 70,
   "src/router/": 80,
   "src/secrets/": 80,
   "src/upstream/": 90,
+  "src/upstream/modes.ts": 90,
 };
 
 /** The tests that run these files in their own process; the end-to-end tests run them in others, which is not counted. */
-const TESTS = ["control", "hub", "manifest", "registry", "router", "secrets", "upstream"];
+const TESTS = [
+  "agent",
+  "approval",
+  "catalog/filter.test.ts",
+  "control",
+  "hub",
+  "manifest",
+  "registry",
+  "router",
+  "secrets",
+  "upstream",
+];
 
 const OUTPUT = "dist/coverage";
 const LIMIT = 5 * 60_000;
@@ -69,7 +86,7 @@ for (const [folder, floor] of Object.entries(FLOORS)) {
   const isLow = share < floor;
   isBelow ||= isLow;
   const row = [
-    folder.padEnd(16),
+    folder.padEnd(24),
     `${share.toFixed(1)} %`.padStart(8),
     `of ${lines} lines`.padStart(15),
   ];

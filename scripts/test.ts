@@ -68,6 +68,7 @@ const ON_EVERY_RUNTIME = [
   "agent-files/agent-library.test.ts",
   "agent/contract.test.ts",
   "agent/providers.test.ts",
+  "approval/disk.test.ts",
   "auth/race.test.ts",
   "base/private-files.test.ts",
   "frontend/http/listener.test.ts",

@@ -109,13 +109,13 @@ export function formatApproval(
   event: Extract<HubEvent, { kind: "approval"; change: "decided" }>,
   time: number,
 ): string {
-  const { id, decision, by, remembered, call, client, clientName, agent, server, tool, name } =
-    event;
+  const { id, decision, by, remembered, call, client, principal, agent, server, tool } = event;
+  const { clientName, name } = event;
   return JSON.stringify({
     time: new Date(time).toISOString(),
     hub: process.pid,
     call,
-    client: { id: client, name: truncate(clientName) },
+    client: { id: client, name: truncate(clientName), principal },
     agent: truncate(agent),
     server: truncate(server),
     tool: truncate(tool),

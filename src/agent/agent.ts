@@ -76,10 +76,13 @@ export class Team {
 
 export function agentNotFound(name: string, names: readonly string[]): HubError {
   const nearest = findNearest(name, names);
-  const known = names.length === 0 ? "There are none." : `There are ${names.join(", ")}.`;
-  const more = nearest === undefined ? known : `Did you mean "${nearest}"?`;
-  const hint = names.length === 0 ? "Describe one in the manifest: [agents.NAME]" : undefined;
-  return new HubError("agentNotFound", `There is no agent "${name}". ${more}`, { hint });
+  if (names.length === 0) {
+    const hint = "Describe one in the manifest, under [agents.NAME].";
+    return new HubError("agentNotFound", "There are no agents.", { hint });
+  }
+  const more =
+    nearest === undefined ? `The agents are: ${names.join(", ")}.` : `Did you mean "${nearest}"?`;
+  return new HubError("agentNotFound", `There is no agent "${name}". ${more}`);
 }
 
 export interface RunOptions {

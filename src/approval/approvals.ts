@@ -22,7 +22,6 @@ import {
   type ApprovalSettings,
   mayNeedApproval,
   NO_APPROVALS,
-  type RaisedLevel,
 } from "./policy.ts";
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
@@ -43,8 +42,6 @@ export interface ApprovalsOptions {
 /** The client that calls: questions are counted, and sessions remembered, by this object. */
 export interface ApprovalClient {
   readonly id?: string | undefined;
-  /** Raises the levels for the calls of this client. */
-  readonly approval?: RaisedLevel | undefined;
 }
 
 /** A tool whose call needs an approval, as far as what is remembered depends on it. */
@@ -146,14 +143,17 @@ export class Approvals {
     };
   }
 
-  /** The rule for a call; undefined if it needs no approval. */
+  /**
+   * The rule for a call; undefined if it needs no approval.
+   * @param principal the name of the client in `[[clients]]`, if it is there
+   */
   ruleFor(
     { item, remoteName }: ListedRoute,
     spec: RunnableServer,
-    client: ApprovalClient,
+    principal: string | undefined,
     agent: AgentCaller | undefined,
   ): ApprovalRule | undefined {
-    const rule = approvalRuleOf(spec, remoteName, this.#settings, agent, client.approval);
+    const rule = approvalRuleOf(spec, remoteName, this.#settings, agent, principal);
     if (rule.level === "never") return undefined;
     if (rule.level === "auto") {
       const annotations = spec.tools.annotations;
@@ -453,9 +453,18 @@ export class OpenQuestion {
 
 /** The fields of a question that later events of it have, too. */
 function approvedCallOf(question: ApprovedCall): ApprovedCall {
-  const { id, call, client, clientName, agent, server, tool, name } = question;
-  const fields = { id, call, client, clientName, server, tool, name };
-  return agent === undefined ? fields : { ...fields, agent };
+  const { id, call, client, principal, clientName, agent, server, tool, name } = question;
+  return {
+    id,
+    call,
+    client,
+    ...(principal !== undefined && { principal }),
+    clientName,
+    ...(agent !== undefined && { agent }),
+    server,
+    tool,
+    name,
+  };
 }
 
 function readOnlyHintOf(item: ListedItem): boolean {

@@ -32,6 +32,8 @@ export interface ApprovalSettings extends ApprovalDefaults {
    * tools say. Undefined: nothing is raised.
    */
   readonly raised?: RaisedLevel | undefined;
+  /** What `[[clients]]` say, by name: raises the levels for the calls of these clients. */
+  readonly clients?: ReadonlyMap<string, ApprovalLevel> | undefined;
 }
 
 export const NO_APPROVALS: ApprovalSettings = APPROVAL_DEFAULTS;
@@ -48,7 +50,7 @@ const SEVERITY: Readonly<Record<ApprovalLevel, number>> = { never: 0, auto: 1, a
 
 /** Whether some call of clients may need an approval by these settings. */
 export function mayNeedApproval(
-  { approval = "never", raised }: ApprovalSettings,
+  { approval = "never", raised, clients = new Map() }: ApprovalSettings,
   specs: readonly Pick<RunnableServer, "approval" | "tools">[],
 ): boolean {
   const asks = (level: ApprovalLevel | undefined): boolean =>
@@ -56,6 +58,7 @@ export function mayNeedApproval(
   return (
     raised !== undefined ||
     asks(approval) ||
+    [...clients.values()].some(asks) ||
     specs.some((spec) => asks(spec.approval) || Object.values(spec.tools.approval ?? {}).some(asks))
   );
 }
@@ -64,14 +67,14 @@ export function mayNeedApproval(
  * The rule for a tool's calls; the most exact setting counts: the tool's, the agent's, the server's, the default.
  * @param tool the server's own name
  * @param agent undefined if a client makes the call
- * @param raisedForClient raises the level for this client
+ * @param principal the name of the client in `[[clients]]`, if it is there
  */
 export function approvalRuleOf(
   { name: server, approval: ofServer, tools }: Pick<RunnableServer, "name" | "approval" | "tools">,
   tool: string,
   settings: ApprovalSettings,
   agent: AgentCaller | undefined,
-  raisedForClient?: RaisedLevel,
+  principal?: string,
 ): ApprovalRule {
   const ofTool = toolLevelOf(tools.approval, tool);
   const rule = (level: ApprovalLevel, setting: string): ApprovalRule => ({
@@ -90,14 +93,16 @@ export function approvalRuleOf(
           : agent === undefined
             ? rule(ofDefaults ?? "never", "defaults.approval")
             : rule(ofDefaults ?? agent.fallback ?? "auto", "defaults.agentApproval");
-  return raise(
-    raise(written, settings.raised, "--approval"),
-    raisedForClient,
-    "approval of the client",
-  );
+  const ofClient = principal === undefined ? undefined : settings.clients?.get(principal);
+  const raised = raise(written, settings.raised, "--approval");
+  return raise(raised, ofClient, `approval of client "${principal}"`);
 }
 
-function raise(rule: ApprovalRule, raised: RaisedLevel | undefined, setting: string): ApprovalRule {
+function raise(
+  rule: ApprovalRule,
+  raised: RaisedLevel | "never" | undefined,
+  setting: string,
+): ApprovalRule {
   if (raised === undefined || (rule.isForTool && raised !== "all")) return rule;
   const level = raised === "all" ? "always" : raised;
   return SEVERITY[level] > SEVERITY[rule.level] ? { ...rule, level, setting } : rule;

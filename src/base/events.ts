@@ -102,6 +102,8 @@ export interface ApprovalQuestion {
   readonly call: number;
   /** The id of the client that calls; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
+  /** The name of the client in the manifest, if its token is there. */
+  readonly principal?: string;
   /** As the client calls itself; "" if it has not said. */
   readonly clientName: string;
   /** The agent of toolmux that makes the call; absent if the client makes it. */
@@ -139,7 +141,7 @@ export type ApprovalEvent =
 /** The fields of a question that later events of it have, too. */
 export type ApprovedCall = Pick<
   ApprovalQuestion,
-  "id" | "call" | "client" | "clientName" | "agent" | "server" | "tool" | "name"
+  "id" | "call" | "client" | "principal" | "clientName" | "agent" | "server" | "tool" | "name"
 >;
 
 /** A client has connected, has disconnected, or has said its name and version. `client`: its id. */

@@ -84,11 +84,19 @@ export async function withTeam<T>(
   const secrets = new Set<string>();
   let hub = await hubToUse(invocation, context);
   let opened: Promise<OpenedTools> | undefined;
-  const open = (): Promise<OpenedTools> =>
-    (opened ??=
+  const open = (): Promise<OpenedTools> => {
+    if (opened !== undefined) return opened;
+    const opening =
       hub === undefined
         ? openOwnHub(manifest, context, log, elicit)
-        : openRunningHub(hub, context, elicit));
+        : openRunningHub(hub, context, elicit);
+    opened = opening;
+    // What cannot be opened is tried again in the next turn.
+    opening.catch(() => {
+      if (opened === opening) opened = undefined;
+    });
+    return opening;
+  };
   const close = async (): Promise<void> => {
     const closing = opened;
     opened = undefined;
@@ -103,10 +111,12 @@ export async function withTeam<T>(
         return await (await abortable(open(), run)).toolbox.tools(run);
       } catch (error) {
         run.throwIfAborted();
-        // The hub has ended, perhaps. The next turn looks for another one.
+        // Without a running hub, the servers have been tried here.
+        if (hub === undefined) throw error;
+        // The hub has ended. Another one may have been started; otherwise the servers are started here.
         void close();
         hub = await hubToUse(invocation, context).catch(() => undefined);
-        throw error;
+        return (await abortable(open(), run)).toolbox.tools(run);
       }
     },
     call: async (name, args, options) =>

@@ -249,6 +249,7 @@ export const COMMANDS: readonly Command[] = [
       "names, or in hub.httpToken of the manifest. --token auto creates a token, stores it",
       "as the secret toolmux/http-token for the next start, and shows on a terminal what",
       "clients need. Without a token, every user of this machine can call every tool.",
+      "[[clients]] in the manifest are clients with tokens, modes and servers of their own.",
       "",
       "GET /healthz tells whether the hub runs, GET /readyz whether its servers are ready.",
       "",

@@ -56,10 +56,7 @@ async function tokenOf(
   }
 }
 
-function holderOf(client: ValidClient, token: string): TokenHolder {
-  const { name, servers, mode, sessions, approval } = client;
+function holderOf({ name, servers, mode, sessions }: ValidClient, token: string): TokenHolder {
   const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
-  // A client can only raise what the manifest says.
-  const raised = approval === "never" ? undefined : approval;
-  return { name, subset, mode, maxSessions: sessions, approval: raised, token };
+  return { name, subset, mode, maxSessions: sessions, token };
 }

@@ -296,6 +296,7 @@ export const approvalSchema = v.object({
   id: v.string(),
   call: count,
   client: v.optional(v.string()),
+  principal: v.optional(v.string()),
   clientName: v.string(),
   agent: v.optional(v.string()),
   server: v.string(),

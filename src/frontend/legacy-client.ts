@@ -273,10 +273,6 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return [...own, ...this.#router.innerCalls];
   }
 
-  get approval(): ClientChannel["approval"] {
-    return this.view.approval;
-  }
-
   /** Number of requests to servers so far. */
   get callCount(): number {
     return this.#router.callCount;

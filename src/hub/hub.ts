@@ -481,9 +481,14 @@ export class Hub {
     return specs;
   }
 
-  #configureApprovals({ approval = APPROVAL_DEFAULTS }: Manifest): void {
+  #configureApprovals({ approval = APPROVAL_DEFAULTS, clients = [] }: Manifest): void {
     const { raisedApproval: raised } = this.#options;
-    this.approvals.configure({ ...approval, raised }, this.#pool.specs);
+    const levels = clients.flatMap((client) =>
+      client.kind === "client" && client.approval !== undefined
+        ? [[client.name, client.approval] as const]
+        : [],
+    );
+    this.approvals.configure({ ...approval, raised, clients: new Map(levels) }, this.#pool.specs);
   }
 
   /** Shows servers with invalid tables as failed, each with an alert. */

@@ -1,5 +1,5 @@
 import type { SourceFile } from "./file-config.ts";
-import type { HttpToken } from "./manifest.ts";
+import type { HttpToken, Manifest } from "./manifest.ts";
 import { describeValue, type KeyPath, type Problem } from "./problems.ts";
 import { type NamedClientInput, namedClientSchema } from "./schema.ts";
 import { isTable } from "./table.ts";
@@ -29,6 +29,15 @@ export type NamedClient =
       readonly name: string | undefined;
       readonly problems: readonly Problem[];
     };
+
+/** The tokens that clients over HTTP must send, as written: `hub.httpToken`, and those of `[[clients]]`. */
+export function httpTokensOf({
+  httpToken,
+  clients = [],
+}: Pick<Manifest, "httpToken" | "clients">): readonly HttpToken[] {
+  const own = clients.flatMap((client) => (client.kind === "client" ? [client.token] : []));
+  return httpToken === undefined ? own : [httpToken, ...own];
+}
 
 /** A client as configured in one file; `input` is undefined if its table is invalid. */
 export interface NamedClientConfig extends SourceFile {

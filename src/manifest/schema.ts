@@ -794,9 +794,10 @@ export const namedClientSchema = table({
     description: "The servers that the client sees; by default all.",
     examples: [["git", "files"]],
   }),
-  approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
+  approval: optionalKey(approvalLevel, {
     title: "Approval",
-    description: "When a person is asked before a tool that this client calls runs.",
+    description:
+      "Which calls of this client a person has to allow. Raises what servers and defaults say; a tool with a rule in tools.approval keeps its rule.",
     examples: ["always"],
   }),
   sessions: optionalKey(

@@ -26,6 +26,8 @@ export interface ApprovalGateOptions {
   readonly rule: ApprovalRule;
   readonly route: ListedRoute;
   readonly connection: Connection;
+  /** The name of the client in `[[clients]]`, if it is there. */
+  readonly principal: string | undefined;
   /** Whether several clients that the hub cannot tell apart may have sent the call. */
   readonly isAnonymous: boolean;
   /** Whether the call can still be made as it was when it came: with the same plugins and the same connection. */
@@ -60,8 +62,15 @@ export class ApprovalGate {
       this.#state = "over";
       call.setDeadlinePaused(false);
       if (call.isOver) return;
-      if (refusal === undefined) pass();
-      else call.refuse(refusal);
+      if (refusal !== undefined) {
+        call.refuse(refusal);
+        return;
+      }
+      try {
+        pass();
+      } catch (error) {
+        call.fail(toHubError(error));
+      }
     };
     void this.#decide(call).then(release, (thrown: unknown) => {
       const { name } = call.route;
@@ -212,9 +221,11 @@ export class ApprovalGate {
   #describe(call: Call) {
     const { route, caller, number, context } = call;
     const { agent, sender } = caller;
+    const { principal } = this.#options;
     return {
       call: number,
       client: context.client.id,
+      ...(principal !== undefined && { principal }),
       clientName: sender.info.name,
       ...(agent !== undefined && { agent: agent.name }),
       server: route.server,

@@ -251,8 +251,8 @@ export class Router {
   /** What holds a call until a person has allowed it; undefined if it needs no approval. */
   #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
     const { approvals, isAnonymous = false, view } = this.#options;
-    const { client } = this.#context;
-    const rule = approvals.ruleFor(route, connection.spec, client, caller.agent);
+    const { principal } = this.client;
+    const rule = approvals.ruleFor(route, connection.spec, principal, caller.agent);
     if (rule === undefined) return undefined;
     const plugins = this.#options.plugins();
     const isCurrent = (): boolean => {
@@ -262,7 +262,15 @@ export class Router {
         return false;
       }
     };
-    return new ApprovalGate({ approvals, rule, route, connection, isAnonymous, isCurrent });
+    return new ApprovalGate({
+      approvals,
+      rule,
+      route,
+      connection,
+      principal,
+      isAnonymous,
+      isCurrent,
+    });
   }
 
   /**

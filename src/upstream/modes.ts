@@ -21,8 +21,6 @@ export interface ClientLimits {
   readonly hasOperatorMode: boolean;
   /** The name of the client with a token of its own that it is, if it is one. */
   readonly principal?: string | undefined;
-  /** Raises what the manifest says about approvals, for its calls. It may change as its modes may. */
-  approval?(): "auto" | "always" | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */

@@ -113,8 +113,6 @@ export interface ClientChannel extends ServerRequestTarget {
   readonly id?: string | undefined;
   readonly era: Era;
   readonly settings?: ExtensionSettings | undefined;
-  /** Raises what the manifest says about approvals, for the calls of this client; undefined: it does not. */
-  readonly approval?: "auto" | "always" | undefined;
   /** The lowest level of log messages that the client wants; undefined if the client has not set one. */
   readonly level: LogSeverity | undefined;
   /** Called when a server's request was refused because the client has not declared the needed capability. */

@@ -113,11 +113,6 @@ export class ClientView {
     return this.#options.limits.principal;
   }
 
-  /** Raises what the manifest says about approvals, for calls of this client; undefined: it does not. */
-  get approval(): "auto" | "always" | undefined {
-    return this.#options.limits.approval?.();
-  }
-
   /**
    * Refuses a request for an entry that the client would see, if its modes did not hide it.
    * @throws {HubError} notInMode

@@ -10,6 +10,7 @@ import { MAX_OPEN } from "../../src/approval/approvals.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
 import type { Hub } from "../../src/hub/hub.ts";
+import { ALL_SERVERS } from "../../src/upstream/profile.ts";
 import {
   callRequest,
   callTool,
@@ -20,6 +21,7 @@ import {
   manifestFor,
   Peer,
   ScriptedServer,
+  sendRequest,
   setUpHubWithClock,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
@@ -204,6 +206,17 @@ describe("a call that needs an approval", () => {
     assert.deepEqual(callsAt(s), ["w"]);
     assert.deepEqual(changesOf(events), ["asked", "once by terminal"]);
     endWatch();
+  });
+
+  it("takes no answer of another client", async () => {
+    const { client, connect, hub, s } = await open();
+    const other = connect();
+    await initialize(other, FORMS);
+    client.send(callRequest(1, "s__w"));
+    answerForm(other, await formAt(client), "once");
+    await sendRequest(other, "ping");
+    assert.equal((await openQuestions(hub)).length, 1);
+    assert.deepEqual(callsAt(s), []);
   });
 
   it("is denied after approvalTimeout, and its own deadline stands still until then", async () => {
@@ -557,6 +570,52 @@ describe("clients that cannot be told apart", () => {
     const { requests, keys } = inputRoundOf((await response.json()) as Json);
     const schema = JSON.stringify(requests[keys[0] ?? ""]?.params["requestedSchema"]);
     assert.match(schema, /"enum":\["once","always","deny"\]/);
+    await hub.close();
+  });
+});
+
+describe("a client with a token of its own", () => {
+  it("is asked for what its table says, unless a tool has a rule of its own", async () => {
+    const s = makeServer();
+    const rules = { allow: undefined, deny: [], rename: {}, timeout: {} };
+    const tools = { ...rules, approval: { d: "never" as const } };
+    const token = { text: "t", file: "/m.toml", baseDir: "/" };
+    const named = { mode: undefined, servers: undefined, sessions: undefined };
+    const manifest = {
+      ...manifestFor({ s }, { servers: { s: { tools } } }),
+      clients: (["never", "auto", "always"] as const).map((approval) => ({
+        ...named,
+        kind: "client" as const,
+        name: approval,
+        token,
+        approval,
+      })),
+    };
+    const clients = manifest.clients.map(({ name }) => ({
+      name,
+      subset: ALL_SERVERS,
+      mode: undefined,
+      maxSessions: undefined,
+      token: `token-of-${name}`,
+    }));
+    const { hub, newClient } = setUpHttp({ s }, { manifest, server: { clients } });
+    await hub.startAllAndSettle();
+    const asked: string[] = [];
+    for (const { token: bearer } of clients) {
+      for (const name of ["w", "r", "d"]) {
+        const headers = {
+          "MCP-Protocol-Version": MODERN_VERSION,
+          "Mcp-Method": "tools/call",
+          "Mcp-Name": `s__${name}`,
+          Authorization: `Bearer ${bearer}`,
+        };
+        const body = modernRequest(1, "tools/call", { name: `s__${name}`, arguments: {} });
+        const response = await newClient().request("POST", body, headers);
+        const json = (await response.json()) as Json;
+        if (codeOf(json) === "notApproved") asked.push(`${bearer} ${name}`);
+      }
+    }
+    assert.deepEqual(asked, ["token-of-auto w", "token-of-always w", "token-of-always r"]);
     await hub.close();
   });
 });

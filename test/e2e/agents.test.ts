@@ -290,6 +290,30 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       }),
   );
 
+  it("goes on with servers of its own when the hub has ended", () =>
+    withTestFolder(SCRIPTED, async (folder) => {
+      writeFileSync(join(folder.dir, "turns.toml"), TURNS);
+      const hub = startOn(folder);
+      await hub.initialize();
+      await hub.request("tools/list");
+      await waitFor("the hub", async () => (await run(folder, "ps")).code === 0 || undefined);
+      const chat = startOn(folder, "chat", "main");
+      const answers = (times: number): Promise<true> =>
+        chat.until(15_000, `answer ${times}`, () => {
+          const text = chat.lines.map((line) => line.text).join("\n");
+          return text.split("Echoed: ").length > times ? true : undefined;
+        });
+      chat.write("echo it\n");
+      await answers(1);
+      hub.end();
+      await hub.waitForExit(EXIT_LIMIT);
+      chat.write("echo it\n");
+      await answers(2);
+      chat.end();
+      await chat.waitForExit(EXIT_LIMIT);
+      assert.equal(folder.log("s").filter(({ event }) => event === "start").length, 2);
+    }));
+
   it("reads lines from a pipe, too", () =>
     withAgents(async (folder) => {
       const args = ["chat", "main", "--config", folder.config];

@@ -122,9 +122,11 @@ describe("the audit log", () => {
     const { lines } = await logged({}, [
       callOf("{}", { tool: { ...TOOL, name: long }, client }),
       callOf("{}", { client: { id: "c2", name: undefined, version: undefined } }),
+      callOf("{}", { client: { id: "c3", name: "n", version: "1", principal: "laptop" } }),
     ]);
     assert.ok(JSON.stringify(lines[0]).length < 1500);
     assert.deepEqual(lines[1]?.["client"], { id: "c2" });
+    assert.deepEqual((lines[2]?.["client"] as { principal?: string }).principal, "laptop");
   });
 
   it("of two entries of one manifest in one file has the lines of both", () =>

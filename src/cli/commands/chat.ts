@@ -14,6 +14,7 @@ import { suggestName } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { LineInput } from "../line-input.ts";
 import { loadManifestOnly, openLog } from "../load-manifest.ts";
+import { canAsk } from "../prompt.ts";
 import { describeHub } from "../running-hub.ts";
 import { RunPrinter } from "../run-printer.ts";
 
@@ -37,13 +38,15 @@ export async function chat(
   const file = await findAgentFile(invocation.args[0], manifest, context, log);
   const input = await LineInput.open();
   const printer = new RunPrinter(context.terminal);
-  const elicit = answerInTerminal(
+  const answer = answerInTerminal(
     async (text) => {
       await printer.pause();
       await context.terminal.write(`${text}\n`);
     },
     (question, signal) => input.ask(question, signal),
   );
+  // Lines of a pipe are messages, and none is an answer to a question.
+  const elicit = canAsk() ? answer : undefined;
   try {
     return await withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
       const agent = await opened.agent(invocation.args[0]);

@@ -2,6 +2,7 @@ import { HubError } from "../../base/errors.ts";
 import { parseTemplate, secretsOf } from "../../manifest/interpolate.ts";
 import { resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest.ts";
+import { httpTokensOf } from "../../manifest/named-clients.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import type { CommandContext } from "../command.ts";
 import { openUserAuthorizer } from "../transport-factory.ts";
@@ -93,9 +94,10 @@ export async function checkSecrets(
   }
 }
 
-function secretsUsedBy({ servers, httpToken }: Manifest): ReadonlySet<string> {
-  const token = parseTemplate(httpToken?.text ?? "", "toolmux").flatMap((part) =>
+function secretsUsedBy(manifest: Manifest): ReadonlySet<string> {
+  const parts = httpTokensOf(manifest).flatMap(({ text }) => parseTemplate(text, "toolmux"));
+  const inTokens = parts.flatMap((part) =>
     part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
   );
-  return new Set([...servers.flatMap(secretsOf), ...token]);
+  return new Set([...manifest.servers.flatMap(secretsOf), ...inTokens]);
 }

@@ -6,6 +6,7 @@ import { plaintextSecretsOf } from "./manifest.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { configFolders, stateFolder } from "../../base/paths.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
+import { httpTokensOf } from "../../manifest/named-clients.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
 import { findDeadHubs } from "../../control/socket-files.ts";
@@ -65,15 +66,17 @@ async function listAll(path: string, depth: number): Promise<readonly FileEntry[
 async function checkManifestPermissions(
   manifest: Manifest | undefined,
 ): Promise<readonly Finding[]> {
-  const { sources = [], servers = [], httpToken } = manifest ?? {};
+  const { sources = [], servers = [] } = manifest ?? {};
+  const tokens = httpTokensOf(manifest ?? {});
   const found = await Promise.all(
     sources.map(async (path): Promise<readonly Finding[]> => {
       const stats = await lstat(path).catch(() => undefined);
       if (stats === undefined || (stats.mode & GROUP_AND_OTHERS_READ) === 0) return [];
       const own = servers.filter((spec) => "baseDir" in spec && spec.baseDir === dirname(path));
-      const isToken =
-        httpToken?.file === path &&
-        parseTemplate(httpToken.text, "toolmux").every(({ kind }) => kind === "text");
+      const isToken = tokens.some(
+        ({ file, text }) =>
+          file === path && parseTemplate(text, "toolmux").every(({ kind }) => kind === "text"),
+      );
       if (!isToken && own.every((spec) => plaintextSecretsOf(spec).length === 0)) return [];
       const text =
         "It contains what looks like secrets in plain text, and other users can read the file.";

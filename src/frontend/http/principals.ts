@@ -11,8 +11,6 @@ export interface Principal {
   readonly mode: string | undefined;
   /** Maximum number of its sessions at a time; undefined: no limit of its own. */
   readonly maxSessions: number | undefined;
-  /** Raises what the manifest says about approvals, for its calls; undefined: it does not. */
-  readonly approval?: "auto" | "always" | undefined;
 }
 
 /** A principal with its token. */

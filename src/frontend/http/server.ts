@@ -227,7 +227,6 @@ export class HttpServer {
   #limitsOf(principal: string | undefined, mode: string | undefined): ClientLimits {
     return {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
-      approval: () => this.#principals.find(principal)?.approval,
       hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
       principal,
     };

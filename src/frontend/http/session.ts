@@ -383,7 +383,7 @@ export class HttpSessions {
 
   /** Ends the sessions of a principal; undefined: those of clients without a token. */
   closeOf(principal: string | undefined): void {
-    for (const session of [...this.#sessions.values()])
+    for (const session of this.#sessions.values())
       if (session.scope.principal?.name === principal) void session.close();
   }
 

@@ -126,10 +126,6 @@ export class ModernClient implements ClientChannel {
     );
   }
 
-  get approval(): ClientChannel["approval"] {
-    return this.view.approval;
-  }
-
   get serverInfo(): Implementation {
     return this.#clients.options.serverInfo();
   }

@@ -205,6 +205,29 @@ describe("the mode in a URL", () => {
     assert.deepEqual(await toolsOf(client), ["git__x"]);
   });
 
+  it("and any other may change while calls of either era run, which go on", async () => {
+    const { clientOf, hub, git } = setUp([holder("a")]);
+    const legacy = clientOf("token-of-a");
+    await legacy.initialize();
+    git.onCall = () => undefined;
+    const answers = [
+      legacy.post(callRequest(2, "git__x")),
+      postModern(clientOf("token-of-a"), "tools/call", { name: "git__x" }),
+    ];
+    for (let i = 0; i < 200 && git.messagesOf("tools/call").length < 2; i++)
+      await new Promise((resolve) => setImmediate(resolve));
+    hub.setMode("files");
+    const refused = (await (await legacy.post(callRequest(3, "git__x"))).json()) as Json;
+    assert.equal(refused.error?.data?.["code"], "notInMode");
+    const modern = await postModern(clientOf("token-of-a"), "tools/call", { name: "git__x" });
+    assert.equal(((await modern.json()) as Json).error?.code, -32602);
+    for (const peer of git.peers) {
+      for (const { method, id } of peer.messages)
+        if (method === "tools/call") peer.send({ jsonrpc: "2.0", id, result: { content: [] } });
+    }
+    for (const answer of answers) assert.ok(((await (await answer).json()) as Json).result);
+  });
+
   it("gets 404 if there is none, and a session keeps its own", async () => {
     const { clientOf } = setUp([holder("a")]);
     assert.equal(
