@@ -21,6 +21,7 @@ export interface Manifest {
   readonly modes?: Tables;
   readonly models?: Tables;
   readonly agents?: Tables;
+  readonly plugins?: readonly Readonly<Record<string, unknown>>[];
 }
 
 /** Tables by their names. */
@@ -80,6 +81,7 @@ export function toToml(manifest: Manifest): string {
         ([key, entry]) => [`${table}.${JSON.stringify(key)}`, entry] as const,
       ),
     ),
+    ...(manifest.plugins ?? []).map((plugin) => ["[plugins]", plugin] as const),
   ] as const;
   return sections
     .flatMap(([title, section]) =>
