@@ -54,6 +54,7 @@ export class AgentsServer {
   /** Serves the hub on a transport, instead of the one before. */
   connect(transport: SdkTransport): void {
     this.#transport = transport;
+    // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the interface of the MCP SDK has only this
     transport.onmessage = (message) => void this.#receive(message, transport);
     void transport.start();
   }

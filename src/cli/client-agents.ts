@@ -5,7 +5,7 @@ import type { Toolbox } from "../agent/toolbox.ts";
 import { type AgentFile, describeWithheld } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/inline-agent.ts";
 import type { ClientAgents, OpenedAgent } from "../agent-tools/agent-tools.ts";
-import { type Clock } from "../base/clock.ts";
+import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
@@ -33,16 +33,11 @@ const NO_TOOLS: Toolbox = {
 };
 
 /** The agents that clients of a hub can use: those of its manifest, in files and from registries. */
-export function openClientAgents({
-  manifest: current,
-  context,
-  log,
-  clock,
-  redact: redactServers,
-}: ClientAgentsOptions): ClientAgents {
+export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
+  const { context, log, clock } = options;
   /** The keys of models. */
   const secrets = new Set<string>();
-  const redact = (text: string): string => redactServers(new Redactor([...secrets]).apply(text));
+  const redact = (text: string): string => options.redact(new Redactor([...secrets]).apply(text));
   const makeTeam = (
     { models }: Pick<Manifest, "models">,
     specs: Team["options"]["specs"],
@@ -63,7 +58,7 @@ export function openClientAgents({
   };
   /** What was made of the manifest; made anew when it has changed. */
   const present = (): ReturnType<typeof makeForManifest> => {
-    const manifest = current();
+    const manifest = options.manifest();
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
     return made;
   };

@@ -66,7 +66,7 @@ export interface ServeOptions {
 
 /** What a command changes in the manifest that it serves. */
 export interface ManifestChanges {
-  prepare(manifest: Manifest): Manifest;
+  readonly prepare: (manifest: Manifest) => Manifest;
   /** Whether there may be no manifest at all. */
   readonly mayBeAbsent: boolean;
 }

@@ -463,7 +463,7 @@ describe("a run of an agent for a client", () => {
     assert.equal(s.messagesOf("tools/call").length, 0);
     const content = { decision: "once" };
     client.send({ jsonrpc: "2.0", id: approval.id, result: { action: "accept", content } });
-    const question = await client.find((it) => isForm(it) && it.id !== approval.id);
+    const question = await client.find((form) => isForm(form) && form.id !== approval.id);
     assert.match(String(question.params?.["message"]), /Sure\?/);
     client.send({ jsonrpc: "2.0", id: question.id, result: { action: "decline" } });
     assert.equal((await resultAt(client, call)).value["response"], 'result: "decline"');

@@ -22,7 +22,7 @@ async function messageOf(response: Response): Promise<Json> {
   const text = await response.text();
   const line = text.startsWith("{")
     ? text
-    : text.split("\n").findLast((it) => it.startsWith("data: {"));
+    : text.split("\n").findLast((row) => row.startsWith("data: {"));
   assert.ok(line, `${response.status} ${text}`);
   return JSON.parse(line.replace(/^data: /, "")) as Json;
 }

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { withOciRegistry } from "../fixtures/oci-registry.ts";
 import { runCommand } from "../harness/command.ts";
 import { executable, EXIT_LIMIT, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted, type Manifest } from "../harness/manifest.ts";
@@ -146,6 +147,61 @@ describe("agents as tools of the executable", () => {
       await other.client.close();
       await stdio.client.close();
     }));
+
+  it("are those of a changed manifest for new sessions, while sessions go on", () =>
+    withAgents(async (folder) => {
+      const { client, call } = await connectStdio(folder);
+      const { agent_session_id } = await call("create_agent_session", { agent: "worker" });
+      const send = (message: string) => call("send_message", { agent_session_id, message });
+      await send("one");
+      const [first = "", ...rest] = readFileSync(folder.config, "utf8").split("[[plugins]]");
+      const added = '[agents.added]\nmodel = "main"\ninstruction = "Work."\n';
+      writeFileSync(folder.config, [first, added, "[[plugins]]", ...rest].join("\n"));
+      let names: string[] = [];
+      const look = async (): Promise<void> => {
+        const { agents } = await call("list_agents");
+        names = (agents as { name: string }[]).map(({ name }) => name);
+      };
+      await poll(
+        10_000,
+        () => "the new agent",
+        () => {
+          if (!names.includes("added")) void look();
+          return names.includes("added") || undefined;
+        },
+      );
+      const answer = await call("invoke_agent", { agent: "added", message: "hi" });
+      assert.equal(answer["response"], "You said: hi");
+      await send("two");
+      const { total } = await call("get_agent_session_history", { agent_session_id });
+      assert.equal(total, 4);
+      await client.close();
+    }));
+
+  it("get agents from a registry, which have no reach of their own", () =>
+    withOciRegistry((registry) =>
+      withTestFolder(
+        {
+          ...MANIFEST,
+          servers: {
+            ...MANIFEST.servers,
+            agents: { plugin: "agents", tools: { approval: { pull_agent: "never" } } },
+          },
+        },
+        async (folder) => {
+          const { client, call } = await connectStdio(folder);
+          const registry_ref = `${registry.host}/team/pirate`;
+          const pulled = await call("pull_agent", { registry_ref });
+          assert.match(String(pulled["digest"]), /^sha256:/);
+          const { agents } = await call("list_agents", { source: "store" });
+          const [listed] = agents as { spec: string; digest: string }[];
+          assert.deepEqual([listed?.spec, listed?.digest], [pulled["reference"], pulled["digest"]]);
+          const missing = await call("pull_agent", { registry_ref: `${registry.host}/no/such` });
+          assert.equal(missing["isError"], true);
+          await client.close();
+        },
+      ),
+    ));
 
   it("are served alone by agents serve, under their own names, with agents of files", () =>
     withAgents(async (folder) => {

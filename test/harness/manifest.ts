@@ -8,11 +8,10 @@ export interface ServerEntry {
   readonly [key: string]: unknown;
 }
 
-/** A remote server's table in the manifest. */
-export interface RemoteEntry {
-  readonly url: string;
-  readonly [key: string]: unknown;
-}
+/** The table of a server in the manifest that is no process: it is reached by its URL, or provided by a plugin. */
+export type RemoteEntry = { readonly [key: string]: unknown } & (
+  { readonly url: string } | { readonly plugin: string }
+);
 
 export interface Manifest {
   readonly hub?: Readonly<Record<string, unknown>>;
@@ -68,7 +67,7 @@ export function withVariables(
 }
 
 function isRemote(server: ServerEntry | RemoteEntry): server is RemoteEntry {
-  return typeof server["url"] === "string";
+  return typeof (server["url"] ?? server["plugin"]) === "string";
 }
 
 /** The manifest as TOML. */
