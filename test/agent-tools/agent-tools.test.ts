@@ -27,6 +27,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { inputRoundOf, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { measureMemory } from "../harness/memory.ts";
 import { messageTo, cancelOf } from "../plugins/plugin-hub.ts";
 
 const NOT_FOUND = "Agent session not found.";
@@ -233,6 +234,16 @@ describe("a session of an agent", () => {
     assert.deepEqual([team.openCount, hub.snapshot().calls], [0, []]);
     const other = await join();
     assert.equal((await say(other, session, "hi")).code, "sessionNotFound");
+  });
+
+  it("ends at once when it is closed, with the run and the messages that wait", async () => {
+    const { client, model, team } = await open();
+    const session = await openSession(client);
+    const sent = [sendLater(client, session, "hang"), sendLater(client, session, "after that")];
+    await untilActive(model, 1);
+    await callAgents(client, "close_agent_session", { agent_session_id: session });
+    for (const id of sent) assert.equal((await resultAt(client, id)).code, "cancelled");
+    assert.deepEqual([model.active, team.openCount], [0, 0]);
   });
 
   it("ends when it was not used for long, but not while an agent is at work", async () => {
@@ -542,13 +553,13 @@ describe("a run of an agent for a client", () => {
 });
 
 describe("many clients with many sessions", () => {
-  it("get nothing of each other, and leave nothing behind", async () => {
+  it("get nothing of each other, and leave nothing behind", { timeout: 120_000 }, async () => {
     const s = new ScriptedServer("t");
     s.onCall = ({ params }) => {
       const { who } = params?.["arguments"] as { who: string };
       return `"result":{"content":[{"type":"text","text":${JSON.stringify(who)}}]}`;
     };
-    const { team, model, hub } = await open({ s });
+    const { team, model, hub, events } = await open({ s });
     const one = async (): Promise<void> => {
       const left = new AbortController();
       const { serverInfo } = hub;
@@ -575,10 +586,19 @@ describe("many clients with many sessions", () => {
       await Promise.all(Array.from({ length: 20 }, converse));
       await client.close();
     };
-    await Promise.all(Array.from({ length: 5 }, one));
-    for (let at = 0; at < 100 && team.openCount > 0; at++) await turn();
-    assert.deepEqual([team.openCount, model.active, hub.snapshot().calls], [0, 0, []]);
-    assert.equal(s.messagesOf("tools/call").length, 5 * 20 * 9 * 3);
+    const used: number[] = [];
+    // The first round also fills what is kept for good, such as the usage of tools.
+    for (const _ of [1, 2]) {
+      await Promise.all(Array.from({ length: 5 }, one));
+      for (let at = 0; at < 100 && team.openCount > 0; at++) await turn();
+      assert.deepEqual([team.openCount, model.active, hub.snapshot().calls], [0, 0, []]);
+      assert.equal(s.messagesOf("tools/call").length, 5 * 20 * 9 * 3);
+      for (const { received } of s.peers) received.length = 0;
+      events.length = 0;
+      used.push(measureMemory());
+    }
     assert.ok(model.maxActive <= 16);
+    const [first = 0, second = 0] = used;
+    assert.ok(second < first * 1.1, `${first} bytes, then ${second}`);
   });
 });
