@@ -184,8 +184,15 @@ describe("the rows of src", () => {
       late.filter((path) => loaded.has(path)),
       [],
     );
-    const agents = [...loaded].filter((path) => path.startsWith("src/agent/"));
+    const agents = [...loaded].filter((path) => /^src\/agent(?:-\w+)?\//.test(path));
     assert.deepEqual(agents, [], "agents are loaded when the first one runs");
+    // With the plugin `agents`, only what lists its tools is loaded.
+    const withPlugin = [...loadedFrom(["src/agent-tools/plugin.ts"]).loaded];
+    assert.deepEqual(
+      withPlugin.filter((path) => path.startsWith("src/agent/")),
+      [],
+    );
+    assert.ok(!withPlugin.includes("src/agent-tools/agent-tools.ts"));
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {
