@@ -6,7 +6,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { withOciRegistry } from "../fixtures/oci-registry.ts";
-import { runCommand } from "../harness/command.ts";
+import { run, runCommand } from "../harness/command.ts";
 import { executable, EXIT_LIMIT, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted, type Manifest } from "../harness/manifest.ts";
 import { RawClient } from "../harness/raw-client.ts";
@@ -178,6 +178,13 @@ describe("agents as tools of the executable", () => {
       await client.close();
     }));
 
+  it("are called by toolmux call, which starts the servers that the agent uses", () =>
+    withAgents(async (folder) => {
+      const { code, stdout } = await run(folder, "call", "agents__worker", "message=echo it");
+      assert.equal(code, 0);
+      assert.match(stdout, /"response": ?"Echoed\."/);
+    }));
+
   it("get agents from a registry, which have no reach of their own", () =>
     withOciRegistry((registry) =>
       withTestFolder(
@@ -249,8 +256,8 @@ describe("agents as tools of the executable", () => {
         for (const key of ["expose[0]", "events", "maxSessions"])
           assert.ok(`${stdout}${stderr}`.includes(`plugins[0].options.${key}`), stdout + stderr);
         for (const wrong of [["--session-timeout", "soon"], ["--max-sessions", "0"], ["--json"]]) {
-          const run = await runCommand(folder, ["agents", "serve", ...wrong]);
-          assert.equal(run.code, 2, wrong.join(" "));
+          const refused = await runCommand(folder, ["agents", "serve", ...wrong]);
+          assert.equal(refused.code, 2, wrong.join(" "));
         }
       },
     ));
