@@ -513,6 +513,21 @@ describe("a run of an agent for a client", () => {
     assert.match(await ask("boss", "boss"), /already at work/);
   });
 
+  it("inside of another run waits for no place, and is refused if hubs go on calling each other", async () => {
+    const agents = { worker: {}, boss: { allowAgents: true } };
+    const { client, model } = await open({}, { agents });
+    const message = `call agents__invoke_agent {"agent":"worker","message":"hi"}`;
+    const runs = Array.from({ length: 40 }, () =>
+      callAgents(client, "invoke_agent", { agent: "boss", message }),
+    );
+    for (const { value } of await Promise.all(runs))
+      assert.match(String(value["response"]), /"response":"hi \(1\)"/);
+    assert.ok(model.maxActive <= 16);
+    const _meta = { "toolmux/chain": Array.from({ length: 8 }, (_, at) => `hub-${at}`) };
+    const args = { agent: "worker", message: "hi" };
+    assert.equal((await callAgents(client, "invoke_agent", args, { _meta })).code, "agentDepth");
+  });
+
   it("has only the tools that its client sees if the agent respects modes", async () => {
     const agents = { worker: {}, modest: { respectMode: true } };
     const s = new ScriptedServer("t");
