@@ -591,9 +591,9 @@ describe("many clients with many sessions", () => {
           const whoOf = (n: unknown): string => `${String(agent_session_id)}/${at}/${String(n)}`;
           const message = `call s__t ${JSON.stringify({ who: whoOf("#") })} times 3`;
           const { value, text } = await call("send_message", { agent_session_id, message });
-          const events = value["events"] as { arguments?: string }[];
+          const told = value["events"] as { arguments?: string }[];
           const wanted = [0, 1, 2].map((n) => JSON.stringify({ who: whoOf(n) }));
-          const said = events.flatMap((event) => event.arguments ?? []);
+          const said = told.flatMap((event) => event.arguments ?? []);
           assert.deepEqual([said, value["response"]], [wanted, `result: ${whoOf(2)}`], text);
         };
         await Promise.all(Array.from({ length: 9 }, (_, at) => send(at)));
