@@ -27,7 +27,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { inputRoundOf, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
-import { measureMemory } from "../harness/memory.ts";
+import { collectsGarbage, measureMemory } from "../harness/memory.ts";
 import { messageTo, cancelOf } from "../plugins/plugin-hub.ts";
 
 const NOT_FOUND = "Agent session not found.";
@@ -614,6 +614,6 @@ describe("many clients with many sessions", () => {
     }
     assert.ok(model.maxActive <= 16);
     const [first = 0, second = 0] = used;
-    assert.ok(second < first * 1.1, `${first} bytes, then ${second}`);
+    assert.ok(second < first * (collectsGarbage ? 1.1 : 2), `${first} bytes, then ${second}`);
   });
 });
