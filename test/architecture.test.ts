@@ -46,6 +46,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     bench: "load generator, statistics, reports",
     demo: "the servers and the tour of `toolmux demo`",
   },
+  { "agent-tools": "agents as MCP tools: the plugin `agents`, and the sessions of its clients" },
   { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
   { dashboard: "a page that shows running hubs and steers them" },
   { cli: "the command line" },
@@ -62,6 +63,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
     "src/dashboard/",
     "src/agent/",
     "src/agent-files/",
+    "src/agent-tools/",
   ],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/", "src/dashboard/"],
@@ -184,8 +186,15 @@ describe("the rows of src", () => {
       late.filter((path) => loaded.has(path)),
       [],
     );
-    const agents = [...loaded].filter((path) => path.startsWith("src/agent/"));
+    const agents = [...loaded].filter((path) => /^src\/agent(?:-\w+)?\//.test(path));
     assert.deepEqual(agents, [], "agents are loaded when the first one runs");
+    // With the plugin `agents`, only what lists its tools is loaded.
+    const withPlugin = [...loadedFrom(["src/agent-tools/plugin.ts"]).loaded];
+    assert.deepEqual(
+      withPlugin.filter((path) => path.startsWith("src/agent/")),
+      [],
+    );
+    assert.ok(!withPlugin.includes("src/agent-tools/agent-tools.ts"));
   });
 
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {

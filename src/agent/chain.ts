@@ -36,6 +36,11 @@ export class AgentChain {
     return this.#outer.length + this.#own.length;
   }
 
+  /** Whether it has a run of this hub. */
+  get isInside(): boolean {
+    return this.#own.length > 0;
+  }
+
   /** The `_meta` of calls of tools; undefined outside of runs. */
   get meta(): Readonly<Record<string, unknown>> | undefined {
     if (this.depth === 0) return undefined;

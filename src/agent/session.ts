@@ -29,6 +29,11 @@ export interface SendOptions {
   readonly chain?: AgentChain | undefined;
   /** The tools of the run, if they are not those of the agent's team. */
   readonly toolbox?: Toolbox | undefined;
+  /**
+   * Called when the messages before have been answered: the run begins when it resolves.
+   * @returns what is called when the run has ended
+   */
+  readonly begin?: ((signal: AbortSignal) => Promise<() => void>) | undefined;
   /** See `RunOptions`. */
   readonly isVisible?: RunOptions["isVisible"];
 }
@@ -85,14 +90,17 @@ export class AgentSession {
    */
   async *send(
     message: string | readonly ModelContent[],
-    { signal, ...run }: SendOptions,
+    { signal, begin, ...run }: SendOptions,
   ): AsyncGenerator<AgentEvent> {
     const either = AbortSignal.any([signal, this.#ended.signal]);
     await this.#takeTurn(either);
+    let end: (() => void) | undefined;
     try {
+      end = await begin?.(either);
       this.#lastUsed = this.#options.clock.now();
       yield* this.#run(message, { ...run, signal: either });
     } finally {
+      end?.();
       this.#lastUsed = this.#options.clock.now();
       this.#isRunning = false;
       this.#queue.shift()?.();
@@ -118,7 +126,7 @@ export class AgentSession {
 
   async *#run(
     message: string | readonly ModelContent[],
-    options: SendOptions,
+    options: Omit<SendOptions, "begin">,
   ): AsyncGenerator<AgentEvent> {
     const content =
       typeof message === "string" ? [{ type: "text", text: message } as const] : message;

@@ -8,7 +8,8 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
-import type { AgentChain } from "./chain.ts";
+import { callStateOf } from "../plugin/call-chain.ts";
+import { AgentChain } from "./chain.ts";
 import type { ModelContent } from "./model.ts";
 
 /** A tool of the hub, as agents see it. */
@@ -158,34 +159,48 @@ export class McpToolbox implements Toolbox {
   }
 }
 
+/** The tools of a run that is a part of a client's call. */
+export interface CallToolbox extends Toolbox {
+  /** Whether the client's modes showed it a tool when the tools were last read. */
+  isVisible(tool: AgentTool): boolean;
+}
+
 /** The tools of the hub that the agent runs in. */
 export class HubTools {
   readonly #host: Pick<Host, "call">;
-  readonly #catalog: () => Catalog;
   readonly #reader = new ToolReader();
+  /** The chains of the calls that agents make now; the key is the object that says who calls. */
+  readonly #chains = new WeakMap<AgentCaller, AgentChain>();
 
-  /**
-   * @param host of the plugin that runs agents
-   * @param catalog the tools that the hub has; not those of a client's mode
-   */
-  constructor(host: Pick<Host, "call">, catalog: () => Catalog) {
+  /** @param host of the plugin that runs agents */
+  constructor(host: Pick<Host, "call">) {
     this.#host = host;
-    this.#catalog = catalog;
+  }
+
+  /** The runs of this hub, and of others, that a call is a part of. */
+  chainOf({ agent, meta }: ToolCall): AgentChain {
+    return (agent && this.#chains.get(agent)) ?? AgentChain.fromMeta(meta);
   }
 
   /**
    * The toolbox of a run that is a part of a client's call: questions, approvals, deadline and cancellation are those of
    * that call.
    */
-  for(outer: ToolCall): Toolbox {
+  for(outer: ToolCall): CallToolbox {
+    let shown: ReadonlySet<string> = new Set();
     return {
-      tools: () => Promise.resolve(this.#list()),
+      tools: async () => {
+        const catalogs = await callStateOf(outer).catalogs();
+        shown = new Set(catalogs.shown.tools.routes.map(keyOf));
+        return this.#list(catalogs.all);
+      },
       call: (name, args, options) => this.#call(outer, name, args, options),
+      isVisible: (tool) => shown.has(keyOf(tool)),
     };
   }
 
-  #list(): readonly AgentTool[] {
-    const { entries } = this.#catalog().tools;
+  #list(all: Catalog): readonly AgentTool[] {
+    const { entries } = all.tools;
     const origins = new Map(
       entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
     );
@@ -199,7 +214,8 @@ export class HubTools {
     { signal, onProgress, chain, agent }: ToolCallOptions,
   ): Promise<ToolResult> {
     try {
-      const options = { for: outer, signal, agent, meta: chain.meta };
+      this.#chains.set(agent, chain);
+      const options = { for: outer, signal, agent, meta: chain.meta, ownHooks: true };
       const report = onProgress && ((progress: CallProgress) => onProgress(progress));
       const answer = await this.#host.call(name, args, { ...options, onProgress: report });
       const { kind, json, size, value } = answer;
@@ -210,6 +226,11 @@ export class HubTools {
       return failure(error, signal);
     }
   }
+}
+
+/** Names of tools differ by client, but not this. */
+function keyOf({ server, remoteName }: Pick<AgentTool, "server" | "remoteName">): string {
+  return `${server} ${remoteName}`;
 }
 
 /** The result of a call that has no answer. @throws the signal's reason */

@@ -16,9 +16,12 @@
  * get it as a result, with this code in `_meta`. `modelFailed`: a request to a language model failed; `data.reason`
  * says why. `agentLoop`: an agent would run inside a run of itself; `agentDepth`: agents would run inside each other
  * too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`,
- * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session. `notInMode`: the client's mode hides
- * what it asks for. `notTrusted`: a file or an agent may do that only after the user has trusted it.
- * `digestMismatch`: what a registry sent is not what its digest says.
+ * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the client has no
+ * such session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait; `limitReached`: a limit
+ * of a run or a session, for clients; `notIdentified`: the client cannot be told apart from others, and asks for
+ * something that only one client may have. `notInMode`: the client's mode hides what it asks for. `notTrusted`: a
+ * file or an agent may do that only after the user has trusted it. `digestMismatch`: what a registry sent is not
+ * what its digest says.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -77,6 +80,11 @@ const ERROR_PROPERTIES = {
   tokenLimit: { rpc: -31014, exit: 1, retryable: false, kind: "terminal" },
   runTimeout: { rpc: -31014, exit: 124, retryable: true, kind: "transient" },
   sessionBusy: { rpc: -31015, exit: 1, retryable: true, kind: "transient" },
+  sessionNotFound: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  sessionsFull: { rpc: -31015, exit: 1, retryable: true, kind: "transient" },
+  hubBusy: { rpc: -31015, exit: 1, retryable: true, kind: "transient" },
+  limitReached: { rpc: -31014, exit: 1, retryable: false, kind: "terminal" },
+  notIdentified: { rpc: -31018, exit: 1, retryable: false, kind: "terminal" },
   notTrusted: { rpc: -31016, exit: 2, retryable: false, kind: "terminal" },
   digestMismatch: { rpc: -31017, exit: 3, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },

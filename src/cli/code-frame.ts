@@ -21,11 +21,12 @@ const SHOWN_KEYS = (
   "command package runner args inheritEnv cwd url transport keyFile ca auth plugin enabled prefix isolation lazy era " +
   "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
   "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
-  "parallelStarts use servers sources commands directories directory paths strict registries " +
+  "parallelStarts use servers sources commands directories directory paths strict registries mode title icon " +
+  "sessions approval resources ids names pattern readOnly and or not " +
   "provider model temperature maxTokens contextTokens thinking images timeout script " +
-  "description instruction instructionFile mode respectMode allowAgents subAgents handoffs maxTurns maxToolCalls " +
-  "parallelToolCalls retries resultLimit approval " +
-  "title icon sessions resources ids names pattern readOnly and or not"
+  "description instruction instructionFile respectMode allowAgents subAgents handoffs maxTurns maxToolCalls " +
+  "parallelToolCalls retries resultLimit expose events inlineConfig anonymous transferTo maxSessions " +
+  "maxSessionsPerClient eviction sessionTimeout"
 ).split(" ");
 
 /** A piece of a line. Only pieces of the kind `value` may be masked. */

@@ -25,7 +25,7 @@ export const BENCH_DEFAULTS = {
   timeout: "30s",
 } as const;
 
-export const AGENT_VERBS = ["list", "show", "pull", "remove"] as const;
+export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
 export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 

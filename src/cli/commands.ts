@@ -433,8 +433,8 @@ export const COMMANDS: readonly Command[] = [
   command({
     name: "agents",
     group: "Use the tools",
-    summary: "list agents, get them from registries, remove them",
-    usage: "[list|show|pull|remove] [AGENT]",
+    summary: "list agents, get them from registries, serve them as tools",
+    usage: "[list|show|pull|remove|serve] [AGENT]",
     words: [0, 2],
     choices: AGENT_VERBS,
     hasKnownWords: true,
@@ -443,21 +443,38 @@ export const COMMANDS: readonly Command[] = [
       "  show AGENT   what an agent has: its team, models, servers, and what is not supported",
       "  pull REF     get an agent from a registry: [HOST/]REPOSITORY[:TAG][@DIGEST]",
       "  remove REF   remove an agent that was pulled",
+      "  serve        serve agents as MCP tools, on stdin and stdout or with --http",
       "",
       "AGENT is a name in the manifest, the path of a file in a directory for agents, or the name of an agent that was pulled. An agent that was pulled, or whose file is not in your configuration directory, runs no command and reaches no URL of its own before `toolmux trust`.",
       "",
       "An agent of the manifest cannot be used if its table has a problem, or the key of its model is missing. No model is asked anything.",
       "",
+      "`serve` is a hub whose clients see the tools of agents alone: create_agent_session, send_message, invoke_agent and so on. The agents use the servers of the manifest. A manifest with the plugin agents has these tools in `toolmux serve`, too, beside those of all servers.",
+      "",
       "Exit codes: 0 done; 2 there is no such agent, or it has problems; 3 the registry did not send it.",
     ],
-    options: { json: JSON_OUTPUT },
+    options: {
+      json: JSON_OUTPUT,
+      http: text("HOST:PORT", "serve: over HTTP; 8700 means 127.0.0.1:8700"),
+      "http-token-env": text("NAME", "serve: environment variable with the token of clients"),
+      token: text("auto", "serve: create a token for clients, or use the stored one"),
+      "agents-dir": text("DIRECTORY", "serve: the directory with files of agents", {
+        choices: "folder",
+      }),
+      "max-sessions": text("COUNT", "serve: maximum number of sessions (100)"),
+      "session-timeout": text("DURATION", "serve: how long an unused session is kept (1h)"),
+    },
     examples: [
       "toolmux agents",
       "toolmux agents --json",
       "toolmux agents pull agentcatalog/pirate",
       "toolmux agents show pirate",
+      "toolmux agents serve --http 8700 --token auto",
     ],
-    load: async () => (await import("./commands/agent-files.ts")).agentFiles,
+    load: async () => {
+      const { agentFiles } = await import("./commands/agent-files.ts");
+      return (invocation, context) => agentFiles(invocation, context, runCli);
+    },
   }),
   command({
     name: "get",

@@ -63,7 +63,13 @@ export async function withItem<T>(
     snapshots: openSnapshots(context, log, "newest"),
     choose(all) {
       const servers = all.servers.filter(({ prefix }) => mayHave(kind, prefix, name, all.hub));
-      return withoutEarlyStarts({ ...all, servers });
+      // Agents use the tools of all servers.
+      const isAgent = servers.some((spec) => spec.kind === "plugin" && spec.plugin === "agents");
+      return withoutEarlyStarts(isAgent ? all : { ...all, servers });
+    },
+    openAgents: async (options) => {
+      const { openClientAgents } = await import("./client-agents.ts");
+      return openClientAgents(options);
     },
   });
   const endProgress = line && openStartProgress(undefined, bus, line, systemClock);

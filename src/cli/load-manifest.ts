@@ -1,7 +1,7 @@
 import type { LogLevel } from "../base/events.ts";
 import { type LoadedManifest, loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";
@@ -42,18 +42,29 @@ export interface ManifestWithHashes {
 }
 
 /**
- * Loads the manifests that `--config` names, or those that are found, and logs the loader's notes as warnings. @throws
- * {HubError} manifestInvalid
+ * Loads the manifests that `--config` names, or those that are found, and logs the loader's notes as warnings.
+ * @param mayBeAbsent whether an empty manifest is used if there is none
+ * @throws {HubError} manifestInvalid
  */
 export async function loadManifestLogged(
   invocation: Invocation,
   context: CommandContext,
   log: CommandLog,
+  mayBeAbsent = false,
 ): Promise<ManifestWithHashes> {
   const loaded = await loadManifest(loadOptions(invocation, context));
   logRemarks(loaded, log);
-  if (!loaded.ok) throw manifestError(loaded.problems);
-  return loaded;
+  if (loaded.ok) return loaded;
+  if (!mayBeAbsent || loaded.files.length > 0) throw manifestError(loaded.problems);
+  const manifest: Manifest = {
+    hub: HUB_DEFAULTS,
+    defaults: LIMIT_DEFAULTS,
+    servers: [],
+    plugins: [],
+    sources: [],
+  };
+  const { fingerprint, pluginFingerprint } = loaded;
+  return { manifest, fingerprint, pluginFingerprint };
 }
 
 /**

@@ -2,7 +2,7 @@ import { count } from "../base/format.ts";
 import process from "node:process";
 import type { RaisedLevel } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
+import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
 import { stateFolder } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
@@ -16,6 +16,9 @@ import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
 import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
 import { redirectConsole } from "../terminal/stderr.ts";
 import { Redactor } from "../transport/redact.ts";
+import type { ClientAgents } from "../agent-tools/agent-tools.ts";
+import { HubError } from "../base/errors.ts";
+import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { CommandContext } from "./command.ts";
 import { hubListFor, checkHubLoop } from "./hub-loop.ts";
 import type { CommandLog } from "./load-manifest.ts";
@@ -96,6 +99,10 @@ export interface OpenHubOptions {
    * Selects the servers to use. Gets the manifest with the servers of its plugins. By default all are used. May throw.
    */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Opens the agents of the plugin `agents`; by default none can be used. */
+  readonly openAgents?: ((options: ClientAgentsOptions) => Promise<ClientAgents>) | undefined;
+  /** Changes each manifest before its plugins are set up. */
+  readonly prepare?: ((manifest: Manifest) => Manifest) | undefined;
   /** Whether the hub may authorize itself at servers, such as by a login in the user's browser; default true. */
   readonly authorizes?: boolean;
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
@@ -150,6 +157,8 @@ export async function openHub(
     kinds = ["log"],
     snapshots = memorySnapshots(),
     choose = (it) => it,
+    prepare = (it) => it,
+    openAgents,
     authorizes = true,
     makeTransportWrapper,
     mode,
@@ -187,12 +196,30 @@ export async function openHub(
   const bus = new EventBus();
   bus.subscribe((event) => logEvent(event, log), kinds);
   let restore: (() => void) | undefined;
-  const setUpAll: PluginSetup = async (target, current) => {
+  let inForce = loaded;
+  const setUpAll: PluginSetup = async (given, current) => {
+    const target = prepare(given);
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    if (current !== undefined) return reusePlugins(target, current);
-    return setUpPlugins(target, { bus, env, stateFolder: stateFolder(env, platform) });
+    const { pluginLoaders } = await import("./plugin-loaders.ts");
+    // A set of plugins outlives manifests, and its agents are those of the last.
+    const before = inForce;
+    inForce = target;
+    const manifest = (): Manifest => inForce;
+    const loaders = pluginLoaders(manifest, async () => {
+      if (openAgents !== undefined)
+        return openAgents({ manifest, context, log, clock: systemClock, redact });
+      const text = "This command does not run agents as tools: a hub of toolmux serve does.";
+      const hint = "To run one here: toolmux run AGENT MESSAGE";
+      throw new HubError("notSupported", text, { hint });
+    });
+    const setUp = { bus, env, stateFolder: stateFolder(env, platform), loaders };
+    const done = await (current === undefined
+      ? setUpPlugins(target, setUp)
+      : reusePlugins(target, current));
+    if (!done.ok) inForce = before;
+    return done;
   };
   const prepared = await setUpAll(loaded);
   if (!prepared.ok) throw manifestError(prepared.problems);

@@ -66,6 +66,14 @@ export interface ServeOptions {
   readonly requestedAddress: HttpAddress | undefined;
   /** Runs the commands that users of the control API ask for. */
   readonly runCli: RunCommandLine;
+  readonly changes?: ManifestChanges | undefined;
+}
+
+/** What a command changes in the manifest that it serves. */
+export interface ManifestChanges {
+  readonly prepare: (manifest: Manifest) => Manifest;
+  /** Whether there may be no manifest at all. */
+  readonly mayBeAbsent: boolean;
 }
 
 /**
@@ -79,6 +87,7 @@ export async function serveHub({
   loaded,
   requestedAddress,
   runCli,
+  changes,
 }: ServeOptions): Promise<number> {
   const { log } = output;
   const { mode } = invocation.options;
@@ -110,6 +119,11 @@ export async function serveHub({
     ),
     mode,
     raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
+    prepare: changes?.prepare,
+    openAgents: async (options) => {
+      const { openClientAgents } = await import("./client-agents.ts");
+      return openClientAgents(options);
+    },
     choose: (manifest) => {
       checkServerNames(subset, manifest);
       return manifest;

@@ -3,7 +3,8 @@ import { installedCommand } from "../base/runtime.ts";
 import { alternativeCommands } from "../manifest/package.ts";
 import { maskArguments, maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
 import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
-import { BUILT_IN_PLUGINS, locatePlugin } from "../plugin/load.ts";
+import { locatePlugin } from "../plugin/load.ts";
+import { isBuiltInPlugin } from "./plugin-loaders.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { CommandContext } from "./command.ts";
 
@@ -47,14 +48,19 @@ function quote(word: string): string {
 /** Origin of a plugin's code: built in, a file next to a manifest, or a package. */
 export type PluginKind = "builtIn" | "file" | "package";
 
+/** The absolute path of a plugin that toolmux does not contain; undefined if there is none. */
+function pathOf(spec: PluginSpec): string | undefined {
+  return isBuiltInPlugin(spec.use) ? spec.path : locatePlugin(spec);
+}
+
 export function pluginKindOf({ use, path }: PluginSpec): PluginKind {
   if (path !== undefined) return "file";
-  return Object.hasOwn(BUILT_IN_PLUGINS, use) ? "builtIn" : "package";
+  return isBuiltInPlugin(use) ? "builtIn" : "package";
 }
 
 /** Describes a plugin and the path of its code. Loads nothing. */
 export function describePlugin(spec: PluginSpec): string {
-  const path = locatePlugin(spec);
+  const path = pathOf(spec);
   switch (pluginKindOf(spec)) {
     case "builtIn":
       return `${spec.use}: built in`;
@@ -69,7 +75,7 @@ export function describePlugin(spec: PluginSpec): string {
 
 /** A plugin as JSON: `{use, path, kind}`. `path` is the absolute path of external code, null if there is none. */
 export function pluginToJson(spec: PluginSpec): object {
-  return { use: spec.use, path: locatePlugin(spec) ?? null, kind: pluginKindOf(spec) };
+  return { use: spec.use, path: pathOf(spec) ?? null, kind: pluginKindOf(spec) };
 }
 
 /** The first of several commands that is installed; undefined if none is. */

@@ -237,7 +237,7 @@ export class Clients {
 
   /** Called when a server may have settled, that is, when its first listing is known or it has failed. */
   serverSettled(): void {
-    for (const { view } of this.#clients.keys()) view.updateReadiness();
+    for (const client of this.#clients.keys()) client.serverSettled();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();
   }
 
@@ -275,6 +275,10 @@ export class Clients {
 
   onModernClosed(modernClients: ModernClients): void {
     this.#modernClients.delete(modernClients);
+    const { clientId, limits } = modernClients;
+    // The requests of a token have no connection that ends; it leaves when it is not valid any more.
+    if (clientId !== undefined && clientId === limits.principal && !this.#isClosed)
+      this.options.onClient({ client: clientId, change: "left", ...principalOf(limits) });
   }
 }
 

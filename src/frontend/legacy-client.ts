@@ -278,6 +278,11 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.#router.callCount;
   }
 
+  /** A server may have settled: its first listing is known, or it has failed. */
+  serverSettled(): void {
+    this.#router.serverSettled();
+  }
+
   get status(): Pick<ClientStatus, "name" | "version" | "canBeAsked"> {
     const { name, version } = this.#router.client;
     return { name, version, canBeAsked: askableOf(this.sender.declaredCapabilities) };

@@ -197,7 +197,9 @@ export class Hub {
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       onClient: (event) => {
-        if (event.change === "left") this.#modes.forget(event.client);
+        // What was chosen for a token counts for its next one, too.
+        const isToken = event.client === event.principal;
+        if (event.change === "left" && !isToken) this.#modes.forget(event.client);
         bus.emit({ kind: "client", ...event });
       },
       pauseServers: (isPaused) => {

@@ -2,10 +2,27 @@ import { HubError } from "../base/errors.ts";
 import { PluginAnswer } from "./answer.ts";
 import { ignoreRejection, isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
-import type { Answer, CallOptions, Form, FormResult, Next, ToolCall, ToolInfo } from "./plugin.ts";
+import type { Catalog } from "../catalog/catalog.ts";
+import type {
+  Answer,
+  CallOptions,
+  Form,
+  FormResult,
+  Next,
+  Progress,
+  ToolCall,
+  ToolInfo,
+} from "./plugin.ts";
 
 /** The key of a call's chain state; a symbol, so that plugins do not see it. */
 export const CHAIN_STATE: unique symbol = Symbol("call chain state");
+
+export interface ClientCatalogs {
+  /** Of all servers: the tools that `Host.call` can call as a part of the client's call. */
+  readonly all: Catalog;
+  /** What the client sees. */
+  readonly shown: Catalog;
+}
 
 /** The state of a call in the plugins' chain, shared by all its changed copies. */
 export interface CallChainState {
@@ -15,6 +32,11 @@ export interface CallChainState {
   readonly canElicit: boolean;
   /** Shows the person at the client a form; see `ToolCall.elicit`. */
   elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult>;
+  /** See `ToolCall.progress` and `ToolCall.setDeadline`. */
+  reportProgress(progress: Progress): void;
+  setDeadline(ms: number): void;
+  /** The catalogs of this call's client, as soon as they are known: of all servers, and what its modes show it. */
+  catalogs(): Promise<ClientCatalogs>;
   /** Calls a tool as a part of this call; `args` is JSON text. See `Host.call`. */
   callTool(
     plugin: PluginInstance,

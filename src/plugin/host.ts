@@ -99,7 +99,7 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
     list: (callerSignal) => runForPlugin(async () => hub().list(plugin, orDisposed(callerSignal))),
     call: (tool, args = {}, given = {}) =>
       runForPlugin(async (): Promise<Answer> => {
-        const { for: outer, onProgress, agent, meta, signal: callerSignal } = toCallOptions(given);
+        const { for: outer, onProgress, signal: callerSignal, ...inner } = toCallOptions(given);
         if (calls >= MAX_CALLS) {
           const text = `Plugin "${name}" has ${calls} calls running, which is the limit.`;
           throw new HubError("usage", text);
@@ -109,8 +109,10 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
           const json = toObjectJson(args);
           const callOptions = { signal: orDisposed(callerSignal), onProgress };
           if (outer === undefined) return await hub().call(plugin, tool, json, callOptions);
-          const inner = { ...callOptions, agent, meta };
-          return await callStateOf(outer).callTool(plugin, tool, json, inner);
+          return await callStateOf(outer).callTool(plugin, tool, json, {
+            ...callOptions,
+            ...inner,
+          });
         } finally {
           calls--;
         }

@@ -137,15 +137,19 @@ export async function loadPlugin(
 /**
  * The problems of an entry that are known without loading foreign code: invalid options of a built-in plugin, or a
  * missing package. Never rejects.
+ * @param loaders the built-in plugins
  */
-export async function checkPlugin(spec: PluginSpec): Promise<readonly Problem[]> {
-  if (findBuiltIn(spec, BUILT_IN_PLUGINS) === undefined) {
+export async function checkPlugin(
+  spec: PluginSpec,
+  loaders: PluginLoaders = BUILT_IN_PLUGINS,
+): Promise<readonly Problem[]> {
+  if (findBuiltIn(spec, loaders) === undefined) {
     if (locatePlugin(spec) !== undefined) return [];
     const { file, path } = spec.origin;
-    const message = notFoundMessage(spec, BUILT_IN_PLUGINS);
+    const message = notFoundMessage(spec, loaders);
     return [{ file, path: [...path, "use"], at: "value", message }];
   }
-  const result = await loadPlugin(spec);
+  const result = await loadPlugin(spec, loaders);
   return result.ok ? [] : result.problems;
 }
 

@@ -105,6 +105,8 @@ export interface PluginServer {
    * decides; its default is `shared`.
    */
   readonly isolation?: "shared" | "perClient";
+  /** What `tools.approval` says where the manifest has no rule for the tool; by the server's own names of tools. */
+  readonly approval?: Readonly<Record<string, "auto" | "always" | "never">>;
   /** @param client the only client of this server; undefined if clients share it */
   open(client: ClientInfo | undefined): Transport | Promise<Transport>;
 }
@@ -191,6 +193,8 @@ export interface CallOptions {
   readonly agent?: AgentCaller | undefined;
   /** With `for`: members of `_meta` of the request. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
+  /** With `for`: whether the plugin's own `call` sees the call, too; false by default. */
+  readonly ownHooks?: boolean | undefined;
 }
 
 /** A form for a person (MCP, elicitation, form mode). `schema` is its `requestedSchema`: an object of plain values. */
@@ -213,6 +217,15 @@ export interface ClientInfo {
   readonly version: string | undefined;
   /** The name of the client with a token of its own that it is, if it is one. */
   readonly principal?: string | undefined;
+  /** Whether it cannot be told apart from other clients: all of them have the same id. */
+  readonly isAnonymous?: boolean;
+}
+
+/** A progress notification (MCP, progress). `progress` has to increase with each one. */
+export interface Progress {
+  readonly progress: number;
+  readonly total?: number;
+  readonly message?: string;
 }
 
 /** A call of a tool. */
@@ -233,6 +246,10 @@ export interface ToolCall {
    * The arguments, parsed at each read. Usually an object, but clients may send anything. To change them, use `with`.
    */
   readonly arguments: Readonly<Record<string, unknown>>;
+  /** `_meta` of the request, parsed at each read; empty if there is none. */
+  readonly meta: Readonly<Record<string, unknown>>;
+  /** The agent of toolmux that makes the call; undefined if the client itself makes it. */
+  readonly agent: AgentCaller | undefined;
   /**
    * This call with other arguments (an object, or the JSON text of one), or with another signal that cancels it; for
    * `next`.
@@ -244,6 +261,12 @@ export interface ToolCall {
   answer(result: object | string): Answer;
   /** Makes an answer that tells the model that the call was refused or failed (`isError`). */
   refuse(text: string): Answer;
+  /** Whether the client wants a task: then it gets the one that the server creates, and the call goes on. */
+  readonly isTask: boolean;
+  /** Moves the call's deadline, and tells the client if it has asked for progress. */
+  progress(progress: Progress): void;
+  /** Gives the call this long from now, in ms, instead of what the manifest says; progress does not shorten it. */
+  setDeadline(ms: number): void;
   /** Whether the client shows forms. */
   readonly canElicit: boolean;
   /**

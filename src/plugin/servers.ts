@@ -1,3 +1,4 @@
+import { matchesGlob } from "../catalog/names.ts";
 import { secretsOf } from "../manifest/interpolate.ts";
 import { missingPluginProblem } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/merge.ts";
@@ -82,7 +83,7 @@ export function addPluginServers(
     if (spec.kind !== "plugin") return spec;
     const member = plugins.find(({ name }) => name === spec.plugin);
     const isolation = isolationOf(member, spec.name) ?? spec.isolation;
-    return { ...spec, set, isolation };
+    return { ...spec, set, isolation, tools: withOwnApproval(member, spec) };
   });
   const problems: PluginResourceProblem[] = [];
   const owners = new Map<string, PluginInstance>();
@@ -124,13 +125,32 @@ export function openPluginServer(
   return typeof server === "function" ? server() : server.open(client);
 }
 
-/** What the plugin itself says of its server; undefined if it leaves that to the manifest. */
+/** What the plugin itself says of its server; undefined if it leaves all to the manifest. */
+function declaredServer(
+  plugin: PluginInstance | undefined,
+  server: string,
+): DeclaredServer | undefined {
+  const own = plugin?.hooks.servers?.[server];
+  return typeof own === "object" ? own : undefined;
+}
+
 function isolationOf(
   plugin: PluginInstance | undefined,
   server: string,
 ): PluginServer["isolation"] | undefined {
-  const own = plugin?.hooks.servers?.[server];
-  return typeof own === "object" ? own.isolation : undefined;
+  return declaredServer(plugin, server)?.isolation;
+}
+
+/** The rules for the server's tools; for the tools for which none says something about approvals, the plugin's. */
+function withOwnApproval(
+  plugin: PluginInstance | undefined,
+  { name, tools }: Pick<PluginServer, "name" | "tools">,
+): PluginServer["tools"] {
+  const own = Object.entries(declaredServer(plugin, name)?.approval ?? {});
+  const rules = Object.keys(tools.approval ?? {});
+  const added = own.filter(([tool]) => !rules.some((rule) => matchesGlob(rule, tool)));
+  if (added.length === 0) return tools;
+  return { ...tools, approval: { ...Object.fromEntries(added), ...tools.approval } };
 }
 
 function specOf(
@@ -144,7 +164,7 @@ function specOf(
     spec: { origin },
   } = member;
   const prompts = { allow: undefined, deny: [], rename: {} };
-  const tools = { ...prompts, timeout: {} };
+  const tools = withOwnApproval(member, { name, tools: { ...prompts, timeout: {} } });
   const isolation = isolationOf(member, name) ?? "shared";
   const common = { enabled: true, prefix: name, isolation, lazy: false } as const;
   const settings = { ...common, era: "auto" } as const;

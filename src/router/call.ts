@@ -1,4 +1,13 @@
-import { bufferOf, type ByteRange, type Edit, type Piece, textOf, utf8 } from "../base/bytes.ts";
+import { Buffer } from "node:buffer";
+import {
+  bufferOf,
+  type ByteRange,
+  type Edit,
+  joinPieces,
+  type Piece,
+  textOf,
+  utf8,
+} from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { CancelledBy, EventBus } from "../base/events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
@@ -147,6 +156,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   isOver = false;
   /** Holds the call until a person has allowed it; undefined if it needs no approval. */
   gate: ApprovalGate | undefined;
+  /** How long the call may take without progress, in ms. */
+  #timeout: number;
   #maxDeadline: number;
   /**
    * Number of server requests that wait for the client; while there are any, the deadline is paused, from `#pausedAt`
@@ -173,6 +184,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.startedAt = startedAt;
     this.number = context.callLog.nextNumber();
     context.callCount++;
+    this.#timeout = limits.timeout;
     this.#maxDeadline = startedAt + limits.maxTimeout;
     this.deadline = Math.min(startedAt + limits.timeout, this.#maxDeadline);
   }
@@ -269,10 +281,30 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   /** Restarts the timeout after progress; `maxTimeout` still applies. */
   restartTimeout(): void {
-    const { route } = this;
     const { deadlines } = this.context;
     if (this.#pauseCount > 0) this.#addPausedTime();
-    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#maxDeadline);
+    this.deadline = Math.min(deadlines.now() + this.#timeout, this.#maxDeadline);
+  }
+
+  /** Gives the call `ms` from now, in all, instead of the limits of its tool. */
+  setDeadline(ms: number): void {
+    if (this.isOver || this.#maxDeadline === Infinity) return;
+    const { deadlines } = this.context;
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    this.#timeout = ms;
+    this.deadline = this.#maxDeadline = deadlines.now() + ms;
+    if (this.#pauseCount === 0) deadlines.add(this);
+  }
+
+  /** Tells the client of progress that the hub itself makes with the call, and restarts the timeout. */
+  reportProgress(params: CallProgress): void {
+    if (this.isOver) return;
+    this.restartTimeout();
+    const { token, caller } = this;
+    const members = JSON.stringify(params).slice(1);
+    const start = `{"jsonrpc":"2.0","method":"${Method.progress}","params":{"progressToken":`;
+    this.#progress = Buffer.from(`${start}null,${members}}`);
+    if (token !== undefined) caller.notify(joinPieces([start, token, `,${members}}`]));
   }
 
   /** Forwards a log message of the server. A legacy client that has set no level gets every message. */

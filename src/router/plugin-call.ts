@@ -1,7 +1,14 @@
+import type { AgentCaller } from "../approval/policy.ts";
 import { type Edit, textOf, utf8 } from "../base/bytes.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { type JsonMember, lastMember, skipWhitespace } from "../base/json.ts";
+import {
+  isJsonObject,
+  type JsonMember,
+  lastMember,
+  parseRange,
+  skipWhitespace,
+} from "../base/json.ts";
 import {
   buildError,
   bytesOf,
@@ -12,7 +19,12 @@ import {
 } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { OwnAnswer, PluginAnswer, RelayedAnswer, toObjectJson } from "../plugin/answer.ts";
-import { type CallChainState, CHAIN_STATE, type ChainedCall } from "../plugin/call-chain.ts";
+import {
+  type CallChainState,
+  CHAIN_STATE,
+  type ChainedCall,
+  type ClientCatalogs,
+} from "../plugin/call-chain.ts";
 import { describePluginFault, isOwnError, markHandled } from "../plugin/errors.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { CallPath, PluginSet } from "../plugin/plugin-set.ts";
@@ -22,6 +34,7 @@ import type {
   ClientInfo,
   Form,
   FormResult,
+  Progress,
   ToolCall,
   ToolInfo,
 } from "../plugin/plugin.ts";
@@ -57,6 +70,8 @@ export interface ToolCallContext extends CallChainState {
   readonly request: Request;
   readonly members: readonly JsonMember[];
   readonly signal: AbortSignal;
+  readonly agent: AgentCaller | undefined;
+  readonly isTask: boolean;
 }
 
 const NO_SIGNALS: readonly AbortSignal[] = [];
@@ -96,6 +111,29 @@ export class PluginToolCall implements ChainedCall {
   get size(): number {
     const { start, end } = this[CHAIN_STATE].request;
     return end - start;
+  }
+
+  get meta(): Readonly<Record<string, unknown>> {
+    const { members, request } = this[CHAIN_STATE];
+    const member = lastMember(members, "_meta");
+    const value: unknown = member && parseRange(request.bytes, member);
+    return isJsonObject(value) ? value : {};
+  }
+
+  get agent(): AgentCaller | undefined {
+    return this[CHAIN_STATE].agent;
+  }
+
+  get isTask(): boolean {
+    return this[CHAIN_STATE].isTask;
+  }
+
+  progress(progress: Progress): void {
+    this[CHAIN_STATE].reportProgress(progress);
+  }
+
+  setDeadline(ms: number): void {
+    this[CHAIN_STATE].setDeadline(ms);
   }
 
   get argumentsJson(): string {
@@ -363,6 +401,18 @@ export class PluginCall extends Call implements ToolCallContext {
     return this.#holders.length;
   }
 
+  get agent(): AgentCaller | undefined {
+    return this.caller.agent;
+  }
+
+  get isTask(): boolean {
+    return this.#pluginContext.isTask;
+  }
+
+  catalogs(): Promise<ClientCatalogs> {
+    return this.#pluginContext.router.catalogs();
+  }
+
   get members(): readonly JsonMember[] {
     return this.#pluginContext.members;
   }
@@ -409,11 +459,12 @@ export class PluginCall extends Call implements ToolCallContext {
     plugin: PluginMember,
     name: string,
     args: string,
-    { signal, onProgress, agent, meta }: CallOptions,
+    { signal, onProgress, agent, meta, ownHooks = false }: CallOptions,
   ): Promise<Answer> {
     if (this.isOver) throw this.#endReason();
     const signals = signal === undefined ? [this.signal] : [this.signal, signal];
-    const response = await this.#pluginContext.router.callTool(plugin, {
+    const excluded = ownHooks ? undefined : plugin;
+    const response = await this.#pluginContext.router.callTool(excluded, {
       outer: this,
       name,
       args,

@@ -8,11 +8,12 @@ import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
-import { isNamed } from "../catalog/catalog.ts";
+import { type Catalog, isNamed } from "../catalog/catalog.ts";
 import { SkillMethod, supportsDirectoryRead } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { lastMember } from "../base/json.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
+import type { ClientCatalogs } from "../plugin/call-chain.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -68,7 +69,7 @@ export class Router {
   readonly #context: CallContext;
   readonly #subscriptions: ResourceSubscriptions;
   /** Routers for the calls that plugins make as a part of this client's calls. */
-  readonly #innerRouters = new Map<PluginMember, Router>();
+  readonly #innerRouters = new Map<PluginMember | undefined, Router>();
   readonly #innerCalls = new Set<() => Call | undefined>();
 
   constructor(client: ClientInfo, options: RouterOptions) {
@@ -93,18 +94,28 @@ export class Router {
   }
 
   /**
-   * Calls a tool for a plugin, as a part of a call of this client: tools of all servers can be called, and the plugin's
-   * own hooks are skipped.
+   * Calls a tool for a plugin, as a part of a call of this client: tools of all servers can be called.
+   * @param excluded the plugin whose hooks are skipped
    * @throws {HubError} cancelled, if there is no answer; usage if the arguments are not a JSON object
    */
-  callTool(plugin: PluginMember, options: InnerCallOptions): Promise<Response> {
-    return runInnerCall(this.#innerRouter(plugin), options, (call) => {
+  callTool(excluded: PluginMember | undefined, options: InnerCallOptions): Promise<Response> {
+    return runInnerCall(this.#innerRouter(excluded), options, (call) => {
       this.#innerCalls.add(call);
       return () => void this.#innerCalls.delete(call);
     });
   }
 
-  #innerRouter(plugin: PluginMember): Router {
+  /** The client's catalogs, as soon as its servers are listed, at the latest after `listWait`. */
+  async catalogs(): Promise<ClientCatalogs> {
+    const { view } = this.#innerRouter(undefined).#options;
+    view.updateReadiness();
+    const all = await new Promise<Catalog>((resolve) => {
+      view.whenListed(resolve);
+    });
+    return { all, shown: this.#options.view.catalog };
+  }
+
+  #innerRouter(plugin: PluginMember | undefined): Router {
     const known = this.#innerRouters.get(plugin);
     if (known !== undefined) return known;
     const view = this.#options.view.withAllServers();
@@ -164,6 +175,12 @@ export class Router {
   /** Ends a subscription, if there is one. @throws {HubError} invalidParams */
   unsubscribe(request: Request): void {
     this.#subscriptions.remove(readParams(request, RESOURCE_METHOD).name);
+  }
+
+  /** A server may have settled: its first listing is known, or it has failed. */
+  serverSettled(): void {
+    this.#options.view.updateReadiness();
+    for (const router of this.#innerRouters.values()) router.serverSettled();
   }
 
   close(): void {

@@ -67,7 +67,7 @@ toolboxContract("in the hub, for a client's call", async (servers, run) => {
   const [host] = hosts;
   try {
     if (host === undefined) throw new Error("The plugin was not set up.");
-    const toolbox: Toolbox = new HubTools(host, () => hub.catalog).for(call);
+    const toolbox: Toolbox = new HubTools(host).for(call);
     await run(toolbox);
   } finally {
     done.resolve();

@@ -8,11 +8,10 @@ export interface ServerEntry {
   readonly [key: string]: unknown;
 }
 
-/** A remote server's table in the manifest. */
-export interface RemoteEntry {
-  readonly url: string;
-  readonly [key: string]: unknown;
-}
+/** The table of a server in the manifest that is no process: it is reached by its URL, or provided by a plugin. */
+export type RemoteEntry = { readonly [key: string]: unknown } & (
+  { readonly url: string } | { readonly plugin: string }
+);
 
 export interface Manifest {
   readonly hub?: Readonly<Record<string, unknown>>;
@@ -21,6 +20,7 @@ export interface Manifest {
   readonly modes?: Tables;
   readonly models?: Tables;
   readonly agents?: Tables;
+  readonly plugins?: readonly Readonly<Record<string, unknown>>[];
 }
 
 /** Tables by their names. */
@@ -67,7 +67,7 @@ export function withVariables(
 }
 
 function isRemote(server: ServerEntry | RemoteEntry): server is RemoteEntry {
-  return typeof server["url"] === "string";
+  return typeof (server["url"] ?? server["plugin"]) === "string";
 }
 
 /** The manifest as TOML. */
@@ -80,6 +80,7 @@ export function toToml(manifest: Manifest): string {
         ([key, entry]) => [`${table}.${JSON.stringify(key)}`, entry] as const,
       ),
     ),
+    ...(manifest.plugins ?? []).map((plugin) => ["[plugins]", plugin] as const),
   ] as const;
   return sections
     .flatMap(([title, section]) =>

@@ -71,6 +71,11 @@ export function toolCall(
       toolCall(tool, other === undefined ? args : toObjectJson(other), client, further ?? signal),
     answer: (result) => new OwnAnswer(result),
     refuse: (text) => new OwnAnswer({ content: [{ type: "text", text }], isError: true }),
+    meta: {},
+    agent: undefined,
+    isTask: false,
+    progress: () => {},
+    setDeadline: () => {},
     canElicit: false,
     elicit: () => Promise.reject(new Error("there is no client")),
   };

@@ -17,6 +17,7 @@ import { newOwnerTag } from "../../src/process/orphans.ts";
 import { openStdioTransport, type StdioTarget } from "../../src/transport/stdio.ts";
 import { notification, TransportRecorder } from "../contract/transport.ts";
 import { waitFor } from "../harness/wait.ts";
+import { measureMemory } from "../harness/memory.ts";
 import {
   pidsWithEnv,
   commandLineOf,
@@ -28,14 +29,6 @@ import {
 const NEVER = new AbortController().signal;
 const MEGABYTE = 1024 * 1024;
 
-/** What is held, in bytes; where garbage cannot be collected, with that. */
-function measureMemory(): number {
-  const { Bun: bun } = globalThis as { Bun?: { gc(force: boolean): void } };
-  if (bun === undefined) return process.memoryUsage().rss;
-  bun.gc(true);
-  const { heapUsed, external } = process.memoryUsage();
-  return heapUsed + external;
-}
 /** Longer than any test: whoever sleeps so long is ended by the link, or the test fails. */
 const FOREVER = "sleep 1000";
 

@@ -12,18 +12,34 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
 import { suggestName, usageError } from "../args.ts";
-import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
+import {
+  AGENT_VERBS as VERBS,
+  type CommandContext,
+  type Invocation,
+  type RunCommandLine,
+} from "../command.ts";
 import { listAgents } from "./agents.ts";
+import type { AgentsServeOptions } from "./agents-serve.ts";
 import { describeServer } from "../server-description.ts";
 
-interface AgentFilesOptions {
+interface AgentFilesOptions extends AgentsServeOptions {
   readonly json: boolean;
 }
 
-/** `toolmux agents`: lists agents, shows one, pulls one from a registry, or removes it. */
+const SERVE_OPTIONS = [
+  "http",
+  "http-token-env",
+  "token",
+  "agents-dir",
+  "max-sessions",
+  "session-timeout",
+] as const satisfies readonly (keyof AgentsServeOptions)[];
+
+/** `toolmux agents`: lists agents, shows one, pulls one from a registry, removes it, or serves all as tools. */
 export async function agentFiles(
   invocation: Invocation<AgentFilesOptions>,
   context: CommandContext,
+  runCli: RunCommandLine,
 ): Promise<number> {
   const [word = "list", ...rest] = invocation.args;
   const verb = VERBS.find((one) => one === word);
@@ -31,6 +47,15 @@ export async function agentFiles(
     const names = VERBS.join(", ");
     throw usageError(`"toolmux agents" needs one of: ${names}.${suggestName(word, VERBS)}`);
   }
+  if (verb === "serve") {
+    if (rest.length > 0)
+      throw usageError("toolmux agents serve takes no name: it serves all agents.");
+    if (invocation.options.json) throw usageError("toolmux agents serve prints no JSON.");
+    const { serveAgents } = await import("./agents-serve.ts");
+    return serveAgents(invocation, context, runCli);
+  }
+  const unused = SERVE_OPTIONS.find((name) => invocation.options[name] !== undefined);
+  if (unused !== undefined) throw usageError(`--${unused} is an option of "toolmux agents serve".`);
   if (verb === "list") {
     if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
     return listAgents(invocation, context);

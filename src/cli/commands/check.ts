@@ -19,6 +19,7 @@ import { listSchemes, listSecrets, parseTemplate } from "../../manifest/interpol
 import { describeIdleRule, isIdleRule } from "../../catalog/idle-rules.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
+import { pluginLoaders } from "../plugin-loaders.ts";
 import { findUnknownServers } from "../../plugin/servers.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
@@ -227,7 +228,7 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
     return { ...nothing, problems: loaded.problems, starts, servers: rows };
   }
   const { servers, plugins, sources: files } = loaded.manifest;
-  const pluginProblems = await findPluginProblems(plugins);
+  const pluginProblems = await findPluginProblems(loaded.manifest);
   if (pluginProblems.length > 0)
     return { ...nothing, problems: await addPositionsLater(pluginProblems), starts: false };
   const unknownServers = await addPositionsLater(findUnknownPluginServers(loaded.manifest));
@@ -276,8 +277,13 @@ function printSecrets(secrets: readonly SecretRow[], { terminal }: CommandContex
 }
 
 /** Problems in the options of plugins. */
-async function findPluginProblems(plugins: readonly PluginSpec[]): Promise<Problem[]> {
-  return (await Promise.all(plugins.map(checkPlugin))).flat();
+async function findPluginProblems(manifest: Manifest): Promise<Problem[]> {
+  const loaders = pluginLoaders(
+    () => manifest,
+    () => Promise.reject(new Error("A check opens no agents.")),
+  );
+  const { plugins } = manifest;
+  return (await Promise.all(plugins.map((plugin) => checkPlugin(plugin, loaders)))).flat();
 }
 
 /** Whether a server has settings for single tools, prompts or skills. */

@@ -6,7 +6,7 @@ import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
 import { loadManifestLogged, openLog } from "../load-manifest.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
-import type { HostOutput, ServeCommandOptions } from "../serve-hub.ts";
+import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
@@ -21,6 +21,7 @@ export async function serve(
   invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
   runCli: RunCommandLine,
+  changes?: ManifestChanges,
 ): Promise<number> {
   const { logFormat } = invocation;
   const stderrWriter = new StderrWriter((missing) => {
@@ -32,7 +33,7 @@ export async function serve(
   );
   try {
     const output = { log, print: (text: string) => stderrWriter.print(text) };
-    return await serveWithOutput(invocation, context, output, runCli);
+    return await serveWithOutput(invocation, context, output, runCli, changes);
   } finally {
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
@@ -43,13 +44,19 @@ async function serveWithOutput(
   context: CommandContext,
   output: HostOutput,
   runCli: RunCommandLine,
+  changes: ManifestChanges | undefined,
 ): Promise<number> {
   const { options } = invocation;
   const requestedAddress = readHttpAddress(options, context);
-  const loaded = await loadManifestLogged(invocation, context, output.log);
+  const loaded = await loadManifestLogged(
+    invocation,
+    context,
+    output.log,
+    changes?.mayBeAbsent === true,
+  );
   await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
   const { serveHub } = await import("../serve-hub.ts");
-  return serveHub({ invocation, context, output, loaded, requestedAddress, runCli });
+  return serveHub({ invocation, context, output, loaded, requestedAddress, runCli, changes });
 }
 
 /**

@@ -104,7 +104,13 @@ export class ModernClient implements ClientChannel {
     this.declared = declared;
     this.awaitedInputs = new AwaitedInputs(clients.awaitingLimit, clock);
     this.router = new Router(
-      { id: id ?? ANYBODY, name: undefined, version: undefined, principal: view.principal },
+      {
+        id: id ?? ANYBODY,
+        name: undefined,
+        version: undefined,
+        principal: view.principal,
+        isAnonymous: id === undefined,
+      },
       {
         view,
         deadlines,

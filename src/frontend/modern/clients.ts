@@ -105,7 +105,7 @@ export class ModernClients {
 
   /** A server may have settled: its first listing is known, or it has failed. */
   serverSettled(): void {
-    for (const { view } of this.#clients.values()) view.updateReadiness();
+    for (const { router } of this.#clients.values()) router.serverSettled();
   }
 
   /** The catalog may have changed. */

@@ -1,0 +1,440 @@
+import { Buffer } from "node:buffer";
+import * as v from "valibot";
+import type { Agent } from "../agent/agent.ts";
+import { agentNotFound } from "../agent/agent.ts";
+import type { HistoryEntry } from "../agent/history.ts";
+import { AgentSession } from "../agent/session.ts";
+import { type AgentTool, described, HubTools, type Toolbox } from "../agent/toolbox.ts";
+import type { ListedAgent } from "../agent-files/agent-library.ts";
+import type { Clock } from "../base/clock.ts";
+import { ERROR_META_KEY, HubError, toHubError } from "../base/errors.ts";
+import type { Answer, Host, ToolCall } from "../plugin/plugin.ts";
+import {
+  HISTORY_LIMIT,
+  MAX_HISTORY_LIMIT,
+  MAX_MESSAGE,
+  MAX_SESSION_NAME,
+  MAX_SPEC,
+} from "./definitions.ts";
+import type { AgentsOptions } from "./plugin.ts";
+import { RunProgress } from "./run-progress.ts";
+import { RunReport } from "./run-report.ts";
+import { RunSlots } from "./run-slots.ts";
+import { ClientSessions, type ClientSession, newSessionId } from "./sessions.ts";
+
+/** The agents that clients of a hub can use. Texts of errors are redacted. */
+export interface ClientAgents {
+  /**
+   * Makes an agent ready.
+   * @param agent a name, a path or a reference
+   * @throws {HubError} agentNotFound, agentInvalid, notTrusted, valueMissing, storeBroken
+   */
+  open(agent: string, signal: AbortSignal): Promise<OpenedAgent>;
+  /** The same for an agent that a client describes. @throws {HubError} agentInvalid, valueMissing */
+  openInline(config: unknown, signal: AbortSignal): Promise<OpenedAgent>;
+  list(sources: readonly ListedAgent["source"][]): Promise<readonly ListedAgent[]>;
+  /** Gets an agent from a registry. @throws {HubError} see `AgentLibrary.pull` */
+  pull(reference: string, signal: AbortSignal): Promise<{ digest: string; reference: string }>;
+  /** Removes secrets from a text. */
+  redact(text: string): string;
+}
+
+/** An agent that is ready for a conversation. */
+export interface OpenedAgent {
+  readonly agent: Agent;
+  /** What of its file is left out, in sentences. */
+  readonly notes: readonly string[];
+  /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
+  toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
+  /** Ends what was started for it. Never rejects. */
+  close(): Promise<void>;
+}
+
+export interface AgentToolsContext {
+  readonly options: AgentsOptions;
+  readonly host: Host;
+  readonly agents: ClientAgents;
+  readonly clock: Clock;
+}
+
+/** How much longer than its run a call may take, in ms, so that the run itself says what was too long. */
+const MARGIN = 10_000;
+/** The owner of the sessions of clients that cannot be told apart. */
+const ANYBODY = "anybody";
+
+/** Answers the calls of the tools of the server `agents`. */
+export class AgentTools {
+  readonly #context: AgentToolsContext;
+  readonly #hubTools: HubTools;
+  readonly #slots = new RunSlots();
+  readonly #sessions: ClientSessions;
+  #unsubscribe: (() => void) | undefined;
+
+  constructor(context: AgentToolsContext) {
+    this.#context = context;
+    this.#hubTools = new HubTools(context.host);
+    this.#sessions = new ClientSessions(context.options, context.clock);
+  }
+
+  /** Answers a call. Errors are results that models see. @param signal ends the run, besides the call's own */
+  async answer(tool: string, call: ToolCall, signal: AbortSignal = call.signal): Promise<Answer> {
+    try {
+      const owner = this.#ownerOf(call);
+      const value = await this.#run(tool, { owner, call, signal, args: call.arguments });
+      const text = JSON.stringify(value);
+      return call.answer({ content: [{ type: "text", text }], structuredContent: value });
+    } catch (thrown) {
+      const { message, hint, code, data } = toHubError(thrown);
+      const full = hint === undefined ? message : `${message} ${hint}`;
+      const text = this.#context.agents.redact(full);
+      const limit = data?.["limit"];
+      const meta = {
+        [ERROR_META_KEY]: code,
+        ...(limit !== undefined && { [LIMIT_META_KEY]: limit }),
+      };
+      return call.answer({ content: [{ type: "text", text }], isError: true, _meta: meta });
+    }
+  }
+
+  /** Ends all sessions. */
+  close(): void {
+    this.#unsubscribe?.();
+    this.#sessions.closeAll();
+  }
+
+  /** @throws {HubError} notIdentified */
+  #ownerOf({ client: { id, principal, isAnonymous = false } }: ToolCall): string {
+    if (!isAnonymous) return ownerKey(id, principal);
+    if (this.#context.options.anonymous) return ANYBODY;
+    const text =
+      "This client cannot be told apart from others, so it cannot have agents. Give each client a token: [[clients]] in the manifest of toolmux, or set anonymous = true for the plugin agents.";
+    throw new HubError("notIdentified", text);
+  }
+
+  #run(tool: string, request: Request): Promise<object> {
+    switch (tool) {
+      case "create_agent_session":
+        return this.#create(request);
+      case "send_message":
+        return this.#send(request);
+      case "invoke_agent": {
+        const { agent, message } = read(invokeSchema, request);
+        return this.#invoke((signal) => this.#context.agents.open(agent, signal), message, request);
+      }
+      case "invoke_with_config": {
+        if (!this.#context.options.inlineConfig) throw unknownTool(tool);
+        const { config, message } = read(configSchema, request);
+        const open = (signal: AbortSignal): Promise<OpenedAgent> =>
+          this.#context.agents.openInline(config, signal);
+        return this.#invoke(open, message, request);
+      }
+      case "list_agents":
+        return this.#listAgents(request);
+      case "list_agent_sessions":
+        return Promise.resolve(this.#listSessions(request));
+      case "get_agent_session_info":
+        return Promise.resolve(this.#info(request));
+      case "get_agent_session_history":
+        return Promise.resolve(this.#history(request));
+      case "transfer_agent_session":
+        return this.#transfer(request);
+      case "close_agent_session":
+        this.#sessions.close(this.#find(request));
+        return Promise.resolve({ success: true });
+      case "pull_agent": {
+        const { registry_ref: reference } = read(pullSchema, request);
+        return this.#context.agents.pull(reference, request.signal);
+      }
+      default: {
+        if (!this.#context.options.expose.includes(tool)) throw unknownTool(tool);
+        const { message } = read(exposedSchema, request);
+        return this.#invoke((signal) => this.#context.agents.open(tool, signal), message, request);
+      }
+    }
+  }
+
+  async #create(request: Request): Promise<object> {
+    const { owner, call, signal } = request;
+    const { agent, session_name: name } = read(createSchema, request);
+    this.#closeWhenClientsLeave();
+    const opened = await this.#context.agents.open(agent, signal);
+    const id = newSessionId();
+    const created = Date.now();
+    const session = this.#newSession(id, opened);
+    const close = (): Promise<void> => {
+      session.close();
+      return opened.close();
+    };
+    try {
+      // The client may have left while the agent was opened.
+      call.signal.throwIfAborted();
+      this.#sessions.add({ id, owner, name, created, session, opened, close });
+    } catch (error) {
+      await close();
+      throw error;
+    }
+    return {
+      agent_session_id: id,
+      agent_spec: agent,
+      ...(name !== undefined && { session_name: name }),
+      created: new Date(created).toISOString(),
+      ...(opened.notes.length > 0 && { notes: opened.notes }),
+    };
+  }
+
+  async #send(request: Request): Promise<object> {
+    const { message } = read(sendSchema, request);
+    const { session, opened } = this.#find(request);
+    this.#checkBudget(session);
+    return this.#runIn(session, opened, message, request);
+  }
+
+  /** Runs an agent of which nothing is kept. */
+  async #invoke(
+    open: (signal: AbortSignal) => Promise<OpenedAgent>,
+    message: string,
+    request: Request,
+  ): Promise<object> {
+    const opened = await open(request.signal);
+    const session = this.#newSession(newSessionId(), opened);
+    try {
+      const { metadata, ...answer } = await this.#runIn(session, opened, message, request);
+      const { notes } = opened;
+      return { ...answer, metadata: { ...metadata, ...(notes.length > 0 && { notes }) } };
+    } finally {
+      session.close();
+      await opened.close();
+    }
+  }
+
+  async #runIn(
+    session: AgentSession,
+    opened: OpenedAgent,
+    message: string,
+    { call, signal }: Request,
+  ): Promise<RunReport["answer"]> {
+    if (Buffer.byteLength(message) > MAX_MESSAGE)
+      throw new HubError("invalidParams", "message: at most 1 MiB of text");
+    const { options, clock, agents } = this.#context;
+    const { timeout } = session.agent.spec;
+    // Each message before may take as long as a run may.
+    const runsBefore = session.state === "running" ? session.waiting + 1 : 0;
+    call.setDeadline((runsBefore + 1) * timeout + MARGIN);
+    const chain = this.#hubTools.chainOf(call);
+    const report = new RunReport(options.events);
+    const progress = new RunProgress(call, clock);
+    const begin = async (either: AbortSignal): Promise<() => void> => {
+      // A run inside of a run takes no slot: outer runs would wait for inner ones, which wait for slots.
+      const free = chain.isInside
+        ? () => {}
+        : await this.#slots.take(either, () => progress.waits());
+      progress.starts();
+      call.setDeadline(session.agent.spec.timeout + MARGIN);
+      return free;
+    };
+    const hub = this.#hubTools.for(call);
+    const toolbox = opened.toolboxFor(call, hub);
+    const isVisible = (tool: AgentTool): boolean => hub.isVisible(tool);
+    const sending = { signal, chain, toolbox, isVisible, begin };
+    try {
+      if (session.state === "running") progress.waits();
+      for await (const event of session.send(message, sending)) {
+        const shown = report.add(event);
+        if (shown !== undefined) progress.report(agents.redact(shown));
+      }
+    } finally {
+      progress.end();
+    }
+    return report.answer;
+  }
+
+  #newSession(id: string, { agent }: OpenedAgent): AgentSession {
+    const { clock, options } = this.#context;
+    const { maxTokens, maxToolCalls } = options;
+    return new AgentSession(agent, { id, clock, maxTokens, maxToolCalls });
+  }
+
+  /** @throws {HubError} limitReached */
+  #checkBudget({ tokensUsed }: AgentSession): void {
+    const { maxTokens = Infinity } = this.#context.options;
+    if (tokensUsed < maxTokens) return;
+    const text = `The session has used ${tokensUsed} tokens, which is its limit. Begin another one.`;
+    throw new HubError("limitReached", text, { data: { limit: "tokenLimit" } });
+  }
+
+  async #listAgents(request: Request): Promise<object> {
+    const { source } = read(listSchema, request);
+    const sources = source === "all" ? (["manifest", "files", "store"] as const) : [source];
+    const { agents } = this.#context;
+    const listed = await agents.list(sources);
+    return {
+      agents: listed.map(({ name, spec, source: from, description, model, digest, problem }) => ({
+        name,
+        spec,
+        source: from,
+        ...(description !== undefined && { description }),
+        ...(model !== undefined && { model }),
+        ...(digest !== undefined && { digest }),
+        ...(problem !== undefined && { problem: agents.redact(problem) }),
+      })),
+    };
+  }
+
+  #listSessions({ owner }: Request): object {
+    if (owner === ANYBODY) {
+      const note =
+        "Clients that cannot be told apart get no list: who knows a session's id may use it.";
+      return { sessions: [], note };
+    }
+    const sessions = this.#sessions.of(owner).map((session) => ({
+      agent_session_id: session.id,
+      ...this.#describe(session),
+    }));
+    return { sessions };
+  }
+
+  #info(request: Request): object {
+    const session = this.#find(request);
+    return { ...this.#describe(session), tokens_used: session.session.tokensUsed };
+  }
+
+  #describe({ name, created, session }: ClientSession): object {
+    const unusedFor = this.#context.clock.now() - session.lastUsed;
+    return {
+      agent: session.agent.spec.name,
+      ...(name !== undefined && { session_name: name }),
+      message_count: session.history.entries.length,
+      created: new Date(created).toISOString(),
+      last_used: new Date(Math.round(Date.now() - unusedFor)).toISOString(),
+      state: session.state === "running" ? "running" : "idle",
+    };
+  }
+
+  #history(request: Request): object {
+    const { limit } = read(historySchema, request);
+    const { entries } = this.#find(request).session.history;
+    return { messages: entries.slice(-limit).map(toMessage), total: entries.length };
+  }
+
+  async #transfer(request: Request): Promise<object> {
+    const { target_agent: target } = read(transferSchema, request);
+    const { session } = this.#find(request);
+    const { team, spec } = session.agent;
+    const { transferTo } = this.#context.options;
+    const allowed = new Set([...spec.subAgents, ...spec.handoffs, ...transferTo]);
+    if (!allowed.has(target)) {
+      if (allowed.size > 0) throw agentNotFound(target, [...allowed]);
+      const alone = `Agent "${spec.name}" cannot give its conversation to another one: it has no subAgents or handoffs, and the plugin agents has no transferTo.`;
+      throw new HubError("agentNotFound", alone);
+    }
+    session.transfer(await team.agent(target, request.signal));
+    return { success: true, agent: target };
+  }
+
+  #find(request: Request): ClientSession {
+    const { agent_session_id: id } = read(sessionSchema, request);
+    return this.#sessions.get(request.owner, id);
+  }
+
+  /** Needed only when there are sessions. */
+  #closeWhenClientsLeave(): void {
+    this.#unsubscribe ??= this.#context.host.subscribe(
+      (event) => {
+        if (event.kind !== "client" || event.change !== "left") return;
+        this.#sessions.closeAllOf(ownerKey(event.client, event.principal));
+      },
+      ["client"],
+    );
+  }
+}
+
+/** A call, and whose it is. */
+interface Request {
+  readonly owner: string;
+  readonly call: ToolCall;
+  readonly signal: AbortSignal;
+  readonly args: unknown;
+}
+
+/** In `_meta` beside the code `limitReached`: the limit of the run, such as `turnLimit`. */
+const LIMIT_META_KEY = "toolmux/limit";
+
+/** A client with a token of its own may have the name that is another client's id. */
+function ownerKey(client: string, principal: string | undefined): string {
+  return JSON.stringify([client, principal ?? null]);
+}
+
+function unknownTool(name: string): HubError {
+  return new HubError("unknownTool", `There is no tool "${name}".`);
+}
+
+const text = (max: number) =>
+  v.pipe(v.string("a text"), v.nonEmpty("a text"), v.maxLength(max, `at most ${max} characters`));
+const message = text(MAX_MESSAGE);
+const agent = text(MAX_SPEC);
+const session = { agent_session_id: text(MAX_SESSION_NAME) };
+
+const LIMIT = `a whole number from 1 to ${MAX_HISTORY_LIMIT}`;
+const SOURCES = ["files", "store", "all"] as const;
+
+const createSchema = v.object({
+  agent,
+  session_name: v.optional(text(MAX_SESSION_NAME)),
+});
+const sendSchema = v.object({ message });
+const invokeSchema = v.object({ agent, message });
+const configSchema = v.object({ config: v.record(v.string(), v.unknown(), "an object"), message });
+const exposedSchema = v.object({ message });
+const listSchema = v.object({ source: v.optional(v.picklist(SOURCES, SOURCES.join(", ")), "all") });
+const sessionSchema = v.object(session);
+const historySchema = v.object({
+  limit: v.optional(
+    v.pipe(
+      v.number(LIMIT),
+      v.integer(LIMIT),
+      v.minValue(1, LIMIT),
+      v.maxValue(MAX_HISTORY_LIMIT, LIMIT),
+    ),
+    HISTORY_LIMIT,
+  ),
+});
+const transferSchema = v.object({ target_agent: agent });
+const pullSchema = v.object({ registry_ref: text(MAX_SPEC) });
+
+/** Reads the arguments of a call. @throws {HubError} invalidParams with what is expected */
+function read<S extends v.GenericSchema>(schema: S, { args }: Request): v.InferOutput<S> {
+  const result = v.safeParse(schema, args);
+  if (result.success) return result.output;
+  const problems = result.issues.map((issue) => {
+    const path = v.getDotPath(issue) ?? "arguments";
+    return issue.received === "undefined"
+      ? `${path} is missing`
+      : `${path}: expected ${issue.message}`;
+  });
+  throw new HubError("invalidParams", problems.join("; "));
+}
+
+/** A message of a conversation, as `get_agent_session_history` returns it. */
+function toMessage({ message: said, at }: HistoryEntry): object {
+  const time = { at: new Date(at).toISOString() };
+  if (said.role === "assistant") {
+    const calls = said.toolCalls.map(({ id, name, argumentsJson }) => ({
+      id,
+      name,
+      arguments: argumentsJson,
+    }));
+    return {
+      role: said.role,
+      content: said.text,
+      ...(calls.length > 0 && { tool_calls: calls }),
+      ...time,
+    };
+  }
+  const texts = said.content.map((part) => {
+    const shown = part.type === "text" ? part : described("image", part.mimeType, part.data);
+    return shown.type === "text" ? shown.text : "";
+  });
+  const content = texts.join("\n");
+  if (said.role === "user") return { role: said.role, content, ...time };
+  return { role: said.role, content, tool_call_id: said.toolCallId, ...time };
+}

@@ -1,0 +1,186 @@
+import { randomUUID } from "node:crypto";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { isJsonObject } from "../base/json.ts";
+import { VERSION } from "../base/version.ts";
+import type { Answer, Next, SdkTransport, ToolCall } from "../plugin/plugin.ts";
+import { Method } from "../protocol/legacy.ts";
+import { LegacyTaskMethod } from "../protocol/tasks.ts";
+import type { ToolDefinition } from "./definitions.ts";
+
+/** How long the result of a task is kept, in ms. */
+const TTL = 10 * 60_000;
+/** How often clients should ask for a task, in ms. */
+const POLL_INTERVAL = 2000;
+/** The only argument of a call that is to become a task: which run it belongs to. */
+const RUN_ARGUMENT = "run";
+
+/** A run that a client wants to have as a task (MCP, tasks of 2025-11-25). */
+interface RunTask {
+  readonly id: string;
+  readonly createdAt: string;
+  status: "working" | "completed" | "cancelled";
+  /** The result, as JSON text. */
+  result: string | undefined;
+  readonly abort: AbortController;
+  /** The ids of `tasks/result` that wait for it. */
+  readonly waiting: unknown[];
+}
+
+/** A JSON-RPC request or notification of the hub. */
+interface Received {
+  readonly id?: unknown;
+  readonly method?: unknown;
+  readonly params?: unknown;
+}
+
+/**
+ * The MCP server of the plugin: it lists the tools, and keeps the runs that clients want to have as tasks. The calls
+ * themselves are answered by the plugin, which knows whose they are.
+ */
+export class AgentsServer {
+  readonly #tools: () => readonly ToolDefinition[];
+  readonly #clock: Clock;
+  /** By id. */
+  readonly #tasks = new Map<string, RunTask>();
+  #transport: SdkTransport | undefined;
+
+  /** @param tools called for each `tools/list` */
+  constructor(tools: () => readonly ToolDefinition[], clock: Clock) {
+    this.#tools = tools;
+    this.#clock = clock;
+  }
+
+  /** Serves the hub on a transport, instead of the one before. */
+  connect(transport: SdkTransport): void {
+    this.#transport = transport;
+    // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the interface of the MCP SDK has only this
+    transport.onmessage = (message) => void this.#receive(message, transport);
+    void transport.start();
+  }
+
+  /** Tells the hub that the list has changed. */
+  toolsChanged(): void {
+    this.#notify(Method.toolsListChanged, undefined);
+  }
+
+  /**
+   * Runs an agent for a call. If the client wants a task, it gets that at once, and the run goes on.
+   * @param run its answer is that of the call; the signal ends it
+   */
+  async runAsTask(
+    call: ToolCall,
+    next: Next,
+    run: (signal: AbortSignal) => Promise<Answer>,
+  ): Promise<Answer> {
+    if (!call.isTask) return run(call.signal);
+    const id = randomUUID();
+    const abort = new AbortController();
+    const createdAt = new Date().toISOString();
+    const task: RunTask = {
+      id,
+      createdAt,
+      status: "working",
+      result: undefined,
+      abort,
+      waiting: [],
+    };
+    this.#tasks.set(id, task);
+    const result = next(call.with({ arguments: { [RUN_ARGUMENT]: id } }));
+    const answer = await run(AbortSignal.any([call.signal, abort.signal]));
+    this.#finish(task, answer);
+    return result;
+  }
+
+  #finish(task: RunTask, { json }: Answer): void {
+    this.#clock.after(TTL, () => this.#tasks.delete(task.id));
+    if (task.status !== "working") return;
+    task.status = "completed";
+    task.result = json;
+    this.#notify(LegacyTaskMethod.status, toTask(task));
+    for (const id of task.waiting) this.#respond(id, { result: resultOf(task) });
+  }
+
+  async #receive(message: object, transport: SdkTransport): Promise<void> {
+    const { id, method, params }: Received = message;
+    if (id === undefined || typeof method !== "string") return;
+    const answer = this.#answer(id, method, isJsonObject(params) ? params : {});
+    if (answer !== undefined) await transport.send({ jsonrpc: "2.0", id, ...answer });
+  }
+
+  /** @returns undefined if the answer comes later */
+  #answer(
+    id: unknown,
+    method: string,
+    params: Readonly<Record<string, unknown>>,
+  ): { readonly result: unknown } | { readonly error: object } | undefined {
+    const task = this.#tasks.get(String(params["taskId"]));
+    switch (method) {
+      case Method.initialize:
+        return { result: initializeResult(params["protocolVersion"]) };
+      case Method.ping:
+        return { result: {} };
+      case Method.toolsList:
+        return { result: { tools: this.#tools() } };
+      case Method.toolsCall: {
+        const { arguments: args } = params;
+        const created = isJsonObject(args) && this.#tasks.get(String(args[RUN_ARGUMENT]));
+        if (created) return { result: { task: toTask(created) } };
+        break;
+      }
+      case LegacyTaskMethod.get:
+        if (task !== undefined) return { result: toTask(task) };
+        break;
+      case LegacyTaskMethod.result:
+        if (task?.status === "completed") return { result: resultOf(task) };
+        if (task?.status === "working") {
+          task.waiting.push(id);
+          return undefined;
+        }
+        break;
+      case LegacyTaskMethod.cancel:
+        if (task?.status !== "working") break;
+        task.status = "cancelled";
+        task.abort.abort(new HubError("cancelled", "The task was cancelled."));
+        for (const waiting of task.waiting) this.#respond(waiting, UNKNOWN_TASK);
+        return { result: toTask(task) };
+      default:
+        return { error: { code: -32601, message: `Method not found: ${method}` } };
+    }
+    return UNKNOWN_TASK;
+  }
+
+  #respond(id: unknown, answer: object): void {
+    void this.#transport?.send({ jsonrpc: "2.0", id, ...answer }).catch(() => {});
+  }
+
+  #notify(method: string, params: object | undefined): void {
+    const message = { jsonrpc: "2.0", method, ...(params !== undefined && { params }) };
+    void this.#transport?.send(message).catch(() => {});
+  }
+}
+
+const UNKNOWN_TASK = { error: { code: -32602, message: "There is no such task." } };
+
+function initializeResult(version: unknown): object {
+  return {
+    protocolVersion: version,
+    capabilities: {
+      tools: { listChanged: true },
+      tasks: { cancel: {}, requests: { tools: { call: {} } } },
+    },
+    serverInfo: { name: "toolmux agents", version: VERSION },
+  };
+}
+
+function toTask({ id, status, createdAt }: RunTask): object {
+  const lastUpdatedAt = new Date().toISOString();
+  return { taskId: id, status, createdAt, lastUpdatedAt, ttl: TTL, pollInterval: POLL_INTERVAL };
+}
+
+function resultOf({ id, result }: RunTask): unknown {
+  const value = JSON.parse(result ?? "{}") as Readonly<Record<string, unknown>>;
+  const meta = isJsonObject(value["_meta"]) ? value["_meta"] : {};
+  const related = { "io.modelcontextprotocol/related-task": { taskId: id } };
+  return { ...value, _meta: { ...meta, ...related } };
+}

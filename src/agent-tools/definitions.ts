@@ -1,0 +1,309 @@
+import type { AgentsOptions } from "./plugin.ts";
+
+/** A tool as `tools/list` lists it. */
+export interface ToolDefinition {
+  readonly name: string;
+  readonly title: string;
+  readonly description: string;
+  readonly inputSchema: object;
+  readonly outputSchema: object;
+  readonly annotations: Readonly<Record<string, boolean>>;
+  readonly execution?: { readonly taskSupport: "optional" };
+}
+
+/** Length of the name, path or reference of an agent, in UTF-16 code units. */
+export const MAX_SPEC = 2048;
+export const MAX_SESSION_NAME = 200;
+/** Size of a message, in bytes. */
+export const MAX_MESSAGE = 1024 * 1024;
+export const MAX_HISTORY_LIMIT = 1000;
+export const HISTORY_LIMIT = 50;
+
+const text = (description: string, more: object = {}): object => ({
+  type: "string",
+  description,
+  ...more,
+});
+const number = (description: string): object => ({ type: "integer", minimum: 0, description });
+
+/** The schema of an object; keys that end with `?` are optional. */
+function objectOf(properties: Readonly<Record<string, object>>): object {
+  const entries = Object.entries(properties);
+  return {
+    type: "object",
+    properties: Object.fromEntries(entries.map(([key, it]) => [key.replace(/\?$/, ""), it])),
+    required: entries.map(([key]) => key).filter((key) => !key.endsWith("?")),
+  };
+}
+
+const arrayOf = (items: object, description: string): object => ({
+  type: "array",
+  items,
+  description,
+});
+
+const AGENT = text(
+  "The agent: a name that list_agents shows, the path of a file of agents, or the reference of an agent that was pulled.",
+  { minLength: 1, maxLength: MAX_SPEC },
+);
+const SESSION = text("The id of the session, as create_agent_session has returned it.");
+const MESSAGE = text("What the agent is to do, or the next message of the conversation.", {
+  minLength: 1,
+  maxLength: MAX_MESSAGE,
+});
+const STATE = text("Whether the agent is at work in it.", { enum: ["idle", "running"] });
+const TIME = (description: string): object => text(description, { format: "date-time" });
+const NOTES = arrayOf(
+  { type: "string" },
+  "What of the agent's file is left out, because it is not supported or not trusted.",
+);
+
+const RUN_OUTPUT = objectOf({
+  response: text("The agent's answer."),
+  events: arrayOf(
+    objectOf({
+      type: text("What happened.", {
+        enum: [
+          "agent_message",
+          "thinking",
+          "tool_call",
+          "tool_response",
+          "transfer",
+          "error",
+          "omitted",
+        ],
+      }),
+    }),
+    "What the agent did, in order; the last one may be `omitted`, with the number of those that are missing.",
+  ),
+  metadata: objectOf({
+    duration_ms: number("How long the run has taken, in ms."),
+    tool_calls: number("Number of calls of tools."),
+    tokens_used: number("Number of tokens of all requests to models."),
+    model: text("The model that the run has begun with."),
+    stop_reason: text("Why the agent has stopped.", { enum: ["stop", "length", "refused"] }),
+    "notes?": NOTES,
+  }),
+});
+
+const READS = { readOnlyHint: true, openWorldHint: false };
+/** A run may use any tool of the hub, but destroys nothing by itself. */
+const RUNS = { readOnlyHint: false, destructiveHint: true, openWorldHint: true };
+const CHANGES = {
+  readOnlyHint: false,
+  destructiveHint: false,
+  idempotentHint: false,
+  openWorldHint: false,
+};
+const AS_TASK = { taskSupport: "optional" } as const;
+
+const invokeWithConfig: ToolDefinition = {
+  name: "invoke_with_config",
+  title: "Run an agent that is described in the call",
+  description:
+    "Gives a task to an agent that config describes, and returns its answer. Nothing of it is kept.",
+  inputSchema: objectOf({
+    config: {
+      type: "object",
+      description:
+        "The agent: model (a name of the manifest) and instruction; description, tools (a filter without patterns), and lower limits are optional.",
+    },
+    message: MESSAGE,
+  }),
+  outputSchema: RUN_OUTPUT,
+  annotations: RUNS,
+  execution: AS_TASK,
+};
+
+const OWN_TOOLS: readonly ToolDefinition[] = [
+  {
+    name: "create_agent_session",
+    title: "Begin a conversation with an agent",
+    description:
+      "Begins a conversation with an agent and returns its id for send_message. The session ends when you close it, when the client leaves, or when it is not used for long.",
+    inputSchema: objectOf({
+      agent: AGENT,
+      "session_name?": text("A name for people.", { maxLength: MAX_SESSION_NAME }),
+    }),
+    outputSchema: objectOf({
+      agent_session_id: text("The id of the session."),
+      agent_spec: text("The agent, as it was named."),
+      "session_name?": text("The name for people."),
+      created: TIME("When it was created."),
+      "notes?": NOTES,
+    }),
+    annotations: CHANGES,
+  },
+  {
+    name: "send_message",
+    title: "Send a message to an agent",
+    description:
+      "Sends a message to the agent of a session, waits until the agent has finished, and returns its answer. The agent knows the conversation so far.",
+    inputSchema: objectOf({ agent_session_id: SESSION, message: MESSAGE }),
+    outputSchema: RUN_OUTPUT,
+    annotations: RUNS,
+    execution: AS_TASK,
+  },
+  {
+    name: "invoke_agent",
+    title: "Give an agent one task",
+    description:
+      "Gives a task to an agent and returns its answer. Nothing is kept: for a conversation, use create_agent_session and send_message.",
+    inputSchema: objectOf({ agent: AGENT, message: MESSAGE }),
+    outputSchema: RUN_OUTPUT,
+    annotations: RUNS,
+    execution: AS_TASK,
+  },
+  {
+    name: "list_agents",
+    title: "List the agents",
+    description:
+      "Lists the agents that can be used: those of the manifest, those in files, and those that were pulled from registries.",
+    inputSchema: objectOf({
+      "source?": text("Which agents; all by default.", { enum: ["files", "store", "all"] }),
+    }),
+    outputSchema: objectOf({
+      agents: arrayOf(
+        objectOf({
+          name: text("Its name."),
+          spec: text("What the other tools take as agent."),
+          source: text("Where it comes from.", { enum: ["manifest", "files", "store"] }),
+          "description?": text("What it is for."),
+          "model?": text("Its model."),
+          "digest?": text("The digest of an agent of a registry."),
+          "problem?": text("Why it cannot be used."),
+        }),
+        "The agents.",
+      ),
+    }),
+    annotations: READS,
+  },
+  {
+    name: "list_agent_sessions",
+    title: "List your agent sessions",
+    description: "Lists the sessions of this client.",
+    inputSchema: objectOf({}),
+    outputSchema: objectOf({
+      sessions: arrayOf(
+        objectOf({
+          agent_session_id: text("The id of the session."),
+          agent: text("The agent that has the conversation now."),
+          "session_name?": text("The name for people."),
+          created: TIME("When it was created."),
+          last_used: TIME("When it was last used."),
+          message_count: number("Number of messages of the conversation."),
+          state: STATE,
+        }),
+        "The sessions, oldest first.",
+      ),
+      "note?": text("Why the list is empty."),
+    }),
+    annotations: READS,
+  },
+  {
+    name: "get_agent_session_info",
+    title: "Show an agent session",
+    description: "Shows the agent, the state and the use of one session.",
+    inputSchema: objectOf({ agent_session_id: SESSION }),
+    outputSchema: objectOf({
+      agent: text("The agent that has the conversation now."),
+      "session_name?": text("The name for people."),
+      message_count: number("Number of messages of the conversation."),
+      created: TIME("When it was created."),
+      last_used: TIME("When it was last used."),
+      state: STATE,
+      tokens_used: number("Number of tokens of all its runs."),
+    }),
+    annotations: READS,
+  },
+  {
+    name: "get_agent_session_history",
+    title: "Show the messages of an agent session",
+    description: "Returns the last messages of a session, the newest last.",
+    inputSchema: objectOf({
+      agent_session_id: SESSION,
+      "limit?": {
+        type: "integer",
+        minimum: 1,
+        maximum: MAX_HISTORY_LIMIT,
+        description: `How many; ${HISTORY_LIMIT} by default.`,
+      },
+    }),
+    outputSchema: objectOf({
+      messages: arrayOf(
+        objectOf({
+          role: text("Who said it.", { enum: ["user", "assistant", "tool"] }),
+          content: text("The text."),
+          "tool_calls?": arrayOf(
+            objectOf({ id: text("Its id."), name: text("The tool."), arguments: text("As JSON.") }),
+            "The tools that the model wanted to call.",
+          ),
+          "tool_call_id?": text("Which call's result it is."),
+          at: TIME("When it was said."),
+        }),
+        "The messages.",
+      ),
+      total: number("Number of all messages that are kept."),
+    }),
+    annotations: READS,
+  },
+  {
+    name: "transfer_agent_session",
+    title: "Give a conversation to another agent",
+    description:
+      "Another agent of the same team goes on with the conversation; it knows what was said. Not while an agent is at work.",
+    inputSchema: objectOf({
+      agent_session_id: SESSION,
+      target_agent: text("The name of the other agent.", { minLength: 1, maxLength: MAX_SPEC }),
+    }),
+    outputSchema: objectOf({
+      success: { type: "boolean" },
+      agent: text("The agent that has the conversation now."),
+    }),
+    annotations: CHANGES,
+  },
+  {
+    name: "close_agent_session",
+    title: "End a conversation with an agent",
+    description: "Ends a session, and the work of the agent in it. Its messages are gone.",
+    inputSchema: objectOf({ agent_session_id: SESSION }),
+    outputSchema: objectOf({ success: { type: "boolean" } }),
+    annotations: { ...CHANGES, destructiveHint: true },
+  },
+  {
+    name: "pull_agent",
+    title: "Get an agent from a registry",
+    description:
+      "Gets an agent from a registry (OCI), and keeps it. A person has to allow it, unless the manifest says otherwise.",
+    inputSchema: objectOf({
+      registry_ref: text("[HOST/]REPOSITORY[:TAG][@DIGEST]", { minLength: 1, maxLength: MAX_SPEC }),
+    }),
+    outputSchema: objectOf({
+      digest: text("The digest of what was pulled."),
+      reference: text("What the other tools take as agent."),
+    }),
+    annotations: { ...CHANGES, openWorldHint: true },
+  },
+];
+
+/** The names of the general tools. */
+export const OWN_TOOL_NAMES: ReadonlySet<string> = new Set(
+  [...OWN_TOOLS, invokeWithConfig].map(({ name }) => name),
+);
+
+/** All tools of the server. @param describe what other models read about an agent */
+export function toolDefinitions(
+  { expose, inlineConfig }: Pick<AgentsOptions, "expose" | "inlineConfig">,
+  describe: (agent: string) => string | undefined,
+): readonly ToolDefinition[] {
+  const exposed = expose.map((name): ToolDefinition => ({
+    name,
+    title: `Agent ${name}`,
+    description: describe(name) ?? `Gives a task to the agent "${name}" and returns its answer.`,
+    inputSchema: objectOf({ message: MESSAGE }),
+    outputSchema: RUN_OUTPUT,
+    annotations: RUNS,
+    execution: AS_TASK,
+  }));
+  return [...OWN_TOOLS, ...(inlineConfig ? [invokeWithConfig] : []), ...exposed];
+}

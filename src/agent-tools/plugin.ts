@@ -1,0 +1,118 @@
+/**
+ * agent-tools/: agents as MCP tools, the built-in plugin `agents` with its server of that name. `plugin.ts` is the
+ * plugin and its options, `definitions.ts` the list of its tools; all else is loaded when one of them is first called.
+ * Main type: `AgentTools` (agent-tools.ts), which answers the calls. Start here, then read agent-tools.ts.
+ */
+import * as v from "valibot";
+import type { Clock } from "../base/clock.ts";
+import type { Agents } from "../manifest/agents.ts";
+import { definePlugin, limit, type Plugin } from "../plugin/plugin.ts";
+import { AgentsServer } from "./agents-server.ts";
+import type { AgentTools, ClientAgents } from "./agent-tools.ts";
+import { OWN_TOOL_NAMES, toolDefinitions } from "./definitions.ts";
+
+/** The name of the plugin and of its server. */
+export const AGENTS_PLUGIN = "agents";
+
+const COUNT = "a whole number, at least 1";
+const count = v.pipe(v.number(COUNT), v.integer(COUNT), v.minValue(1, COUNT));
+const NAMES = "an array of names of agents of the manifest";
+const flag = v.boolean("true or false");
+
+/** @param isAgent whether the manifest has an agent of this name */
+function makeOptions(isAgent: (name: string) => boolean) {
+  const agentName = v.pipe(
+    v.string("the name of an agent of the manifest"),
+    v.check(isAgent, "the name of an agent of the manifest"),
+  );
+  const ownName = v.check(
+    (name: string) => !OWN_TOOL_NAMES.has(name),
+    "another name: toolmux has a tool of this name",
+  );
+  return v.strictObject({
+    /** Agents of the manifest that are tools of their own, `agents__NAME(message)`, besides the general ones. */
+    expose: v.optional(v.array(v.pipe(agentName, ownName), NAMES), []),
+    /** What answers tell of the run: each step, the calls of tools alone, or nothing. */
+    events: v.optional(
+      v.picklist(["full", "summary", "none"], `"full", "summary" or "none"`),
+      "full",
+    ),
+    /** Whether clients may describe agents themselves (`invoke_with_config`). */
+    inlineConfig: v.optional(flag, false),
+    /** Whether clients that cannot be told apart may have sessions; each session's id is then a key. */
+    anonymous: v.optional(flag, false),
+    /** Agents that every session may be given to, besides those of its own team. */
+    transferTo: v.optional(v.array(agentName, NAMES), []),
+    maxSessions: v.optional(count, 100),
+    maxSessionsPerClient: v.optional(count, 20),
+    /** What happens to a new session when there are too many: it is refused, or the one unused for longest is closed. */
+    eviction: v.optional(v.picklist(["refuse", "lru"], `"refuse" or "lru"`), "refuse"),
+    /** How long a session is kept after its last use, in ms. */
+    sessionTimeout: v.optional(limit, "1h"),
+    /** Number of tokens, and of calls of tools, that one session may use. */
+    maxTokens: v.exactOptional(count),
+    maxToolCalls: v.exactOptional(count),
+  });
+}
+
+export type AgentsOptions = v.InferOutput<ReturnType<typeof makeOptions>>;
+
+/** What the plugin needs of the hub that it runs in. */
+export interface AgentsPluginContext {
+  readonly clock: Clock;
+  /** The agents of the manifest in force. */
+  agents(): Agents;
+  /** Called when a tool is first called. */
+  open(): Promise<ClientAgents>;
+}
+
+/** Makes the plugin. */
+export function makeAgentsPlugin(context: AgentsPluginContext): Plugin<AgentsOptions> {
+  return definePlugin<AgentsOptions>({
+    name: AGENTS_PLUGIN,
+    options: makeOptions((name) => context.agents().has(name)),
+    setup(options, host) {
+      const describe = (name: string): string | undefined => {
+        const spec = context.agents().get(name);
+        return spec === undefined || "problems" in spec ? undefined : spec.description;
+      };
+      const server = new AgentsServer(() => toolDefinitions(options, describe), context.clock);
+      let opening: Promise<AgentTools> | undefined;
+      const open = async (): Promise<AgentTools> => {
+        const [{ AgentTools: Tools }, agents] = await Promise.all([
+          import("./agent-tools.ts"),
+          context.open(),
+        ]);
+        return new Tools({ options, host, agents, clock: context.clock });
+      };
+      return {
+        servers: {
+          [AGENTS_PLUGIN]: {
+            isolation: "shared",
+            approval: { pull_agent: "always" },
+            open: () => {
+              const [hubEnd, serverEnd] = host.pair();
+              server.connect(serverEnd);
+              return hubEnd;
+            },
+          },
+        },
+        call: (next, tool) =>
+          tool.server === AGENTS_PLUGIN
+            ? async (call) => {
+                const tools = await (opening ??= open());
+                return server.runAsTask(call, next, (signal) =>
+                  tools.answer(tool.name, call, signal),
+                );
+              }
+            : next,
+        // Exposed agents of a changed manifest may have other descriptions.
+        events: options.expose.length > 0 ? ["manifest"] : [],
+        event: () => server.toolsChanged(),
+        dispose: async () => {
+          (await opening?.catch(() => undefined))?.close();
+        },
+      };
+    },
+  });
+}

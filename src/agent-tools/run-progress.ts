@@ -1,0 +1,61 @@
+import type { Clock } from "../base/clock.ts";
+import type { ToolCall } from "../plugin/plugin.ts";
+
+/** The shortest time between two progress notifications, in ms. */
+const INTERVAL = 100;
+/** How often a client is told that its run waits, in ms. */
+const WAITING_INTERVAL = 10_000;
+
+/** Tells the client of a call what its run does. */
+export class RunProgress {
+  readonly #call: Pick<ToolCall, "progress">;
+  readonly #clock: Clock;
+  #count = 0;
+  #sentAt = -Infinity;
+  /** What is to be said when `INTERVAL` has passed. */
+  #next: string | undefined;
+  #cancelTimer: (() => void) | undefined;
+
+  constructor(call: Pick<ToolCall, "progress">, clock: Clock) {
+    this.#call = call;
+    this.#clock = clock;
+  }
+
+  /** Says something, at once or a little later; what has not been said by then is left out. */
+  report(message: string): void {
+    const wait = this.#sentAt + INTERVAL - this.#clock.now();
+    if (wait <= 0 && this.#cancelTimer === undefined) {
+      this.#send(message);
+      return;
+    }
+    this.#next = message;
+    this.#cancelTimer ??= this.#clock.after(Math.max(wait, 0), () => {
+      this.#cancelTimer = undefined;
+      if (this.#next !== undefined) this.#send(this.#next);
+    });
+  }
+
+  /** The run waits for others. */
+  waits(): void {
+    this.end();
+    this.#send("queued");
+    this.#cancelTimer = this.#clock.after(WAITING_INTERVAL, () => this.waits());
+  }
+
+  /** The run begins. */
+  starts(): void {
+    this.end();
+  }
+
+  end(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#next = undefined;
+  }
+
+  #send(message: string): void {
+    this.#next = undefined;
+    this.#sentAt = this.#clock.now();
+    this.#call.progress({ progress: ++this.#count, message });
+  }
+}

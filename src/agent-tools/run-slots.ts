@@ -1,0 +1,50 @@
+import { abortable } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
+import { HubError } from "../base/errors.ts";
+
+/** How many runs may be at work at a time, and how many more may wait. */
+const LIMITS = { running: 16, waiting: 100 };
+
+/** Limits how many runs of clients are at work at a time. Runs inside of runs take no slot. */
+export class RunSlots {
+  #running = 0;
+  readonly #queue: (() => void)[] = [];
+
+  /**
+   * Waits for a slot.
+   * @param onWait called if it has to wait
+   * @returns a function that frees the slot
+   * @throws {HubError} hubBusy if too many wait; the signal's reason
+   */
+  async take(signal: AbortSignal, onWait: () => void): Promise<() => void> {
+    signal.throwIfAborted();
+    if (this.#running < LIMITS.running) {
+      this.#running++;
+      return this.#free;
+    }
+    if (this.#queue.length >= LIMITS.waiting) {
+      const text = `${this.#running} agents are at work, and ${this.#queue.length} runs wait already. Try again later.`;
+      throw new HubError("hubBusy", text);
+    }
+    const turn = deferred();
+    this.#queue.push(turn.resolve);
+    onWait();
+    try {
+      await abortable(turn.promise, signal);
+    } catch (error) {
+      const at = this.#queue.indexOf(turn.resolve);
+      if (at >= 0) this.#queue.splice(at, 1);
+      // Its turn has come in the meantime.
+      else this.#free();
+      throw error;
+    }
+    return this.#free;
+  }
+
+  /** Passes the slot on. */
+  readonly #free = (): void => {
+    const next = this.#queue.shift();
+    if (next === undefined) this.#running--;
+    else next();
+  };
+}

@@ -1,0 +1,121 @@
+import { randomBytes } from "node:crypto";
+import type { OpenedAgent } from "./agent-tools.ts";
+import type { AgentSession } from "../agent/session.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+
+/** A session as clients know it. */
+export interface ClientSession {
+  readonly id: string;
+  /** Who may use it; equal for all sessions of one client. */
+  readonly owner: string;
+  /** For people. */
+  readonly name: string | undefined;
+  /** In ms since the epoch. */
+  readonly created: number;
+  readonly session: AgentSession;
+  readonly opened: OpenedAgent;
+  /** Ends the session and all that belongs to it. Never rejects. */
+  close(): Promise<void>;
+}
+
+export interface SessionLimits {
+  readonly maxSessions: number;
+  readonly maxSessionsPerClient: number;
+  readonly eviction: "refuse" | "lru";
+  /** In ms. */
+  readonly sessionTimeout: number;
+}
+
+/** A new id that cannot be guessed: 256 random bits. */
+export function newSessionId(): string {
+  return randomBytes(32).toString("base64url");
+}
+
+/** The sessions of all clients: whose they are, how many there may be, and when they end. */
+export class ClientSessions {
+  readonly #limits: SessionLimits;
+  readonly #clock: Clock;
+  readonly #sessions = new Map<string, ClientSession>();
+  #cancelTimer: (() => void) | undefined;
+
+  constructor(limits: SessionLimits, clock: Clock) {
+    this.#limits = limits;
+    this.#clock = clock;
+  }
+
+  /** Adds a session, and makes room for it if that is wanted. @throws {HubError} sessionsFull */
+  add(session: ClientSession): void {
+    const { maxSessions, maxSessionsPerClient } = this.#limits;
+    const own = this.of(session.owner);
+    if (own.length >= maxSessionsPerClient)
+      this.#evict(own, `You have ${own.length} agent sessions`);
+    const all = [...this.#sessions.values()];
+    if (all.length >= maxSessions) this.#evict(all, `There are ${all.length} agent sessions`);
+    this.#sessions.set(session.id, session);
+    this.#cancelTimer ??= this.#clock.after(this.#limits.sessionTimeout, this.#onTimer);
+  }
+
+  /**
+   * The session of this client.
+   * @throws {HubError} sessionNotFound, the same whether it is unknown, closed or another client's
+   */
+  get(owner: string, id: string): ClientSession {
+    const session = this.#sessions.get(id);
+    if (session?.owner === owner) return session;
+    throw new HubError("sessionNotFound", "Agent session not found.");
+  }
+
+  /** The sessions of a client, oldest first. */
+  of(owner: string): readonly ClientSession[] {
+    return [...this.#sessions.values()].filter((session) => session.owner === owner);
+  }
+
+  /** Removes a session and ends it. */
+  close(session: ClientSession): void {
+    this.#sessions.delete(session.id);
+    if (this.#sessions.size === 0) this.#stopTimer();
+    void session.close();
+  }
+
+  /** The client has left. */
+  closeAllOf(owner: string): void {
+    for (const session of this.of(owner)) this.close(session);
+  }
+
+  closeAll(): void {
+    for (const session of this.#sessions.values()) this.close(session);
+  }
+
+  /** Closes the idle session that was not used for longest. @throws {HubError} sessionsFull */
+  #evict(among: readonly ClientSession[], what: string): void {
+    const idle = among.filter(({ session }) => session.state === "idle");
+    const [oldest] = idle.toSorted((a, b) => a.session.lastUsed - b.session.lastUsed);
+    if (this.#limits.eviction === "lru" && oldest !== undefined) {
+      this.close(oldest);
+      return;
+    }
+    const text = `${what}, which is the limit. Close one first (close_agent_session).`;
+    throw new HubError("sessionsFull", text);
+  }
+
+  #stopTimer(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+  }
+
+  /** Closes what was not used for long, and looks again when the next session may be due. */
+  readonly #onTimer = (): void => {
+    this.#cancelTimer = undefined;
+    const { sessionTimeout } = this.#limits;
+    const now = this.#clock.now();
+    let next = Infinity;
+    for (const session of this.#sessions.values()) {
+      const isIdle = session.session.state === "idle";
+      const due = (isIdle ? session.session.lastUsed : now) + sessionTimeout;
+      if (due <= now) this.close(session);
+      else next = Math.min(next, due);
+    }
+    if (next < Infinity) this.#cancelTimer ??= this.#clock.after(next - now, this.#onTimer);
+  };
+}

@@ -1,0 +1,133 @@
+import { dirname } from "node:path";
+import { Team } from "../agent/agent.ts";
+import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
+import type { Toolbox } from "../agent/toolbox.ts";
+import { type AgentFile, describeWithheld } from "../agent-files/agent-file.ts";
+import { readInlineAgent } from "../agent-files/inline-agent.ts";
+import type { ClientAgents, OpenedAgent } from "../agent-tools/agent-tools.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { formatProblem } from "../manifest/problems.ts";
+import type { ToolCall } from "../plugin/plugin.ts";
+import { Redactor } from "../transport/redact.ts";
+import { openAgentLibrary, registryOptions } from "./agent-library.ts";
+import { filterOfMode, modelOpener, openFileTools, validAgents } from "./agent-team.ts";
+import type { CommandContext } from "./command.ts";
+import type { CommandLog } from "./load-manifest.ts";
+
+export interface ClientAgentsOptions {
+  /** The manifest in force. */
+  manifest(): Manifest;
+  readonly context: CommandContext;
+  readonly log: CommandLog;
+  readonly clock: Clock;
+  /** Removes the secrets of servers from a text. */
+  redact(text: string): string;
+}
+
+/** Tools of no hub; each run in the hub has those of its call. */
+const NO_TOOLS: Toolbox = {
+  tools: () => Promise.resolve([]),
+  call: () => Promise.reject(new HubError("unknownTool", "There are no tools.")),
+};
+
+/** The agents that clients of a hub can use: those of its manifest, in files and from registries. */
+export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
+  const { context, log, clock } = options;
+  /** The keys of models. */
+  const secrets = new Set<string>();
+  const redact = (text: string): string => options.redact(new Redactor([...secrets]).apply(text));
+  const makeTeam = (
+    { models }: Pick<Manifest, "models">,
+    specs: Team["options"]["specs"],
+    toolbox: Toolbox = NO_TOOLS,
+  ): Team => {
+    const openModel = modelOpener({ models }, context, secrets);
+    return new Team({ specs, toolbox, clock, openModel, redact });
+  };
+  let made: ReturnType<typeof makeForManifest> | undefined;
+  const makeForManifest = (manifest: Manifest) => {
+    const [first] = manifest.sources;
+    const baseDir = first === undefined ? context.cwd : dirname(first);
+    return {
+      manifest,
+      library: openAgentLibrary(manifest, context, baseDir),
+      team: makeTeam(manifest, validAgents(manifest)),
+    };
+  };
+  /** What was made of the manifest; made anew when it has changed. */
+  const present = (): ReturnType<typeof makeForManifest> => {
+    const manifest = options.manifest();
+    if (made?.manifest !== manifest) made = makeForManifest(manifest);
+    return made;
+  };
+  const openFile = async (file: AgentFile, signal: AbortSignal): Promise<OpenedAgent> => {
+    const { manifest } = present();
+    let call: ToolCall | undefined;
+    let hubTools = NO_TOOLS;
+    const hub: Toolbox = {
+      tools: (run) => hubTools.tools(run),
+      call: (...args) => hubTools.call(...args),
+    };
+    // The file's own servers ask the client whose call it is.
+    const own = openFileTools(file, manifest, context, log, async (form, withdrawn) =>
+      call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
+    );
+    const toolbox = new FileToolbox(hub, own.toolbox);
+    const { cwd, platform } = context;
+    const models = new Map([...(manifest.models ?? []), ...file.models]);
+    const environment = { now: Date.now(), cwd, platform };
+    const specs = specsOfFile(file, environment, (mode) => filterOfMode(mode, manifest));
+    const withheld = describeWithheld(file);
+    const notes = [
+      ...file.unsupported.map(formatProblem),
+      ...(withheld === undefined ? [] : [withheld]),
+    ];
+    try {
+      return {
+        agent: await makeTeam({ models }, specs, toolbox).agent(file.entry, signal),
+        notes: notes.map(redact),
+        toolboxFor(outer, tools) {
+          call = outer;
+          hubTools = tools;
+          return toolbox;
+        },
+        close: () => own.close().catch(() => {}),
+      };
+    } catch (error) {
+      await own.close();
+      throw error;
+    }
+  };
+  const simple = (agent: OpenedAgent["agent"]): OpenedAgent => ({
+    agent,
+    notes: [],
+    toolboxFor: (_, tools) => tools,
+    close: () => Promise.resolve(),
+  });
+  return {
+    redact,
+    async open(text, signal) {
+      const { library, team } = present();
+      const found = await library.find(text);
+      return found.source === "manifest"
+        ? simple(await team.agent(found.spec.name, signal))
+        : openFile(found.file, signal);
+    },
+    async openInline(config, signal) {
+      const { manifest } = present();
+      const { models = new Map<string, never>() } = manifest;
+      const spec = readInlineAgent(config, { models });
+      return simple(
+        await makeTeam(manifest, new Map([[spec.name, spec]])).agent(spec.name, signal),
+      );
+    },
+    list: (sources) => present().library.list(sources),
+    async pull(reference, signal) {
+      const { manifest, library } = present();
+      const stored = await library.pull(reference, registryOptions(manifest, context), signal);
+      return { digest: stored.digest, reference: stored.reference };
+    },
+  };
+}

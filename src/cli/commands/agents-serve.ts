@@ -1,0 +1,80 @@
+import { resolve } from "node:path";
+import { parseDuration } from "../../manifest/fields.ts";
+import type { Manifest, PluginSpec } from "../../manifest/manifest.ts";
+import { createTable } from "../../manifest/table.ts";
+import { usageError } from "../args.ts";
+import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
+import type { HttpOptions } from "../http-address.ts";
+import { serve } from "./serve.ts";
+
+/** The plugin, and the server of which clients see the tools. */
+const AGENTS = "agents";
+
+export interface AgentsServeOptions extends HttpOptions {
+  readonly "agents-dir": string | undefined;
+  readonly "max-sessions": string | undefined;
+  readonly "session-timeout": string | undefined;
+}
+
+/**
+ * `toolmux agents serve`: a hub whose clients see agents as tools, under their own names, and nothing else. The agents
+ * use the servers of the manifest, if there is one.
+ */
+export function serveAgents(
+  invocation: Invocation<AgentsServeOptions>,
+  context: CommandContext,
+  runCli: RunCommandLine,
+): Promise<number> {
+  const { options } = invocation;
+  const { cwd } = context;
+  const directory = options["agents-dir"];
+  const { "max-sessions": maxSessions, "session-timeout": sessionTimeout } = options;
+  if (sessionTimeout !== undefined && (parseDuration(sessionTimeout) ?? 0) < 1)
+    throw usageError(`--session-timeout is a duration, such as 30m, not "${sessionTimeout}".`);
+  if (maxSessions !== undefined && !/^[1-9]\d{0,5}$/.test(maxSessions))
+    throw usageError(`--max-sessions is a whole number from 1 to 999999, not "${maxSessions}".`);
+  const settings = {
+    ...(maxSessions !== undefined && { maxSessions: Number(maxSessions) }),
+    ...(sessionTimeout !== undefined && { sessionTimeout }),
+  };
+  const added: PluginSpec = {
+    use: AGENTS,
+    path: undefined,
+    options: undefined,
+    servers: undefined,
+    tools: undefined,
+    baseDir: cwd,
+    origin: { file: "toolmux agents serve", path: [] },
+  };
+  const change = (spec: PluginSpec): PluginSpec =>
+    spec.use !== AGENTS || spec.path !== undefined
+      ? spec
+      : { ...spec, options: Object.assign(createTable<unknown>(), spec.options, settings) };
+  const prepare = (manifest: Manifest): Manifest => {
+    const hasPlugin = manifest.plugins.some(
+      ({ use, path }) => use === AGENTS && path === undefined,
+    );
+    const plugins = [...manifest.plugins, ...(hasPlugin ? [] : [added])].map(change);
+    if (directory === undefined) return { ...manifest, plugins };
+    const files = manifest.agentFiles ?? { file: "toolmux agents serve", baseDir: cwd };
+    return {
+      ...manifest,
+      plugins,
+      agentFiles: { ...files, directory: resolve(cwd, directory) },
+    };
+  };
+  const serveOptions = {
+    http: options.http,
+    "http-token-env": options["http-token-env"],
+    token: options.token,
+    stdio: options.http === undefined,
+    record: undefined,
+    "record-limit": undefined,
+    approval: undefined,
+    "approve-all": false,
+    mode: undefined,
+    servers: AGENTS,
+  };
+  const changes = { prepare, mayBeAbsent: true };
+  return serve({ ...invocation, options: serveOptions }, context, runCli, changes);
+}

@@ -1,0 +1,619 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Buffer } from "node:buffer";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { HubClient } from "../../src/frontend/hub-client.ts";
+import type { Hub } from "../../src/hub/hub.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
+import type { Transport } from "../../src/transport/transport.ts";
+import { type ServerSubset, subsetOf } from "../../src/upstream/profile.ts";
+import {
+  type AgentHubSettings,
+  agentResultOf,
+  callAgents,
+  callAgentsModern,
+  openSession,
+  setUpAgentHub,
+} from "../fixtures/agent-hub.ts";
+import {
+  callRequest,
+  initialize,
+  isResponseTo,
+  type Json,
+  listToolNames,
+  Peer,
+  ScriptedServer,
+  sendRequest,
+} from "../fixtures/memory-hub.ts";
+import { inputRoundOf, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
+import { collectsGarbage, measureMemory } from "../harness/memory.ts";
+import { messageTo, cancelOf } from "../plugins/plugin-hub.ts";
+
+const NOT_FOUND = "Agent session not found.";
+
+/** A hub with agents, and a client that has initialized. */
+async function open(
+  servers: Record<string, ScriptedServer> = {},
+  { capabilities = {}, ...settings }: AgentHubSettings & { readonly capabilities?: object } = {},
+) {
+  const setup = await setUpAgentHub(servers, settings);
+  await initialize(setup.client, capabilities);
+  const join = async (): Promise<Peer> => {
+    const peer = setup.connect();
+    await initialize(peer);
+    return peer;
+  };
+  return { ...setup, join };
+}
+
+/** The same with a virtual clock, which has to be moved while servers start. */
+async function openWithClock(...[servers, settings]: Parameters<typeof open>) {
+  const clock = new VirtualClock();
+  return { ...(await open(servers, { ...settings, clock, random: () => 0 })), clock };
+}
+
+/** Another client, on stdin and stdout. */
+async function connectTo(hub: Hub, subset?: ServerSubset): Promise<Peer> {
+  const [ours, theirs] = memoryTransportPair();
+  void hub.accept(ours, new AbortController().signal, subset, "stdio");
+  const client = new Peer(theirs);
+  await initialize(client);
+  return client;
+}
+
+let calls = 0;
+
+/** Sends a message to a session without waiting for the answer. @returns the id of the call */
+function sendLater(client: Peer, session: string, message: string, meta?: object): string {
+  const id = `later-${++calls}`;
+  const args = { agent_session_id: session, message };
+  const more = meta === undefined ? {} : { _meta: meta };
+  client.send(callRequest(id, "agents__send_message", args, more));
+  return id;
+}
+
+const say = (client: Peer, session: string, message: string) =>
+  callAgents(client, "send_message", { agent_session_id: session, message });
+
+const resultAt = async (client: Peer, id: string) =>
+  agentResultOf(await client.find(isResponseTo(id)));
+
+/** Waits until the agents of a hub do so many things at once. */
+async function untilActive(model: { readonly active: number }, count: number): Promise<void> {
+  for (let at = 0; at < 1000 && model.active !== count; at++) await turn();
+  assert.equal(model.active, count);
+}
+
+describe("the tools of the server agents", () => {
+  it("are listed with schemas that their results satisfy, and nothing is opened for that", async () => {
+    const options = { inlineConfig: true, expose: ["worker"] };
+    const agents = { worker: { description: "Works.", subAgents: ["other"] }, other: {} };
+    const { client, openings } = await open({}, { options, agents });
+    const { result } = await sendRequest(client, "tools/list");
+    const tools = result?.["tools"] as {
+      name: string;
+      description: string;
+      outputSchema: object;
+    }[];
+    assert.equal(tools.length, 12);
+    assert.equal(openings(), 0);
+    assert.equal(tools.find(({ name }) => name === "agents__worker")?.description, "Works.");
+    const session = await openSession(client);
+    const agent_session_id = session;
+    const message = "hi";
+    const config = { model: "m", instruction: "Obey." };
+    const uses: readonly (readonly [tool: string, args: object])[] = [
+      ["create_agent_session", { agent: "worker", session_name: "s" }],
+      ["send_message", { agent_session_id, message }],
+      ["invoke_agent", { agent: "worker", message }],
+      ["invoke_with_config", { config, message }],
+      ["worker", { message }],
+      ["list_agents", {}],
+      ["list_agent_sessions", {}],
+      ["get_agent_session_info", { agent_session_id }],
+      ["get_agent_session_history", { agent_session_id, limit: 1 }],
+      ["transfer_agent_session", { agent_session_id, target_agent: "other" }],
+      ["close_agent_session", { agent_session_id }],
+    ];
+    const ajv = new Ajv2020({ strict: false, validateFormats: false });
+    for (const [tool, args] of uses) {
+      const { value, code, text } = await callAgents(client, tool, args);
+      assert.equal(code, undefined, `${tool}: ${text}`);
+      const schema = tools.find(({ name }) => name === `agents__${tool}`)?.outputSchema;
+      assert.ok(ajv.validate(schema ?? false, value), `${tool}: ${ajv.errorsText()}`);
+    }
+  });
+
+  it("have their bare names for clients that see this server alone", async () => {
+    const { hub } = await open();
+    const client = await connectTo(hub, subsetOf(["agents"]));
+    assert.ok((await listToolNames(client)).includes("send_message"));
+  });
+
+  const mistakes: readonly (readonly [string, object, string])[] = [
+    ["create_agent_session", { agent: "workr" }, "agentNotFound"],
+    ["create_agent_session", {}, "invalidParams"],
+    ["create_agent_session", { agent: "x".repeat(3000) }, "invalidParams"],
+    ["send_message", { agent_session_id: "x", message: "hi" }, "sessionNotFound"],
+    ["send_message", { agent_session_id: "x", message: "x".repeat(1_100_000) }, "invalidParams"],
+    ["invoke_agent", { agent: "worker", message: "fail" }, "modelFailed"],
+    ["invoke_agent", { agent: "short", message: "call s__t" }, "limitReached"],
+    ["invoke_with_config", { config: { command: "rm" }, message: "hi" }, "agentInvalid"],
+    ["get_agent_session_history", { agent_session_id: "x", limit: 0 }, "invalidParams"],
+    ["list_agents", { source: "moon" }, "invalidParams"],
+  ];
+  for (const [tool, args, code] of mistakes) {
+    it(`answer ${tool} ${JSON.stringify(args).slice(0, 60)} with a result that has the code ${code}`, async () => {
+      const agents = { worker: {}, short: { maxTurns: 1 } };
+      const servers = { s: new ScriptedServer("t") };
+      const { client } = await open(servers, { agents, options: { inlineConfig: true } });
+      const result = await callAgents(client, tool, args);
+      assert.equal(result.code, code, result.text);
+    });
+  }
+
+  it("ask a person before something is pulled, unless the manifest says otherwise", async () => {
+    const args = { registry_ref: "x/y" };
+    const asked = await open();
+    assert.equal((await callAgents(asked.client, "pull_agent", args)).code, "notApproved");
+    const rules = { approval: { "pull_*": "never" } } as const;
+    const { client } = await open({}, { agentsServer: rules });
+    const { value } = await callAgents(client, "pull_agent", args);
+    assert.deepEqual(value, { digest: "sha256:0", reference: "x/y" });
+  });
+});
+
+describe("a session of an agent", () => {
+  for (const era of ["legacy", "modern"] as const) {
+    it(`keeps the conversation until it is closed, for a client of the ${era} era`, async () => {
+      const { client, team, connect } = await open();
+      const peer = era === "legacy" ? client : connect();
+      const call = era === "legacy" ? callAgents : callAgentsModern;
+      const created = await call(peer, "create_agent_session", { agent: "worker" });
+      const { agent_session_id } = created.value;
+      for (const at of [1, 2, 3]) {
+        const { value } = await call(peer, "send_message", { agent_session_id, message: "hello" });
+        assert.equal(value["response"], `hello (${at})`);
+      }
+      const { value: history } = await call(peer, "get_agent_session_history", {
+        agent_session_id,
+        limit: 2,
+      });
+      assert.equal(history["total"], 6);
+      const said = history["messages"] as { role: string; content: string }[];
+      assert.deepEqual(
+        said.map(({ role, content }) => [role, content]),
+        [
+          ["user", "hello"],
+          ["assistant", "hello (3)"],
+        ],
+      );
+      const { value: info } = await call(peer, "get_agent_session_info", { agent_session_id });
+      assert.deepEqual([info["state"], info["tokens_used"]], ["idle", 45]);
+      await call(peer, "close_agent_session", { agent_session_id });
+      const again = await call(peer, "close_agent_session", { agent_session_id });
+      assert.deepEqual([again.code, again.text, team.openCount], ["sessionNotFound", NOT_FOUND, 0]);
+    });
+  }
+
+  it("exists for nobody but its client, and looks as if there were none", async () => {
+    const { client, join } = await open();
+    const session = await openSession(client);
+    const other = await join();
+    const closed = await openSession(other);
+    await callAgents(other, "close_agent_session", { agent_session_id: closed });
+    for (const agent_session_id of [session, closed, "no-such-session"]) {
+      for (const [tool, more] of [
+        ["send_message", { message: "hi" }],
+        ["get_agent_session_info", {}],
+        ["get_agent_session_history", {}],
+        ["transfer_agent_session", { target_agent: "worker" }],
+        ["close_agent_session", {}],
+      ] as const) {
+        const { code, text } = await callAgents(other, tool, { agent_session_id, ...more });
+        assert.deepEqual([code, text], ["sessionNotFound", NOT_FOUND]);
+      }
+    }
+    const { value } = await callAgents(other, "list_agent_sessions");
+    assert.deepEqual(value["sessions"], []);
+    assert.equal((await say(client, session, "hi")).value["response"], "hi (1)");
+  });
+
+  it("ends with its client, and so does the call that it has made", async () => {
+    const s = new ScriptedServer("t");
+    s.onCall = () => undefined;
+    const { client, join, team, hub } = await open({ s });
+    const session = await openSession(client);
+    sendLater(client, session, "call s__t");
+    const sent = await messageTo(s);
+    await client.transport.close();
+    const { params } = await messageTo(s, "notifications/cancelled");
+    assert.equal(params?.["requestId"], sent.id);
+    for (let at = 0; at < 100 && team.openCount > 0; at++) await turn();
+    assert.deepEqual([team.openCount, hub.snapshot().calls], [0, []]);
+    const other = await join();
+    assert.equal((await say(other, session, "hi")).code, "sessionNotFound");
+  });
+
+  it("ends at once when it is closed, with the run and the messages that wait", async () => {
+    const { client, model, team } = await open();
+    const session = await openSession(client);
+    const sent = [sendLater(client, session, "hang"), sendLater(client, session, "after that")];
+    await untilActive(model, 1);
+    await callAgents(client, "close_agent_session", { agent_session_id: session });
+    for (const id of sent) assert.equal((await resultAt(client, id)).code, "cancelled");
+    assert.deepEqual([model.active, team.openCount], [0, 0]);
+  });
+
+  it("ends when it was not used for long, but not while an agent is at work", async () => {
+    const options = { sessionTimeout: 60_000 };
+    const { client, clock, team, model } = await openWithClock({}, { options });
+    const [idle, busy] = [await openSession(client), await openSession(client)];
+    const call = sendLater(client, busy, "hang");
+    await untilActive(model, 1);
+    await clock.advanceAsync(59_000);
+    assert.equal(team.openCount, 2);
+    await clock.advanceAsync(1000);
+    assert.equal(team.openCount, 1);
+    assert.equal((await say(client, idle, "hi")).text, NOT_FOUND);
+    client.send(cancelOf(call));
+    await untilActive(model, 0);
+    await clock.advanceAsync(121_000);
+    assert.equal(team.openCount, 0);
+  });
+
+  it("is one of so many at most, for a client and in all", async () => {
+    const { client, join } = await open(
+      {},
+      { options: { maxSessions: 3, maxSessionsPerClient: 2 } },
+    );
+    const create = (peer: Peer) => callAgents(peer, "create_agent_session", { agent: "worker" });
+    for (const code of [undefined, undefined, "sessionsFull"])
+      assert.equal((await create(client)).code, code);
+    const other = await join();
+    for (const code of [undefined, "sessionsFull"]) assert.equal((await create(other)).code, code);
+  });
+
+  it("makes place for a new one if that is wanted: the one that is idle for longest", async () => {
+    const options = { maxSessions: 2, eviction: "lru" } as const;
+    const { client, clock, model, team } = await openWithClock({}, { options });
+    const first = await openSession(client);
+    const call = sendLater(client, first, "hang");
+    await untilActive(model, 1);
+    clock.advanceTo(1);
+    const second = await openSession(client);
+    clock.advanceTo(2);
+    const third = await openSession(client);
+    assert.equal(team.openCount, 2);
+    const codes = [];
+    for (const agent_session_id of [first, second, third])
+      codes.push((await callAgents(client, "get_agent_session_info", { agent_session_id })).code);
+    assert.deepEqual(codes, [undefined, "sessionNotFound", undefined]);
+    client.send(cancelOf(call));
+  });
+
+  it("works on one message at a time, lets eight wait, and refuses the tenth", async () => {
+    const { client, model } = await open();
+    const session = await openSession(client);
+    const first = sendLater(client, session, "hang");
+    await untilActive(model, 1);
+    const waiting = Array.from({ length: 8 }, (_, at) => sendLater(client, session, `m${at}`));
+    assert.equal((await say(client, session, "tenth")).code, "sessionBusy");
+    const { code } = await callAgents(client, "transfer_agent_session", {
+      agent_session_id: session,
+      target_agent: "worker",
+    });
+    assert.equal(code, "agentNotFound");
+    client.send(cancelOf(first));
+    for (const [at, id] of waiting.entries())
+      assert.equal((await resultAt(client, id)).value["response"], `m${at} (${at + 2})`);
+    assert.equal(model.maxActive, 1);
+  });
+
+  it("passes to another agent of its team, with all that was said, unless one is at work", async () => {
+    const agents = { worker: { subAgents: ["boss"] }, boss: {}, stranger: {} };
+    const { client, model } = await open({}, { agents });
+    const agent_session_id = await openSession(client);
+    const give = (target_agent: string) =>
+      callAgents(client, "transfer_agent_session", { agent_session_id, target_agent });
+    await say(client, agent_session_id, "one");
+    assert.equal((await give("stranger")).code, "agentNotFound");
+    assert.deepEqual((await give("boss")).value, { success: true, agent: "boss" });
+    const { value } = await say(client, agent_session_id, "two");
+    assert.equal(value["response"], "two (2)");
+    const other = await openSession(client);
+    const call = sendLater(client, other, "hang");
+    await untilActive(model, 1);
+    const args = { agent_session_id: other, target_agent: "boss" };
+    assert.equal((await callAgents(client, "transfer_agent_session", args)).code, "sessionBusy");
+    client.send(cancelOf(call));
+  });
+
+  it("may use so many tokens, and no more", async () => {
+    const { client } = await open({}, { options: { maxTokens: 20 } });
+    const session = await openSession(client);
+    const codes = [];
+    for (const _ of [1, 2, 3]) codes.push((await say(client, session, "hi")).code);
+    assert.deepEqual(codes, [undefined, undefined, "limitReached"]);
+  });
+});
+
+describe("a run of an agent for a client", () => {
+  it("is cancelled with the call, at the tool's server too, and its session lives on", async () => {
+    const s = new ScriptedServer("t");
+    s.onCall = () => undefined;
+    const { client } = await open({ s });
+    const session = await openSession(client);
+    const call = sendLater(client, session, "call s__t");
+    await messageTo(s);
+    client.send(cancelOf(call));
+    await messageTo(s, "notifications/cancelled");
+    assert.equal((await say(client, session, "still there")).value["response"], "still there (2)");
+  });
+
+  it("has the time of the run, not that of a call, even for a client that wants no progress", async () => {
+    const s = new ScriptedServer("t");
+    s.onCall = () => undefined;
+    const { client, clock, model } = await openWithClock(
+      { s },
+      { agents: { worker: { timeout: 300_000 } } },
+    );
+    const session = await openSession(client);
+    const call = sendLater(client, session, "hang");
+    await untilActive(model, 1);
+    await clock.advanceAsync(290_000);
+    assert.ok(!client.messages.some(isResponseTo(call)));
+    await clock.advanceAsync(11_000);
+    assert.equal((await resultAt(client, call)).code, "limitReached");
+  });
+
+  it("tells of its progress at most ten times a second", async () => {
+    const { client, clock } = await openWithClock();
+    const session = await openSession(client);
+    const call = sendLater(client, session, "lines 500", { progressToken: "p" });
+    await resultAt(client, call);
+    await clock.advanceAsync(1000);
+    const told = client.messages.filter(({ method }) => method === "notifications/progress");
+    assert.ok(told.length >= 1 && told.length <= 10, String(told.length));
+    assert.equal(told[0]?.params?.["progressToken"], "p");
+    assert.equal(told[0]?.params?.["message"], "worker has started");
+  });
+
+  const details = {
+    full: ["thinking", "tool_call", "tool_response", "agent_message"],
+    summary: ["tool_call", "tool_response"],
+    none: [],
+  } as const;
+  for (const [events, types] of Object.entries(details)) {
+    it(`tells in its answer what has happened, as events = "${events}" says`, async () => {
+      const options = { events: events as keyof typeof details };
+      const { client } = await open({ s: new ScriptedServer("t") }, { options });
+      const { value } = await callAgents(client, "invoke_agent", {
+        agent: "worker",
+        message: "call s__t",
+      });
+      assert.deepEqual(
+        (value["events"] as { type: string }[]).map(({ type }) => type),
+        types,
+      );
+      assert.equal((value["metadata"] as Record<string, unknown>)["tool_calls"], 1);
+    });
+  }
+
+  it("tells of two hundred events at most, and how many are missing", async () => {
+    const s = new ScriptedServer("t");
+    const agents = { worker: { maxToolCalls: 1000, maxTurns: 100 } };
+    const { client } = await open({ s }, { agents });
+    const { value, text } = await callAgents(client, "invoke_agent", {
+      agent: "worker",
+      message: 'call s__t {"at":"#"} times 150',
+    });
+    const events = value["events"] as { type: string; count?: number }[];
+    assert.equal(events.length, 201, text);
+    // 1 thought, 150 calls, 150 results and the answer.
+    assert.deepEqual(events.at(-1), { type: "omitted", count: 102 });
+    assert.ok(JSON.stringify(events).length < 64 * 1024);
+  });
+
+  it("has one of sixteen places, waits for one, and is refused if too many wait", async () => {
+    const options = { maxSessionsPerClient: 20, maxSessions: 1000 };
+    const { join, model } = await open({}, { options });
+    const first = await join();
+    const others = await Promise.all(
+      [34, 33, 33].map(async (runs) => [await join(), runs] as const),
+    );
+    const begin = (peer: Peer, id: string): void => {
+      const args = { agent: "worker", message: "hang" };
+      const _meta = { progressToken: id };
+      peer.send(callRequest(id, "agents__invoke_agent", args, { _meta }));
+    };
+    for (let at = 0; at < 16; at++) begin(first, `f${at}`);
+    await untilActive(model, 16);
+    for (const [peer, runs] of others) {
+      for (let at = 0; at < runs; at++) begin(peer, `w${at}`);
+      const isQueued = ({ params }: Json): boolean => params?.["message"] === "queued";
+      await peer.until(() => peer.messages.filter(isQueued).length === runs);
+    }
+    const refused = await callAgents(first, "invoke_agent", { agent: "worker", message: "hi" });
+    assert.equal(refused.code, "hubBusy");
+    // Whose client leaves makes place.
+    await first.transport.close();
+    await untilActive(model, 16);
+    for (const [peer] of others) await peer.transport.close();
+    await untilActive(model, 0);
+    assert.equal(model.maxActive, 16);
+  });
+
+  it("lets the servers of its tools ask the client, and a person allow its calls", async () => {
+    const s = new ScriptedServer("t");
+    s.onCall = ({ id }) => {
+      s.newestPeer?.send({
+        jsonrpc: "2.0",
+        id: "q",
+        method: "elicitation/create",
+        params: { message: "Sure?", requestedSchema: { type: "object", properties: {} } },
+      });
+      s.newestPeer!.onMessage = (answer) => {
+        if (answer.id !== "q") return;
+        const text = JSON.stringify((answer.result as { action?: unknown }).action);
+        s.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [{ type: "text", text }] } });
+      };
+      return undefined;
+    };
+    const capabilities = { elicitation: {} };
+    const { client } = await open(
+      { s },
+      { capabilities, agents: { worker: { approval: "always" } } },
+    );
+    const session = await openSession(client);
+    const call = sendLater(client, session, "call s__t");
+    const isForm = ({ method }: Json): boolean => method === "elicitation/create";
+    const approval = await client.find(isForm);
+    assert.match(String(approval.params?.["message"]), /Agent "worker".* s__t/s);
+    assert.equal(s.messagesOf("tools/call").length, 0);
+    const content = { decision: "once" };
+    client.send({ jsonrpc: "2.0", id: approval.id, result: { action: "accept", content } });
+    const question = await client.find((form) => isForm(form) && form.id !== approval.id);
+    assert.match(String(question.params?.["message"]), /Sure\?/);
+    client.send({ jsonrpc: "2.0", id: question.id, result: { action: "decline" } });
+    assert.equal((await resultAt(client, call)).value["response"], 'result: "decline"');
+  });
+
+  it("asks a client of the modern era by input_required", async () => {
+    const s = new ScriptedServer("t");
+    const { connect } = await open({ s }, { agents: { worker: { approval: "always" } } });
+    const client = connect();
+    const capabilities = { elicitation: { form: {} } };
+    const params = {
+      name: "agents__invoke_agent",
+      arguments: { agent: "worker", message: "call s__t" },
+    };
+    const first = inputRoundOf(await sendModernRequest(client, "tools/call", params, capabilities));
+    assert.equal(first.keys.length, 1, JSON.stringify(first));
+    const [key = ""] = first.keys;
+    const inputResponses = { [key]: { action: "accept", content: { decision: "once" } } };
+    const retry = { ...params, inputResponses, requestState: first.state };
+    const done = agentResultOf(await sendModernRequest(client, "tools/call", retry, capabilities));
+    assert.match(String(done.value["response"]), /^result: /);
+    assert.equal(s.messagesOf("tools/call").length, 1);
+  });
+
+  it("uses no agents unless it may, and never the one that is at work", async () => {
+    const inner = '{"agent":"AGENT","message":"hi"}';
+    const agents = { worker: {}, boss: { allowAgents: true } };
+    const { client } = await open({}, { agents });
+    const ask = async (agent: string, target: string) => {
+      const message = `call agents__invoke_agent ${inner.replace("AGENT", target)}`;
+      const { value } = await callAgents(client, "invoke_agent", { agent, message });
+      return String(value["response"]);
+    };
+    assert.match(await ask("worker", "boss"), /There is no tool "agents__invoke_agent"/);
+    assert.match(await ask("boss", "worker"), /"response":"hi \(1\)"/);
+    assert.match(await ask("boss", "boss"), /already at work/);
+  });
+
+  it("inside of another run waits for no place, and is refused if hubs go on calling each other", async () => {
+    const agents = { worker: {}, boss: { allowAgents: true } };
+    const { client, model } = await open({}, { agents });
+    const message = `call agents__invoke_agent {"agent":"worker","message":"hi"}`;
+    const runs = Array.from({ length: 40 }, () =>
+      callAgents(client, "invoke_agent", { agent: "boss", message }),
+    );
+    for (const { value } of await Promise.all(runs))
+      assert.match(String(value["response"]), /"response":"hi \(1\)"/);
+    assert.ok(model.maxActive <= 16);
+    const _meta = { "toolmux/chain": Array.from({ length: 8 }, (_, at) => `hub-${at}`) };
+    const args = { agent: "worker", message: "hi" };
+    assert.equal((await callAgents(client, "invoke_agent", args, { _meta })).code, "agentDepth");
+  });
+
+  it("has only the tools that its client sees if the agent respects modes", async () => {
+    const agents = { worker: {}, modest: { respectMode: true } };
+    const s = new ScriptedServer("t");
+    const mode = {
+      name: "few",
+      title: "Few",
+      tools: { servers: ["agents"] },
+      problems: [],
+    } as const;
+    const { hub } = await open({ s }, { agents, modes: [mode] });
+    hub.setMode("few");
+    const client = await connectTo(hub);
+    const isRefused = async (agent: string): Promise<boolean> => {
+      const { value } = await callAgents(client, "invoke_agent", { agent, message: "call s__t" });
+      return String(value["response"]).includes("There is no tool");
+    };
+    assert.deepEqual([await isRefused("worker"), await isRefused("modest")], [false, true]);
+  });
+
+  it("may be a task, which ends with its result, or is cancelled with it", async () => {
+    const { client, model } = await open();
+    const begin = async (message: string) => {
+      const args = { agent: "worker", message };
+      const params = { name: "agents__invoke_agent", arguments: args, task: { ttl: 60_000 } };
+      const { result } = await sendRequest(client, "tools/call", params);
+      return (result?.["task"] as { taskId: string }).taskId;
+    };
+    const taskId = await begin("hi");
+    const done = agentResultOf(await sendRequest(client, "tasks/result", { taskId }));
+    assert.equal(done.value["response"], "hi (1)");
+    const { result } = await sendRequest(client, "tasks/get", { taskId });
+    assert.equal(result?.["status"], "completed");
+    const hanging = await begin("hang");
+    await untilActive(model, 1);
+    await sendRequest(client, "tasks/cancel", { taskId: hanging });
+    await untilActive(model, 0);
+  });
+});
+
+describe("many clients with many sessions", () => {
+  it("get nothing of each other, and leave nothing behind", { timeout: 120_000 }, async () => {
+    const s = new ScriptedServer("t");
+    s.onCall = ({ params }) => {
+      const { who } = params?.["arguments"] as { who: string };
+      return `"result":{"content":[{"type":"text","text":${JSON.stringify(who)}}]}`;
+    };
+    const { team, model, hub, events } = await open({ s });
+    const one = async (): Promise<void> => {
+      const left = new AbortController();
+      const { serverInfo } = hub;
+      const accept = (transport: Transport, signal: AbortSignal) => hub.accept(transport, signal);
+      const client = await HubClient.connect({ serverInfo, accept }, left.signal);
+      const call = async (tool: string, args: object) => {
+        const { bytes } = await client.callTool(`agents__${tool}`, JSON.stringify(args));
+        return agentResultOf(JSON.parse(Buffer.from(bytes).toString()) as Json);
+      };
+      const converse = async (): Promise<void> => {
+        const { value: created } = await call("create_agent_session", { agent: "worker" });
+        const { agent_session_id } = created;
+        const send = async (at: number): Promise<void> => {
+          const whoOf = (n: unknown): string => `${String(agent_session_id)}/${at}/${String(n)}`;
+          const message = `call s__t ${JSON.stringify({ who: whoOf("#") })} times 3`;
+          const { value, text } = await call("send_message", { agent_session_id, message });
+          const told = value["events"] as { arguments?: string }[];
+          const wanted = [0, 1, 2].map((n) => JSON.stringify({ who: whoOf(n) }));
+          const said = told.flatMap((event) => event.arguments ?? []);
+          assert.deepEqual([said, value["response"]], [wanted, `result: ${whoOf(2)}`], text);
+        };
+        await Promise.all(Array.from({ length: 9 }, (_, at) => send(at)));
+      };
+      await Promise.all(Array.from({ length: 20 }, converse));
+      await client.close();
+    };
+    const used: number[] = [];
+    // The first round also fills what is kept for good, such as the usage of tools.
+    for (const _ of [1, 2]) {
+      await Promise.all(Array.from({ length: 5 }, one));
+      for (let at = 0; at < 100 && team.openCount > 0; at++) await turn();
+      assert.deepEqual([team.openCount, model.active, hub.snapshot().calls], [0, 0, []]);
+      assert.equal(s.messagesOf("tools/call").length, 5 * 20 * 9 * 3);
+      for (const { received } of s.peers) received.length = 0;
+      events.length = 0;
+      used.push(measureMemory());
+    }
+    assert.ok(model.maxActive <= 16);
+    const [first = 0, second = 0] = used;
+    assert.ok(second < first * (collectsGarbage ? 1.1 : 2), `${first} bytes, then ${second}`);
+  });
+});

@@ -1,0 +1,145 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { HttpServer, type HttpServerSettings } from "../../src/frontend/http/server.ts";
+import { ALL_SERVERS } from "../../src/upstream/profile.ts";
+import {
+  type AgentHubSettings,
+  type AgentResult,
+  agentResultOf,
+  setUpAgentHub,
+} from "../fixtures/agent-hub.ts";
+import { HttpTestClient } from "../fixtures/http-client.ts";
+import { callRequest, type Json } from "../fixtures/memory-hub.ts";
+import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
+
+const NOT_FOUND = "Agent session not found.";
+
+type CallTool = (tool: string, args?: object) => Promise<AgentResult>;
+
+/** The last message of an answer, which is JSON or an event stream. */
+async function messageOf(response: Response): Promise<Json> {
+  const text = await response.text();
+  const line = text.startsWith("{")
+    ? text
+    : text.split("\n").findLast((row) => row.startsWith("data: {"));
+  assert.ok(line, `${response.status} ${text}`);
+  return JSON.parse(line.replace(/^data: /, "")) as Json;
+}
+
+/** A hub with agents over HTTP. */
+async function open(
+  server: Partial<HttpServerSettings>,
+  options: AgentHubSettings["options"] = {},
+) {
+  const setup = await setUpAgentHub({}, { options });
+  const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024, ...server };
+  const http = new HttpServer(setup.hub, settings);
+  const modern = (token?: string): CallTool => {
+    const client = new HttpTestClient(http);
+    return async (tool, args = {}) => {
+      const name = `agents__${tool}`;
+      const headers = {
+        "MCP-Protocol-Version": MODERN_VERSION,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": name,
+        ...(token !== undefined && { Authorization: `Bearer ${token}` }),
+      };
+      const message = modernRequest(1, "tools/call", { name, arguments: args });
+      return agentResultOf(await messageOf(await client.post(message, headers)));
+    };
+  };
+  const legacy = async () => {
+    const client = new HttpTestClient(http);
+    await client.initialize();
+    const call: CallTool = async (tool, args = {}) =>
+      agentResultOf(await messageOf(await client.post(callRequest(1, `agents__${tool}`, args))));
+    return { call, client };
+  };
+  return { ...setup, http, modern, legacy };
+}
+
+async function createWith(call: CallTool): Promise<string> {
+  const { value, text } = await call("create_agent_session", { agent: "worker" });
+  assert.equal(typeof value["agent_session_id"], "string", text);
+  return String(value["agent_session_id"]);
+}
+
+const USES: readonly (readonly [tool: string, more: object])[] = [
+  ["send_message", { message: "hi" }],
+  ["get_agent_session_info", {}],
+  ["get_agent_session_history", {}],
+  ["close_agent_session", {}],
+];
+
+/** Asserts that a client has nothing of a session. */
+async function assertHidden(call: CallTool, agent_session_id: string): Promise<void> {
+  for (const [tool, more] of USES) {
+    const { code, text } = await call(tool, { agent_session_id, ...more });
+    assert.deepEqual([code, text], ["sessionNotFound", NOT_FOUND]);
+  }
+  assert.deepEqual((await call("list_agent_sessions")).value["sessions"], []);
+}
+
+const holder = (name: string, token: string) => ({
+  name,
+  token,
+  subset: ALL_SERVERS,
+  mode: undefined,
+  maxSessions: undefined,
+});
+
+describe("sessions of agents over HTTP", () => {
+  it("are those of one MCP session each, and end with it", async () => {
+    const { legacy, team } = await open({});
+    const [one, two] = [await legacy(), await legacy()];
+    const session = await createWith(one.call);
+    await assertHidden(two.call, session);
+    const said = await one.call("send_message", { agent_session_id: session, message: "hi" });
+    assert.equal(said.value["response"], "hi (1)");
+    assert.equal((await one.client.request("DELETE", undefined)).status, 204);
+    assert.equal(team.openCount, 0);
+  });
+
+  it("are those of one token each, for clients of the modern era", async () => {
+    const { modern, team, http } = await open({ clients: [holder("a", "t1"), holder("b", "t2")] });
+    const session = await createWith(modern("t1"));
+    await assertHidden(modern("t2"), session);
+    const args = { agent_session_id: session, message: "hi" };
+    assert.equal((await modern("t1")("send_message", args)).value["response"], "hi (1)");
+    // A removed token takes its sessions with it.
+    http.setClients([holder("b", "t2")]);
+    assert.equal(team.openCount, 0);
+  });
+
+  it("are those of all that bear the same token", async () => {
+    const { modern } = await open({ token: "shared" });
+    const session = await createWith(modern("shared"));
+    const { value } = await modern("shared")("list_agent_sessions");
+    assert.equal((value["sessions"] as unknown[]).length, 1);
+    assert.ok(session);
+  });
+
+  it("need a token in the modern era: without one, no tool is of use", async () => {
+    const { modern } = await open({});
+    for (const [tool, args] of [
+      ["create_agent_session", { agent: "worker" }],
+      ["invoke_agent", { agent: "worker", message: "hi" }],
+      ["list_agents", {}],
+      ...USES,
+    ] as const)
+      assert.equal((await modern()(tool, args)).code, "notIdentified");
+  });
+
+  it("belong to whoever knows their ids, if anonymous clients are allowed", async () => {
+    const { modern } = await open({}, { anonymous: true });
+    const session = await createWith(modern());
+    assert.equal(Buffer.from(session, "base64url").length, 32);
+    const args = { agent_session_id: session, message: "hi" };
+    assert.equal((await modern()("send_message", args)).value["response"], "hi (1)");
+    const { value } = await modern()("list_agent_sessions");
+    assert.deepEqual([value["sessions"], typeof value["note"]], [[], "string"]);
+    const wrong = await modern()("send_message", { ...args, agent_session_id: `${session}A` });
+    assert.equal(wrong.code, "sessionNotFound");
+  });
+});
