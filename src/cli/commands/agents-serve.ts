@@ -68,6 +68,7 @@ export function serveAgents(
     "http-token-env": options["http-token-env"],
     token: options.token,
     stdio: options.http === undefined,
+    dashboard: false,
     record: undefined,
     "record-limit": undefined,
     approval: undefined,
