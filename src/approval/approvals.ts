@@ -145,11 +145,13 @@ export class Approvals {
 
   /**
    * The rule for a call; undefined if it needs no approval.
+   * @param isListed whether the server runs, so that it does list the tool as the catalog has it
    * @param principal the name of the client in `[[clients]]`, if it is there
    */
   ruleFor(
     { item, remoteName }: ListedRoute,
     spec: RunnableServer,
+    isListed: boolean,
     principal: string | undefined,
     agent: AgentCaller | undefined,
   ): ApprovalRule | undefined {
@@ -159,7 +161,7 @@ export class Approvals {
       const annotations = spec.tools.annotations;
       const isSet = annotations !== undefined && Object.hasOwn(annotations, remoteName);
       if (isSet && annotations[remoteName]?.readOnlyHint === true) return undefined;
-      if (this.#readOnlyItems.get(item) === spec) return undefined;
+      if (isListed && this.#readOnlyItems.get(item) === spec) return undefined;
     }
     return rule;
   }
@@ -186,8 +188,7 @@ export class Approvals {
     spec: RunnableServer,
     listing: ServerListing | undefined,
   ): Promise<ApprovalSubject> {
-    // A plugin may have added the tool: then there is only its definition.
-    const own = listing?.tools.find(({ key }) => key === remoteName) ?? item;
+    const own = ownToolOf({ item, remoteName }, listing);
     let known = this.#definitions.get(own);
     if (known?.spec !== spec) {
       known = { spec, definition: this.#define(own, spec) };
@@ -211,8 +212,7 @@ export class Approvals {
     own: ListedItem,
     spec: RunnableServer,
   ): Promise<Pick<ApprovalSubject, "definition" | "key">> {
-    const parts = [own.key, ...toolPartTexts(own)];
-    const definition = await sha256Hex(Buffer.from(JSON.stringify(parts)));
+    const definition = await sha256Hex(Buffer.from(definitionOf(own)));
     const identity = await this.#identityOf(spec);
     if (identity === undefined) return { definition, key: undefined };
     const store = await this.#openStore();
@@ -465,6 +465,19 @@ function approvedCallOf(question: ApprovedCall): ApprovedCall {
     tool,
     name,
   };
+}
+
+/** The tool as its server lists it. A plugin may have added it: then there is only what clients see. */
+export function ownToolOf(
+  { item, remoteName }: Pick<ListedRoute, "item" | "remoteName">,
+  listing: ServerListing | undefined,
+): ListedItem {
+  return listing?.tools.find(({ key }) => key === remoteName) ?? item;
+}
+
+/** Name and definition of a tool as text: equal as long as it means the same. */
+export function definitionOf(tool: ListedItem): string {
+  return JSON.stringify([tool.key, ...toolPartTexts(tool)]);
 }
 
 function readOnlyHintOf(item: ListedItem): boolean {

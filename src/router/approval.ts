@@ -2,12 +2,19 @@ import { joinPieces, textOf } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { ApprovalDecision, StateName } from "../base/events.ts";
 import { formatDuration } from "../base/format.ts";
+import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
 import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Approvals, ApprovalSubject, OpenQuestion } from "../approval/approvals.ts";
+import {
+  type Approvals,
+  type ApprovalSubject,
+  definitionOf,
+  type OpenQuestion,
+  ownToolOf,
+} from "../approval/approvals.ts";
 import type { ApprovalRule } from "../approval/policy.ts";
 import { showArguments } from "../approval/shown-arguments.ts";
 import type { Call } from "./call.ts";
@@ -42,6 +49,8 @@ export class ApprovalGate {
   #question: OpenQuestion | undefined;
   /** The state of the connection when the call came. */
   readonly #stateBefore: StateName;
+  /** What the server listed when the call was allowed. */
+  #listing: ServerListing | undefined;
 
   constructor(options: ApprovalGateOptions) {
     this.#options = options;
@@ -73,6 +82,28 @@ export class ApprovalGate {
     });
   }
 
+  /**
+   * Looks again at the tool, now that its server has a session: it may have been started for this call only, and have
+   * listed another tool of this name, or be another server.
+   * @param connection that of the session
+   * @returns an error if the tool is not the one that was allowed
+   */
+  obstacleAt({ spec, listing }: Connection): HubError | undefined {
+    const { route } = this.#options;
+    if (spec !== this.#spec) return this.#changedError(`Server "${route.server}"`);
+    if (listing === this.#listing) return undefined;
+    const before = ownToolOf(route, this.#listing);
+    const now = ownToolOf(route, listing);
+    if (before === now || definitionOf(before) === definitionOf(now)) return undefined;
+    return this.#changedError(`What server "${route.server}" says of the tool`);
+  }
+
+  #changedError(what: string): HubError {
+    const { name, server } = this.#options.route;
+    const text = `${what} has changed since tool "${name}" was allowed, so it was not called. Call it again.`;
+    return new HubError("notDelivered", text, { server });
+  }
+
   /** The call has ended. */
   end(): void {
     this.#question?.withdraw(undefined);
@@ -81,7 +112,8 @@ export class ApprovalGate {
   /** @returns the error if the call must not be made; undefined if it may, or has ended */
   async #decide(call: Call): Promise<HubError | undefined> {
     const { approvals, rule, route, connection } = this.#options;
-    const subject = await approvals.examine(route, this.#spec, connection.listing);
+    this.#listing = connection.listing;
+    const subject = await approvals.examine(route, this.#spec, this.#listing);
     if (rule.level === "auto" && subject.readOnly === "yes") return undefined;
     const { client } = call.context;
     const remembered = await approvals.rememberedFor(subject, client);
@@ -189,7 +221,8 @@ export class ApprovalGate {
     const { name, server } = route;
     const obstacle = this.#obstacle();
     if (obstacle !== undefined) return obstacle;
-    const now = await approvals.examine(route, this.#spec, connection.listing);
+    this.#listing = connection.listing;
+    const now = await approvals.examine(route, this.#spec, this.#listing);
     if (now.definition === subject.definition || call.isOver) return undefined;
     const text = `Server "${server}" has changed tool "${name}" while it waited for an approval, so the tool was not called. Call it again.`;
     return new HubError("notDelivered", text, { server });

@@ -235,7 +235,13 @@ export class Router {
   #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
     const { approvals, isAnonymous = false, view } = this.#options;
     const { principal } = this.client;
-    const rule = approvals.ruleFor(route, connection.spec, principal, caller.agent);
+    const rule = approvals.ruleFor(
+      route,
+      connection.spec,
+      connection.state.at === "connected",
+      principal,
+      caller.agent,
+    );
     if (rule === undefined) return undefined;
     const plugins = this.#options.plugins();
     const isCurrent = (): boolean => {

@@ -516,6 +516,24 @@ describe("a decision", () => {
     assert.equal(codeOf(await callTool(last.client, "s__w")), "notApproved");
   });
 
+  for (const [what, name, decision] of [
+    ["for the session", "w", "session"],
+    ["for good", "w", "always"],
+    ["that a tool only reads", "r", undefined],
+  ] as const) {
+    it(`${what} does not count for what the server lists once the call has started it`, async () => {
+      const { client, s, hub } = await open();
+      if (decision === undefined) await callTool(client, `s__${name}`);
+      else await decide(client, `s__${name}`, 0, decision);
+      s.disconnect();
+      s.tools = [tool(name, undefined, "It deletes everything.")];
+      assert.equal(codeOf(await callTool(client, `s__${name}`)), "notDelivered");
+      client.send(callRequest("again", `s__${name}`));
+      await openQuestions(hub);
+      assert.deepEqual(callsAt(s), [name]);
+    });
+  }
+
   it("for good lets other calls go on that wait for the same", async () => {
     const { client, hub, s } = await open();
     for (const id of [1, 2]) client.send(callRequest(id, "s__w"));
