@@ -18,7 +18,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import type { EncodedMessage, Request, Response } from "../jsonrpc/message.ts";
+import { type EncodedMessage, paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
 import {
   type Caller,
   type Call,
@@ -37,7 +37,13 @@ import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts
 import { UnlistedRequest } from "./unlisted.ts";
 import { type ClientTasks, TaskSubscription, type TaskSubscriptionEvents } from "./tasks.ts";
 import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
-import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
+import {
+  type AnyMethodSpec,
+  type CallParams,
+  readParams,
+  refuseLookalikes,
+  RESOURCE_METHOD,
+} from "./params.ts";
 import { ResourceSubscriptions, SubscribeCall } from "./subscriptions.ts";
 
 export interface RouterOptions {
@@ -127,6 +133,7 @@ export class Router {
   ): RunningRequest {
     const { deadlines, view, tasks } = this.#context;
     const startedAt = deadlines.now();
+    refuseLookalikes(paramsOf(request), request.method);
     if (methodSpec === "task") return tasks.route(this.#context, request, caller, startedAt);
     const params = readParams(request, methodSpec);
     const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);

@@ -112,6 +112,26 @@ describe("a client in a mode", () => {
     assert.ok((await callTool(client, "files__write")).result);
   });
 
+  it("reaches nothing else by members that some servers take for those that the hub reads", async () => {
+    const { client, git } = await setUp({ mode: "git" });
+    const methods = {
+      "tools/call": [
+        { name: "git__log", Name: "push" },
+        { name: "git__log", argumentſ: {} },
+      ],
+      "prompts/get": [{ name: "git__p", NAME: "q" }],
+      "resources/read": [{ uri: "git://b", Uri: "file:///a" }],
+      "completion/complete": [{ ref: { type: "ref/prompt", name: "git__p", Name: "q" } }],
+    };
+    for (const [method, all] of Object.entries(methods)) {
+      for (const params of all) {
+        const { error } = await sendRequest(client, method, params);
+        assert.equal(error?.code, -32602, JSON.stringify(params));
+      }
+      assert.deepEqual(git.messagesOf(method), []);
+    }
+  });
+
   it("shares its servers with clients in other modes", async () => {
     const { client, hub, join, files } = await setUp();
     const other = await join();
