@@ -8,6 +8,7 @@ import {
   callRequest,
   INITIALIZE_REQUEST,
   type Json,
+  manifestOf,
   modeOf,
   ScriptedServer,
 } from "../../fixtures/memory-hub.ts";
@@ -226,6 +227,17 @@ describe("the mode in a URL", () => {
         if (method === "tools/call") peer.send({ jsonrpc: "2.0", id, result: { content: [] } });
     }
     for (const answer of answers) assert.ok(((await (await answer).json()) as Json).result);
+  });
+
+  it("shows nothing any more to its sessions once the manifest does not have it", async () => {
+    const { clientOf, hub } = setUp([holder("a")]);
+    const client = clientOf("token-of-a", "/mcp?mode=git");
+    await client.initialize();
+    assert.deepEqual(await toolsOf(client), ["git__x"]);
+    hub.reload({ ...manifestOf({ files: {}, git: { isolation: "perClient" } }), modes: [] });
+    assert.deepEqual(await toolsOf(client), []);
+    const refused = (await (await client.post(callRequest(3, "files__x"))).json()) as Json;
+    assert.equal(refused.error?.data?.["code"], "notInMode");
   });
 
   it("gets 404 if there is none, and a session keeps its own", async () => {
