@@ -4,6 +4,7 @@ import type { ApprovalDecision, StateName } from "../base/events.ts";
 import { formatDuration } from "../base/format.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
+import { escapeInvisible, headOf } from "../catalog/tool-diff.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
 import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -27,6 +28,8 @@ import { canElicit, Elicitation } from "./elicitation.ts";
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
 const PROGRESS_INTERVAL = 10_000;
+/** Maximum length of the name of an agent in a question, in UTF-16 units. */
+const MAX_AGENT_NAME = 64;
 
 export interface ApprovalGateOptions {
   readonly approvals: Approvals;
@@ -253,7 +256,8 @@ export class ApprovalGate {
       client: context.client.id,
       ...(principal !== undefined && { principal }),
       clientName: sender.info.name,
-      ...(agent !== undefined && { agent: agent.name }),
+      // A file that is not the user's may name its agents.
+      ...(agent !== undefined && { agent: headOf(escapeInvisible(agent.name), MAX_AGENT_NAME) }),
       server: route.server,
       tool: route.remoteName,
       name: route.name,
@@ -281,7 +285,7 @@ export class ApprovalGate {
 
   #formOf({ question }: OpenQuestion) {
     const { name, agent, argumentsShown, choices } = question;
-    const who = agent === undefined ? "" : `Agent "${agent}" asks: `;
+    const who = agent === undefined ? "" : `Agent ${JSON.stringify(agent)} asks: `;
     const meanings = choices.map((choice) => CHOICE_MEANINGS[choice]).join("; ");
     return {
       message: `${who}Server "${displayNameOf(this.#spec)}" wants to run ${name} with:\n${argumentsShown}`,

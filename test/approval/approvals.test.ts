@@ -7,6 +7,7 @@ import type {
   HubEvent,
 } from "../../src/base/events.ts";
 import { MAX_OPEN } from "../../src/approval/approvals.ts";
+import { describeQuestion } from "../../src/cli/approval-prompt.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
 import type { Hub } from "../../src/hub/hub.ts";
@@ -733,6 +734,25 @@ describe("calls of plugins and agents", () => {
       assert.equal((await client.find(isResponseTo("bad"))).error?.code, -32602);
     });
   }
+
+  it("name an agent in one line, whatever its file calls it", async () => {
+    const { hub } = await open();
+    hub.approvals.watch();
+    const [ours, theirs] = chunkedTransportPair();
+    void hub.accept(ours, new AbortController().signal, undefined, "control");
+    const client = new Peer(theirs);
+    await initialize(client, FORMS);
+    const name = `a" asks: nothing.\n\u202e\u001b[2J${"x".repeat(1000)}`;
+    client.send(callRequest(1, "s__w", {}, { _meta: { "toolmux/agent": { name } } }));
+    const [line = ""] = String((await formAt(client)).params?.["message"]).split("\n");
+    assert.match(
+      line,
+      /^Agent "a\\" asks: nothing\..{1,100}" asks: Server "s" wants to run s__w with:$/,
+    );
+    assert.doesNotMatch(JSON.stringify(await openQuestions(hub)), /\\n\u202e|\\u001b/);
+    const named = { ...(await openQuestions(hub))[0], principal: "ci", clientName: "cursor" };
+    assert.match(describeQuestion(named as ApprovalQuestion), / of ci wants to run /);
+  });
 
   it("are those of the client if it is none of the control socket, whatever it says of an agent", async () => {
     const { client } = await open({ approval: "always" }, {});
