@@ -91,6 +91,8 @@ const READ_MEMBER = new RegExp(`^(?:${[...READ_MEMBERS].join("|")})$`, "iu");
  */
 export function refuseLookalikes({ members }: Pick<JsonObject, "members">, method: string): void {
   for (const { key } of members) {
+    // Most calls have no other members; comparing these costs less than looking them up.
+    if (key === "name" || key === "arguments" || key === "_meta") continue;
     if (READ_MEMBERS.has(key) || !READ_MEMBER.test(key)) continue;
     const text = `The params of ${method} have a member ${JSON.stringify(key)}, which differs only in case from one that MCP knows.`;
     throw new HubError("invalidParams", text);
