@@ -89,22 +89,23 @@ export class ApprovalGate {
    * Looks again at the tool, now that its server has a session: it may have been started for this call only, and have
    * listed another tool of this name, or be another server.
    * @param connection that of the session
+   * @param wasSent whether the call was sent before, and its answer is lost or not complete
    * @returns an error if the tool is not the one that was allowed
    */
-  obstacleAt({ spec, listing }: Connection): HubError | undefined {
+  obstacleAt({ spec, listing }: Connection, wasSent: boolean): HubError | undefined {
     const { route } = this.#options;
-    if (spec !== this.#spec) return this.#changedError(`Server "${route.server}"`);
+    if (spec !== this.#spec) return this.#changedError(`Server "${route.server}"`, wasSent);
     if (listing === this.#listing) return undefined;
     const before = ownToolOf(route, this.#listing);
     const now = ownToolOf(route, listing);
     if (before === now || definitionOf(before) === definitionOf(now)) return undefined;
-    return this.#changedError(`What server "${route.server}" says of the tool`);
+    return this.#changedError(`What server "${route.server}" says of the tool`, wasSent);
   }
 
-  #changedError(what: string): HubError {
+  #changedError(what: string, wasSent: boolean): HubError {
     const { name, server } = this.#options.route;
-    const text = `${what} has changed since tool "${name}" was allowed, so it was not called. Call it again.`;
-    return new HubError("notDelivered", text, { server });
+    const text = `${what} has changed since tool "${name}" was allowed, so it was not called${wasSent ? " a second time; the first time, it may have run" : ". Call it again"}.`;
+    return new HubError(wasSent ? "answerLost" : "notDelivered", text, { server });
   }
 
   /** The call has ended. */

@@ -482,9 +482,9 @@ export class RelayedCall extends Call implements UpstreamHandler {
 
   onSession(_: Session, hasWaited: boolean): boolean {
     const { route, gate } = this;
-    const { connection } = this.upstream;
+    const { connection, isSent } = this.upstream;
     const error = hasWaited ? removedError(connection, route) : undefined;
-    const obstacle = error === undefined ? gate?.obstacleAt(connection) : undefined;
+    const obstacle = error === undefined ? gate?.obstacleAt(connection, isSent) : undefined;
     if (error !== undefined) this.fail(error);
     if (obstacle !== undefined) this.refuse(obstacle);
     return error === undefined && obstacle === undefined;

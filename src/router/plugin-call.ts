@@ -186,10 +186,10 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   }
 
   onSession(_: Session, hasWaited: boolean): boolean {
-    const { connection } = this.#request;
+    const { connection, isSent } = this.#request;
     const { route, gate } = this.#call;
     const removed = hasWaited ? removedError(connection, route) : undefined;
-    const error = removed ?? gate?.obstacleAt(connection);
+    const error = removed ?? gate?.obstacleAt(connection, isSent);
     if (error !== undefined) this.onFailure(error);
     return error === undefined;
   }
