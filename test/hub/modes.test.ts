@@ -235,6 +235,41 @@ describe("a switch of the mode", () => {
     assert.ok((await client.find(isResponseTo("m"))).result);
   });
 
+  it("keeps the updates of a hidden resource from its subscribers, of either era", async () => {
+    const { hub, git, client, join } = await setUp();
+    git.handlers = { "resources/subscribe": () => '"result":{}' };
+    await sendRequest(client, "resources/subscribe", { uri: "git://b" });
+    const modern = await join();
+    const notifications = { resourceSubscriptions: ["git://b"] };
+    modern.send(modernRequest("s", "subscriptions/listen", { notifications }));
+    const isUpdate = ({ method }: Json): boolean => method === "notifications/resources/updated";
+    const updates = (): readonly number[] =>
+      [client, modern].map(({ messages }) => messages.filter(isUpdate).length);
+    const update = async (): Promise<void> => {
+      const params = { uri: "git://b" };
+      for (const peer of git.peers)
+        peer.send({ jsonrpc: "2.0", method: "notifications/resources/updated", params });
+      for (let i = 0; i < 20; i++) await turn();
+    };
+    const isAcknowledged = ({ method }: Json): boolean =>
+      method === "notifications/subscriptions/acknowledged";
+    await until(() => modern.messages.some(isAcknowledged));
+    await update();
+    const before = updates();
+    hub.setMode("files");
+    await update();
+    assert.deepEqual(updates(), before);
+    hub.setMode(undefined);
+    await update();
+    assert.deepEqual(
+      [before, updates()],
+      [
+        [1, 1],
+        [2, 2],
+      ],
+    );
+  });
+
   it("lets a call of a modern client go on that waits for the client's answer", async () => {
     const { client, hub, git, clock } = await setUp();
     const capabilities = { roots: {} };
