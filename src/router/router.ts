@@ -311,7 +311,11 @@ export class Router {
     if (kind === "skills" ? skills.hidesSkill(server, uri) : skills.hidesFile(server, uri)) {
       return undefined;
     }
-    view.refuseOutside("resources", { server, remoteName: uri, name, isReadOnly: true }, name);
+    // A filter may name the resource by either of its URIs.
+    for (const one of new Set([name, uri])) {
+      const item = { server, remoteName: uri, name: one, isReadOnly: true };
+      view.refuseOutside("resources", item, name);
+    }
     const remoteNameJson = utf8(JSON.stringify(uri));
     const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
     const common = { server, name, remoteName: uri, remoteNameJson, limits };

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { encodeUri } from "../../src/catalog/uris.ts";
 import type { Filter } from "../../src/manifest/filter.ts";
 import {
   callRequest,
@@ -24,6 +25,7 @@ const MODES = [
   modeOf("reading", { readOnly: true }),
   modeOf("files", { servers: ["files"] }),
   modeOf("git", { and: [{ servers: ["git"] }, { not: { pattern: "push" } }] }),
+  modeOf("no-a", "all", { resources: { not: { names: ["file:///a"] } } }),
   modeOf("all-files", { tools: ["read", "write"] }, { prompts: { or: [] }, resources: "all" }),
 ];
 
@@ -110,6 +112,17 @@ describe("a client in a mode", () => {
     assert.equal((await callTool(client, "none__x")).error?.data?.["code"], "unknownTool");
     assert.deepEqual([git.messagesOf("tools/call"), git.messagesOf("resources/read")], [[], []]);
     assert.ok((await callTool(client, "files__write")).result);
+  });
+
+  it("cannot read a hidden resource by its other URI, which names the server", async () => {
+    const { client, files, git } = await setUp({ mode: "no-a" });
+    files.handlers = git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
+    for (const uri of ["file:///a", encodeUri("files", "file:///a")]) {
+      const { error } = await sendRequest(client, "resources/read", { uri });
+      assert.equal(error?.data?.["code"], "notInMode", uri);
+    }
+    assert.ok((await sendRequest(client, "resources/read", { uri: "git://b" })).result);
+    assert.deepEqual(files.messagesOf("resources/read"), []);
   });
 
   it("reaches nothing else by members that some servers take for those that the hub reads", async () => {
