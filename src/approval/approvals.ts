@@ -225,10 +225,11 @@ export class Approvals {
 
   /** Whether calls of a tool are allowed until the client leaves, or for good. */
   async rememberedFor(
-    { definition, key, server }: ApprovalSubject,
+    subject: ApprovalSubject,
     client: ApprovalClient,
   ): Promise<"session" | "always" | undefined> {
-    if (this.#sessions.get(client)?.has(`${server} ${definition}`)) return "session";
+    const { key } = subject;
+    if (this.#sessions.get(client)?.has(sessionKeyOf(subject))) return "session";
     if (key === undefined) return undefined;
     const isAllowed = this.#storing.has(key) || (await (await this.#openStore()).allows(key));
     return isAllowed ? "always" : undefined;
@@ -307,7 +308,7 @@ export class Approvals {
     const { definition, key, server, tool } = subject;
     if (decision === "session") {
       const allowed = this.#sessions.get(caller) ?? new Set();
-      this.#sessions.set(caller, allowed.add(`${server} ${definition}`));
+      this.#sessions.set(caller, allowed.add(sessionKeyOf(subject)));
     } else if (key !== undefined) {
       this.#storing.add(key);
       const { clientName } = question;
@@ -449,6 +450,11 @@ export class OpenQuestion {
     this.#onEnd(outcome);
     this.#deferred.resolve(outcome);
   }
+}
+
+/** Differs if another server has the name, as its key has the server's identity, too; without one, it has only the name. */
+function sessionKeyOf({ server, key, definition }: ApprovalSubject): string {
+  return `${server} ${key ?? definition}`;
 }
 
 /** The fields of a question that later events of it have, too. */

@@ -535,6 +535,16 @@ describe("a decision", () => {
     });
   }
 
+  it("for the session does not count for another server of the same name", async () => {
+    const { client, s, hub, manifest } = await open();
+    await decide(client, "s__w", 0, "session");
+    hub.reload({ ...manifest, servers: [stdioSpecOf("s", { command: "another" })] });
+    await hub.settled();
+    client.send(callRequest("again", "s__w"));
+    await formAt(client, 1);
+    assert.deepEqual(callsAt(s), ["w"]);
+  });
+
   it("for good lets other calls go on that wait for the same", async () => {
     const { client, hub, s } = await open();
     for (const id of [1, 2]) client.send(callRequest(id, "s__w"));
