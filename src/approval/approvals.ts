@@ -145,11 +145,13 @@ export class Approvals {
 
   /**
    * The rule for a call; undefined if it needs no approval.
+   * @param isListed whether the server runs, so that it does list the tool as the catalog has it
    * @param principal the name of the client in `[[clients]]`, if it is there
    */
   ruleFor(
     { item, remoteName }: ListedRoute,
     spec: RunnableServer,
+    isListed: boolean,
     principal: string | undefined,
     agent: AgentCaller | undefined,
   ): ApprovalRule | undefined {
@@ -159,7 +161,7 @@ export class Approvals {
       const annotations = spec.tools.annotations;
       const isSet = annotations !== undefined && Object.hasOwn(annotations, remoteName);
       if (isSet && annotations[remoteName]?.readOnlyHint === true) return undefined;
-      if (this.#readOnlyItems.get(item) === spec) return undefined;
+      if (isListed && this.#readOnlyItems.get(item) === spec) return undefined;
     }
     return rule;
   }
@@ -186,8 +188,7 @@ export class Approvals {
     spec: RunnableServer,
     listing: ServerListing | undefined,
   ): Promise<ApprovalSubject> {
-    // A plugin may have added the tool: then there is only its definition.
-    const own = listing?.tools.find(({ key }) => key === remoteName) ?? item;
+    const own = ownToolOf({ item, remoteName }, listing);
     let known = this.#definitions.get(own);
     if (known?.spec !== spec) {
       known = { spec, definition: this.#define(own, spec) };
@@ -211,8 +212,7 @@ export class Approvals {
     own: ListedItem,
     spec: RunnableServer,
   ): Promise<Pick<ApprovalSubject, "definition" | "key">> {
-    const parts = [own.key, ...toolPartTexts(own)];
-    const definition = await sha256Hex(Buffer.from(JSON.stringify(parts)));
+    const definition = await sha256Hex(Buffer.from(definitionOf(own)));
     const identity = await this.#identityOf(spec);
     if (identity === undefined) return { definition, key: undefined };
     const store = await this.#openStore();
@@ -225,10 +225,11 @@ export class Approvals {
 
   /** Whether calls of a tool are allowed until the client leaves, or for good. */
   async rememberedFor(
-    { definition, key, server }: ApprovalSubject,
+    subject: ApprovalSubject,
     client: ApprovalClient,
   ): Promise<"session" | "always" | undefined> {
-    if (this.#sessions.get(client)?.has(`${server} ${definition}`)) return "session";
+    const { key } = subject;
+    if (this.#sessions.get(client)?.has(sessionKeyOf(subject))) return "session";
     if (key === undefined) return undefined;
     const isAllowed = this.#storing.has(key) || (await (await this.#openStore()).allows(key));
     return isAllowed ? "always" : undefined;
@@ -307,7 +308,7 @@ export class Approvals {
     const { definition, key, server, tool } = subject;
     if (decision === "session") {
       const allowed = this.#sessions.get(caller) ?? new Set();
-      this.#sessions.set(caller, allowed.add(`${server} ${definition}`));
+      this.#sessions.set(caller, allowed.add(sessionKeyOf(subject)));
     } else if (key !== undefined) {
       this.#storing.add(key);
       const { clientName } = question;
@@ -451,6 +452,11 @@ export class OpenQuestion {
   }
 }
 
+/** Differs if another server has the name, as its key has the server's identity, too; without one, it has only the name. */
+function sessionKeyOf({ server, key, definition }: ApprovalSubject): string {
+  return `${server} ${key ?? definition}`;
+}
+
 /** The fields of a question that later events of it have, too. */
 function approvedCallOf(question: ApprovedCall): ApprovedCall {
   const { id, call, client, principal, clientName, agent, server, tool, name } = question;
@@ -465,6 +471,19 @@ function approvedCallOf(question: ApprovedCall): ApprovedCall {
     tool,
     name,
   };
+}
+
+/** The tool as its server lists it. A plugin may have added it: then there is only what clients see. */
+export function ownToolOf(
+  { item, remoteName }: Pick<ListedRoute, "item" | "remoteName">,
+  listing: ServerListing | undefined,
+): ListedItem {
+  return listing?.tools.find(({ key }) => key === remoteName) ?? item;
+}
+
+/** Name and definition of a tool as text: equal as long as it means the same. */
+export function definitionOf(tool: ListedItem): string {
+  return JSON.stringify([tool.key, ...toolPartTexts(tool)]);
 }
 
 function readOnlyHintOf(item: ListedItem): boolean {

@@ -258,6 +258,11 @@ class LazyEntry implements SectionEntry {
     return this.#item.key;
   }
 
+  get wholeName(): string | undefined {
+    if (!isNamed(this.#kind)) return undefined;
+    return this.#source.wholeNameOf?.(this.#fullName, this.#item.key);
+  }
+
   get isReadOnly(): boolean {
     return this.#kind !== "tools" || isReadOnlyTool(this.#item);
   }
@@ -353,6 +358,11 @@ export interface CatalogSource {
   /** Which of the server's skills are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): RouteTimeouts;
+  /**
+   * The name that clients of all servers see; absent if the source is for them.
+   * @param fullName the name without the prefix, before it was shortened or characters were replaced
+   */
+  wholeNameOf?(fullName: string, remoteName: string): string;
   /**
    * Lets plugins change the tools that the filter allows. Such a source may be used for one catalog only: its list is
    * cached, and a second catalog would not ask the plugins again.

@@ -10,6 +10,8 @@ export interface FilterItem {
   readonly remoteName: string;
   /** The name that clients see (exposed). */
   readonly name: string;
+  /** The name that clients of all servers see, if `name` is that of a client that sees one server alone. */
+  readonly wholeName?: string | undefined;
   /** Whether it is a tool that changes nothing by its annotations, or no tool. */
   readonly isReadOnly: boolean;
 }
@@ -35,7 +37,8 @@ export function compileFilter(filter: Filter): Matcher {
   }
   if ("names" in filter) {
     const names = new Set(filter.names);
-    return ({ name }) => names.has(name);
+    // Otherwise a client could get around a filter by asking for one server alone, whose names have no prefix.
+    return ({ name, wholeName = name }) => names.has(wholeName);
   }
   if ("pattern" in filter) {
     const pattern = compilePattern(filter.pattern);

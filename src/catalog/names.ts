@@ -48,6 +48,18 @@ export function shortenName(
   return `${safe.slice(0, maxLength - HASH_LENGTH - 1)}_${hash}`;
 }
 
+/** The exposed name of a tool or prompt. @param name the name at the server, or the one that the manifest sets */
+export function exposedNameOf(
+  rules: NameRules,
+  prefix: string,
+  name: string,
+  owner: NameOwner,
+  sha256: Sha256,
+): string {
+  const fullName = prefixName(rules, prefix, name);
+  return isExposable(rules, fullName) ? fullName : shortenName(rules, fullName, owner, sha256);
+}
+
 function base32(bytes: Uint8Array): string {
   let text = "";
   let bits = 0;

@@ -39,6 +39,8 @@ export interface RouteTimeouts {
 export interface SectionEntry {
   /** The name or URI that clients see (exposed). */
   readonly name: string;
+  /** The name that clients of all servers see, if `name` is that of a client that sees one server alone. */
+  readonly wholeName?: string | undefined;
   readonly server: string;
   /** The name or URI of the item at its server. */
   readonly remoteName: string;
@@ -216,6 +218,10 @@ class EntryWithBytes implements SectionEntry {
     this.server = entry.server;
     this.bytes = bytes;
     this.#entry = entry;
+  }
+
+  get wholeName(): string | undefined {
+    return this.#entry.wholeName;
   }
 
   get remoteName(): string {

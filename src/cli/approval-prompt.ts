@@ -161,9 +161,11 @@ export async function withApprovalPrompt<T>(
 /** The question for people, in several lines. */
 export function describeQuestion(question: ApprovalQuestion): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
+  // What a client calls itself is no proof; its token is.
+  const { principal } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,
-    clientName || client || "a client that cannot be told apart",
+    principal ?? (clientName || client || "a client that cannot be told apart"),
   ].join("");
   return [
     "",

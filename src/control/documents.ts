@@ -267,13 +267,16 @@ export function modesDocument(hub: Hub): ModesDocument {
 
 export function modeDocument(hub: Hub, spec: ModeSpec): ModeDocument {
   const catalog = hub.catalogOfMode(spec.name);
-  const idle = idlePartsOf(spec.tools, hub.catalog.tools.entries).map((part) => `tools.${part}`);
+  const { entries } = hub.catalog.tools;
+  const idle = idlePartsOf(spec.tools, entries).map((part) => `tools.${part}`);
+  // Before any server has listed its tools, nothing can be said about them.
+  const isKnown = spec.problems.length === 0 && entries.length > 0;
   return {
     ...modeHead(spec),
     tools: toolDocuments(catalog.tools),
     prompts: catalog.prompts.size,
     resources: catalog.resources.size + catalog.resourceTemplates.size,
-    idle: spec.problems.length === 0 ? idle : [],
+    idle: isKnown ? idle : [],
   };
 }
 

@@ -169,6 +169,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     const { code, message, properties } = toHubError(error);
     if (code === "accessDenied") return errorAnswer(401, code, message);
     if (code === "hubNotRunning") return errorAnswer(404, code, message);
+    if (code === "messageTooLarge") return errorAnswer(413, code, message);
     if (code === "internal") return errorAnswer(500, code, "The dashboard failed.");
     return errorAnswer(properties.kind === "misuse" ? 400 : 409, code, message);
   });

@@ -354,6 +354,9 @@ export function applyMessageEdits<M extends Request | Notification | Response>(
 /** Some clients match keys without regard to case; every spelling of `id` must get the replaced value. */
 const ID_KEY = /^id$/i;
 
+/** The members that say what is requested, in all spellings that some peers take for them. */
+const REQUEST_KEY = /^(?:id|method|params)$/iu;
+
 /** The general path: the whole message is scanned, so that nothing malformed is forwarded. */
 function parseScanned(bytes: Buffer): Message {
   const at = skipWhitespace(bytes, 0);
@@ -444,6 +447,15 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
     return invalidMessage(bytes, "invalidRequest", reason, id);
   }
   const params = lastMember(members, "params");
+  // Parsers differ on which of several members counts, and some ignore case: the peer could read another request than
+  // the one that was checked here. Repeated ids are all replaced.
+  const other = members.find(
+    (it) => it !== methodMember && it !== params && it.key !== "id" && REQUEST_KEY.test(it.key),
+  );
+  if (other !== undefined) {
+    const reason = `parsers differ on what its member ${JSON.stringify(other.key)} means`;
+    return invalidMessage(bytes, "invalidRequest", reason, id);
+  }
   const span = { bytes, start: 0, end: bytes.length };
   if (idMember === undefined)
     return { kind: "notification", ...span, method, params, members: undefined };

@@ -2,12 +2,20 @@ import { joinPieces, textOf } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { ApprovalDecision, StateName } from "../base/events.ts";
 import { formatDuration } from "../base/format.ts";
+import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
+import { escapeInvisible, headOf } from "../catalog/tool-diff.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
 import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Approvals, ApprovalSubject, OpenQuestion } from "../approval/approvals.ts";
+import {
+  type Approvals,
+  type ApprovalSubject,
+  definitionOf,
+  type OpenQuestion,
+  ownToolOf,
+} from "../approval/approvals.ts";
 import type { ApprovalRule } from "../approval/policy.ts";
 import { showArguments } from "../approval/shown-arguments.ts";
 import type { Call } from "./call.ts";
@@ -20,6 +28,8 @@ import { canElicit, Elicitation } from "./elicitation.ts";
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
 const PROGRESS_INTERVAL = 10_000;
+/** Maximum length of the name of an agent in a question, in UTF-16 units. */
+const MAX_AGENT_NAME = 64;
 
 export interface ApprovalGateOptions {
   readonly approvals: Approvals;
@@ -42,6 +52,8 @@ export class ApprovalGate {
   #question: OpenQuestion | undefined;
   /** The state of the connection when the call came. */
   readonly #stateBefore: StateName;
+  /** What the server listed when the call was allowed. */
+  #listing: ServerListing | undefined;
 
   constructor(options: ApprovalGateOptions) {
     this.#options = options;
@@ -80,6 +92,29 @@ export class ApprovalGate {
     });
   }
 
+  /**
+   * Looks again at the tool, now that its server has a session: it may have been started for this call only, and have
+   * listed another tool of this name, or be another server.
+   * @param connection that of the session
+   * @param wasSent whether the call was sent before, and its answer is lost or not complete
+   * @returns an error if the tool is not the one that was allowed
+   */
+  obstacleAt({ spec, listing }: Connection, wasSent: boolean): HubError | undefined {
+    const { route } = this.#options;
+    if (spec !== this.#spec) return this.#changedError(`Server "${route.server}"`, wasSent);
+    if (listing === this.#listing) return undefined;
+    const before = ownToolOf(route, this.#listing);
+    const now = ownToolOf(route, listing);
+    if (before === now || definitionOf(before) === definitionOf(now)) return undefined;
+    return this.#changedError(`What server "${route.server}" says of the tool`, wasSent);
+  }
+
+  #changedError(what: string, wasSent: boolean): HubError {
+    const { name, server } = this.#options.route;
+    const text = `${what} has changed since tool "${name}" was allowed, so it was not called${wasSent ? " a second time; the first time, it may have run" : ". Call it again"}.`;
+    return new HubError(wasSent ? "answerLost" : "notDelivered", text, { server });
+  }
+
   /** The call has ended. */
   end(): void {
     this.#question?.withdraw(undefined);
@@ -88,7 +123,8 @@ export class ApprovalGate {
   /** @returns the error if the call must not be made; undefined if it may, or has ended */
   async #decide(call: Call): Promise<HubError | undefined> {
     const { approvals, rule, route, connection } = this.#options;
-    const subject = await approvals.examine(route, this.#spec, connection.listing);
+    this.#listing = connection.listing;
+    const subject = await approvals.examine(route, this.#spec, this.#listing);
     if (rule.level === "auto" && subject.readOnly === "yes") return undefined;
     const { client } = call.context;
     const remembered = await approvals.rememberedFor(subject, client);
@@ -196,7 +232,8 @@ export class ApprovalGate {
     const { name, server } = route;
     const obstacle = this.#obstacle();
     if (obstacle !== undefined) return obstacle;
-    const now = await approvals.examine(route, this.#spec, connection.listing);
+    this.#listing = connection.listing;
+    const now = await approvals.examine(route, this.#spec, this.#listing);
     if (now.definition === subject.definition || call.isOver) return undefined;
     const text = `Server "${server}" has changed tool "${name}" while it waited for an approval, so the tool was not called. Call it again.`;
     return new HubError("notDelivered", text, { server });
@@ -227,7 +264,8 @@ export class ApprovalGate {
       client: context.client.id,
       ...(principal !== undefined && { principal }),
       clientName: sender.info.name,
-      ...(agent !== undefined && { agent: agent.name }),
+      // A file that is not the user's may name its agents.
+      ...(agent !== undefined && { agent: headOf(escapeInvisible(agent.name), MAX_AGENT_NAME) }),
       server: route.server,
       tool: route.remoteName,
       name: route.name,
@@ -255,7 +293,7 @@ export class ApprovalGate {
 
   #formOf({ question }: OpenQuestion) {
     const { name, agent, argumentsShown, choices } = question;
-    const who = agent === undefined ? "" : `Agent "${agent}" asks: `;
+    const who = agent === undefined ? "" : `Agent ${JSON.stringify(agent)} asks: `;
     const meanings = choices.map((choice) => CHOICE_MEANINGS[choice]).join("; ");
     return {
       message: `${who}Server "${displayNameOf(this.#spec)}" wants to run ${name} with:\n${argumentsShown}`,

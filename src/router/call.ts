@@ -513,10 +513,13 @@ export class RelayedCall extends Call implements UpstreamHandler {
   }
 
   onSession(_: Session, hasWaited: boolean): boolean {
-    const { route } = this;
-    const error = hasWaited ? removedError(this.upstream.connection, route) : undefined;
+    const { route, gate } = this;
+    const { connection, isSent } = this.upstream;
+    const error = hasWaited ? removedError(connection, route) : undefined;
+    const obstacle = error === undefined ? gate?.obstacleAt(connection, isSent) : undefined;
     if (error !== undefined) this.fail(error);
-    return error === undefined;
+    if (obstacle !== undefined) this.refuse(obstacle);
+    return error === undefined && obstacle === undefined;
   }
 
   renameUris(response: Response): Response {

@@ -68,6 +68,37 @@ export const METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map<string, AnyMe
   [LegacyTaskMethod.list, "task"],
 ]);
 
+/** The members of params that the hub reads, which servers therefore must read in the same way. */
+const READ_MEMBERS: ReadonlySet<string> = new Set([
+  "_meta",
+  "arguments",
+  "inputResponses",
+  "name",
+  "ref",
+  "requestState",
+  "task",
+  "taskId",
+  "type",
+  "uri",
+]);
+/** All spellings that are one of `READ_MEMBERS` for a parser that ignores case. */
+const READ_MEMBER = new RegExp(`^(?:${[...READ_MEMBERS].join("|")})$`, "iu");
+
+/**
+ * Refuses members that some servers take for a member that the hub reads, because their parsers ignore case: they would
+ * call another tool, or with other arguments, than the one that was checked.
+ * @throws {HubError} invalidParams
+ */
+export function refuseLookalikes({ members }: Pick<JsonObject, "members">, method: string): void {
+  for (const { key } of members) {
+    // Most calls have no other members; comparing these costs less than looking them up.
+    if (key === "name" || key === "arguments" || key === "_meta") continue;
+    if (READ_MEMBERS.has(key) || !READ_MEMBER.test(key)) continue;
+    const text = `The params of ${method} have a member ${JSON.stringify(key)}, which differs only in case from one that MCP knows.`;
+    throw new HubError("invalidParams", text);
+  }
+}
+
 /** @throws {HubError} invalidParams */
 export function readParams(request: Request, methodSpec: MethodSpec | "reference"): CallParams {
   const { bytes, params, method } = request;
@@ -79,6 +110,7 @@ export function readParams(request: Request, methodSpec: MethodSpec | "reference
   const { kind, key, label } = methodSpec === "reference" ? completionSpecOf(object) : methodSpec;
   // If `ref` is repeated, all its values are read: some servers' parsers use the first one, others the last.
   const nameObject = methodSpec === "reference" ? object.everyObject("ref") : object;
+  if (methodSpec === "reference") refuseLookalikes(nameObject, method);
   const name = nameObject.string(key);
   if (name === undefined) {
     throw new HubError("invalidParams", `${method} needs ${label} in its params.`);

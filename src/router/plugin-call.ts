@@ -224,7 +224,10 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   }
 
   onSession(_: Session, hasWaited: boolean): boolean {
-    const error = hasWaited ? removedError(this.#request.connection, this.#call.route) : undefined;
+    const { connection, isSent } = this.#request;
+    const { route, gate } = this.#call;
+    const removed = hasWaited ? removedError(connection, route) : undefined;
+    const error = removed ?? gate?.obstacleAt(connection, isSent);
     if (error !== undefined) this.onFailure(error);
     return error === undefined;
   }

@@ -19,7 +19,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
-import type { EncodedMessage, Request, Response } from "../jsonrpc/message.ts";
+import { type EncodedMessage, paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
 import {
   type Caller,
   type Call,
@@ -38,7 +38,13 @@ import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts
 import { UnlistedRequest } from "./unlisted.ts";
 import { type ClientTasks, TaskSubscription, type TaskSubscriptionEvents } from "./tasks.ts";
 import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
-import { type AnyMethodSpec, type CallParams, readParams, RESOURCE_METHOD } from "./params.ts";
+import {
+  type AnyMethodSpec,
+  type CallParams,
+  readParams,
+  refuseLookalikes,
+  RESOURCE_METHOD,
+} from "./params.ts";
 import { ResourceSubscriptions, SubscribeCall } from "./subscriptions.ts";
 
 export interface RouterOptions {
@@ -138,6 +144,7 @@ export class Router {
   ): RunningRequest {
     const { deadlines, view, tasks } = this.#context;
     const startedAt = deadlines.now();
+    refuseLookalikes(paramsOf(request), request.method);
     if (methodSpec === "task") return tasks.route(this.#context, request, caller, startedAt);
     const params = readParams(request, methodSpec);
     const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);
@@ -252,7 +259,13 @@ export class Router {
   #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
     const { approvals, isAnonymous = false, view } = this.#options;
     const { principal } = this.client;
-    const rule = approvals.ruleFor(route, connection.spec, principal, caller.agent);
+    const rule = approvals.ruleFor(
+      route,
+      connection.spec,
+      connection.state.at === "connected",
+      principal,
+      caller.agent,
+    );
     if (rule === undefined) return undefined;
     const plugins = this.#options.plugins();
     const isCurrent = (): boolean => {
@@ -315,7 +328,11 @@ export class Router {
     if (kind === "skills" ? skills.hidesSkill(server, uri) : skills.hidesFile(server, uri)) {
       return undefined;
     }
-    view.refuseOutside("resources", { server, remoteName: uri, name, isReadOnly: true }, name);
+    // A filter may name the resource by either of its URIs.
+    for (const one of new Set([name, uri])) {
+      const item = { server, remoteName: uri, name: one, isReadOnly: true };
+      view.refuseOutside("resources", item, name);
+    }
     const remoteNameJson = utf8(JSON.stringify(uri));
     const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
     const common = { server, name, remoteName: uri, remoteNameJson, limits };

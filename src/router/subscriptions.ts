@@ -46,6 +46,11 @@ export class ResourceSubscriptions {
     return this.#view.connection(server)?.subscriptions;
   }
 
+  /** Whether the client's mode hides the resource now. */
+  hides(server: string, remoteName: string, name: string): boolean {
+    return this.#view.isHidden("resources", { server, remoteName, name, isReadOnly: true });
+  }
+
   notify(message: EncodedMessage): void {
     this.#notify(message);
   }
@@ -103,6 +108,7 @@ class ResourceSubscription implements Subscriber {
 
   updated(uri: string, notice?: Parameters<Subscriber["updated"]>[1]): void {
     const name = this.#clientUriOf(uri);
+    if (this.client.hides(this.server, uri, name)) return;
     if (notice === undefined) {
       this.client.notify(buildNotification(Method.resourceUpdated, { uri: name }));
       return;

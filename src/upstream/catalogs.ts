@@ -8,7 +8,7 @@ import {
 import { describeIdleRule, isIdleRule } from "../catalog/idle-rules.ts";
 import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { diffSections, type RouteTimeouts, type Route, Section } from "../catalog/section.ts";
-import type { NameRules, Sha256 } from "../catalog/names.ts";
+import { exposedNameOf, type NameRules, type Sha256 } from "../catalog/names.ts";
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
@@ -219,16 +219,24 @@ export class CatalogCache {
     era: Era,
   ): CatalogSource {
     const prefix = namePrefixOf(subset, spec);
+    const wholeNameOf = (name: string, remoteName: string): string => {
+      const owner = { server: spec.name, remoteName };
+      return exposedNameOf(this.names, spec.prefix, name, owner, this.#options.digest);
+    };
+    const make = (): CatalogSource => ({
+      ...makeSource(spec, listing, prefix, era),
+      ...(prefix !== spec.prefix && { wholeNameOf }),
+    });
     const rewrite = this.#options.listingRewriter();
     if (rewrite !== undefined) {
       return {
-        ...makeSource(spec, listing, prefix, era),
+        ...make(),
         transformTools: (tools) => rewrite(spec.name, tools),
       };
     }
     const known = this.#sources.get(listing);
     if (known?.spec === spec && known.prefix === prefix && known.era === era) return known.source;
-    const source = makeSource(spec, listing, prefix, era);
+    const source = make();
     this.#sources.set(listing, { spec, prefix, era, source });
     return source;
   }

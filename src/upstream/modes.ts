@@ -136,7 +136,10 @@ export class Modes {
     this.#chosenByClient.delete(client);
   }
 
-  /** The modes that limit a client. Those that the manifest does not have any more limit nothing. */
+  /**
+   * The modes that limit a client. A mode of its URL or its token that the manifest does not have any more shows nothing:
+   * otherwise the client would see more than it may.
+   */
   selectionFor(client: string | undefined, limits: ClientLimits): ModeSelection {
     const { hasOperatorMode, principal } = limits;
     const names = new Set(limits.modes());
@@ -146,14 +149,15 @@ export class Modes {
     }
     names.delete(FULL_MODE);
     if (names.size === 0) return NO_SELECTION;
-    const modes = this.#specs.filter(({ name }) => names.has(name));
-    if (modes.length === 0) return NO_SELECTION;
+    const known = this.#specs.filter(({ name }) => names.has(name));
+    const gone = [...names].filter((name) => this.find(name) === undefined);
+    const modes = [...known, ...gone.map(goneMode)];
     const key = modes
       .map(({ name }) => name)
       .toSorted()
       .join(" ");
-    const known = this.#selections.get(key);
-    if (known !== undefined) return known;
+    const made = this.#selections.get(key);
+    if (made !== undefined) return made;
     const selection: ModeSelection = { key, modes, filter: allOf(modes.map(filterOf)) };
     this.#selections.set(key, selection);
     return selection;
@@ -178,6 +182,19 @@ export class Modes {
     const fault = this.fault(mode);
     if (fault !== undefined) throw new HubError("usage", fault);
   }
+}
+
+/** What is left of a mode that the manifest does not have any more: it shows nothing. */
+function goneMode(name: string): ModeSpec {
+  const nothing = { or: [] };
+  return {
+    name,
+    title: name,
+    tools: nothing,
+    prompts: nothing,
+    resources: nothing,
+    problems: [],
+  };
 }
 
 /** The mode of a selection that hides an entry; undefined if none does. */

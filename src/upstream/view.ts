@@ -133,6 +133,11 @@ export class ClientView {
     throw new HubError("notInMode", `${noun} "${name}" is not part of mode "${hiding.name}".`);
   }
 
+  /** Whether the client's modes hide something. */
+  isHidden(kind: Kind, item: FilterItem): boolean {
+    return hidingMode(this.#mode, kind, item) !== undefined;
+  }
+
   /** How servers reach the client; undefined if they cannot. */
   get channel(): ClientChannel | undefined {
     return this.#profile.channel;

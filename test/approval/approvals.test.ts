@@ -7,6 +7,7 @@ import type {
   HubEvent,
 } from "../../src/base/events.ts";
 import { MAX_OPEN } from "../../src/approval/approvals.ts";
+import { describeQuestion } from "../../src/cli/approval-prompt.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
 import type { Hub } from "../../src/hub/hub.ts";
@@ -516,6 +517,34 @@ describe("a decision", () => {
     assert.equal(codeOf(await callTool(last.client, "s__w")), "notApproved");
   });
 
+  for (const [what, name, decision] of [
+    ["for the session", "w", "session"],
+    ["for good", "w", "always"],
+    ["that a tool only reads", "r", undefined],
+  ] as const) {
+    it(`${what} does not count for what the server lists once the call has started it`, async () => {
+      const { client, s, hub } = await open();
+      if (decision === undefined) await callTool(client, `s__${name}`);
+      else await decide(client, `s__${name}`, 0, decision);
+      s.disconnect();
+      s.tools = [tool(name, undefined, "It deletes everything.")];
+      assert.equal(codeOf(await callTool(client, `s__${name}`)), "notDelivered");
+      client.send(callRequest("again", `s__${name}`));
+      await openQuestions(hub);
+      assert.deepEqual(callsAt(s), [name]);
+    });
+  }
+
+  it("for the session does not count for another server of the same name", async () => {
+    const { client, s, hub, manifest } = await open();
+    await decide(client, "s__w", 0, "session");
+    hub.reload({ ...manifest, servers: [stdioSpecOf("s", { command: "another" })] });
+    await hub.settled();
+    client.send(callRequest("again", "s__w"));
+    await formAt(client, 1);
+    assert.deepEqual(callsAt(s), ["w"]);
+  });
+
   it("for good lets other calls go on that wait for the same", async () => {
     const { client, hub, s } = await open();
     for (const id of [1, 2]) client.send(callRequest(id, "s__w"));
@@ -715,6 +744,25 @@ describe("calls of plugins and agents", () => {
       assert.equal((await client.find(isResponseTo("bad"))).error?.code, -32602);
     });
   }
+
+  it("name an agent in one line, whatever its file calls it", async () => {
+    const { hub } = await open();
+    hub.approvals.watch();
+    const [ours, theirs] = chunkedTransportPair();
+    void hub.accept(ours, new AbortController().signal, undefined, "control");
+    const client = new Peer(theirs);
+    await initialize(client, FORMS);
+    const name = `a" asks: nothing.\n\u202e\u001b[2J${"x".repeat(1000)}`;
+    client.send(callRequest(1, "s__w", {}, { _meta: { "toolmux/agent": { name } } }));
+    const [line = ""] = String((await formAt(client)).params?.["message"]).split("\n");
+    assert.match(
+      line,
+      /^Agent "a\\" asks: nothing\..{1,100}" asks: Server "s" wants to run s__w with:$/,
+    );
+    assert.doesNotMatch(JSON.stringify(await openQuestions(hub)), /\\n\u202e|\\u001b/);
+    const named = { ...(await openQuestions(hub))[0], principal: "ci", clientName: "cursor" };
+    assert.match(describeQuestion(named as ApprovalQuestion), / of ci wants to run /);
+  });
 
   it("are those of the client if it is none of the control socket, whatever it says of an agent", async () => {
     const { client } = await open({ approval: "always" }, {});

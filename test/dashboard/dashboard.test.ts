@@ -123,6 +123,7 @@ describe("the dashboard", () => {
     const { bearer, expiresAt } = (await first.json()) as { bearer: string; expiresAt: number };
     assert.ok(Math.abs(expiresAt - Date.now() - 12 * HOUR) < HOUR);
     assert.equal((await exchange(token)).status, 401);
+    assert.equal((await exchange("x".repeat(2 * 1024 * 1024))).status, 413);
     const response = await ask({ path: "/api/hubs", bearer });
     assert.deepEqual(await response.json(), { hubs: [{ id: ID, ...IDENTITY }] });
   });

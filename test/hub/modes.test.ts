@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { encodeUri } from "../../src/catalog/uris.ts";
 import type { Filter } from "../../src/manifest/filter.ts";
 import {
   callRequest,
@@ -24,6 +25,7 @@ const MODES = [
   modeOf("reading", { readOnly: true }),
   modeOf("files", { servers: ["files"] }),
   modeOf("git", { and: [{ servers: ["git"] }, { not: { pattern: "push" } }] }),
+  modeOf("no-a", "all", { resources: { not: { names: ["file:///a"] } } }),
   modeOf("all-files", { tools: ["read", "write"] }, { prompts: { or: [] }, resources: "all" }),
 ];
 
@@ -110,6 +112,37 @@ describe("a client in a mode", () => {
     assert.equal((await callTool(client, "none__x")).error?.data?.["code"], "unknownTool");
     assert.deepEqual([git.messagesOf("tools/call"), git.messagesOf("resources/read")], [[], []]);
     assert.ok((await callTool(client, "files__write")).result);
+  });
+
+  it("cannot read a hidden resource by its other URI, which names the server", async () => {
+    const { client, files, git } = await setUp({ mode: "no-a" });
+    files.handlers = git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
+    for (const uri of ["file:///a", encodeUri("files", "file:///a")]) {
+      const { error } = await sendRequest(client, "resources/read", { uri });
+      assert.equal(error?.data?.["code"], "notInMode", uri);
+    }
+    assert.ok((await sendRequest(client, "resources/read", { uri: "git://b" })).result);
+    assert.deepEqual(files.messagesOf("resources/read"), []);
+  });
+
+  it("reaches nothing else by members that some servers take for those that the hub reads", async () => {
+    const { client, git } = await setUp({ mode: "git" });
+    const methods = {
+      "tools/call": [
+        { name: "git__log", Name: "push" },
+        { name: "git__log", argumentſ: {} },
+      ],
+      "prompts/get": [{ name: "git__p", NAME: "q" }],
+      "resources/read": [{ uri: "git://b", Uri: "file:///a" }],
+      "completion/complete": [{ ref: { type: "ref/prompt", name: "git__p", Name: "q" } }],
+    };
+    for (const [method, all] of Object.entries(methods)) {
+      for (const params of all) {
+        const { error } = await sendRequest(client, method, params);
+        assert.equal(error?.code, -32602, JSON.stringify(params));
+      }
+      assert.deepEqual(git.messagesOf(method), []);
+    }
   });
 
   it("shares its servers with clients in other modes", async () => {
@@ -213,6 +246,41 @@ describe("a switch of the mode", () => {
     answerAll(git);
     assert.ok((await client.find(isResponseTo(7))).result);
     assert.ok((await client.find(isResponseTo("m"))).result);
+  });
+
+  it("keeps the updates of a hidden resource from its subscribers, of either era", async () => {
+    const { hub, git, client, join } = await setUp();
+    git.handlers = { "resources/subscribe": () => '"result":{}' };
+    await sendRequest(client, "resources/subscribe", { uri: "git://b" });
+    const modern = await join();
+    const notifications = { resourceSubscriptions: ["git://b"] };
+    modern.send(modernRequest("s", "subscriptions/listen", { notifications }));
+    const isUpdate = ({ method }: Json): boolean => method === "notifications/resources/updated";
+    const updates = (): readonly number[] =>
+      [client, modern].map(({ messages }) => messages.filter(isUpdate).length);
+    const update = async (): Promise<void> => {
+      const params = { uri: "git://b" };
+      for (const peer of git.peers)
+        peer.send({ jsonrpc: "2.0", method: "notifications/resources/updated", params });
+      for (let i = 0; i < 20; i++) await turn();
+    };
+    const isAcknowledged = ({ method }: Json): boolean =>
+      method === "notifications/subscriptions/acknowledged";
+    await until(() => modern.messages.some(isAcknowledged));
+    await update();
+    const before = updates();
+    hub.setMode("files");
+    await update();
+    assert.deepEqual(updates(), before);
+    hub.setMode(undefined);
+    await update();
+    assert.deepEqual(
+      [before, updates()],
+      [
+        [1, 1],
+        [2, 2],
+      ],
+    );
   });
 
   it("lets a call of a modern client go on that waits for the client's answer", async () => {

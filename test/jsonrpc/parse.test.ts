@@ -305,12 +305,22 @@ describe("a request", () => {
     assert.equal(written(withRequestId(request, 10, [], [])), shape("10", "10", "10"));
   });
 
-  it("with several methods or params means the last ones, and need not have params", () => {
-    const text = head('"method":"a","params":1,"\\u006dethod":"b","params":[]');
-    const request = readAs("request", text);
-    assert.equal(request.method, "b");
-    assert.equal(slice(request.bytes, request.params), "[]");
+  it("need not have params", () => {
     assert.equal(readAs("request", head('"method":"a"')).params, undefined);
+  });
+
+  it("with several methods or params, in whatever case, is refused: parsers differ on which one counts", () => {
+    for (const other of [
+      '"\\u006dethod":"b"',
+      '"Method":"b"',
+      '"params":{"a":1}',
+      '"Params":{}',
+      '"param\u017f":{}',
+      '"ID":8',
+    ]) {
+      const frame = readAs("invalid", head(`${other},"method":"a","params":{}`));
+      assert.deepEqual([frame.code, frame.id?.key], ["invalidRequest", 7], other);
+    }
   });
 });
 

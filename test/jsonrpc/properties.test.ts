@@ -135,7 +135,7 @@ function checkFrame(
     return;
   }
   const { value } = parsed;
-  const wanted = kindOf(value);
+  const wanted = kindOf(value, raw);
   expectEqual(frame.kind, wanted, "the kind");
   const clean = oneLine(raw);
   switch (frame.kind) {
@@ -164,13 +164,18 @@ function checkFrame(
   }
 }
 
-/** A reference for what a message is, after JSON.parse: the last of several equal keys wins. */
-function kindOf(value: unknown): Message["kind"] {
+const EXACT = new Set(["method", "params"]);
+
+/** A reference for what a message is, after JSON.parse: the last of several equal keys wins, but for methods and params. */
+function kindOf(value: unknown, raw: Uint8Array): Message["kind"] {
   if (Array.isArray(value)) return value.length === 0 ? "invalid" : "batch";
   if (!isObject(value) || value["jsonrpc"] !== "2.0") return "invalid";
   const answers = Object.hasOwn(value, "result") || Object.hasOwn(value, "error");
   if (!Object.hasOwn(value, "method")) return answers ? "response" : "invalid";
   if (typeof value["method"] !== "string" || answers) return "invalid";
+  const keys = topLevelKeys(raw).filter((key) => /^(?:id|method|params)$/iu.test(key));
+  if (keys.some((key, i) => key !== "id" && (!EXACT.has(key) || keys.indexOf(key) !== i)))
+    return "invalid";
   if (!Object.hasOwn(value, "id")) return "notification";
   return hasUsableId(value) ? "request" : "invalid";
 }
@@ -349,15 +354,27 @@ function sameValue(a: unknown, b: unknown): boolean {
 
 /** How many keys anywhere in a well-formed text are that word, escaped or not. */
 function countKeys(bytes: Uint8Array, key: string): number {
-  let count = 0;
+  return keysOf(bytes).filter((one) => one.key === key).length;
+}
+
+function topLevelKeys(bytes: Uint8Array): readonly string[] {
+  return keysOf(bytes).flatMap(({ key, depth }) => (depth === 1 ? [key] : []));
+}
+
+function keysOf(bytes: Uint8Array): readonly { readonly key: string; readonly depth: number }[] {
+  const keys: { key: string; depth: number }[] = [];
+  let depth = 0;
   for (const [token] of textOf(bytes).matchAll(
     /"(?:[^"\\]|\\.)*"[ \t\r\n]*:|"(?:[^"\\]|\\.)*"|[^"]+/g,
   )) {
-    if (token.endsWith(":") && token.startsWith('"')) {
-      if (JSON.parse(token.slice(0, token.lastIndexOf('"') + 1)) === key) count++;
+    if (!token.startsWith('"'))
+      for (const one of token) depth += Number(/[[{]/.test(one)) - Number(/[\]}]/.test(one));
+    else if (token.endsWith(":")) {
+      const key = JSON.parse(token.slice(0, token.lastIndexOf('"') + 1)) as string;
+      keys.push({ key, depth });
     }
   }
-  return count;
+  return keys;
 }
 
 function oneLine(bytes: Buffer): Buffer {

@@ -109,7 +109,9 @@ async function choose(
   }
   for (const { hub, mode: current, modes } of documents) {
     const spec = modes.find((one) => one.name === current);
-    const tools = count(spec?.tools ?? 0, "tool");
+    const tools = isUnknown(modes)
+      ? "whose tools are known when its servers have started"
+      : count(spec?.tools ?? 0, "tool");
     const others = modes.filter((one) => one.name !== current).flatMap((one) => one.clients);
     const but = others.length === 0 ? "" : `; not in it: ${others.join(", ")}`;
     terminal.print(sanitizeLine(`toolmux ${hub.pid}: mode ${current}, ${tools}${but}`));
@@ -164,8 +166,18 @@ async function show(
     count(resources, "resource"),
   ];
   terminal.print(counts.join(", "));
+  if (
+    tools.length === 0 &&
+    isUnknown((await ask<ModesDocument>(hub, { path: "/mode" }, context)).modes)
+  )
+    terminal.print("No server has listed its tools yet: they start with the first client.");
   for (const part of idle) terminal.print(sanitizeLine(`${part} matches no tool`));
   return 0;
+}
+
+/** Whether no server has listed its tools yet. */
+function isUnknown(modes: ModesDocument["modes"]): boolean {
+  return modes.every(({ tools }) => tools === 0);
 }
 
 function firstLine(text: string): string {

@@ -35,14 +35,16 @@ export function ApprovalsView({ state, actions }: ViewProps) {
               {approvals.map((approval) => {
                 const { id, server, tool, name, clientName, client, argumentsShown, askedAt } =
                   approval;
-                const { choices } = approval;
+                const { choices, principal, agent } = approval;
+                const who = (principal ?? (clientName || client)) || "A client";
                 return (
                   <li key={id} class="card approval" data-approval={id}>
                     <h2>
                       <span class="mono">{name}</span>
                     </h2>
                     <p class="about">
-                      {clientName || (client ?? "A client")} wants to run {tool} of {server}
+                      {agent === undefined ? who : `Agent ${agent} of ${who}`} wants to run {tool}{" "}
+                      of {server}
                       {askedAt === undefined
                         ? ""
                         : ` · asked ${formatElapsed(Math.max(0, state.now - askedAt))} ago`}

@@ -66,14 +66,14 @@ function RunningCall({
   readonly now: number;
   readonly onCancel: () => void;
 }) {
-  const { tool, server, clientName, client, startedAt, progress, waitingFor } = call;
+  const { tool, server, clientName, client, principal, startedAt, progress, waitingFor } = call;
   const total = progress?.total;
   return (
     <div class="running" data-call={call.call}>
       <div class="who">
         <span class="name mono">{tool}</span>
         <span class="about">
-          {server} · {clientName || client || "a client"}
+          {server} · {(principal ?? (clientName || client)) || "a client"}
         </span>
       </div>
       <div class="what">
@@ -117,10 +117,12 @@ export function outcomeOf({ outcome, code, by, isError }: EndedCall): {
   return { text: "answered", tone: "good" };
 }
 
+/** The client for people: the name of its token, else what it calls itself. */
 export function clientOf(
-  { clientName, client }: Pick<EndedCall, "clientName" | "client">,
+  { clientName, client, principal }: Pick<EndedCall, "clientName" | "client" | "principal">,
   clients: ClientDocuments,
 ): string {
+  if (principal !== undefined) return principal;
   return clientName || (clients.find(({ id }) => id === client)?.name ?? client ?? "");
 }
 

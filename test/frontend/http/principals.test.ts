@@ -8,6 +8,7 @@ import {
   callRequest,
   INITIALIZE_REQUEST,
   type Json,
+  manifestOf,
   modeOf,
   ScriptedServer,
 } from "../../fixtures/memory-hub.ts";
@@ -28,7 +29,12 @@ function setUp(
   server: Partial<HttpServerSettings> = {},
 ) {
   const [files, git] = [new ScriptedServer("x"), new ScriptedServer("x")];
-  const modes = [modeOf("files", { servers: ["files"] }), modeOf("git", { servers: ["git"] })];
+  const modes = [
+    modeOf("files", { servers: ["files"] }),
+    modeOf("git", { servers: ["git"] }),
+    modeOf("not-files", { not: { names: ["files__x"] } }),
+    modeOf("files-x", { names: ["files__x"] }),
+  ];
   const servers = { git: { isolation: "perClient" } } as const;
   const setup = setUpHttp({ files, git }, { modes, servers, server: { ...server, clients } });
   const clientOf = (token: string | undefined, path?: string): HttpTestClient => {
@@ -226,6 +232,40 @@ describe("the mode in a URL", () => {
         if (method === "tools/call") peer.send({ jsonrpc: "2.0", id, result: { content: [] } });
     }
     for (const answer of answers) assert.ok(((await (await answer).json()) as Json).result);
+  });
+
+  it("knows tools by their names with prefixes, also where a client sees one server alone", async () => {
+    const { clientOf } = setUp([
+      holder("a", { mode: "not-files" }),
+      holder("b", { mode: "not-files", subset: subsetOf(["files"]) }),
+      holder("c", { mode: "files-x" }),
+    ]);
+    for (const [token, path, expected] of [
+      ["token-of-a", "/mcp", ["git__x"]],
+      ["token-of-a", "/mcp/files", []],
+      ["token-of-a", "/mcp/git", ["x"]],
+      ["token-of-a", "/mcp?servers=files", []],
+      ["token-of-b", "/mcp", []],
+      ["token-of-c", "/mcp/files", ["x"]],
+      ["token-of-c", "/mcp/git", []],
+    ] as const) {
+      const client = clientOf(token, path);
+      await client.initialize();
+      assert.deepEqual(await toolsOf(client), expected, `${token} ${path}`);
+      const { error } = (await (await client.post(callRequest(2, "x"))).json()) as Json;
+      if (expected.length === 0) assert.equal(error?.data?.["code"], "notInMode");
+    }
+  });
+
+  it("shows nothing any more to its sessions once the manifest does not have it", async () => {
+    const { clientOf, hub } = setUp([holder("a")]);
+    const client = clientOf("token-of-a", "/mcp?mode=git");
+    await client.initialize();
+    assert.deepEqual(await toolsOf(client), ["git__x"]);
+    hub.reload({ ...manifestOf({ files: {}, git: { isolation: "perClient" } }), modes: [] });
+    assert.deepEqual(await toolsOf(client), []);
+    const refused = (await (await client.post(callRequest(3, "files__x"))).json()) as Json;
+    assert.equal(refused.error?.data?.["code"], "notInMode");
   });
 
   it("gets 404 if there is none, and a session keeps its own", async () => {
