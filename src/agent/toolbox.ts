@@ -158,6 +158,15 @@ export class McpToolbox implements Toolbox {
   }
 }
 
+/** All tools of a catalog. */
+export function readCatalog({ tools }: Catalog, reader = new ToolReader()): readonly AgentTool[] {
+  const { entries } = tools;
+  const origins = new Map(
+    entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
+  );
+  return reader.read(entries, (name) => origins.get(name));
+}
+
 /** The tools of the hub that the agent runs in. */
 export class HubTools {
   readonly #host: Pick<Host, "call">;
@@ -185,11 +194,7 @@ export class HubTools {
   }
 
   #list(): readonly AgentTool[] {
-    const { entries } = this.#catalog().tools;
-    const origins = new Map(
-      entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
-    );
-    return this.#reader.read(entries, (name) => origins.get(name));
+    return readCatalog(this.#catalog(), this.#reader);
   }
 
   async #call(

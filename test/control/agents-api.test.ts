@@ -61,20 +61,22 @@ for (const transport of API_TRANSPORTS) {
         const events = await eventsUntil(setup, id, "runComplete");
         assert.deepEqual(
           events.map(({ type }) => type),
-          "runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(" "),
+          "message runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(
+            " ",
+          ),
         );
         assert.deepEqual(
           events.map(({ seq }) => seq),
-          [1, 2, 3, 4, 5, 6, 7],
+          [1, 2, 3, 4, 5, 6, 7, 8],
         );
         assert.equal(events.at(-1)?.["text"], "It said: hello");
-        const late = await eventsUntil(setup, id, "runComplete", 5);
+        const late = await eventsUntil(setup, id, "runComplete", 6);
         assert.deepEqual(
           late.map(({ seq }) => seq),
-          [6, 7],
+          [7, 8],
         );
         await setup.ask("POST", `/runs/${String(id)}/message`, { message: "more" });
-        const more = await eventsUntil(setup, id, "runComplete", 7);
+        const more = await eventsUntil(setup, id, "runComplete", 8);
         assert.equal(more.at(-1)?.["text"], "You said: more");
         const { document } = await setup.ask("GET", `/runs/${String(id)}`);
         assert.deepEqual([document["state"], document["lastEvent"]], ["idle", more.at(-1)?.seq]);
