@@ -20,6 +20,9 @@ model = "anthropic/claude-sonnet-4-5"
 instruction = "You keep notes."
 tools = { servers = ["files", "memory"] }`;
 
+/** How far the times of a call and of the event about it can differ, in ms. */
+const CLOCK_ERROR = 500;
+
 export function AgentsView({ state, actions }: ViewProps) {
   const { item } = state.route;
   const runId = runOf(state.route);
@@ -221,9 +224,14 @@ function Conversation({
   );
   const isBusy = isRunning || sent.length > 0;
   const isGone = link === "gone";
-  /** The hub's number of a call that runs. */
-  const numberOf = ({ name, startedAt }: ChatCall): number | undefined =>
-    [...state.calls.values()].find((one) => one.name === name && one.startedAt >= startedAt)?.call;
+  /** The hub's number of a call that runs: of those with its name, the one in the same place. */
+  const numberOf = (call: ChatCall): number | undefined => {
+    const isSame = ({ name }: { readonly name: string }): boolean => name === call.name;
+    const earliest = Math.min(...calls.map(({ startedAt }) => startedAt)) - CLOCK_ERROR;
+    return [...state.calls.values()].filter(
+      (one) => isSame(one) && one.clientName === "toolmux" && one.startedAt >= earliest,
+    )[calls.filter(isSame).indexOf(call)]?.call;
+  };
   return (
     <section class="chat card" aria-label={`Conversation with ${agent}`}>
       <header class="chat-head">
@@ -306,7 +314,7 @@ function Log({ children }: { readonly children?: Child }) {
   const follow = useRef({ isOn: true, top: 0 });
   useLayoutEffect(() => {
     const { current } = log;
-    if (current !== null && follow.current?.isOn === true) current.scrollTop = current.scrollHeight;
+    if (current !== null && follow.current?.isOn) current.scrollTop = current.scrollHeight;
   });
   const onScroll = (): void => {
     const { current } = log;
@@ -379,11 +387,18 @@ function Text({ text }: { readonly text: string }) {
   );
 }
 
+/** How a call has failed, by the code of that. */
+const FAILURES: Readonly<Record<string, string>> = {
+  toolError: "failed",
+  notApproved: "not allowed",
+  cancelled: "cancelled",
+};
+
 function EndedCall({ call }: { readonly call: ChatCall }) {
   const { name, agent, arguments: args, end } = call;
   if (end === undefined) return <span />;
   const { isGood, error, duration, size } = end;
-  const result = error === "toolError" ? "failed" : (error ?? "failed");
+  const result = FAILURES[error ?? "toolError"] ?? error;
   return (
     <details class="chat-call">
       <summary>

@@ -1,5 +1,6 @@
 /** The documents that the page reads from a hub. */
 
+import type * as charts from "./charts.ts";
 import type {
   AgentDocument,
   AgentEventDocument,
@@ -41,7 +42,7 @@ export type {
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
 
 /** The module that draws charts. */
-export type Charts = typeof import("./charts.ts");
+export type Charts = typeof charts;
 
 export type ClientDocuments = readonly ClientDocument[];
 export type ModeDocument = ModesDocument["modes"][number];
