@@ -201,7 +201,7 @@ describe("the chat with an agent of a real hub", () => {
           await page.evaluate(`(() => {
             const mode = document.querySelector(".chat-head select");
             mode.value = "none";
-            mode.dispatchEvent(new Event("change", { bubbles: true }));
+            mode.dispatchEvent(new Event("input", { bubbles: true }));
           })()`);
           await say(page, "echo once more");
           await page.waitFor(`${isIdle} && document.querySelectorAll(".said").length === 5`);
