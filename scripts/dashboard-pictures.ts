@@ -60,6 +60,51 @@ command = "notes-server"
 [servers.weather]
 command = "weather-server"
 env = { API_KEY = "\${secret:weather/API_KEY}" }
+
+[modes.reading]
+title = "Only reading"
+tools = { readOnly = true }
+
+[models.script]
+provider = "script"
+script = "turns.toml"
+
+[agents.notes]
+model = "script"
+description = "Keeps notes about the files of my work."
+instruction = "You keep notes. Read files before you write about them, and remember what you find in the memory."
+tools = { servers = ["files", "memory"] }
+
+[agents.reviewer]
+model = "anthropic/claude-sonnet-4-5"
+description = "Reviews changes before they are committed."
+instruction = "You review changes."
+tools = { readOnly = true }
+`;
+
+/** What the model of the pictures says. {work}: the folder of the files. */
+const TURNS = `
+[[turns]]
+when = "What is in"
+thinking = "The person wants to know about the folder, so I list it first."
+toolCalls = [{ name = "files__list_directory", arguments = { path = "{work}" } }]
+
+[[turns]]
+after = "files__list_directory"
+text = """The folder has one file:
+
+\`\`\`
+README.md
+\`\`\`
+
+It begins with **Work**. I can remember that; shall I use \`memory__create_entities\`?"""
+
+[[turns]]
+when = "forget"
+toolCalls = [{ name = "memory__delete_entities", arguments = { entityNames = ["Old project"] } }]
+
+[[turns]]
+text = "Done."
 `;
 
 /** The pictures of the docs: a view, and what has to be on it. */
@@ -67,7 +112,11 @@ const PICTURES = [
   { name: "servers", route: "servers", isDark: false },
   { name: "calls", route: "calls", isDark: true },
   { name: "approvals", route: "approvals", isDark: false },
+  { name: "agents", route: "agents/notes", isDark: false },
 ] as const;
+
+/** The conversations of the pictures. */
+const MESSAGES = ["What is in the folder work?", "Then forget the old project."] as const;
 
 const SIZES = [
   { width: 360, height: 780 },
@@ -213,23 +262,47 @@ async function show(page: BrowserPage, route: string): Promise<void> {
   await page.waitFor(`document.querySelector("h1") && !document.querySelector("[aria-busy]")`);
 }
 
-async function takePictures(page: BrowserPage): Promise<void> {
+/** Talks to an agent until a call of it waits for approval. @returns the route of the conversation */
+async function talk(page: BrowserPage): Promise<string> {
+  const send = async (text: string): Promise<void> => {
+    await page.evaluate(
+      `document.querySelector(".composer textarea").value = ${JSON.stringify(text)}`,
+    );
+    await page.evaluate(`document.querySelector(".composer").requestSubmit()`);
+  };
+  await show(page, "agents/notes");
+  await page.waitFor(`document.querySelector(".composer textarea")`);
+  await send(MESSAGES[0]);
+  await page.waitFor(`document.querySelector(".chat-note")`);
+  await send(MESSAGES[1]);
+  await page.waitFor(`document.querySelector(".chat .approval")`);
+  return String(await page.evaluate("location.hash.slice(2)"));
+}
+
+async function takePictures(page: BrowserPage, chat: string): Promise<void> {
   for (const { name, route, isDark } of PICTURES) {
     await setLook(page, { width: 1280, height: 800 }, isDark);
-    await show(page, route);
+    await show(page, name === "agents" ? chat : route);
     await take(page, join(FOLDER, `dashboard-${name}.webp`), "webp");
   }
 }
 
-async function takeAll(page: BrowserPage, folder: string): Promise<void> {
+async function takeAll(page: BrowserPage, folder: string, chat: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  const routes: readonly string[] = [...VIEWS, "servers/notes", "tools/files__read_text_file"];
+  const routes: readonly string[] = [
+    ...VIEWS,
+    "servers/notes",
+    "tools/files__read_text_file",
+    "agents/notes",
+    "agents/reviewer",
+    chat,
+  ];
   for (const size of SIZES) {
     for (const isDark of [false, true]) {
       await setLook(page, size, isDark);
       for (const route of routes) {
         await show(page, route);
-        const name = `${route.replace("/", "-")}-${size.width}-${isDark ? "dark" : "light"}.png`;
+        const name = `${route === chat ? "agents-chat" : route.replace("/", "-")}-${size.width}-${isDark ? "dark" : "light"}.png`;
         await take(page, join(folder, name), "png");
       }
     }
@@ -251,6 +324,8 @@ async function main(): Promise<void> {
     writeFileSync(join(home, ".cursor", "mcp.json"), '{ "mcpServers": {} }\n');
     const { port } = remote.address() as AddressInfo;
     writeFileSync(join(config, "toolmux.toml"), manifestFor(port), { mode: 0o600 });
+    const turns = TURNS.replaceAll("{work}", join(home, "work"));
+    writeFileSync(join(config, "turns.toml"), turns, { mode: 0o600 });
     const folders = [bin, join(ROOT, "node_modules", ".bin"), dirname(process.execPath)];
     const env = {
       HOME: home,
@@ -275,7 +350,8 @@ async function main(): Promise<void> {
       void client.call("memory__delete_entities", { entityNames: ["Old project", "Test entry"] });
       await page.waitFor(`document.querySelector("[data-server=reports] .badge.busy")`);
       await page.waitFor(`document.title.startsWith("(1)")`);
-      await (values.all === undefined ? takePictures(page) : takeAll(page, values.all));
+      const chat = await talk(page);
+      await (values.all === undefined ? takePictures(page, chat) : takeAll(page, values.all, chat));
     });
   } finally {
     for (const child of children) child.kill();

@@ -29,17 +29,14 @@ const FOLDER = join(ROOT, "dist/dashboard");
 export async function bundlePage(): Promise<PageFiles> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
   try {
-    const sources = ["page.tsx", "page.css"].map((name) => `${SOURCES}/${name}`);
-    const args = ["build", "--production", "--target=browser", "--outdir", folder, ...sources];
-    const { status, stdout, stderr } = spawnSync(process.execPath, args, {
-      cwd: ROOT,
-      encoding: "utf8",
-      env: { ...process.env, NODE_ENV: "production" },
-    });
-    if (status !== 0) throw new Error(`The page cannot be bundled:\n${stdout}${stderr}`.trim());
+    // The page imports the module of the charts as a file of its own, beside it.
+    bundle(folder, ["page.tsx", "page.css"], ["--external=*/charts.ts"]);
+    bundle(folder, ["charts.ts"]);
+    const script = readFileSync(join(folder, "page.js"), "utf8");
     return {
       html: readFileSync(join(ROOT, SOURCES, "index.html"), "utf8"),
-      script: await shorten(readFileSync(join(folder, "page.js"), "utf8")),
+      script: await shorten("page", script.replaceAll('"./charts.ts"', '"./charts.js"')),
+      charts: await shorten("charts", readFileSync(join(folder, "charts.js"), "utf8")),
       style: readFileSync(join(folder, "page.css"), "utf8"),
     };
   } finally {
@@ -47,19 +44,30 @@ export async function bundlePage(): Promise<PageFiles> {
   }
 }
 
+function bundle(folder: string, names: readonly string[], options: readonly string[] = []): void {
+  const sources = names.map((name) => `${SOURCES}/${name}`);
+  const args = ["build", "--production", "--target=browser", ...options, "--outdir", folder];
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...args, ...sources], {
+    cwd: ROOT,
+    encoding: "utf8",
+    env: { ...process.env, NODE_ENV: "production" },
+  });
+  if (status !== 0) throw new Error(`The page cannot be bundled:\n${stdout}${stderr}`.trim());
+}
+
 /**
  * The same program in fewer bytes than the bundler's own minifier needs. That takes seconds, so the result is kept in dist
  * for the next build of the same program. @throws {Error}
  */
-async function shorten(script: string): Promise<string> {
+async function shorten(name: string, script: string): Promise<string> {
   const digest = createHash("sha256").update(script).digest("hex");
-  const file = join(FOLDER, `short-${digest}.js`);
+  const file = join(FOLDER, `short-${name}-${digest}.js`);
   if (existsSync(file)) return readFileSync(file, "utf8");
   const { code } = await minify(script, { module: true, ecma: 2020 });
   if (code === undefined) throw new Error("The page cannot be made smaller.");
   mkdirSync(FOLDER, { recursive: true });
-  for (const name of readdirSync(FOLDER))
-    if (name.startsWith("short-")) rmSync(join(FOLDER, name), { force: true });
+  for (const old of readdirSync(FOLDER))
+    if (old.startsWith(`short-${name}-`)) rmSync(join(FOLDER, old), { force: true });
   writeFileSync(file, code);
   return code;
 }

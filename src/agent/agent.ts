@@ -106,6 +106,17 @@ export interface RunOptions {
   readonly maxTokens?: number | undefined;
 }
 
+/** The tools of an agent, of all that there are. @param narrowing what they must match as well */
+export function chooseTools(
+  { tools, allowAgents }: Pick<AgentSpec, "tools" | "allowAgents">,
+  all: readonly AgentTool[],
+  narrowing?: Filter,
+): readonly AgentTool[] {
+  if (tools === undefined) return [];
+  const matches = compileFilter(narrowing === undefined ? tools : { and: [tools, narrowing] });
+  return all.filter((tool) => (allowAgents || tool.server !== AGENTS_SERVER) && matches(tool));
+}
+
 /** An instruction, a model, and the tools that it may call. */
 export class Agent {
   readonly spec: AgentSpec;
@@ -124,17 +135,10 @@ export class Agent {
     toolbox = this.team.options.toolbox,
     isVisible?: RunOptions["isVisible"],
   ): Promise<readonly AgentTool[]> {
-    const { tools: filter, allowAgents, respectMode } = this.spec;
-    if (filter === undefined) return [];
-    const { narrowing } = this.team;
-    const matches = compileFilter(narrowing === undefined ? filter : { and: [filter, narrowing] });
+    if (this.spec.tools === undefined) return [];
     const all = await abortable(toolbox.tools(signal), signal);
-    return all.filter(
-      (tool) =>
-        (allowAgents || tool.server !== AGENTS_SERVER) &&
-        (!respectMode || isVisible === undefined || isVisible(tool)) &&
-        matches(tool),
-    );
+    const own = chooseTools(this.spec, all, this.team.narrowing);
+    return this.spec.respectMode && isVisible !== undefined ? own.filter(isVisible) : own;
   }
 
   /**

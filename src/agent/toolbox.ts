@@ -159,6 +159,15 @@ export class McpToolbox implements Toolbox {
   }
 }
 
+/** All tools of a catalog. */
+export function readCatalog({ tools }: Catalog, reader = new ToolReader()): readonly AgentTool[] {
+  const { entries } = tools;
+  const origins = new Map(
+    entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
+  );
+  return reader.read(entries, (name) => origins.get(name));
+}
+
 /** The tools of a run that is a part of a client's call. */
 export interface CallToolbox extends Toolbox {
   /** Whether the client's modes showed it a tool when the tools were last read. */
@@ -200,11 +209,7 @@ export class HubTools {
   }
 
   #list(all: Catalog): readonly AgentTool[] {
-    const { entries } = all.tools;
-    const origins = new Map(
-      entries.map(({ name, server, remoteName: tool }) => [name, { server, tool }]),
-    );
-    return this.#reader.read(entries, (name) => origins.get(name));
+    return readCatalog(all, this.#reader);
   }
 
   async #call(

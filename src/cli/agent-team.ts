@@ -2,10 +2,10 @@ import { abortable, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
-import { type Agent, agentNotFound, Team } from "../agent/agent.ts";
+import { type Agent, agentNotFound, chooseTools, Team } from "../agent/agent.ts";
 import { openModel } from "../agent/open-model.ts";
 import type { Model } from "../agent/model.ts";
-import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
+import { type AgentTool, McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
 import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
 import type { AgentDocument, ServerDocument, ToolsDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
@@ -361,18 +361,32 @@ export async function connectInside(
   return { toolbox: new McpToolbox(client, origins), client };
 }
 
-/** The agents of a manifest as documents, and why some cannot be used. Asks no model anything. */
+/**
+ * The agents of a manifest as documents, and why some cannot be used. Asks no model anything.
+ * @param tools all tools of the hub; undefined: no hub runs, and the documents have no tools
+ */
 export async function describeAgents(
   manifest: Manifest,
   context: CommandContext,
+  tools?: readonly AgentTool[],
 ): Promise<readonly AgentDocument[]> {
+  const valid = validAgents(manifest);
   const open = modelOpener(manifest, context, new Set());
   const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
     const { name } = spec;
     if ("problems" in spec)
       return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
-    const { model, description } = spec;
-    const line = { name, model, ...(description !== undefined && { description }) };
+    const { model, description, instruction, subAgents, handoffs } = spec;
+    const own = tools && chooseTools(valid.get(name) ?? spec, tools);
+    const line = {
+      name,
+      model,
+      ...(description !== undefined && { description }),
+      instruction,
+      ...(own && { tools: own.map((tool) => tool.name) }),
+      ...(subAgents.length > 0 && { subAgents }),
+      ...(handoffs.length > 0 && { handoffs }),
+    };
     try {
       await open(model);
       return { ...line, usable: true };

@@ -30,7 +30,8 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
   return {
     async list(): Promise<readonly AgentDocument[]> {
       const { describeAgents } = await import("./agent-team.ts");
-      return describeAgents(await load(), context);
+      const { readCatalog } = await import("../agent/toolbox.ts");
+      return describeAgents(await load(), context, readCatalog(hub.catalog));
     },
     async open(name, { model, mode }) {
       const manifest = await load();
@@ -48,9 +49,11 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         redact: (text) => options.redact(new Redactor([...secrets]).apply(text)),
       });
       try {
-        if (mode !== undefined) team.narrowing = filterOfMode(mode, manifest);
+        const setMode = async (chosen: string): Promise<void> =>
+          void (team.narrowing = filterOfMode(chosen, await load()));
+        if (mode !== undefined) await setMode(mode);
         const agent = await team.agent(chooseAgent(name, manifest), context.signal, model);
-        return { agent, close: () => client.close() };
+        return { agent, mode, setMode, close: () => client.close() };
       } catch (error) {
         await client.close();
         throw error;

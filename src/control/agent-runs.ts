@@ -13,8 +13,11 @@ import type { RunDocument } from "./schemas.ts";
 const MAX_RUNS = 32;
 /** How long a conversation may be idle, in ms. */
 const IDLE_LIMIT = 60 * 60_000;
-/** How many events of a conversation are kept. */
+/** How many events of a conversation are kept, the pieces of one text counted as one, and their size in bytes. */
 const MAX_EVENTS = 4096;
+const MAX_EVENTS_SIZE = 8 * 1024 * 1024;
+/** Length of the title of a conversation. */
+const TITLE_LENGTH = 80;
 /** Interval of comments on a stream without events, in ms. */
 const HEARTBEAT = 15_000;
 
@@ -52,9 +55,8 @@ export class AgentRuns {
       }
       this.close(oldest);
     }
-    const { agent } = opened;
-    const session = new AgentSession(agent, { id: randomUUID(), clock: this.#clock });
-    const run = new OpenRun(session, () => void opened.close());
+    const session = new AgentSession(opened.agent, { id: randomUUID(), clock: this.#clock });
+    const run = new OpenRun(session, opened);
     this.#runs.set(session.id, run);
     return run;
   }
@@ -72,23 +74,41 @@ export class AgentRuns {
   }
 }
 
+/** What happens in a conversation: events of the agent, and messages when they are taken up or refused. */
+type RunEvent = AgentEvent | { readonly type: "message"; readonly text: string };
+
+/** One event; or the pieces of one text, which have numbers of their own. */
+interface KeptEvent {
+  /** The numbers of the first and the last piece. */
+  readonly first: number;
+  seq: number;
+  at: number;
+  readonly event: RunEvent;
+  /** The pieces of the text, if the event is a delta. */
+  readonly pieces: string[] | undefined;
+}
+
 /** One conversation: its session, and its events for those who follow it. */
 export class OpenRun {
   readonly session: AgentSession;
   readonly #startedAt = Date.now();
-  readonly #events: { readonly seq: number; readonly text: string }[] = [];
+  readonly #events: KeptEvent[] = [];
+  #size = 0;
   #seq = 0;
+  #title = "";
+  #mode: string | undefined;
   /** Cancels what runs, and what waits. */
   #cancelled = new AbortController();
   #isClosed = false;
   #changed = deferred();
 
-  readonly #onClose: () => void;
+  readonly #opened: OpenedAgent;
 
-  /** @param onClose called when the conversation is closed */
-  constructor(session: AgentSession, onClose: () => void) {
+  /** @param opened is closed with the conversation */
+  constructor(session: AgentSession, opened: OpenedAgent) {
     this.session = session;
-    this.#onClose = onClose;
+    this.#opened = opened;
+    this.#mode = opened.mode;
   }
 
   get document(): RunDocument {
@@ -97,6 +117,8 @@ export class OpenRun {
       id,
       agent: agent.spec.name,
       model: agent.model.name,
+      ...(this.#mode !== undefined && { mode: this.#mode }),
+      title: this.#title,
       state: state === "closed" ? "idle" : state,
       waiting,
       tokensUsed,
@@ -107,7 +129,14 @@ export class OpenRun {
 
   /** Sends a message. What comes of it are events; also that it is refused. */
   send(message: string): void {
+    if (this.#title === "") this.#title = message.trim().slice(0, TITLE_LENGTH);
     void this.#follow(message, this.#cancelled.signal);
+  }
+
+  /** @throws {HubError} as `OpenedAgent.setMode` */
+  async setMode(mode: string): Promise<void> {
+    await this.#opened.setMode(mode);
+    this.#mode = mode;
   }
 
   cancel(): void {
@@ -118,7 +147,7 @@ export class OpenRun {
   close(): void {
     this.#isClosed = true;
     this.session.close();
-    this.#onClose();
+    void this.#opened.close();
     this.#notify();
   }
 
@@ -137,9 +166,12 @@ export class OpenRun {
       },
       pull: async (controller) => {
         while (this.#seq < next && !this.#isClosed) await this.#changed.promise;
-        const first = this.#events[0]?.seq ?? next;
+        const first = this.#events[0]?.first ?? next;
         const gap = first > next ? `event: gap\ndata: {"first":${first}}\n\n` : "";
-        const texts = this.#events.filter(({ seq }) => seq >= next).map(({ text }) => text);
+        const from = next;
+        const texts = this.#events
+          .filter(({ seq }) => seq >= from)
+          .map((kept) => formatEvent(kept, from));
         next = this.#seq + 1;
         if (gap !== "" || texts.length > 0) controller.enqueue(Buffer.from(gap + texts.join("")));
         if (!this.#isClosed) return;
@@ -151,19 +183,47 @@ export class OpenRun {
   }
 
   async #follow(message: string, signal: AbortSignal): Promise<void> {
+    let isTaken = false;
+    const take = (): void => {
+      if (!isTaken) this.#add({ type: "message", text: message });
+      isTaken = true;
+    };
     try {
-      for await (const event of this.session.send(message, { signal })) this.#add(event);
+      for await (const event of this.session.send(message, { signal })) {
+        take();
+        this.#add(event);
+      }
     } catch (thrown) {
+      take();
       const { code, message: text, properties } = toHubError(thrown);
       this.#add({ type: "error", code, message: text, retryable: properties.retryable });
     }
   }
 
-  #add(event: AgentEvent): void {
+  #add(event: RunEvent): void {
     const seq = ++this.#seq;
-    const data = JSON.stringify({ seq, at: Date.now(), ...event });
-    this.#events.push({ seq, text: `id: ${seq}\nevent: ${event.type}\ndata: ${data}\n\n` });
-    if (this.#events.length > MAX_EVENTS) this.#events.shift();
+    const at = Date.now();
+    const last = this.#events.at(-1);
+    const isDelta = event.type === "textDelta" || event.type === "thinkingDelta";
+    if (
+      isDelta &&
+      last?.event.type === event.type &&
+      last.event.agent === event.agent &&
+      last.pieces !== undefined
+    ) {
+      last.pieces.push(event.text);
+      last.seq = seq;
+      last.at = at;
+      this.#size += event.text.length;
+    } else {
+      this.#events.push({ first: seq, seq, at, event, pieces: isDelta ? [event.text] : undefined });
+      this.#size += sizeOf(event, isDelta ? [event.text] : undefined);
+    }
+    while (this.#events.length > MAX_EVENTS || this.#size > MAX_EVENTS_SIZE) {
+      const dropped = this.#events.shift();
+      if (dropped === undefined) break;
+      this.#size -= sizeOf(dropped.event, dropped.pieces);
+    }
     this.#notify();
   }
 
@@ -171,4 +231,17 @@ export class OpenRun {
     this.#changed.resolve();
     this.#changed = deferred();
   }
+}
+
+/** About how much memory an event takes. */
+function sizeOf(event: RunEvent, pieces?: readonly string[]): number {
+  const { length } = pieces?.join("") ?? JSON.stringify(event);
+  return length;
+}
+
+/** The event as a block of an event stream. @param from the first of its pieces that is sent */
+function formatEvent({ first, seq, at, event, pieces }: KeptEvent, from: number): string {
+  const rest = pieces && { text: pieces.slice(Math.max(0, from - first)).join("") };
+  const data = JSON.stringify({ seq, at, ...event, ...rest });
+  return `id: ${seq}\nevent: ${event.type}\ndata: ${data}\n\n`;
 }

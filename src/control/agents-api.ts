@@ -28,6 +28,10 @@ export interface HubAgents {
 /** An agent that is connected to the hub for one conversation. */
 export interface OpenedAgent {
   readonly agent: Agent;
+  /** The mode that narrows its tools. */
+  readonly mode: string | undefined;
+  /** Narrows its tools to those of a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
+  setMode(mode: string): Promise<void>;
   /** Ends the connection. */
   close(): Promise<void>;
 }
@@ -84,7 +88,8 @@ export function addAgentRoutes(
   });
   api.post("/runs/:id/message", async (c) => {
     const run = await runOf(c);
-    const { message } = await readBody(c, runMessageSchema);
+    const { message, mode } = await readBody(c, runMessageSchema);
+    if (mode !== undefined) await run.setMode(mode);
     run.send(message);
     return answer(c, run.document, 202);
   });

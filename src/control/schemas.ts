@@ -611,20 +611,32 @@ export const clientAppRequestSchema = v.strictObject({
   dryRun: v.optional(v.boolean()),
 });
 
-/** An agent of the manifest. `problem`: why it cannot be used, and what to do. */
+/**
+ * An agent of the manifest. `tools`: the exposed names of those that it has now, if its table is valid; `problem`: why it
+ * cannot be used, and what to do.
+ */
 export const agentSchema = v.object({
   name: v.string(),
   model: v.optional(v.string()),
   description: v.optional(v.string()),
+  instruction: v.optional(v.string()),
+  tools: v.optional(names),
+  subAgents: v.optional(names),
+  handoffs: v.optional(names),
   usable: v.boolean(),
   problem: v.optional(v.string()),
 });
 
-/** A conversation with an agent that runs in the hub. `waiting`: messages that wait; `lastEvent`: its last number. */
+/**
+ * A conversation with an agent that runs in the hub. `mode`: the one that narrows its tools; `title`: how its first message
+ * begins; `waiting`: messages that wait; `lastEvent`: its last number.
+ */
 export const runSchema = v.object({
   id: v.string(),
   agent: v.string(),
   model: v.string(),
+  mode: v.optional(v.string()),
+  title: v.string(),
   state: v.picklist(["idle", "running"]),
   waiting: count,
   tokensUsed: count,
@@ -641,13 +653,17 @@ export const runRequestSchema = v.strictObject({
   mode: v.optional(v.string()),
 });
 
-/** The body of `POST /runs/ID/message`. */
-export const runMessageSchema = v.strictObject({ message: agentMessage });
+/** The body of `POST /runs/ID/message`; `mode`: narrows the agent's tools from now on. */
+export const runMessageSchema = v.strictObject({
+  message: agentMessage,
+  mode: v.optional(v.string()),
+});
 
 const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
 
 /** What happens in a conversation with an agent, with its number and time. */
 export const agentEventSchema = v.variant("type", [
+  v.object({ type: v.literal("message"), seq: count, at: time, text: v.string() }),
   v.object({
     type: v.literal("runStarted"),
     seq: count,

@@ -88,6 +88,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
   app.get("/", file("text/html", "html"));
   app.get("/page.js", file("text/javascript", "script"));
+  app.get("/charts.js", file("text/javascript", "charts"));
   app.get("/page.css", file("text/css", "style"));
 
   app.post("/api/session", async (c) => {

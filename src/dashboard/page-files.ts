@@ -4,6 +4,8 @@ import { HubError } from "../base/errors.ts";
 export interface PageFiles {
   readonly html: string;
   readonly script: string;
+  /** The module that `script` imports when it first draws charts. */
+  readonly charts: string;
   readonly style: string;
 }
 

@@ -12,6 +12,9 @@ toolCalls = [{ name = "a__x", arguments = {} }]
 after = "a__x"
 text = "It said: {message}"
 [[turns]]
+when = "pieces"
+text = ["one ", "two ", "three"]
+[[turns]]
 when = "hang"
 text = "I begin"
 hang = true
@@ -61,23 +64,45 @@ for (const transport of API_TRANSPORTS) {
         const events = await eventsUntil(setup, id, "runComplete");
         assert.deepEqual(
           events.map(({ type }) => type),
-          "runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(" "),
+          "message runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(
+            " ",
+          ),
         );
         assert.deepEqual(
           events.map(({ seq }) => seq),
-          [1, 2, 3, 4, 5, 6, 7],
+          [1, 2, 3, 4, 5, 6, 7, 8],
         );
         assert.equal(events.at(-1)?.["text"], "It said: hello");
-        const late = await eventsUntil(setup, id, "runComplete", 5);
+        const late = await eventsUntil(setup, id, "runComplete", 6);
         assert.deepEqual(
           late.map(({ seq }) => seq),
-          [6, 7],
+          [7, 8],
         );
         await setup.ask("POST", `/runs/${String(id)}/message`, { message: "more" });
-        const more = await eventsUntil(setup, id, "runComplete", 7);
+        const more = await eventsUntil(setup, id, "runComplete", 8);
         assert.equal(more.at(-1)?.["text"], "You said: more");
         const { document } = await setup.ask("GET", `/runs/${String(id)}`);
         assert.deepEqual([document["state"], document["lastEvent"]], ["idle", more.at(-1)?.seq]);
+      }));
+
+    it("keeps the pieces of a text together, gives each reader those that it lacks, and narrows tools from a message on", () =>
+      withApi(transport, async (setup) => {
+        prepare(setup);
+        const { document } = await setup.ask("POST", "/agents/main/runs", { message: "pieces" });
+        const path = `/runs/${String(document["id"])}`;
+        await eventsUntil(setup, document["id"], "runComplete");
+        const [all, rest] = await Promise.all(
+          [0, 4].map((after) => eventsUntil(setup, document["id"], "runComplete", after)),
+        );
+        const textOf = (events: readonly Item[] | undefined): unknown =>
+          events?.filter(({ type }) => type === "textDelta").map(({ seq, text }) => [seq, text]);
+        assert.deepEqual([textOf(all), textOf(rest)], [[[5, "one two three"]], [[5, "three"]]]);
+        const refused = await setup.ask("POST", `${path}/message`, { message: "x", mode: "no" });
+        assert.ok(refused.status >= 400);
+        await setup.ask("POST", `${path}/message`, { message: "call it", mode: "none" });
+        const next = await eventsUntil(setup, document["id"], "runComplete", all?.at(-1)?.seq);
+        assert.equal(next.find(({ type }) => type === "toolExecuted")?.["success"], false);
+        assert.equal((await setup.ask("GET", path)).document["mode"], "none");
       }));
 
     it("cancels what runs, keeps the conversation, and closes it", () =>
@@ -104,14 +129,16 @@ for (const transport of API_TRANSPORTS) {
     it("lists agents with what keeps them from running, and refuses what is not there", () =>
       withApi(transport, async (setup) => {
         prepare(setup);
+        await setup.ask("POST", "/servers/a/start?wait=5s");
+        await eventually("the tool", () => setup.hub.catalog.tools.entries.length > 0);
         const { document } = await setup.ask("GET", "/agents");
         const agents = document["agents"] as readonly Json[];
         assert.deepEqual(
-          agents.map(({ name, usable }) => [name, usable]),
+          agents.map(({ name, usable, instruction, tools }) => [name, usable, instruction, tools]),
           [
-            ["main", true],
-            ["keyless", false],
-            ["wrong", false],
+            ["main", true, "x", ["a__x"]],
+            ["keyless", false, "x", ["a__x"]],
+            ["wrong", false, undefined, undefined],
           ],
         );
         for (const [name, body, code] of [

@@ -33,6 +33,17 @@ const XSS = [
   `</title><iframe srcdoc="<script>parent.hacked=1</script>">`,
 ].join(" ");
 
+/** A conversation as the control API describes it. */
+function runDocument(id: string, about: Readonly<Record<string, unknown>> = {}): object {
+  const document = { id, agent: "one", model: "m", title: `title of ${id}`, state: "idle" };
+  return { ...document, waiting: 0, tokensUsed: 0, startedAt: 1, lastEvent: 1, ...about };
+}
+
+function toolCall(toolCallId: string, about: Readonly<Record<string, unknown>> = {}): object {
+  const call = { type: "toolCallStart", toolName: "t", toolCallId, server: "a", arguments: "{}" };
+  return { ...call, agent: "one", ...about };
+}
+
 /** A hub that has something for each view; all texts of servers and clients contain `text`. */
 function fullHub(text: string): PageHub {
   const call = {
@@ -157,6 +168,20 @@ function fullHub(text: string): PageHub {
         },
       ],
     },
+    "GET /agents": {
+      agents: [
+        {
+          name: "one",
+          model: text,
+          description: text,
+          instruction: text,
+          tools: [text],
+          usable: false,
+          problem: `${text} toolmux secret set key.`,
+        },
+      ],
+    },
+    "GET /runs": { runs: [runDocument("r", { title: text, model: text })] },
     "GET /registry": {
       servers: [
         {
@@ -170,6 +195,25 @@ function fullHub(text: string): PageHub {
       failures: [{ directory: text, message: text }],
     },
   });
+  hub.runEvents["r"] = [
+    { type: "message", text },
+    { type: "runStarted", runId: "1", agent: "one", model: "m" },
+    { type: "thinkingDelta", text, agent: "one" },
+    { type: "textDelta", text: `${text}\n\n\`\`\`\n${text}\n\`\`\`\n**${text}**`, agent: "one" },
+    toolCall("1", { arguments: text }),
+    {
+      type: "toolExecuted",
+      toolName: "t",
+      toolCallId: "1",
+      success: false,
+      duration: 1,
+      size: 1,
+      agent: "one",
+    },
+    toolCall("2", { toolName: text, arguments: text }),
+    { type: "transferred", from: text, to: "one" },
+    { type: "error", code: "x", message: text, retryable: false },
+  ];
   hub.servers = [
     serverDocument("a", {
       title: text,
@@ -188,7 +232,7 @@ function fullHub(text: string): PageHub {
   return hub;
 }
 
-const FULL_ROUTES = [...VIEWS, "servers/a", "servers/b", "tools/t"];
+const FULL_ROUTES = [...VIEWS, "servers/a", "servers/b", "tools/t", "agents/one", "agents/run:r"];
 
 describe("the dashboard in a browser", () => {
   test("draws each state of a server by text and colour, with what helps beside it", async () => {
@@ -465,6 +509,88 @@ describe("the dashboard in a browser", () => {
       await press("Enter");
       await untilTrue("the request", () =>
         hub.requests.some(({ line }) => line === "POST /v1/servers/a/refresh"),
+      );
+    });
+  });
+
+  test("shows one conversation at a time, follows its end until the reader goes up, and says when it is gone", async () => {
+    const hub = new PageHub({
+      "GET /agents": { agents: [{ name: "one", model: "m", usable: true }] },
+      "GET /runs": { runs: [runDocument("r"), runDocument("s")] },
+      "POST /runs/r/message": {},
+      "POST /runs/r/cancel": {},
+      "DELETE /runs/s": {},
+    });
+    hub.runEvents["r"] = [];
+    hub.runEvents["s"] = [{ type: "message", text: "in s" }];
+    const emit = (event: object): void => hub.emitRun("r", { agent: "one", ...event });
+    const log = `document.querySelector(".chat-log")`;
+    const isAtEnd = `${log}.scrollHeight - ${log}.scrollTop - ${log}.clientHeight < 2`;
+    await withPage(hub, async (page) => {
+      await page.evaluate(`location.hash = "#/agents/run:s"`);
+      await page.waitFor(`document.querySelector(".said").textContent === "in s"`);
+      await page.evaluate(`document.querySelector("[data-run=r] a").click()`);
+      await page.waitFor(`!document.querySelector(".said")`);
+      await untilTrue("one stream", () => hub.followedRuns.join() === "r");
+
+      await page.evaluate(`(() => {
+        const field = document.querySelector(".composer textarea");
+        field.value = "go";
+        field.form.requestSubmit();
+      })()`);
+      await page.waitFor(`document.querySelector(".said.waiting").textContent === "go"`);
+      emit({ type: "message", text: "go" });
+      emit({ type: "runStarted", runId: "1", model: "m" });
+      for (let at = 0; at < 60; at++) emit({ type: "textDelta", text: `line ${at}\n\n` });
+      await page.waitFor(
+        `document.querySelector(".answer p:last-child")?.textContent === "line 59" && ${isAtEnd} && !document.querySelector(".said.waiting")`,
+      );
+      assert.equal(
+        await page.evaluate(`document.querySelector(".chat [role=status]").textContent`),
+        "one is at work.",
+      );
+      await page.evaluate(`${log}.scrollTop = 10`);
+      await page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))");
+      emit({ type: "textDelta", text: "more" });
+      await page.waitFor(`document.querySelector(".answer p:last-child").textContent === "more"`);
+      assert.equal(await page.evaluate(`${log}.scrollTop`), 10);
+
+      hub.breakStreams();
+      await untilTrue("the stream again", () => hub.followedRuns.join() === "r");
+      emit(toolCall("1"));
+      emit({
+        type: "runComplete",
+        runId: "1",
+        text: "all",
+        stopReason: "stop",
+        usage: { inputTokens: 1, outputTokens: 2 },
+        duration: 3,
+        toolCalls: 1,
+      });
+      await page.waitFor(
+        `document.querySelector(".chat [role=status]").textContent === "one has answered: all"`,
+      );
+      assert.deepEqual(
+        await page.evaluate(
+          `[document.querySelectorAll(".answer p").length, document.querySelector(".chat-call .number").textContent.split(" ")[0]]`,
+        ),
+        [61, "cancelled"],
+      );
+
+      await page.evaluate(`document.querySelector("[data-run=s] button").click()`);
+      await untilTrue("the end of s", () =>
+        hub.requests.some(({ line }) => line === "DELETE /v1/runs/s"),
+      );
+      hub.stop();
+      delete hub.runEvents["r"];
+      hub.documents["GET /runs"] = { runs: [] };
+      hub.start();
+      await page.waitFor(`document.querySelector(".chat-note.bad")`);
+      assert.deepEqual(
+        await page.evaluate(
+          `[document.querySelector(".composer textarea").disabled, document.querySelectorAll(".answer p").length, window.refused]`,
+        ),
+        [true, 61, []],
       );
     });
   });

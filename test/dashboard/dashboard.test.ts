@@ -7,7 +7,7 @@ import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const ORIGIN = "http://127.0.0.1:8701";
 const HOUR = 60 * 60_000;
-const PAGE = { html: "<!doctype html>", script: "1", style: "a{}" };
+const PAGE = { html: "<!doctype html>", script: "1", charts: "2", style: "a{}" };
 const IDENTITY = {
   pid: 7,
   startedAt: 35,
@@ -93,6 +93,7 @@ describe("the dashboard", () => {
       for (const [path, type, text] of [
         ["/", "text/html", PAGE.html],
         ["/page.js", "text/javascript", PAGE.script],
+        ["/charts.js", "text/javascript", PAGE.charts],
         ["/page.css", "text/css", PAGE.style],
       ] as const) {
         const response = await ask({ path });

@@ -35,6 +35,9 @@ export class PageHub {
   servers: readonly ServerDocument[] = [];
   /** All requests: method, path and query, and the body. */
   readonly requests: { readonly line: string; readonly body: string }[] = [];
+  /** The events of conversations with agents, by their ids. */
+  readonly runEvents: Record<string, object[]> = {};
+  readonly #runStreams = new Map<ReadableStreamDefaultController<Uint8Array>, string>();
   readonly #streams = new Set<ReadableStreamDefaultController<Uint8Array>>();
   #seq = 10;
   #id = 1;
@@ -64,6 +67,19 @@ export class PageHub {
     return this.#streams.size;
   }
 
+  /** The ids of the conversations that are followed. */
+  get followedRuns(): readonly string[] {
+    return [...this.#runStreams.values()];
+  }
+
+  /** Sends an event of a conversation. */
+  emitRun(id: string, event: object): void {
+    const events = (this.runEvents[id] ??= []);
+    const block = runBlock({ seq: events.length + 1, at: Date.now(), ...event });
+    events.push(event);
+    for (const [stream, run] of this.#runStreams) if (run === id) stream.enqueue(block);
+  }
+
   /** Sends an event to all readers. */
   emit(event: object): void {
     this.#send(`data: ${JSON.stringify({ seq: ++this.#seq, at: Date.now(), ...event })}\n\n`);
@@ -79,8 +95,9 @@ export class PageHub {
 
   /** Ends all streams of events. */
   breakStreams(): void {
-    for (const stream of this.#streams) stream.close();
+    for (const stream of [...this.#streams, ...this.#runStreams.keys()]) stream.close();
     this.#streams.clear();
+    this.#runStreams.clear();
   }
 
   stop(): void {
@@ -122,6 +139,11 @@ export class PageHub {
   #answer(method: string, path: string, signal: AbortSignal): Response {
     const route = path.slice("/v1".length).split("?")[0] ?? "";
     if (route === "/events") return this.#openStream(signal);
+    const [, run = ""] = /^\/runs\/([^/]+)\/events$/.exec(route) ?? [];
+    if (this.runEvents[run] !== undefined) {
+      const after = Number(new URLSearchParams(path.split("?")[1]).get("after"));
+      return this.#openRunStream(run, after, signal);
+    }
     const document = this.#documentOf(`${method} ${route}`, route);
     return document === undefined
       ? Response.json(NOT_FOUND, { status: 404 })
@@ -140,6 +162,19 @@ export class PageHub {
     return this.servers.find((server) => server.name === decodeURIComponent(name ?? ""));
   }
 
+  #openRunStream(run: string, after: number, signal: AbortSignal): Response {
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => {
+        controller.enqueue(new TextEncoder().encode(":\n\n"));
+        for (const [at, event] of (this.runEvents[run] ?? []).entries())
+          if (at >= after) controller.enqueue(runBlock({ seq: at + 1, at: Date.now(), ...event }));
+        this.#runStreams.set(controller, run);
+        signal.addEventListener("abort", () => this.#runStreams.delete(controller), { once: true });
+      },
+    });
+    return new Response(body, { headers: { "Content-Type": "text/event-stream" } });
+  }
+
   #openStream(signal: AbortSignal): Response {
     const body = new ReadableStream<Uint8Array>({
       start: (controller) => {
@@ -150,6 +185,10 @@ export class PageHub {
     });
     return new Response(body, { headers: { "Content-Type": "text/event-stream" } });
   }
+}
+
+function runBlock(event: object): Uint8Array {
+  return new TextEncoder().encode(`data: ${JSON.stringify(event)}\n\n`);
 }
 
 /** Noticed in every page: what the browser refused, and errors of scripts. */

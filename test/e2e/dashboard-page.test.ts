@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe } from "node:test";
 import { type BrowserPage, skipWithoutChromium, withBrowserPage } from "../harness/chromium.ts";
 import {
@@ -7,18 +9,21 @@ import {
   holdCall,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
-import { EXIT_LIMIT, executable, itWith } from "../harness/hub.ts";
+import { EXIT_LIMIT, executable, itWith, withTestFolder } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
 import { RawClient } from "../harness/raw-client.ts";
 
 const LATE = { base: "1h", max: "1h", jitter: 0 };
 const it = itWith({ skip: skipWithoutChromium, timeout: 120_000 });
 
-/** Starts `toolmux dashboard` and opens its page. */
+/** Gets a link with `toolmux dashboard`, and opens the page. @param port of a hub that serves it; 0: the command does */
 async function withDashboard(
-  { dir, env }: ControlledServers,
+  { dir, env }: Pick<ControlledServers, "dir" | "env">,
   run: (page: BrowserPage) => Promise<void>,
+  port = "0",
 ): Promise<void> {
-  const program = new RawClient(executable(), ["dashboard", "--port", "0", "--json"], dir, env);
+  const args = ["dashboard", "--port", port, "--json"];
+  const program = new RawClient(executable(), args, dir, env);
   const link = await program.until(15_000, "the link", () =>
     program.lines.map(({ text }) => /http:\S+#token=[\w-]+/.exec(text)?.[0]).find(Boolean),
   );
@@ -27,8 +32,15 @@ async function withDashboard(
     await page.waitFor(`document.querySelector(".link").textContent === "live"`);
     await run(page);
   });
-  program.signal("SIGTERM");
+  if (port === "0") program.signal("SIGTERM");
   await program.waitForExit(EXIT_LIMIT);
+}
+
+/** Presses the button with this label or text when it is there. */
+async function press(page: BrowserPage, label: string): Promise<void> {
+  const button = `[...document.querySelectorAll("button:enabled")].find((one) => (one.getAttribute("aria-label") ?? one.textContent) === ${JSON.stringify(label)})`;
+  await page.waitFor(button);
+  await page.evaluate(`${button}.click()`);
 }
 
 const stateOf = (server: string): string =>
@@ -42,38 +54,33 @@ describe("the page of a real hub", () => {
         servers.setRules("broken", { start: "exit" });
         await servers.serve((client) =>
           withDashboard(servers, async (page) => {
-            const press = async (label: string): Promise<void> => {
-              const button = `[...document.querySelectorAll("button")].find((one) => (one.getAttribute("aria-label") ?? one.textContent) === ${JSON.stringify(label)})`;
-              await page.waitFor(button);
-              await page.evaluate(`${button}.click()`);
-            };
             await client.initializeAndList();
             await page.waitFor(`${stateOf("a")} === "connected"`);
             await page.waitFor(`document.querySelector(".banner.bad")`);
 
-            await press("Dismiss the alert of broken");
+            await press(page, "Dismiss the alert of broken");
             await page.waitFor(`!document.querySelector(".banner.bad")`);
 
             servers.setRules("broken", {});
-            await press("Retry broken");
+            await press(page, "Retry broken");
             await page.waitFor(`${stateOf("broken")} === "connected"`);
 
-            await press("Actions for a");
-            await press("Disconnect");
+            await press(page, "Actions for a");
+            await press(page, "Disconnect");
             await page.waitFor(`${stateOf("a")} === "disconnected"`);
             servers.setRules("a", { start: "hang" });
-            await press("Start a");
+            await press(page, "Start a");
             await page.waitFor(`${stateOf("a")} === "connecting"`);
-            await press("Cancel a");
+            await press(page, "Cancel a");
             await page.waitFor(`!["connecting", "stopping"].includes(${stateOf("a")})`);
             servers.setRules("a", {});
-            await press("Actions for a");
+            await press(page, "Actions for a");
             await page.evaluate(`document.querySelector("[role=menuitem]").click()`);
             await page.waitFor(`${stateOf("a")} === "connected"`);
 
             const held = await holdCall(servers, client, "a");
             await page.evaluate(`location.hash = "#/calls"`);
-            await press("Cancel hold");
+            await press(page, "Cancel hold");
             const { message } = await held.response();
             assert.equal(message.error?.code, -31005);
             await page.waitFor(
@@ -93,4 +100,126 @@ describe("the page of a real hub", () => {
         );
       },
     ));
+});
+
+const TURNS = `
+[[turns]]
+after = "s__echo"
+text = "After the call: {message}"
+[[turns]]
+after = "s__hang"
+text = "It was cancelled."
+[[turns]]
+when = "echo"
+thinking = "I repeat it."
+toolCalls = [{ name = "s__echo", arguments = { path = "a" } }]
+[[turns]]
+when = "sleep"
+toolCalls = [{ name = "s__hang", arguments = {} }]
+[[turns]]
+when = "hang"
+text = "I begin"
+hang = true
+[[turns]]
+text = "You said: {message}"
+`;
+
+const AGENTS = {
+  servers: { s: scripted() },
+  modes: { none: { title: "Nothing", tools: { or: [] } } },
+  models: { main: { provider: "script", script: "turns.toml" } },
+  agents: {
+    main: {
+      model: "main",
+      instruction: "Repeat what is said.",
+      tools: "all",
+      approval: "always",
+    },
+    keyless: { model: "anthropic/x", instruction: "No key." },
+  },
+};
+
+describe("the chat with an agent of a real hub", () => {
+  it("shows each step, asks for approval, cancels a call, stops an answer, and outlives a reload of the page", () =>
+    withTestFolder(AGENTS, async (folder) => {
+      const { dir, env, config } = folder;
+      writeFileSync(join(dir, "turns.toml"), TURNS);
+      const args = ["serve", "--http", "127.0.0.1:0", "--dashboard", "--config", config];
+      const hub = new RawClient(executable(), args, dir, env);
+      const url = await hub.until(
+        15_000,
+        "the address",
+        () => /http:\S+\/ui\//.exec(hub.stderr)?.[0],
+      );
+      const say = async (page: BrowserPage, text: string): Promise<void> => {
+        await page.waitFor(`document.querySelector(".composer textarea:enabled")`);
+        await page.evaluate(`document.querySelector(".composer textarea").focus()`);
+        await page.send("Input.insertText", { text });
+        const key = { key: "Enter", code: "Enter", windowsVirtualKeyCode: 13 };
+        await page.send("Input.dispatchKeyEvent", { type: "keyDown", text: "\r", ...key });
+        await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...key });
+      };
+      const answers = (text: string): string =>
+        `[...document.querySelectorAll(".answer")].at(-1)?.textContent === ${JSON.stringify(text)}`;
+      const isIdle = `document.querySelector(".chat-head .badge")?.textContent === "idle"`;
+      const endOf = (text: string): string =>
+        `[...document.querySelectorAll(".chat-note")].at(-1).textContent.startsWith(${JSON.stringify(text)})`;
+      const show = (page: BrowserPage, route: string): Promise<unknown> =>
+        page.evaluate(`location.hash = "#/${route}"`);
+      await withDashboard(
+        folder,
+        async (page) => {
+          await show(page, "agents/keyless");
+          await press(page, "Set anthropic");
+          await show(page, "agents/main");
+          await page.waitFor(
+            `document.querySelector(".chat pre")?.textContent === "Repeat what is said."`,
+          );
+          await say(page, "echo it");
+          await press(page, "Once: Allow this call, s__echo");
+          await page.waitFor(`${isIdle} && ${endOf("")}`);
+          await page.waitFor(`document.querySelector(".chat-call .dot.good")`);
+          assert.equal(
+            await page.evaluate(`document.querySelector(".thinking p").textContent`),
+            "I repeat it.",
+          );
+          await say(page, "echo again");
+          await press(page, "Deny: Do not allow this call, s__echo");
+          await page.waitFor(
+            `${isIdle} && document.querySelector(".chat-call .number.bad")?.textContent.startsWith("not allowed")`,
+          );
+          await say(page, "sleep");
+          await press(page, "Session: Allow this tool until the client leaves, s__hang");
+          await press(page, "Cancel the call of s__hang");
+          await page.waitFor(`${isIdle} && ${answers("It was cancelled.")}`);
+
+          await say(page, "hang");
+          await page.waitFor(answers("I begin"));
+          await press(page, "Stop");
+          await page.waitFor(`${isIdle} && ${endOf("Stopped.")}`);
+
+          await page.evaluate(`(() => {
+            const mode = document.querySelector(".chat-head select");
+            mode.value = "none";
+            mode.dispatchEvent(new Event("input", { bubbles: true }));
+          })()`);
+          await say(page, "echo once more");
+          await page.waitFor(`${isIdle} && document.querySelectorAll(".said").length === 5`);
+          const text = `document.querySelector(".chat-log").textContent`;
+          const before = await page.evaluate(text);
+          await page.evaluateAndNavigate("location.reload()");
+          await page.waitFor(`${isIdle} && document.querySelectorAll(".said").length === 5`);
+          assert.equal(await page.evaluate(text), before);
+          assert.equal(
+            await page.evaluate(`document.querySelector(".chat-head select").value`),
+            "none",
+          );
+          await press(page, "Close the conversation");
+          await page.waitFor(`!document.querySelector("[data-run]")`);
+        },
+        new URL(url).port,
+      );
+      hub.signal("SIGTERM");
+      await hub.waitForExit(EXIT_LIMIT);
+    }));
 });

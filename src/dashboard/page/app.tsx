@@ -1,6 +1,7 @@
 import { ErrorBoundary, useEffect, useRef, useState } from "hono/jsx/dom";
 import { ActivityView } from "./activity.tsx";
 import { AddView } from "./add.tsx";
+import { AgentsView } from "./agents.tsx";
 import { ApprovalsView } from "./approvals.tsx";
 import { CallsView } from "./calls.tsx";
 import { ClientsView } from "./clients.tsx";
@@ -34,6 +35,7 @@ const TITLES: Readonly<Record<ViewName, string>> = {
   servers: "Servers",
   calls: "Calls",
   approvals: "Approvals",
+  agents: "Agents",
   tools: "Tools",
   modes: "Modes",
   clients: "Clients",
@@ -46,7 +48,7 @@ const TITLES: Readonly<Record<ViewName, string>> = {
 };
 
 const GROUPS: readonly (readonly ViewName[])[] = [
-  ["servers", "calls", "approvals"],
+  ["servers", "calls", "approvals", "agents"],
   ["tools", "modes", "clients"],
   ["logs", "activity", "usage"],
   ["add", "configure", "connect"],
@@ -56,6 +58,7 @@ const CONTENTS = {
   servers: ServersView,
   calls: CallsView,
   approvals: ApprovalsView,
+  agents: AgentsView,
   tools: ToolsView,
   modes: ModesView,
   clients: ClientsView,

@@ -1,4 +1,5 @@
 import type { ViewProps } from "./app.tsx";
+import type { ApprovalDocument } from "./documents.ts";
 import { formatElapsed } from "./format.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
 
@@ -32,46 +33,58 @@ export function ApprovalsView({ state, actions }: ViewProps) {
             </Empty>
           ) : (
             <ul key="some" class="plain cards">
-              {approvals.map((approval) => {
-                const { id, server, tool, name, clientName, client, argumentsShown, askedAt } =
-                  approval;
-                const { choices, principal, agent } = approval;
-                const who = (principal ?? (clientName || client)) || "A client";
-                return (
-                  <li key={id} class="card approval" data-approval={id}>
-                    <h2>
-                      <span class="mono">{name}</span>
-                    </h2>
-                    <p class="about">
-                      {agent === undefined ? who : `Agent ${agent} of ${who}`} wants to run {tool}{" "}
-                      of {server}
-                      {askedAt === undefined
-                        ? ""
-                        : ` · asked ${formatElapsed(Math.max(0, state.now - askedAt))} ago`}
-                    </p>
-                    <p>{approval.reason ?? ""}</p>
-                    <pre tabindex={0} aria-label="Arguments">
-                      {argumentsShown ?? "No arguments."}
-                    </pre>
-                    <p class="actions">
-                      {choices.map((choice) => (
-                        <span key={choice} title={MEANINGS[choice]}>
-                          <Button
-                            text={CHOICES[choice] ?? choice}
-                            label={`${CHOICES[choice] ?? choice}: ${MEANINGS[choice] ?? ""}, ${name}`}
-                            kind={choice === "once" ? "primary" : choice === "deny" ? "danger" : ""}
-                            onPress={() => actions.decide(id, choice)}
-                          />
-                        </span>
-                      ))}
-                    </p>
-                  </li>
-                );
-              })}
+              {approvals.map((approval) => (
+                <li key={approval.id}>
+                  <ApprovalCard approval={approval} now={state.now} actions={actions} />
+                </li>
+              ))}
             </ul>
           )
         }
       />
+    </div>
+  );
+}
+
+/** A call that waits, and what can be decided about it. */
+export function ApprovalCard({
+  approval,
+  now,
+  actions,
+}: {
+  readonly approval: ApprovalDocument;
+  readonly now: number;
+  readonly actions: ViewProps["actions"];
+}) {
+  const { id, server, tool, name, clientName, client, agent, argumentsShown, askedAt } = approval;
+  const { choices, principal, reason } = approval;
+  const asker = (principal ?? (clientName || client)) || "A client";
+  const who = agent === undefined ? asker : `Agent ${agent} of ${asker}`;
+  return (
+    <div class="card approval" data-approval={id}>
+      <h2>
+        <span class="mono">{name}</span>
+      </h2>
+      <p class="about">
+        {who} wants to run {tool} of {server}
+        {askedAt === undefined ? "" : ` · asked ${formatElapsed(Math.max(0, now - askedAt))} ago`}
+      </p>
+      <p>{reason ?? ""}</p>
+      <pre tabindex={0} aria-label="Arguments">
+        {argumentsShown ?? "No arguments."}
+      </pre>
+      <p class="actions">
+        {choices.map((choice) => (
+          <span key={choice} title={MEANINGS[choice]}>
+            <Button
+              text={CHOICES[choice] ?? choice}
+              label={`${CHOICES[choice] ?? choice}: ${MEANINGS[choice] ?? ""}, ${name}`}
+              kind={choice === "once" ? "primary" : choice === "deny" ? "danger" : ""}
+              onPress={() => actions.decide(id, choice)}
+            />
+          </span>
+        ))}
+      </p>
     </div>
   );
 }

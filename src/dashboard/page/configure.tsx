@@ -66,7 +66,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
               {secrets
                 .toSorted((a, b) => Number(a.places.length > 0) - Number(b.places.length > 0))
                 .map((secret) => (
-                  <Secret key={secret.name} secret={secret} actions={actions} />
+                  <SecretForm key={secret.name} secret={secret} actions={actions} />
                 ))}
             </ul>
           )
@@ -95,7 +95,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
   );
 }
 
-function Secret({
+export function SecretForm({
   secret: { name, places, servers },
   actions,
 }: {

@@ -1,15 +1,21 @@
+import { applyRunEvents, type Chat, emptyChat } from "./chat.ts";
 import type {
+  AgentDocument,
   AlertDocument,
   ApprovalDocument,
   CallDocument,
+  Charts,
   CheckDocument,
   ClientAppDocument,
   ClientDocument,
   EndedCallDocument,
   HubDocument,
   HubEntry,
+  HubEvent,
   LogEntryDocument,
   ModesDocument,
+  RunDocument,
+  RunEvent,
   SearchDocument,
   SecretsDocument,
   ServerDocument,
@@ -22,12 +28,16 @@ import type {
 import { type Answer, readEvents, request, type RequestOptions } from "./requests.ts";
 import {
   type DashboardState,
+  FULL_MODE,
   isShown,
   type Link,
   type Loaded,
   LOADING,
   LOG_LINES,
   type Route,
+  routeOfRun,
+  routeTo,
+  runOf,
   serversOf,
   type Stale,
 } from "./state.ts";
@@ -43,6 +53,8 @@ const HUBS_INTERVAL = 10_000;
 const REFRESH_DELAY = 40;
 /** Shortest time between two readings of the same thing, in ms. */
 const REFRESH_INTERVAL = 400;
+/** How often the conversations with agents are listed while they are shown, in ms. */
+const RUNS_INTERVAL = 2000;
 /** Above this number of servers to be read again, all are. */
 const MANY_SERVERS = 6;
 /** How many events may wait to be drawn before the stream is read no further. */
@@ -69,6 +81,12 @@ export interface Actions {
   decide(id: string, decision: string): void;
   /** @param mode null: the one of the manifest, or that of all clients */
   setMode(mode: string | null, client?: string): void;
+  /** Begins a conversation, and shows it. @returns whether the hub did it */
+  startRun(agent: string, message: string, mode: string): Promise<boolean>;
+  /** @param mode the one that narrows the agent's tools from now on; undefined: as before */
+  sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
+  stopRun(id: string): void;
+  closeRun(id: string): void;
   setUsageWindow(window: "1h" | "24h"): void;
   showTool(name: string | undefined): void;
   /** @param json the arguments */
@@ -100,6 +118,9 @@ export class HubConnection implements Actions {
   readonly #lastRead = new Map<string, number>();
   /** Aborted to end the present stream of events and to begin a new one. */
   #stream = new AbortController();
+  /** Aborted when the conversation that is shown is followed no more. */
+  #run: AbortController | undefined;
+  #runEvents: RunEvent[] = [];
   #wake: (() => void) | undefined;
   #seq: number | undefined;
   #skew = 0;
@@ -148,6 +169,11 @@ export class HubConnection implements Actions {
     }
   }
 
+  /** Follows the conversation that is shown while the page is visible. */
+  onVisibility(): void {
+    if (this.store.state.link.kind === "live") this.#showRun(runOf(this.store.state.route));
+  }
+
   /** Tries at once what it waits for. */
   retry(): void {
     this.#wake?.();
@@ -182,8 +208,9 @@ export class HubConnection implements Actions {
         isOpened = true;
         this.#setLink({ kind: "live" });
       },
-      async (event) => {
+      async (data) => {
         if (signal.aborted) return;
+        const event = data as HubEvent;
         if (event.kind === "gap") this.#refresh(new Set(["everything"]));
         else {
           this.#seq = event.seq;
@@ -220,7 +247,9 @@ export class HubConnection implements Actions {
   #takeHub(hubId: string): void {
     sessionStorage.setItem(HUB_KEY, hubId);
     this.#seq = undefined;
+    this.#leaveRun();
     this.store.dropEvents();
+    this.store.change({ agents: LOADING, runs: LOADING });
     this.store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
   }
 
@@ -260,14 +289,18 @@ export class HubConnection implements Actions {
   #readForView(): void {
     const { route, log, hubId } = this.store.state;
     if (hubId === undefined) return;
+    this.#showRun(runOf(route));
     const reads: Partial<Record<Route["view"], () => Promise<void>>> = {
       clients: async () => void (await Promise.all([this.#readModes(), this.#readClients()])),
       servers: async () => {
         if (serversOf(this.store.state).length === 0) await this.#readApps();
       },
       modes: () => this.#readModes(),
+      agents: async () =>
+        void (await Promise.all([this.#readAgents(), this.#readRuns(), this.#readModes()])),
       activity: () => this.#readActivity(),
-      usage: async () => void (await Promise.all([this.#readUsage(), this.#readActivity()])),
+      usage: async () =>
+        void (await Promise.all([this.#loadCharts(), this.#readUsage(), this.#readActivity()])),
       configure: async () => void (await Promise.all([this.#readSecrets(), this.#readCheck()])),
       connect: () => this.#readApps(),
       add: () => this.#readSecrets(),
@@ -325,6 +358,81 @@ export class HubConnection implements Actions {
     this.store.change({ modes: await this.#load<ModesDocument>("/mode") });
   }
 
+  async #readAgents(): Promise<void> {
+    const loaded = await this.#load<{ readonly agents: readonly AgentDocument[] }>("/agents");
+    this.store.change({ agents: mapLoaded(loaded, ({ agents }) => agents) });
+  }
+
+  async #readRuns(): Promise<void> {
+    const loaded = await this.#load<{ readonly runs: readonly RunDocument[] }>("/runs");
+    this.store.change({ runs: mapLoaded(loaded, ({ runs }) => runs) });
+  }
+
+  // The conversation that is shown. Only its events are streamed: a browser opens few connections to one host.
+
+  #showRun(id: string | undefined): void {
+    const { chat } = this.store.state;
+    if (id === undefined || document.hidden) {
+      this.#leaveRun();
+      return;
+    }
+    if (chat?.id === id && this.#run !== undefined) return;
+    this.#leaveRun();
+    if (chat?.id !== id) this.store.change({ chat: emptyChat(id) });
+    this.#run = new AbortController();
+    void this.#followRun(id, this.#run.signal);
+  }
+
+  #leaveRun(): void {
+    this.#run?.abort();
+    this.#run = undefined;
+    this.#runEvents = [];
+  }
+
+  async #followRun(id: string, signal: AbortSignal): Promise<void> {
+    for (let failures = 0; ; failures++) {
+      const { hubId = "-", chat } = this.store.state;
+      const path = `./api/hubs/${hubId}/v1/runs/${encodeURIComponent(id)}/events`;
+      const failure = await readEvents(
+        `${path}?after=${chat?.seq ?? 0}`,
+        signal,
+        () => {
+          failures = 0;
+          this.#changeChat(id, () => ({ link: "open" }));
+        },
+        (event) => {
+          if (signal.aborted) return;
+          this.#runEvents.push(event as RunEvent);
+          if (this.#runEvents.length === 1)
+            setTimeout(() => this.#takeRunEvents(id), REFRESH_DELAY);
+        },
+      );
+      if (signal.aborted) return;
+      this.#takeRunEvents(id);
+      if (failure?.status === 404 && failure.code !== "hubNotRunning") {
+        this.#changeChat(id, () => ({ link: "gone", isRunning: false, sent: [] }));
+        void this.#readRuns();
+        return;
+      }
+      await pause(delayAfter(failures));
+      if (signal.aborted) return;
+    }
+  }
+
+  #takeRunEvents(id: string): void {
+    const events = this.#runEvents;
+    this.#runEvents = [];
+    if (events.length === 0) return;
+    this.#changeChat(id, (chat) => applyRunEvents(chat, events));
+    const isNews = events.some((event) => "type" in event && !event.type.endsWith("Delta"));
+    if (isNews) void this.#readRuns();
+  }
+
+  #changeChat(id: string, change: (chat: Chat) => Partial<Chat>): void {
+    const { chat } = this.store.state;
+    if (chat?.id === id) this.store.change({ chat: { ...chat, ...change(chat) } });
+  }
+
   async #readEnded(): Promise<void> {
     const answer = await this.#get<{ readonly calls: readonly EndedCallDocument[] }>(
       "/activity?limit=200",
@@ -340,6 +448,15 @@ export class HubConnection implements Actions {
     const { usageWindow } = this.store.state;
     const usage = await this.#load<UsageDocument>(`/usage?window=${usageWindow}&points=30`);
     if (usageWindow === this.store.state.usageWindow) this.store.change({ usage });
+  }
+
+  async #loadCharts(): Promise<void> {
+    if (this.store.state.charts.kind === "ready") return;
+    const loaded = await import("./charts.ts").then(
+      (value): Loaded<Charts> => ({ kind: "ready", value }),
+      (): Loaded<Charts> => ({ kind: "failed", message: "toolmux does not answer." }),
+    );
+    this.store.change({ charts: loaded });
   }
 
   async #readSecrets(): Promise<void> {
@@ -403,11 +520,13 @@ export class HubConnection implements Actions {
     if (isWhole) read("servers", () => this.#readServers());
     else for (const name of names) read(`server:${name}`, () => this.#readServer(name));
     if (stale.has("hub")) read("hub", () => this.#readHub());
+    // A manifest that was read again is noticed by what it does to the hub.
+    if (stale.has("hub") && view === "agents") void this.#readAgents();
     if (stale.has("clients") || (stale.has("activity") && view === "clients"))
       read("clients", () => this.#readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
     if (stale.has("approvals")) read("approvals", () => this.#readApprovals());
-    if (stale.has("modes") && (view === "modes" || view === "clients"))
+    if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.#readModes());
     if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
     if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
@@ -425,6 +544,7 @@ export class HubConnection implements Actions {
   #keepTime(): void {
     let lastDate = Date.now();
     let lastHubs = performance.now();
+    let lastRuns = performance.now();
     setInterval(() => {
       const date = Date.now();
       const passed = date - lastDate;
@@ -438,9 +558,13 @@ export class HubConnection implements Actions {
       this.store.change({ now: date + this.#skew });
       const { link, calls, route } = this.store.state;
       if (link.kind !== "live") return;
-      const isOnCalls = route.view === "calls" || route.view === "servers";
+      const isOnCalls = ["calls", "servers", "agents"].includes(route.view);
       if (calls.size > 0 && isOnCalls) void this.#readCalls();
       const now = performance.now();
+      if (route.view === "agents" && now - lastRuns >= RUNS_INTERVAL) {
+        lastRuns = now;
+        void this.#readRuns();
+      }
       if (now - lastHubs < HUBS_INTERVAL) return;
       lastHubs = now;
       void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
@@ -473,6 +597,7 @@ export class HubConnection implements Actions {
   // Actions
 
   selectHub(id: string): void {
+    if (runOf(this.store.state.route) !== undefined) location.hash = routeTo("agents");
     this.#takeHub(id);
     this.#stream.abort();
     this.retry();
@@ -515,6 +640,46 @@ export class HubConnection implements Actions {
     const path = client === undefined ? "/mode" : `/clients/${encodeURIComponent(client)}/mode`;
     void this.send(path, { method: "PUT", body: { mode } }).then(() =>
       Promise.all([this.#readModes(), this.#readClients()]),
+    );
+  }
+
+  async startRun(agent: string, message: string, mode: string): Promise<boolean> {
+    const answer = await this.#get<RunDocument>(`/agents/${encodeURIComponent(agent)}/runs`, {
+      method: "POST",
+      body: { message, ...(mode !== FULL_MODE && { mode }) },
+    });
+    if (answer.kind === "failed") {
+      this.notify(answer.message, true);
+      return false;
+    }
+    const { id } = answer.value;
+    this.store.change({ chat: { ...emptyChat(id), agent, sent: [message] } });
+    location.hash = routeOfRun(id);
+    return true;
+  }
+
+  async sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean> {
+    this.#changeChat(id, ({ sent }) => ({ sent: [...sent, message] }));
+    const isDone = await this.send(`/runs/${encodeURIComponent(id)}/message`, {
+      method: "POST",
+      body: { message, ...(mode !== undefined && { mode }) },
+    });
+    if (!isDone)
+      this.#changeChat(id, ({ sent }) => {
+        const at = sent.indexOf(message);
+        return at < 0 ? {} : { sent: sent.toSpliced(at, 1) };
+      });
+    return isDone;
+  }
+
+  stopRun(id: string): void {
+    void this.send(`/runs/${encodeURIComponent(id)}/cancel`, { method: "POST" });
+  }
+
+  closeRun(id: string): void {
+    if (runOf(this.store.state.route) === id) location.hash = routeTo("agents");
+    void this.send(`/runs/${encodeURIComponent(id)}`, { method: "DELETE" }).then(() =>
+      this.#readRuns(),
     );
   }
 
@@ -593,6 +758,7 @@ export class HubConnection implements Actions {
     const path = `/secrets/${name.split("/").map(encodeURIComponent).join("/")}`;
     const isDone = await this.send(path, { method: "PUT", body: { value } }, `${name} is stored.`);
     await this.#readSecrets();
+    if (this.store.state.route.view === "agents") await this.#readAgents();
     for (const { name: server, state, lastError } of serversOf(this.store.state))
       if (state === "failed" && lastError?.code === "valueMissing")
         this.server(server, "reconnect");

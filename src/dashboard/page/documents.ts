@@ -1,6 +1,9 @@
 /** The documents that the page reads from a hub. */
 
+import type * as charts from "./charts.ts";
 import type {
+  AgentDocument,
+  AgentEventDocument,
   AlertDocument,
   ApprovalDocument,
   CallDocument,
@@ -10,6 +13,7 @@ import type {
   HubDocument,
   LogEntryDocument,
   ModesDocument,
+  RunDocument,
   ServerDocument,
   ToolsDocument,
   TrialDocument,
@@ -17,6 +21,7 @@ import type {
 } from "../../control/schemas.ts";
 
 export type {
+  AgentDocument,
   AlertDocument,
   ApprovalDocument,
   CallDocument,
@@ -26,11 +31,18 @@ export type {
   HubDocument,
   LogEntryDocument,
   ModesDocument,
+  RunDocument,
   ServerDocument,
   ToolsDocument,
   TrialDocument,
   UsageDocument,
 };
+
+/** An event of a conversation with an agent; `gap`: earlier ones are not kept any more. */
+export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
+
+/** The module that draws charts. */
+export type Charts = typeof charts;
 
 export type ClientDocuments = readonly ClientDocument[];
 export type ModeDocument = ModesDocument["modes"][number];

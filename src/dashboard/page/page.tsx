@@ -29,6 +29,7 @@ async function main(): Promise<void> {
   const connection = new HubConnection();
   const go = (): void => connection.go(parseRoute(location.hash));
   addEventListener("hashchange", go);
+  document.addEventListener("visibilitychange", () => connection.onVisibility());
   addEventListener("online", () => connection.retry());
   onSessionOfOtherTab(() => connection.retry());
   go();

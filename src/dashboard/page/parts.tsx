@@ -11,6 +11,7 @@ const ICONS = {
   servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   calls: "M4 12h4l3-8 4 16 2-8h3",
   approvals: "M12 3l8 3v6c0 5-3.5 8-8 9-4.5-1-8-4-8-9V6zM9 12l2 2 4-4",
+  agents: "M12 3v4M5 7h14v12H5zM9 12v2M15 12v2M2 11v4M22 11v4",
   tools: "M14.5 6.5a4 4 0 0 1 5-3l-3 3 1 1 3-3a4 4 0 0 1-5.5 5L8 17.5a2 2 0 0 1-3-3z",
   modes:
     "M4 7h10M18 7h2M4 17h2M10 17h10M14 7a2 2 0 1 0 4 0 2 2 0 1 0-4 0M6 17a2 2 0 1 0 4 0 2 2 0 1 0-4 0",

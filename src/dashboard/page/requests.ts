@@ -1,5 +1,3 @@
-import type { HubEvent } from "./documents.ts";
-
 /** What a request was answered with. `status` 0: nobody answered. */
 export type Answer<T> =
   | { readonly kind: "ok"; readonly value: T; readonly date: number | undefined }
@@ -100,7 +98,7 @@ export async function readEvents(
   path: string,
   signal: AbortSignal,
   onOpen: () => void,
-  onEvent: (event: HubEvent) => void | Promise<void>,
+  onEvent: (event: object) => void | Promise<void>,
 ): Promise<Extract<Answer<never>, { kind: "failed" }> | undefined> {
   const silence = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -138,11 +136,11 @@ export async function readEvents(
 }
 
 /** One block of an event stream; undefined if it is a comment. */
-export function parseEvent(block: string): HubEvent | undefined {
+function parseEvent(block: string): object | undefined {
   const lines = block.split("\n");
   const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
   if (data.length === 0) return undefined;
-  const event = JSON.parse(data.join("\n")) as HubEvent;
+  const event = JSON.parse(data.join("\n")) as object;
   const name = lines
     .find((line) => line.startsWith("event:"))
     ?.slice(6)

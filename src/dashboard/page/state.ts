@@ -1,7 +1,10 @@
+import type { Chat } from "./chat.ts";
 import type {
+  AgentDocument,
   AlertDocument,
   ApprovalDocument,
   CallDocument,
+  Charts,
   CheckDocument,
   ClientAppDocument,
   ClientDocuments,
@@ -12,6 +15,7 @@ import type {
   HubEvent,
   LogEntryDocument,
   ModesDocument,
+  RunDocument,
   SearchDocument,
   SecretsDocument,
   ServerDocument,
@@ -49,6 +53,7 @@ export const VIEWS = [
   "servers",
   "calls",
   "approvals",
+  "agents",
   "tools",
   "modes",
   "clients",
@@ -84,6 +89,16 @@ export function routeTo(view: ViewName, item?: string): string {
   return item === undefined ? `#/${view}` : `#/${view}/${encodeURIComponent(item)}`;
 }
 
+/** The route of a conversation with an agent; no agent's name has a colon. */
+export function routeOfRun(id: string): string {
+  return routeTo("agents", `run:${id}`);
+}
+
+/** The conversation that a route names. */
+export function runOf({ view, item = "" }: Route): string | undefined {
+  return view === "agents" && item.startsWith("run:") ? item.slice("run:".length) : undefined;
+}
+
 export interface Notice {
   readonly id: number;
   readonly isError: boolean;
@@ -109,8 +124,15 @@ export interface DashboardState {
   readonly tools: Loaded<ToolsDocument>;
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
+  readonly agents: Loaded<readonly AgentDocument[]>;
+  /** The conversations with agents that are open in the hub. */
+  readonly runs: Loaded<readonly RunDocument[]>;
+  /** The conversation that is shown. */
+  readonly chat: Chat | undefined;
   readonly activity: Loaded<{ readonly since: number; readonly calls: readonly EndedCall[] }>;
   readonly usage: Loaded<UsageDocument>;
+  /** The code that draws charts. */
+  readonly charts: Loaded<Charts>;
   readonly usageWindow: "1h" | "24h";
   readonly secrets: Loaded<SecretsDocument>;
   readonly apps: Loaded<readonly ClientAppDocument[]>;
@@ -163,8 +185,12 @@ export const INITIAL_STATE: DashboardState = {
   tools: LOADING,
   modes: LOADING,
   approvals: LOADING,
+  agents: LOADING,
+  runs: LOADING,
+  chat: undefined,
   activity: LOADING,
   usage: LOADING,
+  charts: LOADING,
   usageWindow: "1h",
   secrets: LOADING,
   apps: LOADING,
@@ -190,6 +216,9 @@ export type Stale =
   | "activity"
   | "everything"
   | `server:${string}`;
+
+/** The mode that hides nothing. */
+export const FULL_MODE = "full";
 
 export const LOG_LINES = 1000;
 const ENDED_CALLS = 200;

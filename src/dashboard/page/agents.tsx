@@ -1,0 +1,526 @@
+import { type Child, memo, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
+import type { ViewProps } from "./app.tsx";
+import { ApprovalCard } from "./approvals.tsx";
+import { blocksOf, type Chat, type ChatCall, type ChatItem, emptyChat, wordsOf } from "./chat.ts";
+import { SecretForm } from "./configure.tsx";
+import type { AgentDocument, RunDocument } from "./documents.ts";
+import {
+  count,
+  formatAgo,
+  formatBytes,
+  formatDuration,
+  formatElapsed,
+  formatNumber,
+} from "./format.ts";
+import { Button, Choice, Dot, Empty, Facts, Header, Icon, Ready } from "./parts.tsx";
+import { FULL_MODE, routeOfRun, routeTo, runOf, valueOf } from "./state.ts";
+
+const EXAMPLE = `[agents.notes]
+model = "anthropic/claude-sonnet-4-5"
+instruction = "You keep notes."
+tools = { servers = ["files", "memory"] }`;
+
+/** How far the times of a call and of the event about it can differ, in ms. */
+const CLOCK_ERROR = 500;
+
+export function AgentsView({ state, actions }: ViewProps) {
+  const { item } = state.route;
+  const runId = runOf(state.route);
+  return (
+    <div class="fill">
+      <Header title="Agents" about="Models that work for you, with the tools of your servers." />
+      <Ready
+        of={state.agents}
+        what="agents"
+        icon="agents"
+        draw={(agents) => {
+          const runs = valueOf(state.runs) ?? [];
+          if (agents.length === 0 && runs.length === 0)
+            return (
+              <Empty key="none" icon="agents" title="No agents yet">
+                <p>Agents are described in the manifest:</p>
+                <pre tabindex={0}>{EXAMPLE}</pre>
+              </Empty>
+            );
+          const agent = agents.find(({ name }) => name === item);
+          return (
+            <div key="split" class={item === undefined ? "split" : "split chosen"}>
+              <Side
+                state={state}
+                actions={actions}
+                agents={agents}
+                runs={runs.toSorted((a, b) => b.startedAt - a.startedAt)}
+              />
+              {runId !== undefined ? (
+                <Conversation
+                  key={runId}
+                  state={state}
+                  actions={actions}
+                  chat={state.chat?.id === runId ? state.chat : emptyChat(runId)}
+                  run={runs.find(({ id }) => id === runId)}
+                />
+              ) : agent !== undefined ? (
+                <AgentPanel key={agent.name} state={state} actions={actions} agent={agent} />
+              ) : (
+                <Empty key="choose" icon="agents" title="Choose an agent">
+                  {item === undefined
+                    ? "Then write what it should do. A conversation ends when you close it, or after an hour without a message."
+                    : `There is no agent "${item}".`}
+                </Empty>
+              )}
+            </div>
+          );
+        }}
+      />
+    </div>
+  );
+}
+
+function Side({
+  state,
+  actions,
+  agents,
+  runs,
+}: ViewProps & {
+  readonly agents: readonly AgentDocument[];
+  readonly runs: readonly RunDocument[];
+}) {
+  const { item } = state.route;
+  const current = (name: string): "true" | undefined => (item === name ? "true" : undefined);
+  return (
+    <div class="side" data-scroll="side">
+      <ul class="plain card" aria-label="Agents">
+        {agents.map(({ name, model, usable, description }) => (
+          <li key={name} data-agent={name}>
+            <a href={routeTo("agents", name)} aria-current={current(name)}>
+              <Dot tone={usable ? "good" : "bad"} />
+              <span class="two-lines">
+                <span class="name clip">{name}</span>
+                <span class="about clip">
+                  {usable ? (description ?? model ?? "") : "cannot be used yet"}
+                </span>
+              </span>
+            </a>
+          </li>
+        ))}
+      </ul>
+      <h2 class="part">Conversations</h2>
+      {runs.length === 0 ? (
+        <p key="none" class="about">
+          None is open.
+        </p>
+      ) : (
+        <ul key="runs" class="plain card" aria-label="Conversations">
+          {runs.map(({ id, agent, title, state: now, startedAt }) => (
+            <li key={id} data-run={id}>
+              <a href={routeOfRun(id)} aria-current={current(`run:${id}`)}>
+                <Dot tone={now === "running" ? "busy" : "quiet"} />
+                <span class="two-lines">
+                  <span class="name clip">{title}</span>
+                  <span class="about clip">
+                    {agent} · {now === "running" ? "at work" : formatAgo(startedAt, state.now)}
+                  </span>
+                </span>
+              </a>
+              <button
+                type="button"
+                class="icon-button"
+                aria-label={`Close the conversation "${title}"`}
+                onClick={() => actions.closeRun(id)}
+              >
+                <Icon name="close" />
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+function BackLink() {
+  return (
+    <a class="back" href={routeTo("agents")}>
+      ‹ All agents
+    </a>
+  );
+}
+
+/** What an agent is, and where a conversation with it begins. */
+function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: AgentDocument }) {
+  const { name, model, description, instruction, tools, subAgents, handoffs } = agent;
+  const { usable, problem = "" } = agent;
+  const [mode, setMode] = useState(FULL_MODE);
+  const [, secret] = /toolmux secret set ([\w./-]*\w)/.exec(problem) ?? [];
+  return (
+    <section class="chat card" aria-label={`The agent ${name}`}>
+      <header class="chat-head">
+        <BackLink />
+        <h2>{name}</h2>
+        <ModeChoice state={state} value={mode} onChoose={setMode} />
+      </header>
+      <div class="chat-log" tabindex={0} role="region" aria-label={`What ${name} is`}>
+        <p>{description ?? ""}</p>
+        {!usable && (
+          <div key="problem" class="trouble">
+            <p class="about bad pre">{problem}</p>
+            {secret === undefined ? (
+              <p key="edit" class="about">
+                Mend its table in the manifest; it is read again when you come back to this view.
+              </p>
+            ) : (
+              <ul key="secret" class="plain">
+                <SecretForm
+                  secret={{ name: secret, places: [], servers: [name] }}
+                  actions={actions}
+                />
+              </ul>
+            )}
+          </div>
+        )}
+        <Facts
+          of={{
+            Model: model,
+            "Gives tasks to": subAgents?.join(", "),
+            "Hands over to": handoffs?.join(", "),
+          }}
+        />
+        {instruction !== undefined && (
+          <details key="prompt" open>
+            <summary>Prompt</summary>
+            <pre tabindex={0}>{instruction}</pre>
+          </details>
+        )}
+        {tools !== undefined && (
+          <details key="tools">
+            <summary>{tools.length === 0 ? "No tools" : count(tools.length, "tool")}</summary>
+            <p class="mono break">{tools.join(", ")}</p>
+          </details>
+        )}
+      </div>
+      <Composer
+        draftOf={name}
+        label={`Message to ${name}`}
+        isRunning={false}
+        isDisabled={!usable}
+        onSend={(text) => actions.startRun(name, text, mode)}
+      />
+    </section>
+  );
+}
+
+function Conversation({
+  state,
+  actions,
+  chat,
+  run,
+}: ViewProps & { readonly chat: Chat; readonly run: RunDocument | undefined }) {
+  const { id, items, sent, isRunning, link, said } = chat;
+  const [mode, setMode] = useState<string | undefined>(undefined);
+  const agent = chat.agent || (run?.agent ?? "");
+  const calls = items.filter((item): item is ChatCall => item.kind === "call" && !item.end);
+  const approvals = (valueOf(state.approvals) ?? []).filter(
+    (one) => one.agent !== undefined && calls.some(({ name }) => name === one.name),
+  );
+  const isBusy = isRunning || sent.length > 0;
+  const isGone = link === "gone";
+  /** The hub's number of a call that runs: of those with its name, the one in the same place. */
+  const numberOf = (call: ChatCall): number | undefined => {
+    const isSame = ({ name }: { readonly name: string }): boolean => name === call.name;
+    const earliest = Math.min(...calls.map(({ startedAt }) => startedAt)) - CLOCK_ERROR;
+    return [...state.calls.values()].filter(
+      (one) => isSame(one) && one.clientName === "toolmux" && one.startedAt >= earliest,
+    )[calls.filter(isSame).indexOf(call)]?.call;
+  };
+  return (
+    <section class="chat card" aria-label={`Conversation with ${agent}`}>
+      <header class="chat-head">
+        <BackLink />
+        <h2>
+          <a href={routeTo("agents", agent)} title="Its model, prompt and tools">
+            {agent}
+          </a>
+        </h2>
+        <span class={isBusy && !isGone ? "badge busy" : "badge"}>
+          {isGone ? "closed" : isBusy ? "at work" : "idle"}
+        </span>
+        <span class="about clip">
+          {run === undefined ? "" : `${run.model} · ${formatNumber(run.tokensUsed)} tokens`}
+        </span>
+        <ModeChoice
+          state={state}
+          value={mode ?? run?.mode ?? FULL_MODE}
+          onChoose={(chosen) => setMode(chosen)}
+        />
+        <Button text="Close" label="Close the conversation" onPress={() => actions.closeRun(id)} />
+      </header>
+      <Log>
+        {link === "opening" && items.length === 0 && (
+          <p key="opening" class="about">
+            Reading…
+          </p>
+        )}
+        {items.map((item, at) =>
+          item.kind === "call" && item.end === undefined ? (
+            <RunningCall
+              key={at}
+              call={item}
+              now={state.now}
+              number={numberOf(item)}
+              onCancel={(number) => actions.cancelCall(number)}
+            />
+          ) : (
+            <Item key={at} item={item} isLast={at === items.length - 1} />
+          ),
+        )}
+        {approvals.map((approval) => (
+          <ApprovalCard key={approval.id} approval={approval} now={state.now} actions={actions} />
+        ))}
+        {sent.map((text, at) => (
+          <p key={`sent-${at}`} class="said waiting">
+            {text}
+          </p>
+        ))}
+        {isRunning && approvals.length === 0 && calls.length === 0 && (
+          <p key="busy" class="about working" aria-hidden="true">
+            …
+          </p>
+        )}
+        {isGone && (
+          <p key="gone" class="chat-note bad">
+            The hub does not have this conversation any more: it was closed, or the hub was
+            restarted. <a href={routeTo("agents", agent)}>Begin another</a>
+          </p>
+        )}
+      </Log>
+      <p class="unseen" role="status" aria-live="polite">
+        {approvals.length > 0 ? "A call waits for your approval." : said}
+      </p>
+      <Composer
+        draftOf={id}
+        label={`Message to ${agent}`}
+        isRunning={isBusy && !isGone}
+        isDisabled={isGone}
+        onSend={(text) => actions.sendMessage(id, text, mode)}
+        onStop={() => actions.stopRun(id)}
+      />
+    </section>
+  );
+}
+
+/** What is said, from the top; it follows the end until the reader scrolls up. */
+function Log({ children }: { readonly children?: Child }) {
+  const log = useRef<HTMLDivElement>(null);
+  const follow = useRef({ isOn: true, top: 0 });
+  useLayoutEffect(() => {
+    const { current } = log;
+    if (current !== null && follow.current?.isOn) current.scrollTop = current.scrollHeight;
+  });
+  const onScroll = (): void => {
+    const { current } = log;
+    if (current === null || follow.current === null) return;
+    const { scrollTop: top, scrollHeight, clientHeight } = current;
+    const isAtEnd = scrollHeight - top - clientHeight < 24;
+    // What is added below moves nothing: only a reader goes up.
+    const isOn = isAtEnd || (follow.current.isOn && top >= follow.current.top);
+    follow.current = { isOn, top };
+  };
+  return (
+    <div
+      ref={log}
+      class="chat-log"
+      tabindex={0}
+      role="log"
+      aria-live="off"
+      aria-label="Conversation"
+      onScroll={onScroll}
+    >
+      {children}
+    </div>
+  );
+}
+
+/** A part of the conversation. It is drawn again only if it has changed. */
+const Item = memo(({ item, isLast }: { readonly item: ChatItem; readonly isLast: boolean }) => {
+  switch (item.kind) {
+    case "message":
+      return <p class="said">{item.text}</p>;
+    case "text":
+      return <Text text={item.text} />;
+    case "thinking":
+      return (
+        <details class="thinking">
+          <summary>{isLast ? "Thinking…" : "Thoughts"}</summary>
+          <p class="pre about">{item.text}</p>
+        </details>
+      );
+    case "call":
+      return <EndedCall call={item} />;
+    case "note":
+      return <p class={item.isError ? "chat-note bad" : "chat-note"}>{item.text}</p>;
+  }
+});
+
+function Text({ text }: { readonly text: string }) {
+  return (
+    <div class="answer">
+      {blocksOf(text).map(({ isCode, text: block }, at) =>
+        isCode ? (
+          <pre key={at} tabindex={0}>
+            {block}
+          </pre>
+        ) : (
+          <p key={at} class="pre">
+            {wordsOf(block).map((word, index) =>
+              word.kind === "code" ? (
+                <code key={index}>{word.text}</code>
+              ) : word.kind === "bold" ? (
+                <strong key={index}>{word.text}</strong>
+              ) : (
+                <span key={index}>{word.text}</span>
+              ),
+            )}
+          </p>
+        ),
+      )}
+    </div>
+  );
+}
+
+/** How a call has failed, by the code of that. */
+const FAILURES: Readonly<Record<string, string>> = {
+  toolError: "failed",
+  notApproved: "not allowed",
+  cancelled: "cancelled",
+};
+
+function EndedCall({ call }: { readonly call: ChatCall }) {
+  const { name, agent, arguments: args, end } = call;
+  if (end === undefined) return <span />;
+  const { isGood, error, duration, size } = end;
+  const result = FAILURES[error ?? "toolError"] ?? error;
+  return (
+    <details class="chat-call">
+      <summary>
+        <Dot tone={isGood ? "good" : "bad"} />
+        <span class="mono clip">{name}</span>
+        <span class={isGood ? "about number" : "about number bad"}>
+          {isGood ? formatBytes(size) : result} · {formatDuration(duration)}
+        </span>
+      </summary>
+      <p class="about">Arguments, as {agent} gave them:</p>
+      <pre tabindex={0}>{args}</pre>
+    </details>
+  );
+}
+
+function RunningCall({
+  call: { name, arguments: args, startedAt },
+  now,
+  number,
+  onCancel,
+}: {
+  readonly call: ChatCall;
+  readonly now: number;
+  /** The hub's number of the call; undefined: it has not begun, or has just ended. */
+  readonly number: number | undefined;
+  readonly onCancel: (number: number) => void;
+}) {
+  return (
+    <div class="chat-call running-call">
+      <Dot tone="busy" />
+      <span class="mono clip">
+        {name} <span class="about">{args}</span>
+      </span>
+      <span class="about number">{formatElapsed(Math.max(0, now - startedAt))}</span>
+      <Button
+        text="Cancel"
+        label={`Cancel the call of ${name}`}
+        isDisabled={number === undefined}
+        onPress={() => number !== undefined && onCancel(number)}
+      />
+    </div>
+  );
+}
+
+function ModeChoice({
+  state,
+  value,
+  onChoose,
+}: {
+  readonly state: ViewProps["state"];
+  readonly value: string;
+  readonly onChoose: (mode: string) => void;
+}) {
+  const modes = valueOf(state.modes)?.modes ?? [];
+  if (modes.length < 2) return <span class="space" />;
+  const options = modes.map(({ name, title }) => [name, title ?? name] as const);
+  return <Choice label="Mode" value={value} options={options} onChoose={onChoose} />;
+}
+
+/** What was written and not sent, by conversation or agent. */
+const drafts = new Map<string, string>();
+
+/** Where a message is written. Enter sends it, Esc stops the agent. */
+function Composer({
+  draftOf,
+  label,
+  isRunning,
+  isDisabled,
+  onSend,
+  onStop,
+}: {
+  readonly draftOf: string;
+  readonly label: string;
+  readonly isRunning: boolean;
+  readonly isDisabled: boolean;
+  /** @returns whether it was sent */
+  readonly onSend: (text: string) => Promise<boolean>;
+  readonly onStop?: () => void;
+}) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  const send = (): void => {
+    const { current } = field;
+    const text = current?.value ?? "";
+    if (current === null || isDisabled || text.trim() === "") return;
+    current.value = "";
+    drafts.delete(draftOf);
+    current.focus();
+    void onSend(text).then((isSent) => {
+      if (!isSent && current.value === "") current.value = text;
+    });
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape" && isRunning) onStop?.();
+  };
+  return (
+    <form
+      class="composer"
+      onSubmit={(event: Event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <textarea
+        ref={field}
+        rows={2}
+        aria-label={label}
+        placeholder={`${label} (Enter sends, Shift+Enter: new line)`}
+        disabled={isDisabled}
+        onInput={({ target }) => drafts.set(draftOf, (target as HTMLTextAreaElement).value)}
+        onKeyDown={onKeyDown}
+      >
+        {drafts.get(draftOf) ?? ""}
+      </textarea>
+      <div class="actions">
+        <Button text="Stop" isDisabled={!isRunning} onPress={() => onStop?.()} />
+        <button type="submit" class="primary" disabled={isDisabled}>
+          Send
+        </button>
+      </div>
+    </form>
+  );
+}
