@@ -216,7 +216,8 @@ export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 /** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
-  #wantedKinds: ReadonlySet<EventKind> | "all" = new Set();
+  /** The listeners of each kind that was asked for since one was added or removed. */
+  readonly #byKind = new Map<EventKind, readonly EventListener[]>();
   /** Events emitted during `atomically` or during delivery; delivered afterwards. */
   readonly #queue: { readonly event: HubEvent; readonly stamp: EventStamp }[] = [];
   #lastSeq = 0;
@@ -226,7 +227,7 @@ export class EventBus {
 
   /** Whether there is a listener for the kind; events that are expensive to build are built only then. */
   hasListeners(kind: EventKind): boolean {
-    return this.#wantedKinds === "all" || this.#wantedKinds.has(kind);
+    return this.#listenersOf(kind).length > 0;
   }
 
   emit(event: HubEvent): void {
@@ -258,10 +259,10 @@ export class EventBus {
     // The same listener may be subscribed twice, so each subscription has a new function as its key in the Map.
     const registered: EventListener = (event, stamp) => listener(event, stamp);
     this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
-    this.#updateWantedKinds();
+    this.#byKind.clear();
     return () => {
       this.#listeners.delete(registered);
-      this.#updateWantedKinds();
+      this.#byKind.clear();
     };
   }
 
@@ -273,8 +274,9 @@ export class EventBus {
     this.#isDeferring = true;
     for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
       const { event, stamp } = next;
-      for (const [listener, kinds] of this.#listeners) {
-        if (kinds === "all" || kinds.has(event.kind)) this.#callListener(listener, event, stamp);
+      for (const listener of this.#listenersOf(event.kind)) {
+        // A listener before may have unsubscribed this one.
+        if (this.#listeners.has(listener)) this.#callListener(listener, event, stamp);
       }
     }
     this.#isDeferring = false;
@@ -291,10 +293,14 @@ export class EventBus {
     }
   }
 
-  #updateWantedKinds(): void {
-    const all = [...this.#listeners.values()];
-    this.#wantedKinds = all.includes("all")
-      ? "all"
-      : new Set(all.flatMap((kinds) => (kinds === "all" ? [] : [...kinds])));
+  #listenersOf(kind: EventKind): readonly EventListener[] {
+    const known = this.#byKind.get(kind);
+    if (known !== undefined) return known;
+    const all = [...this.#listeners];
+    const listeners = all.flatMap(([listener, kinds]) =>
+      kinds === "all" || kinds.has(kind) ? [listener] : [],
+    );
+    this.#byKind.set(kind, listeners);
+    return listeners;
   }
 }
