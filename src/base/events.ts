@@ -231,8 +231,14 @@ export class EventBus {
   }
 
   emit(event: HubEvent): void {
-    this.#enqueue(event);
-    if (!this.#isDeferring) this.#deliver();
+    const stamp = this.#stamp();
+    if (this.#isDeferring) {
+      this.#queue.push({ event, stamp });
+      return;
+    }
+    this.#isDeferring = true;
+    this.#callListeners(event, stamp);
+    this.#deliver();
   }
 
   /** The number of the last event that was emitted; 0 if there was none. */
@@ -266,20 +272,22 @@ export class EventBus {
     };
   }
 
-  #enqueue(event: HubEvent): void {
-    this.#queue.push({ event, stamp: { seq: ++this.#lastSeq, at: Date.now() } });
+  #stamp(): EventStamp {
+    return { seq: ++this.#lastSeq, at: Date.now() };
   }
 
+  /** Delivers what is in the queue, and ends deferring. */
   #deliver(): void {
-    this.#isDeferring = true;
-    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
-      const { event, stamp } = next;
-      for (const listener of this.#listenersOf(event.kind)) {
-        // A listener before may have unsubscribed this one.
-        if (this.#listeners.has(listener)) this.#callListener(listener, event, stamp);
-      }
-    }
+    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
+      this.#callListeners(next.event, next.stamp);
     this.#isDeferring = false;
+  }
+
+  #callListeners(event: HubEvent, stamp: EventStamp): void {
+    for (const listener of this.#listenersOf(event.kind)) {
+      // A listener before may have unsubscribed this one.
+      if (this.#listeners.has(listener)) this.#callListener(listener, event, stamp);
+    }
   }
 
   #callListener(listener: EventListener, event: HubEvent, stamp: EventStamp): void {
@@ -289,7 +297,10 @@ export class EventBus {
       if (this.#failedListeners.has(listener)) return;
       this.#failedListeners.add(listener);
       const text = `A listener for events failed: ${toHubError(error).message}`;
-      this.#enqueue({ kind: "log", level: "error", source: "hub", text });
+      this.#queue.push({
+        event: { kind: "log", level: "error", source: "hub", text },
+        stamp: this.#stamp(),
+      });
     }
   }
 

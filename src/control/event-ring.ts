@@ -15,10 +15,10 @@ const CUT_TEXT = 1000;
 /** A reader that has this many bytes unread is ended. */
 const MAX_UNREAD = 1024 * 1024;
 /**
- * Events are collected before they are sent, because a write for each would cost more than a call: for this long in ms,
- * and at most so many UTF-16 units.
+ * Events are collected before they are formatted and sent, because both cost several times as much for one at a time,
+ * in between calls: for this long in ms, at most so many, and so many UTF-16 units of log lines.
  */
-const COLLECTED = { delay: 20, length: 64 * 1024 };
+const COLLECTED = { delay: 20, events: 256, length: 64 * 1024 };
 /** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
 const COMMENT = ":\n\n";
@@ -38,16 +38,28 @@ const KEPT_KINDS: readonly EventKind[] = [
 ];
 export const EVENT_KINDS: readonly EventKind[] = [...KEPT_KINDS, ...CALL_KINDS];
 
+interface Emitted {
+  readonly event: HubEvent;
+  readonly stamp: EventStamp;
+}
+
 /**
  * Consecutive events, whose text is one: a text for each of thousands of kept events would cost the garbage collector
  * more than it costs to make it.
  */
 interface Batch {
-  readonly events: { readonly seq: number; readonly kind: EventKind; readonly end: number }[];
-  /** As server-sent events; each ends at its `end`. */
-  text: string;
+  readonly events: readonly BatchedEvent[];
+  /** As server-sent events. */
+  readonly text: string;
   /** How many of the first events are not kept any more. */
   evicted: number;
+}
+
+interface BatchedEvent {
+  readonly seq: number;
+  readonly kind: EventKind;
+  /** Where it ends in the text of the batch. */
+  readonly end: number;
 }
 
 interface Reader {
@@ -73,10 +85,12 @@ export interface EventRequest {
 export class EventRing {
   readonly #hub: Pick<Hub, "subscribe" | "lastSeq">;
   readonly #redact: (text: string) => string;
-  /** Batches of events, oldest first, and the one that is not complete. */
+  /** The kept events, oldest first. */
   readonly #kept: Batch[] = [];
-  #collected: Batch = { events: [], text: "", evicted: 0 };
-  /** Completes the batch; undefined while it is empty or nobody reads. */
+  /** Those that are not formatted yet, and the length of the log lines among them. */
+  #collected: Emitted[] = [];
+  #collectedLength = 0;
+  /** Ends collecting; undefined if nothing is collected, or nobody reads. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
@@ -178,26 +192,26 @@ export class EventRing {
 
   #add(event: HubEvent, stamp: EventStamp): void {
     const { kind } = event;
-    const { seq } = stamp;
     // A remembered approval is used by each call: like calls, it is kept only while somebody reads it.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
-    const batch = this.#collected;
-    batch.text += `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, this.#redact)}\n\n`;
-    batch.events.push({ seq, kind, end: batch.text.length });
-    if (batch.text.length > COLLECTED.length) this.#flush();
+    this.#collected.push({ event, stamp });
+    if (event.kind === "log") this.#collectedLength += event.text.length;
+    if (this.#collected.length >= COLLECTED.events || this.#collectedLength > COLLECTED.length)
+      this.#flush();
     else if (this.#readers.size > 0)
       this.#timer ??= setTimeout(() => this.#flush(), COLLECTED.delay);
   }
 
-  /** Completes the batch, and sends it to the readers. */
+  /** Formats what is collected, sends it to the readers and keeps it. */
   #flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    const batch = this.#collected;
+    if (this.#collected.length === 0) return;
+    const batch = formatBatch(this.#collected, this.#redact);
     const { events, text } = batch;
-    if (events.length === 0) return;
-    this.#collected = { events: [], text: "", evicted: 0 };
+    this.#collected = [];
+    this.#collectedLength = 0;
     let whole: Buffer | undefined;
     for (const reader of this.#readers) {
       const { kinds } = reader;
@@ -228,10 +242,21 @@ export class EventRing {
   }
 }
 
+function formatBatch(emitted: readonly Emitted[], redact: (text: string) => string): Batch {
+  let text = "";
+  const events = emitted.map(({ event, stamp }): BatchedEvent => {
+    const { kind } = event;
+    const { seq } = stamp;
+    text += `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, redact)}\n\n`;
+    return { seq, kind, end: text.length };
+  });
+  return { events, text, evicted: 0 };
+}
+
 /** The texts of those events of a batch that are kept and wanted. */
 function textsOf(
   { events, text, evicted }: Batch,
-  isWanted: (event: Batch["events"][number]) => boolean,
+  isWanted: (event: BatchedEvent) => boolean,
 ): readonly string[] {
   return events.flatMap((event, at) => {
     if (at < evicted || !isWanted(event)) return [];
