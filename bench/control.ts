@@ -4,7 +4,7 @@ import { sleep } from "../src/base/clock.ts";
 import { findRunningHubs } from "../src/control/running-hubs.ts";
 import type { HubScene, Stage } from "./contestants.ts";
 import type { Plan } from "./plan.ts";
-import { ECHO, entrantOf, race } from "./race.ts";
+import { cpuAtBest, ECHO, entrantOf, race } from "./race.ts";
 import { runJob } from "./runner.ts";
 import { median } from "./stats.ts";
 
@@ -14,7 +14,7 @@ export interface ControlResult {
   readonly start: { readonly open: number; readonly none: number };
   /** Memory that is shared with nobody, while nobody uses the socket, in bytes: medians; NaN where it is unknown. */
   readonly memory: { readonly open: number; readonly none: number };
-  /** What a call costs the hub, in µs of CPU: without a reader of events, and what one of all events adds. */
+  /** What a call costs the hub in the better rounds, in µs of CPU: without a reader of events, and what one of all events adds. */
   readonly call: { readonly alone: number; readonly follower: number };
 }
 
@@ -60,11 +60,8 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   const run = await race(entrants, { flight: 16 }, pace).finally(() => abort.abort());
   const ends = (await reading) ?? 0;
   if (ends > 0) throw new Error(`the reader of events was ended ${ends} times`);
-  const cpus = (name: keyof typeof entrants): readonly number[] =>
-    (run[name]?.turns ?? []).map(({ cpu }) => cpu ?? Number.NaN);
-  const others = cpus("alone");
-  const added = cpus("followed").map((cpu, round) => cpu - (others[round] ?? Number.NaN));
-  return { alone: median(others), follower: median(added) };
+  const own = cpuAtBest(run, "alone");
+  return { alone: own, follower: cpuAtBest(run, "followed") - own };
 }
 
 /** Reads all events of a hub as soon as it runs. @returns how often the hub has ended that */

@@ -62,11 +62,17 @@ export function ratioAtBest(
   name: string,
   other: string,
 ): number {
-  const best = (which: string): number => {
-    const values = (run[which]?.turns ?? []).flatMap((turn) => of(turn) ?? []);
-    return quantile(Float64Array.from(values).sort(), 0.25);
-  };
-  return best(name) / best(other);
+  return best(run, of, name) / best(run, of, other);
+}
+
+function best(run: Race, of: (turn: Turn) => number | null, name: string): number {
+  const values = (run[name]?.turns ?? []).flatMap((turn) => of(turn) ?? []);
+  return quantile(Float64Array.from(values).sort(), 0.25);
+}
+
+/** What a call costs in the better rounds, as for `ratioAtBest`, in µs of CPU; NaN where it cannot be known. */
+export function cpuAtBest(run: Race, name: string): number {
+  return best(run, ({ cpu }) => cpu, name);
 }
 
 /** The median over all rounds; NaN where it cannot be known. */

@@ -216,7 +216,8 @@ export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 /** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
-  #wantedKinds: ReadonlySet<EventKind> | "all" = new Set();
+  /** The listeners of each kind that was asked for since one was added or removed. */
+  readonly #byKind = new Map<EventKind, readonly EventListener[]>();
   /** Events emitted during `atomically` or during delivery; delivered afterwards. */
   readonly #queue: { readonly event: HubEvent; readonly stamp: EventStamp }[] = [];
   #lastSeq = 0;
@@ -226,12 +227,18 @@ export class EventBus {
 
   /** Whether there is a listener for the kind; events that are expensive to build are built only then. */
   hasListeners(kind: EventKind): boolean {
-    return this.#wantedKinds === "all" || this.#wantedKinds.has(kind);
+    return this.#listenersOf(kind).length > 0;
   }
 
   emit(event: HubEvent): void {
-    this.#enqueue(event);
-    if (!this.#isDeferring) this.#deliver();
+    const stamp = this.#stamp();
+    if (this.#isDeferring) {
+      this.#queue.push({ event, stamp });
+      return;
+    }
+    this.#isDeferring = true;
+    this.#callListeners(event, stamp);
+    this.#deliver();
   }
 
   /** The number of the last event that was emitted; 0 if there was none. */
@@ -258,26 +265,29 @@ export class EventBus {
     // The same listener may be subscribed twice, so each subscription has a new function as its key in the Map.
     const registered: EventListener = (event, stamp) => listener(event, stamp);
     this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
-    this.#updateWantedKinds();
+    this.#byKind.clear();
     return () => {
       this.#listeners.delete(registered);
-      this.#updateWantedKinds();
+      this.#byKind.clear();
     };
   }
 
-  #enqueue(event: HubEvent): void {
-    this.#queue.push({ event, stamp: { seq: ++this.#lastSeq, at: Date.now() } });
+  #stamp(): EventStamp {
+    return { seq: ++this.#lastSeq, at: Date.now() };
   }
 
+  /** Delivers what is in the queue, and ends deferring. */
   #deliver(): void {
-    this.#isDeferring = true;
-    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
-      const { event, stamp } = next;
-      for (const [listener, kinds] of this.#listeners) {
-        if (kinds === "all" || kinds.has(event.kind)) this.#callListener(listener, event, stamp);
-      }
-    }
+    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
+      this.#callListeners(next.event, next.stamp);
     this.#isDeferring = false;
+  }
+
+  #callListeners(event: HubEvent, stamp: EventStamp): void {
+    for (const listener of this.#listenersOf(event.kind)) {
+      // A listener before may have unsubscribed this one.
+      if (this.#listeners.has(listener)) this.#callListener(listener, event, stamp);
+    }
   }
 
   #callListener(listener: EventListener, event: HubEvent, stamp: EventStamp): void {
@@ -287,14 +297,21 @@ export class EventBus {
       if (this.#failedListeners.has(listener)) return;
       this.#failedListeners.add(listener);
       const text = `A listener for events failed: ${toHubError(error).message}`;
-      this.#enqueue({ kind: "log", level: "error", source: "hub", text });
+      this.#queue.push({
+        event: { kind: "log", level: "error", source: "hub", text },
+        stamp: this.#stamp(),
+      });
     }
   }
 
-  #updateWantedKinds(): void {
-    const all = [...this.#listeners.values()];
-    this.#wantedKinds = all.includes("all")
-      ? "all"
-      : new Set(all.flatMap((kinds) => (kinds === "all" ? [] : [...kinds])));
+  #listenersOf(kind: EventKind): readonly EventListener[] {
+    const known = this.#byKind.get(kind);
+    if (known !== undefined) return known;
+    const all = [...this.#listeners];
+    const listeners = all.flatMap(([listener, kinds]) =>
+      kinds === "all" || kinds.has(kind) ? [listener] : [],
+    );
+    this.#byKind.set(kind, listeners);
+    return listeners;
   }
 }

@@ -1,13 +1,13 @@
 import { Buffer } from "node:buffer";
-import { clearInterval, setInterval } from "node:timers";
+import { clearInterval, clearTimeout, setInterval, setTimeout } from "node:timers";
 import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import { redactTexts } from "./documents.ts";
 import type { EventDocument } from "./schemas.ts";
 
-/** Maximum number and size (bytes) of the events that are kept. */
-const RING_LIMITS = { events: 4096, bytes: 1024 * 1024 };
+/** Maximum number and size (UTF-16 units) of the events that are kept. */
+const RING_LIMITS = { events: 4096, size: 1024 * 1024 };
 /** Maximum size of one event as JSON, in bytes; of a larger one only its beginning in words is kept. */
 const MAX_EVENT = 64 * 1024;
 /** Length to which the text of such an event is cut, in UTF-16 units. */
@@ -15,12 +15,13 @@ const CUT_TEXT = 1000;
 /** A reader that has this many bytes unread is ended. */
 const MAX_UNREAD = 1024 * 1024;
 /**
- * Events are collected before they are sent, because a write for each would cost more than a call: for this long in ms,
- * and at most so many UTF-16 units.
+ * Events are collected before they are formatted and sent, because both cost several times as much for one at a time,
+ * in between calls: for this long in ms, at most so many, and so many UTF-16 units of log lines.
  */
-const COLLECTED = { delay: 20, length: 64 * 1024 };
+const COLLECTED = { delay: 20, events: 256, length: 64 * 1024 };
 /** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
+const COMMENT = ":\n\n";
 
 /** The kinds of call events: they are emitted only while somebody reads them. */
 const CALL_KINDS: readonly EventKind[] = ["callStarted", "callFinished", "callCancelled"];
@@ -37,16 +38,33 @@ const KEPT_KINDS: readonly EventKind[] = [
 ];
 export const EVENT_KINDS: readonly EventKind[] = [...KEPT_KINDS, ...CALL_KINDS];
 
-interface KeptEvent {
+interface Emitted {
+  readonly event: HubEvent;
+  readonly stamp: EventStamp;
+}
+
+/**
+ * Consecutive events, whose text is one: a text for each of thousands of kept events would cost the garbage collector
+ * more than it costs to make it.
+ */
+interface Batch {
+  readonly events: readonly BatchedEvent[];
+  /** As server-sent events. */
+  readonly text: string;
+  /** How many of the first events are not kept any more. */
+  evicted: number;
+}
+
+interface BatchedEvent {
   readonly seq: number;
   readonly kind: EventKind;
-  /** As a server-sent event. */
-  readonly text: string;
+  /** Where it ends in the text of the batch. */
+  readonly end: number;
 }
 
 interface Reader {
   readonly kinds: ReadonlySet<EventKind>;
-  send(text: string): void;
+  send(bytes: Uint8Array): void;
 }
 
 export interface EventRequest {
@@ -67,12 +85,18 @@ export interface EventRequest {
 export class EventRing {
   readonly #hub: Pick<Hub, "subscribe" | "lastSeq">;
   readonly #redact: (text: string) => string;
-  /** The kept events begin at `#first`; those before it are removed from time to time, because that moves all others. */
-  #kept: KeptEvent[] = [];
-  #first = 0;
+  /** The kept events, oldest first. */
+  readonly #kept: Batch[] = [];
+  /** Those that are not formatted yet, and the length of the log lines among them. */
+  #collected: Emitted[] = [];
+  #collectedLength = 0;
+  /** Ends collecting; undefined if nothing is collected, or nobody reads. */
+  #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
-  #bytes = 0;
+  /** Number and size of the kept events. */
+  #count = 0;
+  #size = 0;
   /** The number of the last event that is not kept any more. */
   #evicted: number;
   #unsubscribeCalls: (() => void) | undefined;
@@ -88,17 +112,19 @@ export class EventRing {
   close(): void {
     this.#unsubscribe();
     this.#unsubscribeCalls?.();
+    this.#flush();
   }
 
   /** A stream of server-sent events: those kept after `after`, then those to come, until the signal is aborted. */
   open({ kinds, after, signal, onEnd }: EventRequest): ReadableStream<Uint8Array> {
     const wanted = new Set(kinds);
+    this.#flush();
     const missed = after === undefined ? [] : this.#after(after, wanted);
     let end = (): void => {};
     return new ReadableStream<Uint8Array>(
       {
         start: (controller) => {
-          const heartbeat = setInterval(() => send(":\n\n"), HEARTBEAT);
+          const heartbeat = setInterval(() => send(Buffer.from(COMMENT)), HEARTBEAT);
           // A reader that stays does not keep the process alive.
           heartbeat.unref();
           let isOver = false;
@@ -115,22 +141,14 @@ export class EventRing {
               // The reader has cancelled the stream.
             }
           };
-          let pending = "";
-          const flush = (): void => {
-            if (isOver || pending === "") return;
-            controller.enqueue(Buffer.from(pending));
-            pending = "";
+          const send = (bytes: Uint8Array): void => {
+            if (isOver) return;
+            controller.enqueue(bytes);
             if ((controller.desiredSize ?? 0) <= 0) end();
-          };
-          const send = (text: string): void => {
-            if (pending === "") setTimeout(flush, COLLECTED.delay);
-            pending += text;
-            if (pending.length > COLLECTED.length) flush();
           };
           const reader: Reader = { kinds: wanted, send };
           // The response's head is sent with the first chunk.
-          pending = [":\n\n", ...missed].join("");
-          flush();
+          send(Buffer.from([COMMENT, ...missed].join("")));
           this.#addReader(reader);
           signal.addEventListener("abort", end, { once: true });
           if (signal.aborted) end();
@@ -143,15 +161,14 @@ export class EventRing {
 
   /** What a reader that knows all events up to `after` has missed; begins with `gap` if some are not kept any more. */
   #after(after: number, wanted: ReadonlySet<EventKind>): readonly string[] {
-    const kept = this.#kept.slice(this.#first);
     // A number that this hub has not given yet is that of an earlier hub: the reader knows none of these events.
     const isOfThisHub = after <= this.#hub.lastSeq;
-    const missed = kept.filter(
-      ({ seq, kind }) => (seq > after || !isOfThisHub) && wanted.has(kind),
+    const texts = this.#kept.flatMap((batch) =>
+      textsOf(batch, ({ seq, kind }) => (seq > after || !isOfThisHub) && wanted.has(kind)),
     );
-    const texts = missed.map(({ text }) => text);
     if (isOfThisHub && after >= this.#evicted) return texts;
-    const first = kept[0]?.seq ?? this.#evicted + 1;
+    const [oldest] = this.#kept;
+    const first = oldest?.events[oldest.evicted]?.seq ?? this.#evicted + 1;
     return [`event: gap\ndata: {"first":${first}}\n\n`, ...texts];
   }
 
@@ -175,32 +192,76 @@ export class EventRing {
 
   #add(event: HubEvent, stamp: EventStamp): void {
     const { kind } = event;
-    const { seq } = stamp;
+    // A remembered approval is used by each call: like calls, it is kept only while somebody reads it.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
-    const text = `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, this.#redact)}\n\n`;
-    // A remembered approval is used by each call, and calls are not kept either.
-    if (!isRule) this.#keep({ seq, kind, text });
-    for (const reader of this.#readers) if (reader.kinds.has(kind)) reader.send(text);
+    if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
+    this.#collected.push({ event, stamp });
+    if (event.kind === "log") this.#collectedLength += event.text.length;
+    if (this.#collected.length >= COLLECTED.events || this.#collectedLength > COLLECTED.length)
+      this.#flush();
+    else if (this.#readers.size > 0)
+      this.#timer ??= setTimeout(() => this.#flush(), COLLECTED.delay);
   }
 
-  #keep(event: KeptEvent): void {
-    this.#kept.push(event);
-    this.#bytes += event.text.length;
+  /** Formats what is collected, sends it to the readers and keeps it. */
+  #flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#collected.length === 0) return;
+    const batch = formatBatch(this.#collected, this.#redact);
+    const { events, text } = batch;
+    this.#collected = [];
+    this.#collectedLength = 0;
+    let whole: Buffer | undefined;
+    for (const reader of this.#readers) {
+      const { kinds } = reader;
+      if (events.every(({ kind }) => kinds.has(kind))) reader.send((whole ??= Buffer.from(text)));
+      else {
+        const texts = textsOf(batch, ({ kind }) => kinds.has(kind));
+        if (texts.length > 0) reader.send(Buffer.from(texts.join("")));
+      }
+    }
+    this.#kept.push(batch);
+    this.#count += events.length;
+    this.#size += text.length;
     this.#evict();
   }
 
   #evict(): void {
     const kept = this.#kept;
-    while (kept.length - this.#first > RING_LIMITS.events || this.#bytes > RING_LIMITS.bytes) {
-      const oldest = kept[this.#first++];
-      if (oldest === undefined) break;
-      this.#bytes -= oldest.text.length;
-      this.#evicted = oldest.seq;
+    while (this.#count > RING_LIMITS.events || this.#size > RING_LIMITS.size) {
+      const [oldest] = kept;
+      const event = oldest?.events[oldest.evicted];
+      if (oldest === undefined || event === undefined) break;
+      this.#size -= event.end - (oldest.events[oldest.evicted - 1]?.end ?? 0);
+      this.#count--;
+      this.#evicted = event.seq;
+      oldest.evicted++;
+      if (oldest.evicted === oldest.events.length) kept.shift();
     }
-    if (this.#first < RING_LIMITS.events) return;
-    this.#kept = kept.slice(this.#first);
-    this.#first = 0;
   }
+}
+
+function formatBatch(emitted: readonly Emitted[], redact: (text: string) => string): Batch {
+  let text = "";
+  const events = emitted.map(({ event, stamp }): BatchedEvent => {
+    const { kind } = event;
+    const { seq } = stamp;
+    text += `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, redact)}\n\n`;
+    return { seq, kind, end: text.length };
+  });
+  return { events, text, evicted: 0 };
+}
+
+/** The texts of those events of a batch that are kept and wanted. */
+function textsOf(
+  { events, text, evicted }: Batch,
+  isWanted: (event: BatchedEvent) => boolean,
+): readonly string[] {
+  return events.flatMap((event, at) => {
+    if (at < evicted || !isWanted(event)) return [];
+    return [text.slice(events[at - 1]?.end ?? 0, event.end)];
+  });
 }
 
 /** An event as one line of JSON. */

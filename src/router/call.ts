@@ -48,7 +48,7 @@ import type { ApprovalGate } from "./approval.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
-import { type CallOutcome, CallUsage } from "./usage.ts";
+import { type CallOutcome, type CallRecord, CallUsage } from "./usage.ts";
 import {
   deadlineAnswer,
   lostAnswer,
@@ -229,9 +229,6 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   #identify(duration: number): CallIdentity {
     const { route } = this;
     const { client, view } = this.context;
-    const { parentCall } = this.caller;
-    const { principal } = view;
-    // Most calls have neither parent nor principal, and copying an object would cost more than all else here.
     const identity = {
       call: this.number,
       client: client.id,
@@ -240,12 +237,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       name: route.name,
       startedAt: Math.round(Date.now() - duration),
     };
-    if (parentCall === undefined && principal === undefined) return identity;
-    return {
-      ...identity,
-      ...(parentCall !== undefined && { parentCall }),
-      ...(principal !== undefined && { principal }),
-    };
+    return withOrigin(identity, this.caller.parentCall, view.principal);
   }
 
   fail(error: HubError): void {
@@ -456,7 +448,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd(this.#identify(duration), duration, end);
+    if (callLog.wantsEnds) callLog.logEnd(ended, end);
   }
 
   /** The end of a call that this response answers. `isError` is looked for only if somebody listens. */
@@ -589,6 +581,8 @@ interface CallIdentity {
   readonly call: number;
   /** The number of the call that this one is a part of: a plugin makes it for a client. */
   readonly parentCall?: number;
+  /** The name of the client with a token of its own that makes it. */
+  readonly principal?: string;
   /** The client's id; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
   readonly server: string;
@@ -598,6 +592,20 @@ interface CallIdentity {
   readonly name: string;
   /** In ms since the epoch. */
   readonly startedAt: number;
+}
+
+/** Adds the number of the call that a call is a part of, and the client's name in the manifest. Most calls have neither. */
+function withOrigin<T extends object>(
+  fields: T,
+  parentCall: number | undefined,
+  principal: string | undefined,
+): T & Pick<CallIdentity, "parentCall" | "principal"> {
+  if (parentCall === undefined && principal === undefined) return fields;
+  return {
+    ...fields,
+    ...(parentCall !== undefined && { parentCall }),
+    ...(principal !== undefined && { principal }),
+  };
 }
 
 /** The fields that all events of a call's end contain. */
@@ -645,12 +653,14 @@ function readProgressParams(notification: Uint8Array): CallProgress | undefined 
 }
 
 const IS_ERROR = "isError";
+/** A search for bytes is several times as fast as one for a string, which is encoded first. */
+const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
 
 /** Whether a response is an error, or a result whose `isError` is true. */
 function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
   // Most results do not contain the word at all; this search is native code.
-  if (!bufferOf({ bytes, ...body }).includes(IS_ERROR)) return false;
+  if (!bufferOf({ bytes, ...body }).includes(IS_ERROR_BYTES)) return false;
   const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
   return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
 }
@@ -685,24 +695,43 @@ export class CallLog {
     return ++this.#lastNumber;
   }
 
-  logStart(fields: CallIdentity): void {
-    this.#bus.emit({ kind: "callStarted", ...fields });
+  logStart(identity: CallIdentity): void {
+    const { call, client, server, tool, name, startedAt, parentCall, principal } = identity;
+    const event = { kind: "callStarted", call, client, server, tool, name, startedAt } as const;
+    this.#bus.emit(withOrigin(event, parentCall, principal));
   }
 
-  logEnd(fields: CallIdentity, duration: number, end: CallEnd): void {
+  /** @param ended the record of the call */
+  logEnd(ended: Readonly<CallRecord>, end: CallEnd): void {
     const bus = this.#bus;
-    if (end === "answered") {
-      const failed = undefined;
-      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields, duration });
-    } else if ("failed" in end) {
-      const { failed } = end;
-      bus.emit({ kind: "callFinished", outcome: "answered", failed, ...fields, duration });
-    } else if ("cause" in end) {
+    const { call, client, server, tool, name, startedAt, duration, parentCall, principal } = ended;
+    if (end === "answered" || "failed" in end) {
+      const failed = end === "answered" ? undefined : end.failed;
+      const kind = "callFinished";
+      const outcome = "answered";
+      // Nearly all calls end like this, and copying fields from object to object would cost more than all else here.
+      const finished = {
+        kind,
+        outcome,
+        failed,
+        call,
+        client,
+        server,
+        tool,
+        name,
+        startedAt,
+        duration,
+      } as const;
+      bus.emit(withOrigin(finished, parentCall, principal));
+      return;
+    }
+    const known = { call, client, server, tool, name, startedAt, duration };
+    const fields = withOrigin(known, parentCall, principal);
+    if ("cause" in end) {
       const { cause } = end;
-      const outcome = "failed";
-      bus.emit({ kind: "callFinished", outcome, failed: true, cause, ...fields, duration });
+      bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
     } else {
-      bus.emit({ kind: "callCancelled", by: end.by, ...fields, duration });
+      bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }
   }
 
