@@ -36,7 +36,7 @@ export class DashboardPage {
     const { origin, href, hash } = new URL(link);
     const url = href.slice(0, -hash.length);
     assert.match(await (await fetch(url)).text(), /<script type="module" src="\.\/page\.js">/);
-    for (const name of ["page.js", "page.css"])
+    for (const name of ["page.js", "charts.js", "page.css"])
       assert.notEqual(await (await fetch(new URL(name, url))).text(), "");
     const response = await fetch(new URL("api/session", url), {
       method: "POST",

@@ -102,6 +102,74 @@ describe("the page of a real hub", () => {
     ));
 });
 
+describe("the page of two real hubs", () => {
+  it("shows the one that is chosen, switches its mode for all clients and for one, and decides about its calls", () =>
+    withTestFolder(
+      {
+        defaults: { approval: "always" },
+        servers: { s: scripted() },
+        modes: { none: { title: "Nothing", tools: { or: [] } } },
+      },
+      async (folder) => {
+        const { dir, env, config } = folder;
+        const start = async (): Promise<RawClient> => {
+          const client = new RawClient(executable(), ["--config", config], dir, env);
+          await client.initializeAndList();
+          return client;
+        };
+        const [one, other] = [await start(), await start()];
+        const toolsOf = async (client: RawClient): Promise<number> => {
+          const { message } = await client.request("tools/list", {});
+          return (message.result as { readonly tools: readonly unknown[] }).tools.length;
+        };
+        const choose = async (page: BrowserPage, select: string, option: string): Promise<void> => {
+          const found = `[...document.querySelectorAll("${select} option")].find(({ textContent }) => textContent.includes("${option}"))`;
+          await page.waitFor(found);
+          await page.evaluate(`(() => {
+            const select = ${found}.parentElement;
+            select.value = ${found}.value;
+            select.dispatchEvent(new Event("input", { bubbles: true }));
+          })()`);
+        };
+        await withDashboard(folder, async (page) => {
+          // The page shows the hub that was started last.
+          const id = other.sendCall("s__echo");
+          await page.evaluate(`location.hash = "#/approvals"`);
+          await press(page, "Once: Allow this call, s__echo");
+          assert.equal((await other.response(id)).message.error, undefined);
+          await page.waitFor(`!document.querySelector("[data-approval]")`);
+          const next = other.sendCall("s__echo");
+          await press(page, "Deny: Do not allow this call, s__echo");
+          assert.notDeepEqual(
+            (await other.response(next)).message.result,
+            (await other.response(id)).message.result,
+          );
+
+          await page.evaluate(`location.hash = "#/modes"`);
+          await press(page, "Use for all: Nothing");
+          await page.waitFor(`document.querySelector(".chosen")?.dataset.mode === "none"`);
+          assert.deepEqual([(await toolsOf(one)) > 0, await toolsOf(other)], [true, 0]);
+
+          await choose(page, ".top select", ` ${one.pid} `);
+          await page.waitFor(`document.querySelector(".chosen")?.dataset.mode === "full"`);
+          await choose(page, ".pair select", "Nothing");
+          await page.waitFor(
+            `document.querySelector("[data-mode=none]").textContent.includes("1 client")`,
+          );
+          assert.equal(await toolsOf(one), 0);
+          assert.equal(
+            await page.evaluate(`document.querySelector(".chosen").dataset.mode`),
+            "full",
+          );
+        });
+        for (const client of [one, other]) {
+          client.end();
+          await client.waitForExit(EXIT_LIMIT);
+        }
+      },
+    ));
+});
+
 const TURNS = `
 [[turns]]
 after = "s__echo"
