@@ -20,7 +20,7 @@ export const FILE_LIMITS = { agents: 256, servers: 64, problems: 100 } as const;
 export type BuiltInTool = "think" | "todo" | "transfer_task";
 
 /** An agent of a file: its specification, and what only files have. */
-export interface FileAgent {
+export interface AgentDefinition {
   readonly spec: AgentSpec;
   /** Which tools of the file's own servers it has; undefined: none. `names` in it are exposed names of that session. */
   readonly ownTools: Filter | undefined;
@@ -38,7 +38,7 @@ export interface AgentFile {
   /** The agent that is meant if none is named: `root`, or the first. */
   readonly entry: string;
   /** By name, in the order of the file. */
-  readonly agents: ReadonlyMap<string, FileAgent>;
+  readonly agents: ReadonlyMap<string, AgentDefinition>;
   /** By name. An agent's model that is not among them is one of the manifest, or `provider/model`. */
   readonly models: ReadonlyMap<string, ModelSpec>;
   /** Servers that run for one session only. */
@@ -63,7 +63,7 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
  * The file as it may be used before it is trusted: it runs no command, reaches no URL of its own, and switches no
  * approval off. Its agents keep their instructions, and those tools of the hub that their caller sees, too.
  */
-export function withoutOwnReach(file: AgentFile): AgentFile {
+export function restrictUntrusted(file: AgentFile): AgentFile {
   const withheld = file.servers.map((spec) =>
     spec.kind === "stdio"
       ? `run ${sanitizeLine(spec.command)} (server "${sanitizeLine(spec.name)}")`
@@ -81,7 +81,7 @@ export function withoutOwnReach(file: AgentFile): AgentFile {
     if (url === undefined && apiKey !== undefined)
       withheld.push(`choose a key (model "${sanitizeLine(name)}")`);
   }
-  const agents = new Map<string, FileAgent>();
+  const agents = new Map<string, AgentDefinition>();
   for (const [name, { spec, ...agent }] of file.agents) {
     const { approval, ...others } = spec;
     const mayKeep = approval === undefined || approval === "always";
@@ -93,7 +93,7 @@ export function withoutOwnReach(file: AgentFile): AgentFile {
 }
 
 /** One sentence about what a file that is not trusted may not do; undefined if it may do everything. */
-export function describeWithheld({ source, withheld }: AgentFile): string | undefined {
+export function describeRestrictions({ source, withheld }: AgentFile): string | undefined {
   if (withheld.length === 0) return undefined;
   const shown = withheld.slice(0, MAX_SHOWN);
   const more = withheld.length > MAX_SHOWN ? `, and ${withheld.length - MAX_SHOWN} more` : "";
@@ -120,8 +120,8 @@ export interface InstructionEnvironment {
 }
 
 /** The instruction of an agent with the date and the environment, if its file asks for them. */
-export function instructionOf(
-  { spec, addDate, addEnvironmentInfo }: FileAgent,
+export function renderInstruction(
+  { spec, addDate, addEnvironmentInfo }: AgentDefinition,
   { now, cwd, platform }: InstructionEnvironment,
 ): string {
   const parts = [spec.instruction];

@@ -14,10 +14,10 @@ import {
   type AgentFileResult,
   agentInvalidError,
   MAX_AGENT_FILE,
-  withoutOwnReach,
+  restrictUntrusted,
 } from "./agent-file.ts";
-import type { NearbyReader } from "./docker-agent.ts";
-import { parseReference, requireReference } from "./reference.ts";
+import type { SiblingFileReader } from "./docker-agent.ts";
+import { parseReference, parseReferenceOrThrow } from "./reference.ts";
 import type { RegistryOptions } from "./registry.ts";
 import { AgentStore, type StoredAgent } from "./store.ts";
 
@@ -153,7 +153,7 @@ export class AgentLibrary {
    * agentInvalid, what `pullAgent` and `AgentStore.add` throw
    */
   async pull(text: string, registry: RegistryOptions, signal: AbortSignal): Promise<StoredAgent> {
-    const reference = requireReference(text);
+    const reference = parseReferenceOrThrow(text);
     const { registries } = this.#options.settings;
     if (registries !== undefined && !registries.includes(reference.host)) {
       const message = `The manifest does not allow the registry ${reference.host}. It allows: ${registries.join(", ") || "none"} (agentFiles.registries).`;
@@ -216,7 +216,7 @@ export class AgentLibrary {
     const { result, hash } = await this.#readReal(real);
     if (!result.ok) throw agentInvalidError(result.problems);
     const file = this.#checkStrict(result.file);
-    return (await this.#isTrusted(real, hash)) ? file : withoutOwnReach(file);
+    return (await this.#isTrusted(real, hash)) ? file : restrictUntrusted(file);
   }
 
   /** Files in the user's configuration folder are the user's own; others need `toolmux trust`. */
@@ -234,7 +234,7 @@ export class AgentLibrary {
     if (cached !== undefined && (await isUnchanged(cached))) return cached;
     const { bytes, stamp } = await readRegularFile(real);
     const stamps = new Map([[real, stamp]]);
-    const readNear = nearbyReader(dirname(real), (path) => stamps.set(path, stampOf(path)));
+    const readNear = siblingFileReader(dirname(real), (path) => stamps.set(path, stampOf(path)));
     const result = await readAgentText(bytes, real, dirname(real), readNear);
     const entry: CachedFile = { stamps, hash: await sha256Hex(bytes), result };
     this.#cache.delete(real);
@@ -262,7 +262,7 @@ export class AgentLibrary {
     const { env, platform } = this.#options;
     const file = await this.readTrusted(stored);
     const isTrusted = await isDigestTrusted(stored.digest, stateFolder(env, platform));
-    return isTrusted ? file : withoutOwnReach(file);
+    return isTrusted ? file : restrictUntrusted(file);
   }
 
   #checkStrict(file: AgentFile): AgentFile {
@@ -316,7 +316,7 @@ export async function readAgentText(
   bytes: FileBytes,
   name: string,
   baseDir: string,
-  readNear: NearbyReader,
+  readNear: SiblingFileReader,
 ): Promise<AgentFileResult> {
   const file = baseDir === "" ? name.replace(/\.yaml$/, "") : name;
   const text = decodeUtf8(bytes);
@@ -335,7 +335,7 @@ export async function readAgentText(
   const source = { file, baseDir };
   const read = /\.ya?ml$/i.test(name)
     ? (await import("./docker-agent.ts")).readDockerAgentFile
-    : (await import("./own-form.ts")).readOwnFile;
+    : (await import("./manifest-format.ts")).readManifestFormat;
   const result = read(parsed.root, source, readNear);
   if (!result.ok) return { ok: false, problems: await place(result.problems) };
   const unsupported = await place(result.file.unsupported);
@@ -408,12 +408,15 @@ async function isUnchanged({ stamps }: CachedFile): Promise<boolean> {
   return (await Promise.all(same)).every(Boolean);
 }
 
-const noFiles: NearbyReader = (path) => ({
+const noFiles: SiblingFileReader = (path) => ({
   problem: `"${path}" is not read: an agent of a registry has no files`,
 });
 
 /** Makes a reader of files below a folder, after resolving links. @param onRead is called with the path of each, also if it fails */
-export function nearbyReader(folder: string, onRead: (path: string) => void): NearbyReader {
+export function siblingFileReader(
+  folder: string,
+  onRead: (path: string) => void,
+): SiblingFileReader {
   const { realpathSync } = process.getBuiltinModule("node:fs");
   return (path) => {
     const full = isAbsolute(path) ? path : resolve(folder, path);
@@ -432,7 +435,7 @@ export function nearbyReader(folder: string, onRead: (path: string) => void): Ne
   };
 }
 
-function readTextNear(real: string, path: string): ReturnType<NearbyReader> {
+function readTextNear(real: string, path: string): ReturnType<SiblingFileReader> {
   const { readFileSync, statSync } = process.getBuiltinModule("node:fs");
   try {
     const stats = statSync(real);

@@ -18,7 +18,7 @@ import {
   type AgentFileResult,
   type BuiltInTool,
   FILE_LIMITS,
-  type FileAgent,
+  type AgentDefinition,
 } from "./agent-file.ts";
 
 /**
@@ -29,13 +29,13 @@ import {
 export function readDockerAgentFile(
   root: unknown,
   source: { readonly file: string; readonly baseDir: string },
-  readNear: NearbyReader,
+  readNear: SiblingFileReader,
 ): AgentFileResult {
   return new DockerAgentReader(source, readNear).read(root);
 }
 
 /** Reads a text file below the folder of an agent's file; `problem` ends a sentence that begins with the path. */
-export type NearbyReader = (
+export type SiblingFileReader = (
   path: string,
 ) => { readonly text: string } | { readonly problem: string };
 
@@ -146,7 +146,7 @@ interface ToolsetServer {
 class DockerAgentReader {
   readonly #file: string;
   readonly #baseDir: string;
-  readonly #readNear: NearbyReader;
+  readonly #readNear: SiblingFileReader;
   readonly #problems: Problem[] = [];
   readonly #unsupported: Problem[] = [];
   /** By name in `models`, or `provider/model` where a provider is not one of toolmux's. */
@@ -158,7 +158,7 @@ class DockerAgentReader {
 
   constructor(
     { file, baseDir }: { readonly file: string; readonly baseDir: string },
-    readNear: NearbyReader,
+    readNear: SiblingFileReader,
   ) {
     this.#file = file;
     this.#baseDir = baseDir;
@@ -178,7 +178,7 @@ class DockerAgentReader {
     for (const [name, entry] of Object.entries(top?.models ?? {})) this.#readModel(name, entry);
     if (top !== undefined && Object.keys(tables).length === 0)
       this.#problem(["agents"], "value", "a file of agents needs at least one agent");
-    const agents = new Map<string, FileAgent>();
+    const agents = new Map<string, AgentDefinition>();
     if (Object.keys(tables).length > FILE_LIMITS.agents) {
       this.#problem(["agents"], "key", `a file has at most ${FILE_LIMITS.agents} agents`);
       return { ok: false, problems: this.#problems };
@@ -203,14 +203,14 @@ class DockerAgentReader {
     return { ok: true, file };
   }
 
-  #readAgent(name: string, entry: unknown, all: Table): FileAgent | undefined {
+  #readAgent(name: string, entry: unknown, all: Table): AgentDefinition | undefined {
     const path = ["agents", name];
     const input = this.#check(agentEntries, entry, path);
     if (input === undefined) return undefined;
     const tools: Filter[] = [];
     const ownTools: Filter[] = [];
     const builtIns = new Set<BuiltInTool>();
-    const instructions = [this.#instructionOf(input, path)];
+    const instructions = [this.#renderInstruction(input, path)];
     for (const [index, toolset] of (input.toolsets ?? []).entries()) {
       const at = [...path, "toolsets", index];
       const type = toolset["type"];
@@ -258,7 +258,7 @@ class DockerAgentReader {
     };
   }
 
-  #instructionOf(
+  #renderInstruction(
     input: v.InferOutput<v.ObjectSchema<typeof agentEntries, undefined>>,
     path: KeyPath,
   ): string {

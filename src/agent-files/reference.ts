@@ -53,7 +53,7 @@ export function parseReference(text: string): Reference | undefined {
 const HUB_ALIASES = new Set([DOCKER_HUB, "index.docker.io", "registry-1.docker.io"]);
 
 /** @throws {HubError} usage */
-export function requireReference(text: string): Reference {
+export function parseReferenceOrThrow(text: string): Reference {
   const reference = parseReference(text);
   if (reference !== undefined) return reference;
   const shown = JSON.stringify(text.slice(0, 200));

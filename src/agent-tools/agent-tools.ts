@@ -4,7 +4,7 @@ import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
 import { AgentSession } from "../agent/session.ts";
-import { type AgentTool, described, HubTools, type Toolbox } from "../agent/toolbox.ts";
+import { type AgentTool, describeBlock, HubTools, type Toolbox } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
 import type { Clock } from "../base/clock.ts";
 import { ERROR_META_KEY, HubError, toHubError } from "../base/errors.ts";
@@ -431,7 +431,7 @@ function toMessage({ message: said, at }: HistoryEntry): object {
     };
   }
   const texts = said.content.map((part) => {
-    const shown = part.type === "text" ? part : described("image", part.mimeType, part.data);
+    const shown = part.type === "text" ? part : describeBlock("image", part.mimeType, part.data);
     return shown.type === "text" ? shown.text : "";
   });
   const content = texts.join("\n");

@@ -1,9 +1,9 @@
 import { Buffer } from "node:buffer";
 import {
   type AgentFile,
-  type FileAgent,
+  type AgentDefinition,
   type InstructionEnvironment,
-  instructionOf,
+  renderInstruction,
 } from "../agent-files/agent-file.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
@@ -32,14 +32,14 @@ export function specsOfFile(
 ): ReadonlyMap<string, AgentSpec> {
   return new Map(
     [...agents].map(([name, agent]) => {
-      const instruction = instructionOf(agent, environment);
+      const instruction = renderInstruction(agent, environment);
       return [name, { ...agent.spec, instruction, tools: toolsOf(agent, filterOfMode) }];
     }),
   );
 }
 
 function toolsOf(
-  { spec, ownTools, builtIns }: FileAgent,
+  { spec, ownTools, builtIns }: AgentDefinition,
   filterOfMode: (name: string) => Filter,
 ): Filter | undefined {
   const own: Filter = { servers: [`${OWN}*`] };
@@ -113,7 +113,7 @@ const MAX_TODO_LENGTH = 10_000;
  * The tools of the agents of a file, in one conversation: the hub's, those of the file's own servers, `think` and
  * `todo`. If an own tool has the name of one of the hub's, it gets another.
  */
-export class FileToolbox implements Toolbox {
+export class AgentFileToolbox implements Toolbox {
   readonly #hub: Toolbox;
   readonly #own: Toolbox | undefined;
   /** By exposed name: the own tools, and the names that their servers' hub has for them. */

@@ -19,7 +19,7 @@ import {
 } from "./model.ts";
 import {
   type AgentTool,
-  described,
+  describeBlock,
   errorResult,
   type Toolbox,
   type ToolResult,
@@ -553,7 +553,7 @@ export class Run {
     let room = spec.resultLimit;
     for (const block of content) {
       const fits = block.type === "text" || (model.takesImages && block.data.length <= MAX_IMAGE);
-      const given = fits ? block : described("image", block.mimeType, block.data);
+      const given = fits ? block : describeBlock("image", block.mimeType, block.data);
       if (given.type === "image") {
         shown.push(given);
         continue;

@@ -305,12 +305,12 @@ function readBlock(bytes: Uint8Array, range: ByteRange): ModelContent {
       return { type: "image", mimeType, data };
     }
     case "audio":
-      return described("audio", block.string("mimeType"), block.string("data"));
+      return describeBlock("audio", block.string("mimeType"), block.string("data"));
     case "resource": {
       const resource = block.object("resource");
       const text = resource.string("text");
       if (text !== undefined) return { type: "text", text };
-      return described(
+      return describeBlock(
         resource.string("uri") ?? "file",
         resource.string("mimeType"),
         resource.string("blob"),
@@ -322,7 +322,7 @@ function readBlock(bytes: Uint8Array, range: ByteRange): ModelContent {
 }
 
 /** What a model is told of content that it cannot get. @param data base64 */
-export function described(
+export function describeBlock(
   what: string,
   mimeType: string | undefined,
   data: string | undefined,

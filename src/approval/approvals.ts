@@ -26,7 +26,7 @@ import {
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
 /** Maximum number of open questions: of one client, and of all clients. */
-export const MAX_OPEN = { perClient: 32, total: 256 };
+export const MAX_PENDING = { perClient: 32, total: 256 };
 
 export interface ApprovalsOptions {
   readonly bus: EventBus;
@@ -73,7 +73,7 @@ export type ApprovalOutcome =
   | { readonly kind: "withdrawn"; readonly cause: HubError | undefined };
 
 /** What became of an answer: it counts, or there is no such question, or it is over, or it was no choice of it. */
-export type AnswerResult = "accepted" | "unknown" | "over" | "noChoice";
+export type DecisionResult = "accepted" | "unknown" | "over" | "noChoice";
 
 /** All calls of a hub that wait for an approval, and what was allowed before. */
 export class Approvals {
@@ -252,8 +252,8 @@ export class Approvals {
   ask(asked: NewQuestion, obstacle: () => HubError | undefined): OpenQuestion {
     const { subject, caller, ...shown } = asked;
     const ofClient = [...this.#open.values()].filter((open) => open.caller === caller).length;
-    if (ofClient >= MAX_OPEN.perClient || this.#open.size >= MAX_OPEN.total) {
-      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${ofClient >= MAX_OPEN.perClient ? `${ofClient} calls of this client` : `${this.#open.size} calls`} already wait for theirs. Wait until they are decided.`;
+    if (ofClient >= MAX_PENDING.perClient || this.#open.size >= MAX_PENDING.total) {
+      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${ofClient >= MAX_PENDING.perClient ? `${ofClient} calls of this client` : `${this.#open.size} calls`} already wait for theirs. Wait until they are decided.`;
       throw new HubError("notApproved", text, { server: shown.server });
     }
     const id = String(++this.#lastId);
@@ -270,7 +270,7 @@ export class Approvals {
   }
 
   /** Answers a question; the first answer counts. */
-  answer(id: string, decision: ApprovalDecision, by: ApprovalSource): AnswerResult {
+  answer(id: string, decision: ApprovalDecision, by: ApprovalSource): DecisionResult {
     const open = this.#open.get(id);
     if (open === undefined) {
       const number = /^[1-9]\d{0,14}$/.test(id) ? Number(id) : Infinity;

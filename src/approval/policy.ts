@@ -24,14 +24,14 @@ export interface AgentCaller {
 }
 
 /** The level that a command line or a client's token adds; it can only raise what the manifest wants. */
-export type RaisedLevel = "auto" | "always" | "all";
+export type MinimumApproval = "auto" | "always" | "all";
 
 export interface ApprovalSettings extends ApprovalDefaults {
   /**
    * `auto` and `always` raise the levels of servers and defaults; `all` asks for every call, whatever the rules for
    * tools say. Undefined: nothing is raised.
    */
-  readonly raised?: RaisedLevel | undefined;
+  readonly raised?: MinimumApproval | undefined;
   /** What `[[clients]]` say, by name: raises the levels for the calls of these clients. */
   readonly clients?: ReadonlyMap<string, ApprovalLevel> | undefined;
 }
@@ -100,7 +100,7 @@ export function approvalRuleOf(
 
 function raise(
   rule: ApprovalRule,
-  raised: RaisedLevel | "never" | undefined,
+  raised: MinimumApproval | "never" | undefined,
   setting: string,
 ): ApprovalRule {
   if (raised === undefined || (rule.isForTool && raised !== "all")) return rule;

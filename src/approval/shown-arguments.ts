@@ -17,7 +17,10 @@ const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s"{}[\],:]+/g;
  * @param json the arguments as they are sent; several if the key is repeated
  * @param redact removes secrets
  */
-export function showArguments(json: readonly string[], redact: (text: string) => string): string {
+export function formatShownArguments(
+  json: readonly string[],
+  redact: (text: string) => string,
+): string {
   const size = json.reduce((sum, text) => sum + text.length, 0);
   if (size > MAX_READ) return `(${formatSize(size)} of arguments, which are too long to be shown)`;
   const tokens = json.map((text) =>

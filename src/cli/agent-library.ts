@@ -5,11 +5,11 @@ import {
   AGENT_FILE_DEFAULTS,
   AgentLibrary,
   type AgentFileSettings,
-  nearbyReader,
+  siblingFileReader,
   readAgentText,
 } from "../agent-files/agent-library.ts";
 import { readDockerCredentials } from "../agent-files/docker-config.ts";
-import { requireReference } from "../agent-files/reference.ts";
+import { parseReferenceOrThrow } from "../agent-files/reference.ts";
 import type { RegistryCredentials, RegistryOptions } from "../agent-files/registry.ts";
 import { HubError } from "../base/errors.ts";
 import { expandHome, stateFolder } from "../base/paths.ts";
@@ -116,7 +116,7 @@ export async function trustAgent(
         const reason = read.kind === "absent" ? "does not exist" : read.reason;
         throw agentInvalidError([fileProblem(real, reason)]);
       }
-      const near = nearbyReader(dirname(real), () => {});
+      const near = siblingFileReader(dirname(real), () => {});
       const result = await readAgentText(read.bytes, real, dirname(real), near);
       if (!result.ok) throw agentInvalidError(result.problems);
       await trust(real, read.bytes, state);
@@ -128,7 +128,7 @@ export async function trustAgent(
   if (stored === undefined) {
     if (!isYaml && !/^[\w.-]+\//.test(text)) return undefined;
     const advice = isYaml ? "" : ` Get it first: toolmux agents pull ${text}`;
-    if (!isYaml) requireReference(text);
+    if (!isYaml) parseReferenceOrThrow(text);
     throw new HubError("agentNotFound", `There is no agent "${text}".${advice}`);
   }
   const file = await library.readTrusted(stored);

@@ -134,7 +134,8 @@ export async function withTeam<T>(
             { now: Date.now(), cwd: context.cwd, platform: context.platform },
             (modeName) => filterOfMode(modeName, manifest),
           ),
-    toolbox: fileTeam === undefined ? toolbox : new fileTeam.FileToolbox(toolbox, own?.toolbox),
+    toolbox:
+      fileTeam === undefined ? toolbox : new fileTeam.AgentFileToolbox(toolbox, own?.toolbox),
     clock: systemClock,
     openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
     approval,
@@ -209,8 +210,8 @@ export async function findAgentFile(
   const { openAgentLibrary } = await import("./agent-library.ts");
   const found = await openAgentLibrary(manifest, context, context.cwd).find(name);
   if (found.source === "manifest") return undefined;
-  const { describeWithheld } = await import("../agent-files/agent-file.ts");
-  const withheld = describeWithheld(found.file);
+  const { describeRestrictions } = await import("../agent-files/agent-file.ts");
+  const withheld = describeRestrictions(found.file);
   for (const problem of found.file.unsupported) log("warn", formatProblem(problem));
   if (withheld !== undefined) log("warn", withheld);
   return found.file;

@@ -1,8 +1,8 @@
 import { dirname } from "node:path";
 import { Team } from "../agent/agent.ts";
-import { FileToolbox, specsOfFile } from "../agent/file-team.ts";
+import { AgentFileToolbox, specsOfFile } from "../agent/file-team.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
-import { type AgentFile, describeWithheld } from "../agent-files/agent-file.ts";
+import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/inline-agent.ts";
 import type { ClientAgents, OpenedAgent } from "../agent-tools/agent-tools.ts";
 import type { Clock } from "../base/clock.ts";
@@ -74,12 +74,12 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     const own = openFileTools(file, manifest, context, log, async (form, withdrawn) =>
       call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
     );
-    const toolbox = new FileToolbox(hub, own.toolbox);
+    const toolbox = new AgentFileToolbox(hub, own.toolbox);
     const { cwd, platform } = context;
     const models = new Map([...(manifest.models ?? []), ...file.models]);
     const environment = { now: Date.now(), cwd, platform };
     const specs = specsOfFile(file, environment, (mode) => filterOfMode(mode, manifest));
-    const withheld = describeWithheld(file);
+    const withheld = describeRestrictions(file);
     const notes = [
       ...file.unsupported.map(formatProblem),
       ...(withheld === undefined ? [] : [withheld]),

@@ -1,7 +1,7 @@
 import { makeDashboard } from "../dashboard/dashboard.ts";
 import { ownHub } from "../dashboard/hubs.ts";
 import { loadPage } from "../dashboard/page-files.ts";
-import { addressOf, announceDashboard } from "../dashboard/running-dashboard.ts";
+import { addressOf, registerDashboard } from "../dashboard/running-dashboard.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
 import { formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
@@ -35,7 +35,7 @@ export function makeHubDashboard(
       const url = new URL(`${PATH}/`, mcpUrl).href;
       const { port } = new URL(url);
       try {
-        withdraw = await announceDashboard(dashboard, url, context);
+        withdraw = await registerDashboard(dashboard, url, context);
       } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
         log("warn", `toolmux dashboard --port ${port} will not find the dashboard: ${reason}`);

@@ -1,6 +1,6 @@
 import { count } from "../base/format.ts";
 import process from "node:process";
-import type { RaisedLevel } from "../approval/policy.ts";
+import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
@@ -109,7 +109,7 @@ export interface OpenHubOptions {
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** What the command line adds to the manifest's settings of approvals. */
-  readonly raisedApproval?: RaisedLevel | undefined;
+  readonly raisedApproval?: MinimumApproval | undefined;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */

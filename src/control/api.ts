@@ -36,13 +36,13 @@ import type { EventRing } from "./event-ring.ts";
 import {
   durationOf,
   errorBody,
-  kindsOf,
+  parseKinds,
   levelOf,
   notFound,
   numberOf,
   readBody,
   statusCodeOf,
-  waitOf,
+  parseWait,
   type WithUndefined,
 } from "./requests.ts";
 import {
@@ -59,7 +59,7 @@ import {
   toolCallSchema,
 } from "./schemas.ts";
 import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
-import { addApprovalRoutes, watchOf } from "./approvals-api.ts";
+import { addApprovalRoutes, parseWatch } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
 /** What the API needs of the program that runs the hub. */
@@ -144,7 +144,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   );
   api.get("/servers/:name", async (c) => {
     const name = nameOf(c);
-    const wait = waitOf(c);
+    const wait = parseWait(c);
     if (wait !== undefined) await settlesWithin(wait, untilSettled(name));
     return answer(c, await describeServer(name));
   });
@@ -152,7 +152,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   /** Runs a verb of the hub on the server that the path names; `?wait=30s` waits until the server has settled. */
   const act = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
     const name = nameOf(c);
-    const wait = waitOf(c);
+    const wait = parseWait(c);
     const done = verb(name);
     // An error is reported if the request waits; the server's state and log have it in any case.
     done.catch(() => {});
@@ -382,11 +382,11 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   api.get("/events", (c) => {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID");
     const request = {
-      kinds: kindsOf(c.req.query("kinds")),
+      kinds: parseKinds(c.req.query("kinds")),
       after: after === undefined ? undefined : numberOf(after, "after"),
       signal: c.req.raw.signal,
     };
-    const stream = events.open({ ...request, onEnd: watchOf(c, hub) });
+    const stream = events.open({ ...request, onEnd: parseWatch(c, hub) });
     return c.body(stream, 200, {
       "Content-Type": "text/event-stream",
       "Cache-Control": "no-cache, no-transform",

@@ -63,7 +63,7 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
  * Counts the reader of an event stream as one who shows open approvals to a person, if it says `?watch=approvals`.
  * @returns what ends that
  */
-export function watchOf(c: Context, hub: Hub): (() => void) | undefined {
+export function parseWatch(c: Context, hub: Hub): (() => void) | undefined {
   const watched = c.req.query("watch");
   if (watched === undefined) return undefined;
   if (watched === "approvals") return hub.approvals.watch();

@@ -74,7 +74,7 @@ export async function readBody<Schema extends v.GenericSchema>(
 }
 
 /** The value of `?wait=30s` in ms; undefined: the answer does not wait. */
-export function waitOf(c: Context): number | undefined {
+export function parseWait(c: Context): number | undefined {
   const text = c.req.query("wait");
   if (text === undefined) return undefined;
   const wait = parseDuration(text);
@@ -107,7 +107,7 @@ export function levelOf(text = "debug"): LogLevel {
 }
 
 /** The kinds of `?kinds=state,log`; `call` stands for all events of calls. */
-export function kindsOf(text: string | undefined): readonly EventKind[] {
+export function parseKinds(text: string | undefined): readonly EventKind[] {
   if (text === undefined) return EVENT_KINDS;
   return text.split(",").flatMap((name) => {
     const kinds = EVENT_KINDS.filter(

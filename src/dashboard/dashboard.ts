@@ -15,7 +15,7 @@ import { checkOrigin } from "../frontend/http/guard.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
 import type { DashboardHubs } from "./hubs.ts";
 import type { PageFiles } from "./page-files.ts";
-import { type HeldToken, makeToken, Tokens } from "./tokens.ts";
+import { type IssuedToken, makeToken, Tokens } from "./tokens.ts";
 
 export interface DashboardOptions {
   /** The path of the page without the slash at its end: empty, or such as `/ui`. */
@@ -109,13 +109,13 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   });
   app.post("/api/tokens", async (c) => {
     const { nonce } = await readBody(c, tokenRequestSchema);
-    const expected = Buffer.from(proofOf(key, "ask", nonce));
+    const expected = Buffer.from(computeProof(key, "ask", nonce));
     const given = Buffer.from(bearerOf(c));
     if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
       throw new HubError("accessDenied", "The key of this dashboard is required.");
     }
     const { token } = tokens.create();
-    return c.json({ token, proof: proofOf(key, "answer", `${nonce} ${token}`) });
+    return c.json({ token, proof: computeProof(key, "answer", `${nonce} ${token}`) });
   });
 
   app.get("/api/hubs", async (c) => {
@@ -195,7 +195,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     },
   };
 
-  function requireBearer(c: Context): HeldToken {
+  function requireBearer(c: Context): IssuedToken {
     const held = bearers.find(bearerOf(c));
     if (held !== undefined) return held;
     throw new HubError(
@@ -235,7 +235,7 @@ function bearerOf(c: Context): string {
 }
 
 /** What shows that a message comes from somebody who has the key. */
-export function proofOf(key: string, purpose: "ask" | "answer", message: string): string {
+export function computeProof(key: string, purpose: "ask" | "answer", message: string): string {
   return createHmac("sha256", key).update(`${purpose} ${message}`).digest("base64url");
 }
 

@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 import * as v from "valibot";
 import { type SystemEnvironment, stateFolder } from "../base/paths.ts";
 import { ensurePrivateFolder, readPrivate, replacePrivate } from "../base/private-files.ts";
-import { type Dashboard, proofOf } from "./dashboard.ts";
+import { type Dashboard, computeProof } from "./dashboard.ts";
 import { makeToken } from "./tokens.ts";
 
 type Places = Pick<SystemEnvironment, "env" | "platform">;
@@ -21,7 +21,7 @@ const fileSchema = v.object({ pid: v.number(), url: v.string(), key: v.string() 
 const answerSchema = v.object({ token: v.string(), proof: v.string() });
 
 /** A dashboard that runs in another process. */
-export interface OtherDashboard {
+export interface RunningDashboard {
   readonly pid: number;
   /** The address of its page, with a new one-time token. */
   readonly url: string;
@@ -31,7 +31,7 @@ export interface OtherDashboard {
  * Writes the file with which `findDashboard` finds a running dashboard: its port is in the name, its key in the file, which
  * only this user can read. @returns removes it
  */
-export async function announceDashboard(
+export async function registerDashboard(
   { key }: Pick<Dashboard, "key">,
   url: string,
   places: Places,
@@ -76,7 +76,7 @@ function isRunning(pid: number): boolean {
 export async function findDashboard(
   port: number,
   places: Places,
-): Promise<OtherDashboard | undefined> {
+): Promise<RunningDashboard | undefined> {
   const file = await readFileOf(pathOf(port, places));
   if (file === undefined) return undefined;
   const { pid, url, key } = file;
@@ -85,7 +85,7 @@ export async function findDashboard(
     const response = await fetch(new URL("api/tokens", url), {
       method: "POST",
       headers: {
-        Authorization: `Bearer ${proofOf(key, "ask", nonce)}`,
+        Authorization: `Bearer ${computeProof(key, "ask", nonce)}`,
         "Content-Type": "application/json",
         Origin: new URL(url).origin,
       },
@@ -95,7 +95,7 @@ export async function findDashboard(
     });
     const { token, proof } = v.parse(answerSchema, await response.json());
     const given = Buffer.from(proof);
-    const expected = Buffer.from(proofOf(key, "answer", `${nonce} ${token}`));
+    const expected = Buffer.from(computeProof(key, "answer", `${nonce} ${token}`));
     const isOwn = given.length === expected.length && timingSafeEqual(given, expected);
     return isOwn ? { pid, url: addressOf(url, token) } : undefined;
   } catch {

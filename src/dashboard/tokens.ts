@@ -6,7 +6,7 @@ import { type Clock, systemClock } from "../base/clock.ts";
 const LENGTH = 32;
 
 /** A token that holds now. */
-export interface HeldToken {
+export interface IssuedToken {
   /** When it ends, in ms since the epoch. */
   readonly expiresAt: number;
   /** Aborted when the token ends. */
@@ -21,7 +21,7 @@ export interface TokenOptions {
   readonly clock?: Clock;
 }
 
-interface Entry extends HeldToken {
+interface Entry extends IssuedToken {
   readonly digest: Uint8Array;
   end(): void;
 }
@@ -36,7 +36,7 @@ export class Tokens {
     this.#options = options;
   }
 
-  create(): HeldToken & { readonly token: string } {
+  create(): IssuedToken & { readonly token: string } {
     const { lifetime, limit, clock = systemClock } = this.#options;
     const token = makeToken();
     const controller = new AbortController();
@@ -58,7 +58,7 @@ export class Tokens {
   }
 
   /** The token, if it holds. Compares in constant time. */
-  find(token: string): HeldToken | undefined {
+  find(token: string): IssuedToken | undefined {
     return this.#find(token);
   }
 

@@ -12,7 +12,7 @@ import {
   type RunnableServer,
 } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
-import type { RaisedLevel } from "../approval/policy.ts";
+import type { MinimumApproval } from "../approval/policy.ts";
 import type { RememberedApprovals } from "../approval/remembered.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -55,7 +55,7 @@ export interface HubOptions {
     options: AuthorizationOptions,
   ) => Promise<void>;
   /** What the command line adds to the manifest's settings of approvals; undefined: nothing. */
-  readonly raisedApproval?: RaisedLevel | undefined;
+  readonly raisedApproval?: MinimumApproval | undefined;
   /** Opens the store of approvals that count for good; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */

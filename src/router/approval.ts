@@ -17,7 +17,7 @@ import {
   ownToolOf,
 } from "../approval/approvals.ts";
 import type { ApprovalRule } from "../approval/policy.ts";
-import { showArguments } from "../approval/shown-arguments.ts";
+import { formatShownArguments } from "../approval/shown-arguments.ts";
 import type { Call } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 
@@ -143,7 +143,7 @@ export class ApprovalGate {
     const open = approvals.ask(
       {
         ...question,
-        argumentsShown: showArguments(args.length === 0 ? ["{}"] : args, (text) =>
+        argumentsShown: formatShownArguments(args.length === 0 ? ["{}"] : args, (text) =>
           approvals.redact(text),
         ),
         reason: this.#reasonOf(subject),

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
   type AgentFile,
-  instructionOf,
-  withoutOwnReach,
+  renderInstruction,
+  restrictUntrusted,
 } from "../../src/agent-files/agent-file.ts";
 import { readAgentText } from "../../src/agent-files/agent-library.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
@@ -91,7 +91,7 @@ describe("a file in the form of docker-agent", () => {
       ],
     });
     const environment = { now: Date.UTC(2026, 6, 28), cwd: "/work", platform: "linux" };
-    assert.match(instructionOf(agent, environment), /^Lead\.[^]*2026-07-28[^]*\/work/);
+    assert.match(renderInstruction(agent, environment), /^Lead\.[^]*2026-07-28[^]*\/work/);
   });
 
   it("starts its servers as the manifest would, with variables and no other placeholders", async () => {
@@ -123,7 +123,7 @@ describe("a file in the form of docker-agent", () => {
   });
 
   it("that is not trusted keeps only what reaches nothing of its own", async () => {
-    const file = withoutOwnReach(await readValid(TEAM));
+    const file = restrictUntrusted(await readValid(TEAM));
     assert.deepEqual(file.servers, []);
     assert.deepEqual([...file.models.keys()], ["fast"]);
     assert.equal(file.models.get("fast")?.apiKey, undefined);
@@ -134,7 +134,7 @@ describe("a file in the form of docker-agent", () => {
     assert.ok(file.withheld.some((what) => what.includes("issues-server")));
     assert.ok(file.withheld.some((what) => what.includes("gate.example")));
     const harmless = await readValid(root("toolsets: [{type: toolmux}]"));
-    const limited = withoutOwnReach(harmless);
+    const limited = restrictUntrusted(harmless);
     assert.deepEqual(limited.withheld, []);
     // What a file of somebody else can use, its caller can see.
     assert.equal(limited.agents.get("root")?.spec.respectMode, true);

@@ -4,7 +4,7 @@ import { pullAgent, type RegistryOptions } from "../../src/agent-files/registry.
 import {
   formatReference,
   parseReference,
-  requireReference,
+  parseReferenceOrThrow,
 } from "../../src/agent-files/reference.ts";
 import { readDockerCredentials } from "../../src/agent-files/docker-config.ts";
 import { HubError } from "../../src/base/errors.ts";
@@ -36,7 +36,7 @@ function routed(hosts: Readonly<Record<string, OciRegistry>>): Fetch {
 
 function pull(text: string, options: Partial<RegistryOptions> = {}) {
   const base = { fetch: dial, credentialsFor: () => Promise.resolve(undefined) };
-  return pullAgent(requireReference(text), { ...base, ...options }, NEVER);
+  return pullAgent(parseReferenceOrThrow(text), { ...base, ...options }, NEVER);
 }
 
 /** What pulling `team/pirate` fails with. */
@@ -330,7 +330,7 @@ describe("a pull", () => {
       assert.equal((await failure(registry, { timeout: 50 })).code, "unreachable");
       const controller = new AbortController();
       const options = { fetch: dial, credentialsFor: () => Promise.resolve(undefined) };
-      const reference = requireReference(`${registry.host}/team/pirate`);
+      const reference = parseReferenceOrThrow(`${registry.host}/team/pirate`);
       const running = pullAgent(reference, options, controller.signal);
       controller.abort(new HubError("cancelled", "enough"));
       await assert.rejects(running, { code: "cancelled" });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { requireReference } from "../../src/agent-files/reference.ts";
+import { parseReferenceOrThrow } from "../../src/agent-files/reference.ts";
 import type { PulledAgent } from "../../src/agent-files/registry.ts";
 import { AgentStore } from "../../src/agent-files/store.ts";
 import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
@@ -17,7 +17,7 @@ const open = ({ home }: ManifestFolder): AgentStore =>
 function agent(reference: string, content = AGENT_YAML): PulledAgent {
   const manifest = JSON.stringify({ content });
   return {
-    reference: requireReference(reference),
+    reference: parseReferenceOrThrow(reference),
     digest: digestOf(manifest),
     manifest: new TextEncoder().encode(manifest),
     contentDigest: digestOf(content),

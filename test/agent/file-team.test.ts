@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { readAgentText } from "../../src/agent-files/agent-library.ts";
-import { withoutOwnReach } from "../../src/agent-files/agent-file.ts";
+import { restrictUntrusted } from "../../src/agent-files/agent-file.ts";
 import { Team } from "../../src/agent/agent.ts";
 import { AgentChain } from "../../src/agent/chain.ts";
-import { FileToolbox, specsOfFile } from "../../src/agent/file-team.ts";
+import { AgentFileToolbox, specsOfFile } from "../../src/agent/file-team.ts";
 import type { ToolCallOptions } from "../../src/agent/toolbox.ts";
 import { FunctionToolbox, say, textResult, TurnModel } from "../fixtures/agents.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
@@ -32,13 +32,13 @@ async function open(isTrusted = true) {
     problem: "none",
   }));
   assert.ok(result.ok);
-  const file = isTrusted ? result.file : withoutOwnReach(result.file);
+  const file = isTrusted ? result.file : restrictUntrusted(result.file);
   const make = (where: string, names: readonly string[]): FunctionToolbox =>
     new FunctionToolbox(
       Object.fromEntries(names.map((name) => [name, () => textResult(`${where} ${name}`)])),
     );
   const own = file.servers.length === 0 ? undefined : make("own", ["s__b", "s__c"]);
-  const toolbox = new FileToolbox(make("hub", ["s__a", "s__b"]), own);
+  const toolbox = new AgentFileToolbox(make("hub", ["s__a", "s__b"]), own);
   const environment = { now: 0, cwd: "/", platform: "linux" };
   const team = new Team({
     specs: specsOfFile(file, environment, () => "all"),

@@ -6,7 +6,7 @@ import type {
   ApprovalQuestion,
   HubEvent,
 } from "../../src/base/events.ts";
-import { MAX_OPEN } from "../../src/approval/approvals.ts";
+import { MAX_PENDING } from "../../src/approval/approvals.ts";
 import { describeQuestion } from "../../src/cli/approval-prompt.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
@@ -327,8 +327,8 @@ describe("a call that needs an approval", () => {
 
   it("is refused at once if too many of its client already wait", async () => {
     const { client, hub } = await open({ approval: "always" });
-    for (let id = 1; id <= MAX_OPEN.perClient; id++) client.send(callRequest(id, "s__w"));
-    await openQuestions(hub, MAX_OPEN.perClient);
+    for (let id = 1; id <= MAX_PENDING.perClient; id++) client.send(callRequest(id, "s__w"));
+    await openQuestions(hub, MAX_PENDING.perClient);
     assert.equal(codeOf(await callTool(client, "s__w")), "notApproved");
   });
 

@@ -1,8 +1,8 @@
 import {
   type AgentFile,
-  describeWithheld,
+  describeRestrictions,
   shellWord,
-  withoutOwnReach,
+  restrictUntrusted,
 } from "../../agent-files/agent-file.ts";
 import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.ts";
 import { HubError } from "../../base/errors.ts";
@@ -149,7 +149,7 @@ function printSpec(
 /** Prints notes about the parts of an agent file that toolmux does not support, or withholds until it is trusted. */
 function noteFile(file: AgentFile, terminal: Terminal): void {
   for (const problem of file.unsupported) terminal.note(sanitizeLine(formatProblem(problem)));
-  const withheld = describeWithheld(file);
+  const withheld = describeRestrictions(file);
   if (withheld !== undefined) terminal.note(withheld);
 }
 
@@ -182,7 +182,7 @@ export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Term
   terminal.print(
     `trusted: ${sanitizeLine(file.source)}${digest === undefined ? "" : ` (${digest})`}`,
   );
-  if (withoutOwnReach(file).withheld.length === 0) {
+  if (restrictUntrusted(file).withheld.length === 0) {
     terminal.print("It runs no command, and reaches no URL of its own.");
     return;
   }

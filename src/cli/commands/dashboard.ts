@@ -5,7 +5,7 @@ import { allHubs } from "../../dashboard/hubs.ts";
 import { loadPage } from "../../dashboard/page-files.ts";
 import {
   addressOf,
-  announceDashboard,
+  registerDashboard,
   findDashboard,
   writeRedirect,
 } from "../../dashboard/running-dashboard.ts";
@@ -47,7 +47,7 @@ export async function dashboard(
   const served = makeDashboard({ base: "", hubs: allHubs(context), page: loadPage });
   const listener = await listenOn(port, served, context);
   const url = `http://${HOST}:${listener.port}/`;
-  const withdraw = await announceDashboard(served, url, context);
+  const withdraw = await registerDashboard(served, url, context);
   try {
     const hubs = await findRunningHubs(context);
     const text = `The dashboard is running; Ctrl-C stops it.${hubs.length > 0 ? "" : ` ${NO_HUBS}`}`;

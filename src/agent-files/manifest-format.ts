@@ -6,8 +6,8 @@ import { findNearest, type Problem } from "../manifest/problems.ts";
 import { readManifestFile } from "../manifest/read.ts";
 import { isTable } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
-import { type AgentFileResult, FILE_LIMITS, type FileAgent } from "./agent-file.ts";
-import type { NearbyReader } from "./docker-agent.ts";
+import { type AgentFileResult, FILE_LIMITS, type AgentDefinition } from "./agent-file.ts";
+import type { SiblingFileReader } from "./docker-agent.ts";
 
 /** The tables of a manifest that a file of agents may have. Its servers run for one session only. */
 const TABLES = ["$schema", "agents", "models", "servers"];
@@ -17,10 +17,10 @@ const TABLES = ["$schema", "agents", "models", "servers"];
  * positions yet.
  * @param readNear reads a text file below the folder of the file
  */
-export function readOwnFile(
+export function readManifestFormat(
   root: unknown,
   source: SourceFile,
-  readNear: NearbyReader,
+  readNear: SiblingFileReader,
 ): AgentFileResult {
   const { file } = source;
   const config = readManifestFile(root, source);
@@ -43,7 +43,7 @@ export function readOwnFile(
     const message = "plugins belong into the manifest";
     problems.push({ file, path: ["servers", name, "plugin"], at: "key", message });
   }
-  const agents = new Map<string, FileAgent>();
+  const agents = new Map<string, AgentDefinition>();
   for (const agent of configs.values()) {
     const read = readAgent(agent, [...configs.keys()], servers.length > 0, readNear);
     problems.push(...read.problems);
@@ -85,8 +85,8 @@ function readAgent(
   { name, file, path, input }: AgentConfig,
   names: readonly string[],
   hasServers: boolean,
-  readNear: NearbyReader,
-): { readonly agent: FileAgent | undefined; readonly problems: readonly Problem[] } {
+  readNear: SiblingFileReader,
+): { readonly agent: AgentDefinition | undefined; readonly problems: readonly Problem[] } {
   // Its problems have been found already.
   if (input === undefined) return { agent: undefined, problems: [] };
   const problems: Problem[] = [];
@@ -117,7 +117,7 @@ function readAgent(
     }
   }
   const spec = makeAgentSpec({ name, ...others, instruction: text });
-  const agent: FileAgent = {
+  const agent: AgentDefinition = {
     spec,
     ownTools: hasServers ? spec.tools : undefined,
     builtIns: [],
