@@ -157,7 +157,7 @@ function testOnBun(name: string, files: readonly string[], options: readonly str
     ...files.map((file) => (isAbsolute(file) ? file : `./${file}`)),
   ];
   const log = `${OUTPUT}/${name}.log`;
-  return [{ name, command: "bun", args, limit: 10 * MINUTE, log, report, reporting: files }];
+  return [{ name, command: "bun", args, limit: 20 * MINUTE, log, report, reporting: files }];
 }
 
 /** None if there is nothing to test. */
@@ -168,7 +168,7 @@ function testOnDeno(files: readonly string[]): Lane {
   const args = ["test", "-A", "--no-check", `--junit-path=${report}`, ...files];
   const log = `${OUTPUT}/${name}.log`;
   // Deno's report does not say which file ran, only where a test was declared.
-  return [{ name, command: "deno", args, limit: 8 * MINUTE, log, report, reporting: [] }];
+  return [{ name, command: "deno", args, limit: 20 * MINUTE, log, report, reporting: [] }];
 }
 
 /** None if there is nothing to test, or no Node that runs TypeScript. */
@@ -192,7 +192,7 @@ function testOnNode(files: readonly string[]): Lane {
   ];
   const log = `${OUTPUT}/${name}.log`;
   // Node's report does not say which file ran.
-  return [{ name, command: node, args, limit: 8 * MINUTE, log, report, reporting: [] }];
+  return [{ name, command: node, args, limit: 20 * MINUTE, log, report, reporting: [] }];
 }
 
 async function check(step: Step): Promise<Verdict> {
