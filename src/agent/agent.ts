@@ -37,6 +37,8 @@ export interface TeamOptions {
   readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
+  /** That of runs that have none of their own. */
+  readonly watchPauses?: RunOptions["watchPauses"];
 }
 
 /** Agents that know each other by name. */
@@ -177,7 +179,7 @@ export class Agent {
           toolbox: options.toolbox ?? this.team.options.toolbox,
           isVisible: options.isVisible,
           client: options.client,
-          watchPauses: options.watchPauses,
+          watchPauses: options.watchPauses ?? this.team.options.watchPauses,
           onHandoff: options.onHandoff,
           outer: options,
         });
