@@ -123,8 +123,8 @@ export async function withTeam<T>(
         return (await abortable(open(), run)).toolbox.tools(run);
       }
     },
-    call: async (name, args, options) =>
-      (await abortable(open(), options.signal)).toolbox.call(name, args, options),
+    call: async (name, args, call) =>
+      (await abortable(open(), call.signal)).toolbox.call(name, args, call),
   };
   const fileTeam = file && (await import("../agent/file-team.ts"));
   const own = file && openFileTools(file, manifest, context, log, elicit);
