@@ -3,6 +3,7 @@ import * as v from "valibot";
 import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
+import type { SamplingClient } from "../agent/sampling.ts";
 import { AgentSession } from "../agent/session.ts";
 import { type AgentTool, describeBlock, HubTools, type Toolbox } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
@@ -235,7 +236,9 @@ export class AgentTools {
     const hub = this.#hubTools.for(call);
     const toolbox = opened.toolboxFor(call, hub);
     const isVisible = (tool: AgentTool): boolean => hub.isVisible(tool);
-    const sending = { signal, chain, toolbox, isVisible, begin };
+    const watchPauses = hub.watchPauses.bind(hub);
+    const client = samplingClientOf(call);
+    const sending = { signal, chain, toolbox, isVisible, begin, client, watchPauses };
     try {
       if (session.state === "running") progress.waits();
       for await (const event of session.send(message, sending)) {
@@ -362,6 +365,14 @@ const LIMIT_META_KEY = "toolmux/limit";
 /** A client with a token of its own may have the name that is another client's id. */
 function ownerKey(client: string, principal: string | undefined): string {
   return JSON.stringify([client, principal ?? null]);
+}
+
+/** The client of a call, whose model an agent may have. */
+function samplingClientOf(call: ToolCall): SamplingClient {
+  return {
+    takesTools: call.canSample === "tools",
+    createMessage: (params, signal) => call.sample(params, signal),
+  };
 }
 
 function unknownTool(name: string): HubError {

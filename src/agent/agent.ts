@@ -16,6 +16,7 @@ import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { Model, ModelMessage } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
+import type { SamplingClient } from "./sampling.ts";
 import type { AgentTool, Toolbox } from "./toolbox.ts";
 
 /** The server whose tools are agents. */
@@ -36,6 +37,8 @@ export interface TeamOptions {
   readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
+  /** That of runs that have none of their own. */
+  readonly watchPauses?: RunOptions["watchPauses"];
 }
 
 /** Agents that know each other by name. */
@@ -98,6 +101,14 @@ export interface RunOptions {
    * Whether the caller sees a tool in its mode. Agents with `respectMode` have only these; undefined: the caller sees all.
    */
   readonly isVisible?: ((tool: AgentTool) => boolean) | undefined;
+  /** The client that the run is for; undefined: none is, so that there is no model of a client. */
+  readonly client?: SamplingClient | undefined;
+  /**
+   * Tells when the time of the run stands still, because a person or the client is asked, and when it goes on; at once
+   * if it stands still. Undefined: it never does.
+   * @returns a function that unsubscribes
+   */
+  readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /** Number of tool calls that the run may make at most, besides the agent's own limit. */
@@ -167,6 +178,8 @@ export class Agent {
           emit: (event) => events.push(event),
           toolbox: options.toolbox ?? this.team.options.toolbox,
           isVisible: options.isVisible,
+          client: options.client,
+          watchPauses: options.watchPauses ?? this.team.options.watchPauses,
           onHandoff: options.onHandoff,
           outer: options,
         });

@@ -1,5 +1,6 @@
 import { HubError } from "../base/errors.ts";
 import { isTable } from "../manifest/table.ts";
+import type { SamplingClient } from "./sampling.ts";
 
 /**
  * A language model, as the agent loop sees it: a request with messages and tools, answered by a stream of parts.
@@ -14,6 +15,8 @@ export interface ModelRequest {
   readonly messages: readonly ModelMessage[];
   /** Sorted by name, so that the provider's caches of prompts stay valid. */
   readonly tools: readonly ModelTool[];
+  /** The client that the run is for, whose model `sampling` is; undefined: there is none. */
+  readonly client?: SamplingClient | undefined;
 }
 
 export interface ModelTool {

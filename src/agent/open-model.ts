@@ -7,7 +7,6 @@ import { manifestError } from "../manifest/problems.ts";
 import { resolveModel, type SchemeResolvers } from "../manifest/resolve.ts";
 import { Redactor } from "../transport/redact.ts";
 import { type Model, modelError, type ModelPart } from "./model.ts";
-import type { SamplingClient } from "./sampling.ts";
 
 /** What models need of the process and of the run that uses them. */
 export interface ModelContext {
@@ -18,13 +17,11 @@ export interface ModelContext {
   readonly schemes: SchemeResolvers;
   /** Receives values to redact, even if the model cannot be opened. */
   readonly secrets?: Set<string>;
-  /** The client whose model `sampling` is; undefined: there is none. */
-  readonly client?: SamplingClient | undefined;
 }
 
 /**
  * Makes a model ready for a run: resolves its `${…}`, and loads the code of its provider. Sends nothing.
- * @throws {HubError} manifestInvalid, valueMissing or notSupported; missingCapability if the client has no model
+ * @throws {HubError} manifestInvalid, valueMissing or notSupported
  */
 export async function openModel(
   spec: ModelSpec | InvalidModel,
@@ -38,7 +35,7 @@ export async function openModel(
 async function openProvider(spec: ModelSpec, context: ModelContext, clock: Clock): Promise<Model> {
   if (spec.provider === "sampling") {
     const { openSampling } = await import("./sampling.ts");
-    return openSampling(spec, context.client);
+    return openSampling(spec);
   }
   const { env, cwd, schemes, secrets } = context;
   const resolved = await resolveModel(spec, env, cwd, schemes, secrets);
@@ -54,11 +51,12 @@ async function openProvider(spec: ModelSpec, context: ModelContext, clock: Clock
 
 /** Ends each request after `timeout` ms, and closes it when its reader leaves. */
 function limitTime(model: Model, timeout: number, clock: Clock): Model {
-  const { name, contextTokens, takesImages } = model;
+  const { name, contextTokens, takesImages, maxTurns } = model;
   return {
     name,
     contextTokens,
     takesImages,
+    ...(maxTurns !== undefined && { maxTurns }),
     async *stream(request, signal): AsyncGenerator<ModelPart> {
       signal.throwIfAborted();
       const own = new AbortController();

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { abortable, pause } from "../base/clock.ts";
+import { abortable, PausableTimer, pause } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { formatDuration, formatSize } from "../base/format.ts";
 import { findNearest } from "../manifest/problems.ts";
@@ -40,6 +40,8 @@ interface RunContext {
   readonly chain: AgentChain;
   readonly toolbox: Toolbox;
   readonly isVisible?: RunOptions["isVisible"];
+  readonly client?: RunOptions["client"];
+  readonly watchPauses?: RunOptions["watchPauses"];
   /** @returns a promise while the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
@@ -102,10 +104,11 @@ export class Run {
     const { clock } = this.#agent.team.options;
     const { timeout } = this.#agent.spec;
     const late = new AbortController();
-    const cancelTimer = clock.after(timeout, () => {
+    const timer = new PausableTimer(clock, timeout, () => {
       const text = `The run has taken longer than ${formatDuration(timeout)}.`;
       late.abort(this.#limitError("runTimeout", text, "timeout"));
     });
+    const unwatch = this.#context.watchPauses?.((isPaused) => timer.setPaused(isPaused));
     const signal = AbortSignal.any([this.#context.signal, late.signal]);
     try {
       return await this.#turnsUntilAnswer(signal);
@@ -115,7 +118,8 @@ export class Run {
       if (!this.#context.signal.aborted) throw error;
       return this.#result(this.#unfinished, "cancelled");
     } finally {
-      cancelTimer();
+      unwatch?.();
+      timer.cancel();
     }
   }
 
@@ -275,7 +279,9 @@ export class Run {
     const { model, spec } = this.#agent;
     const agent = spec.name;
     const { messages } = this.#history;
-    const request: ModelRequest = { instruction: spec.instruction, messages, tools };
+    const { client } = this.#context;
+    const { instruction } = spec;
+    const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
     const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined };
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
@@ -522,14 +528,16 @@ export class Run {
     const text =
       typeof expected === "string" && expected !== "" ? `${task}\n\nExpected: ${expected}` : task;
     const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
-    const { toolbox, isVisible } = this.#context;
     const chain = this.#context.chain.with(agent.spec.name);
     const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
+    const { toolbox, isVisible, client, watchPauses } = this.#context;
     const inner = new Run(agent, history, {
       signal,
       chain,
       toolbox,
       isVisible,
+      client,
+      watchPauses,
       emit,
       outer: this,
     });

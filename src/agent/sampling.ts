@@ -13,7 +13,7 @@ import {
 
 /* The model of the connected client, by sampling (MCP 2025-11-25, client/sampling). */
 
-/** The client that calls the agent, as far as sampling needs it. */
+/** The client that calls the agent, as far as sampling needs it. Each request to the model names it. */
 export interface SamplingClient {
   /** Whether it declares `sampling.tools`: only then requests may contain tools. */
   readonly takesTools: boolean;
@@ -29,29 +29,23 @@ const MAX_TURNS = 10;
 /** Sampling requires a limit of tokens; this one is used if the model sets none. */
 const MAX_TOKENS = 8192;
 
-/** @throws {HubError} missingCapability if no client calls, or it does not take tools */
-export function openSampling(spec: ModelSpec, client: SamplingClient | undefined): Model {
+export function openSampling(spec: ModelSpec): Model {
   const { name, contextTokens, images = true } = spec;
-  if (client?.takesTools !== true) {
-    const reason = client === undefined ? "no client calls" : "the client does not allow it";
-    throw new HubError(
-      "missingCapability",
-      `Model "${name}" is that of the client, but ${reason}: sampling with tools is needed.`,
-      { data: { requiredCapabilities: { sampling: { tools: {} } } } },
-    );
-  }
   return {
     name,
     contextTokens,
     takesImages: images,
     maxTurns: MAX_TURNS,
     async *stream(request, signal) {
+      const { client } = request;
+      if (client?.takesTools !== true) throw cannotSample(name, client);
       let result: unknown;
       try {
         result = await client.createMessage(paramsOf(spec, request), signal);
       } catch (error) {
         signal.throwIfAborted();
-        if (error instanceof HubError) throw error;
+        // An answer that the hub does not understand is a failure of the model.
+        if (error instanceof HubError && error.code !== "invalidParams") throw error;
         const reason = error instanceof Error ? error.message : String(error);
         const text = `The client's model (model "${name}") did not answer: ${reason.slice(0, 400)}`;
         throw modelError(text, { reason: "badRequest" });
@@ -59,6 +53,18 @@ export function openSampling(spec: ModelSpec, client: SamplingClient | undefined
       yield* partsOf(name, result);
     },
   };
+}
+
+function cannotSample(name: string, client: SamplingClient | undefined): HubError {
+  const reason =
+    client === undefined
+      ? "no MCP client has called the agent"
+      : "the client that has called the agent does not declare sampling.tools";
+  return modelError(
+    `Model "${name}" is the model of the client, but ${reason}.`,
+    { reason: "badRequest" },
+    `Call the agent from a client that declares sampling.tools, or give it a model with another provider ([models.${name}]).`,
+  );
 }
 
 function paramsOf(

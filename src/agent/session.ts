@@ -36,6 +36,8 @@ export interface SendOptions {
   readonly begin?: ((signal: AbortSignal) => Promise<() => void>) | undefined;
   /** See `RunOptions`. */
   readonly isVisible?: RunOptions["isVisible"];
+  readonly client?: RunOptions["client"];
+  readonly watchPauses?: RunOptions["watchPauses"];
 }
 
 /** One conversation with an agent: its history, and one run at a time. */

@@ -172,6 +172,8 @@ export function readCatalog({ tools }: Catalog, reader = new ToolReader()): read
 export interface CallToolbox extends Toolbox {
   /** Whether the client's modes showed it a tool when the tools were last read. */
   isVisible(tool: AgentTool): boolean;
+  /** Tells when the time of the call stands still; see `RunOptions.watchPauses`. */
+  watchPauses(listener: (isPaused: boolean) => void): () => void;
 }
 
 /** The tools of the hub that the agent runs in. */
@@ -205,6 +207,7 @@ export class HubTools {
       },
       call: (name, args, options) => this.#call(outer, name, args, options),
       isVisible: (tool) => shown.has(keyOf(tool)),
+      watchPauses: (listener) => callStateOf(outer).watchPauses(listener),
     };
   }
 

@@ -8,6 +8,49 @@ export interface Clock {
   after(ms: number, callback: () => void): () => void;
 }
 
+/** Calls back once after a time that stands still at times. */
+export class PausableTimer {
+  readonly #clock: Clock;
+  readonly #callback: () => void;
+  /** What was left when the timer was last set, in ms. */
+  #left: number;
+  #setAt = 0;
+  #cancel: (() => void) | undefined;
+  #isOver = false;
+
+  /** @param ms the time without pauses */
+  constructor(clock: Clock, ms: number, callback: () => void) {
+    this.#clock = clock;
+    this.#left = ms;
+    this.#callback = callback;
+    this.#set();
+  }
+
+  setPaused(isPaused: boolean): void {
+    if (this.#isOver || isPaused === (this.#cancel === undefined)) return;
+    if (!isPaused) {
+      this.#set();
+      return;
+    }
+    this.#left -= this.#clock.now() - this.#setAt;
+    this.#cancel?.();
+    this.#cancel = undefined;
+  }
+
+  cancel(): void {
+    this.#isOver = true;
+    this.#cancel?.();
+  }
+
+  #set(): void {
+    this.#setAt = this.#clock.now();
+    this.#cancel = this.#clock.after(Math.max(0, this.#left), () => {
+      this.#isOver = true;
+      this.#callback();
+    });
+  }
+}
+
 /** The system's clock. Its timers do not keep the process alive. */
 export const systemClock: Clock = {
   now: () => performance.now(),

@@ -4,6 +4,7 @@ import { VERSION } from "../base/version.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, chooseTools, Team } from "../agent/agent.ts";
 import { openModel } from "../agent/open-model.ts";
+import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Model } from "../agent/model.ts";
 import { type AgentTool, McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
 import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
@@ -74,21 +75,24 @@ export interface TeamOptions {
  * first needs its tools.
  */
 export async function withTeam<T>(
-  { manifest, log, elicit, file }: TeamOptions,
+  options: TeamOptions,
   invocation: Invocation<AgentOptions>,
   context: CommandContext,
   use: (team: OpenedTeam) => Promise<T>,
 ): Promise<T> {
+  const { manifest, log, file } = options;
   const { signal } = context;
   const { mode, model, approval } = invocation.options;
   const secrets = new Set<string>();
+  const questions = new OpenQuestions();
+  const elicit = options.elicit && countQuestions(options.elicit, questions);
   let hub = await hubToUse(invocation, context);
   let opened: Promise<OpenedTools> | undefined;
   const open = (): Promise<OpenedTools> => {
     if (opened !== undefined) return opened;
     const opening =
       hub === undefined
-        ? openOwnHub(manifest, context, log, elicit)
+        ? openOwnHub(manifest, context, log, elicit, questions)
         : openRunningHub(hub, context, elicit);
     opened = opening;
     // What cannot be opened is tried again in the next turn.
@@ -119,8 +123,8 @@ export async function withTeam<T>(
         return (await abortable(open(), run)).toolbox.tools(run);
       }
     },
-    call: async (name, args, options) =>
-      (await abortable(open(), options.signal)).toolbox.call(name, args, options),
+    call: async (name, args, call) =>
+      (await abortable(open(), call.signal)).toolbox.call(name, args, call),
   };
   const fileTeam = file && (await import("../agent/file-team.ts"));
   const own = file && openFileTools(file, manifest, context, log, elicit);
@@ -140,6 +144,7 @@ export async function withTeam<T>(
     openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
     approval,
     redact: (text) => new Redactor([...secrets]).apply(text),
+    watchPauses: questions.watchPauses,
   });
   const setMode = (name: string): void => void (team.narrowing = filterOfMode(name, manifest));
   if (mode !== undefined) setMode(mode);
@@ -313,13 +318,14 @@ async function openOwnHub(
   context: CommandContext,
   log: CommandLog,
   elicit: AnswerElicitation | undefined,
+  questions?: OpenQuestions,
 ): Promise<OpenedTools> {
   const { hub, close } = await openHub(manifest, context, log, {
     kinds: ["log", "alert"],
     snapshots: openSnapshots(context, log, "exact"),
   });
   try {
-    const { toolbox, client } = await connectInside(hub, context.signal, elicit);
+    const { toolbox, client } = await connectInside(hub, context.signal, elicit, questions);
     return {
       toolbox,
       servers: () => {
@@ -342,15 +348,33 @@ async function openOwnHub(
   }
 }
 
-/** Connects agents to a hub in this process, as its operator's own client. */
+/** The same with its questions counted. */
+function countQuestions(elicit: AnswerElicitation, questions: OpenQuestions): AnswerElicitation {
+  return async (form, signal) => {
+    const end = questions.add();
+    try {
+      return await elicit(form, signal);
+    } finally {
+      end();
+    }
+  };
+}
+
+/**
+ * Connects agents to a hub in this process, as its operator's own client.
+ * @param questions receives the approvals that its calls wait for
+ */
 export async function connectInside(
   hub: Hub,
   signal: AbortSignal,
   elicit: AnswerElicitation | undefined,
+  questions?: OpenQuestions,
 ): Promise<{ readonly toolbox: Toolbox; readonly client: HubClient }> {
   const { serverInfo } = hub;
-  const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
-    hub.accept(transport, ended, undefined, "control");
+  const accept = (transport: Transport, ended: AbortSignal): Promise<void> => {
+    const open = (): Promise<void> => hub.accept(transport, ended, undefined, "control");
+    return questions === undefined ? open() : countApprovals(hub, questions, open);
+  };
   const client = await HubClient.connect({ serverInfo, accept }, signal, { elicit });
   const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
     const { entries } = hub.catalog.tools;
@@ -360,6 +384,33 @@ export async function connectInside(
     return Promise.resolve(new Map(known));
   };
   return { toolbox: new McpToolbox(client, origins), client };
+}
+
+/** Counts the approvals that the calls of a client wait for. @param accept connects the client, until it leaves */
+async function countApprovals(
+  hub: Hub,
+  questions: OpenQuestions,
+  accept: () => Promise<void>,
+): Promise<void> {
+  let client: string | undefined;
+  const open = new Map<string, () => void>();
+  const unsubscribe = hub.subscribe(
+    (event) => {
+      // The client joins before `accept` returns, so the first one is it.
+      if (event.kind === "client" && event.change === "joined") client ??= event.client;
+      if (event.kind !== "approval" || event.client !== client) return;
+      open.get(event.id)?.();
+      open.delete(event.id);
+      if (event.change === "asked") open.set(event.id, questions.add());
+    },
+    ["client", "approval"],
+  );
+  try {
+    await accept();
+  } finally {
+    unsubscribe();
+    for (const end of open.values()) end();
+  }
 }
 
 /**

@@ -39,14 +39,17 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
       const { chooseAgent, connectInside, filterOfMode, modelOpener, validAgents } =
         await import("./agent-team.ts");
       const { Redactor } = await import("../transport/redact.ts");
+      const { OpenQuestions } = await import("../agent/open-questions.ts");
       const secrets = new Set<string>();
-      const { toolbox, client } = await connectInside(hub, context.signal, undefined);
+      const questions = new OpenQuestions();
+      const { toolbox, client } = await connectInside(hub, context.signal, undefined, questions);
       const team = new Team({
         specs: validAgents(manifest),
         toolbox,
         clock: systemClock,
         openModel: modelOpener(manifest, context, secrets),
         redact: (text) => options.redact(new Redactor([...secrets]).apply(text)),
+        watchPauses: questions.watchPauses,
       });
       try {
         const setMode = async (chosen: string): Promise<void> =>

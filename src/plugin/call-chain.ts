@@ -32,6 +32,19 @@ export interface CallChainState {
   readonly canElicit: boolean;
   /** Shows the person at the client a form; see `ToolCall.elicit`. */
   elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult>;
+  /** What the client's model may be asked. */
+  readonly canSample: ToolCall["canSample"];
+  /** Asks the model of the client; see `ToolCall.sample`. */
+  sample(
+    params: Readonly<Record<string, unknown>>,
+    signals: readonly AbortSignal[],
+  ): Promise<Readonly<Record<string, unknown>>>;
+  /**
+   * Calls back when the call's deadline begins to stand still, as the client or a person is asked, and when it goes on;
+   * at once if it stands still.
+   * @returns a function that unsubscribes
+   */
+  watchPauses(listener: (isPaused: boolean) => void): () => void;
   /** See `ToolCall.progress` and `ToolCall.setDeadline`. */
   reportProgress(progress: Progress): void;
   setDeadline(ms: number): void;

@@ -275,6 +275,17 @@ export interface ToolCall {
    * `invalidParams` if its answer is invalid, or `cancelled`.
    */
   elicit(form: Form, signal?: AbortSignal): Promise<FormResult>;
+  /** What the client's model may be asked: nothing, texts, or to use tools as well (`sampling.tools`). */
+  readonly canSample: false | "text" | "tools";
+  /**
+   * Asks the model of the client (MCP, sampling). `params` and the result are those of `sampling/createMessage`; only
+   * the result's being an object is checked. Deadlines, withdrawal and errors are those of `elicit`; `notAsked` also if
+   * the params have tools and the client takes none.
+   */
+  sample(
+    params: Readonly<Record<string, unknown>>,
+    signal?: AbortSignal,
+  ): Promise<Readonly<Record<string, unknown>>>;
 }
 
 /** The answer to a call. */

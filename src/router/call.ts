@@ -326,6 +326,11 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     else caller.onMissingCapability(needed);
   }
 
+  /** Whether the deadline stands still. */
+  protected get isDeadlinePaused(): boolean {
+    return this.#pauseCount > 0;
+  }
+
   /** Pauses the deadline while the server waits for an answer of the client, or resumes it. */
   setDeadlinePaused(paused: boolean): void {
     const { deadlines } = this.context;

@@ -54,7 +54,15 @@ import {
 } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 import { toLegacyAnswer, wrapToolOutput } from "./input-required.ts";
+import type { OwnRequest } from "./own-request.ts";
 import type { Router } from "./router.ts";
+import {
+  Sampling,
+  type SamplingResult,
+  type SamplingSupport,
+  samplingSupportOf,
+  usesTools,
+} from "./sampling.ts";
 import { notReadyReason } from "./timeouts.ts";
 import {
   type UpstreamHandler,
@@ -170,12 +178,26 @@ export class PluginToolCall implements ChainedCall {
   }
 
   elicit(form: Form, signal?: AbortSignal): Promise<FormResult> {
-    const signals = signal === undefined ? this.cancelSignals : [...this.cancelSignals, signal];
-    const result = this[CHAIN_STATE].elicit(form, signals);
-    // Prevents an unhandled rejection if the plugin ignores the promise.
-    result.catch(() => {});
-    return result;
+    return ignorable(this[CHAIN_STATE].elicit(form, this.#signalsWith(signal)));
   }
+
+  get canSample(): SamplingSupport {
+    return this[CHAIN_STATE].canSample;
+  }
+
+  sample(params: Readonly<Record<string, unknown>>, signal?: AbortSignal): Promise<SamplingResult> {
+    return ignorable(this[CHAIN_STATE].sample(params, this.#signalsWith(signal)));
+  }
+
+  #signalsWith(signal: AbortSignal | undefined): readonly AbortSignal[] {
+    return signal === undefined ? this.cancelSignals : [...this.cancelSignals, signal];
+  }
+}
+
+/** Prevents an unhandled rejection if the plugin ignores the promise. */
+function ignorable<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
 }
 
 type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
@@ -355,8 +377,10 @@ export class PluginCall extends Call implements ToolCallContext {
   /** Whether the server's response goes straight to the client because no plugin reads it. */
   #isForwarded = false;
   #wasSent = false;
-  /** The forms that the client shows at present. */
-  readonly #elicitations = new Set<Elicitation>();
+  /** What plugins ask the client at present. */
+  readonly #openRequests = new Set<Pick<OwnRequest<unknown>, "withdraw">>();
+  /** Created when somebody wants to know when the deadline stands still. */
+  #pauseListeners: Set<(isPaused: boolean) => void> | undefined;
   #controller: AbortController | undefined;
   #endError: HubError | undefined;
   /**
@@ -439,22 +463,61 @@ export class PluginCall extends Call implements ToolCallContext {
       const text = "The client cannot be asked: it has not declared that it shows forms.";
       throw markHandled(new HubError("notAsked", text, { server: this.server }));
     }
-    const elicitation = new Elicitation(this.#connection.spec, form);
-    const withdraw = (): void =>
-      elicitation.withdraw("The call that it was for is over.", pluginCancelError(signal.reason));
-    signal.addEventListener("abort", withdraw, { once: true });
-    this.#elicitations.add(elicitation);
-    this.setDeadlinePaused(true);
+    return this.#ask(() => new Elicitation(this.#connection.spec, form), signal);
+  }
+
+  get canSample(): SamplingSupport {
+    return samplingSupportOf(this.caller.sender);
+  }
+
+  async sample(
+    params: Readonly<Record<string, unknown>>,
+    signals: readonly AbortSignal[],
+  ): Promise<SamplingResult> {
+    const signal = AbortSignal.any([this.signal, ...signals]);
+    if (signal.aborted) throw pluginCancelError(signal.reason);
+    const { canSample, server } = this;
+    if (canSample === false || (canSample === "text" && usesTools(params))) {
+      const what = canSample === false ? "sampling" : "sampling with tools";
+      const text = `The client's model cannot be asked: the client has not declared ${what}.`;
+      throw markHandled(new HubError("notAsked", text, { server }));
+    }
+    return this.#ask(() => new Sampling(server, params), signal);
+  }
+
+  /** Sends a plugin's request to the client and waits for the answer. The deadline stands still meanwhile. */
+  async #ask<Result>(make: () => OwnRequest<Result>, signal: AbortSignal): Promise<Result> {
     try {
-      elicitation.send(this.caller);
-      return await elicitation.result;
+      const request = make();
+      const withdraw = (): void =>
+        request.withdraw("The call that it was for is over.", pluginCancelError(signal.reason));
+      signal.addEventListener("abort", withdraw, { once: true });
+      this.#openRequests.add(request);
+      this.setDeadlinePaused(true);
+      try {
+        request.send(this.caller);
+        return await request.result;
+      } finally {
+        this.setDeadlinePaused(false);
+        this.#openRequests.delete(request);
+        signal.removeEventListener("abort", withdraw);
+      }
     } catch (error) {
       throw markHandled(toHubError(error));
-    } finally {
-      this.setDeadlinePaused(false);
-      this.#elicitations.delete(elicitation);
-      signal.removeEventListener("abort", withdraw);
     }
+  }
+
+  watchPauses(listener: (isPaused: boolean) => void): () => void {
+    this.#pauseListeners ??= new Set();
+    this.#pauseListeners.add(listener);
+    if (this.isDeadlinePaused) listener(true);
+    return () => void this.#pauseListeners?.delete(listener);
+  }
+
+  override setDeadlinePaused(paused: boolean): void {
+    super.setDeadlinePaused(paused);
+    if (this.#pauseListeners === undefined) return;
+    for (const listener of this.#pauseListeners) listener(this.isDeadlinePaused);
   }
 
   /** Calls a tool for a plugin as a part of this call; `args` is JSON text. See `Host.call`. */
@@ -629,8 +692,8 @@ export class PluginCall extends Call implements ToolCallContext {
     super.finish(message && this.#wrapOutput(message), end);
     // Plugins may go on after they have answered, but the requests that they have sent are no longer needed.
     if (this.#answers.length > 0) this.#cancelRequests("The call was answered.", this.#endReason());
-    for (const elicitation of this.#elicitations)
-      elicitation.withdraw("The call was answered.", this.#endReason());
+    for (const request of this.#openRequests)
+      request.withdraw("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
 

@@ -499,6 +499,92 @@ describe("a run of an agent for a client", () => {
     assert.equal(s.messagesOf("tools/call").length, 1);
   });
 
+  const answerOf = (...content: object[]) => ({ role: "assistant", model: "m", content });
+  const USE = answerOf({ type: "tool_use", id: "u", name: "s__t", input: { x: 1 } });
+  const DONE = answerOf({ type: "text", text: "All is well." });
+  const SAMPLING = { sampling: { tools: {} } };
+  const isSampling = ({ method }: Json): boolean => method === "sampling/createMessage";
+  const sampler = { worker: { model: "sampling" } };
+
+  it("asks the model of the client that calls, if it is a legacy one, and as long as it takes", async () => {
+    const s = new ScriptedServer("t");
+    const agents = { worker: { model: "sampling", timeout: 5000 } };
+    const { client, clock } = await openWithClock({ s }, { agents, capabilities: SAMPLING });
+    const session = await openSession(client);
+    const call = sendLater(client, session, "Look.");
+    const first = await client.find(isSampling);
+    const { tools, systemPrompt } = first.params ?? {};
+    assert.equal(systemPrompt, "Obey.");
+    assert.ok((tools as { name: string }[]).some(({ name }) => name === "s__t"));
+    await clock.advanceAsync(60_000);
+    client.send({ jsonrpc: "2.0", id: first.id, result: USE });
+    const second = await client.find((one) => isSampling(one) && one.id !== first.id);
+    assert.match(JSON.stringify(second.params?.["messages"]), /"tool_result","toolUseId":"u"/);
+    assert.deepEqual(s.messagesOf("tools/call")[0]?.params?.["arguments"], { x: 1 });
+    await clock.advanceAsync(60_000);
+    client.send({ jsonrpc: "2.0", id: second.id, result: DONE });
+    assert.equal((await resultAt(client, call)).value["response"], "All is well.");
+  });
+
+  it("asks the model of a modern client by input_required", async () => {
+    const s = new ScriptedServer("t");
+    const { connect } = await open({ s }, { agents: sampler });
+    const client = connect();
+    const args = { agent: "worker", message: "Look." };
+    const params = { name: "agents__invoke_agent", arguments: args };
+    let answer = await sendModernRequest(client, "tools/call", params, SAMPLING);
+    for (const said of [USE, DONE]) {
+      const { keys, requests, state } = inputRoundOf(answer);
+      const [key = ""] = keys;
+      assert.equal(requests[key]?.method, "sampling/createMessage", JSON.stringify(answer));
+      const retry = { ...params, inputResponses: { [key]: said }, requestState: state };
+      answer = await sendModernRequest(client, "tools/call", retry, SAMPLING);
+    }
+    assert.equal(agentResultOf(answer).value["response"], "All is well.");
+    assert.equal(s.messagesOf("tools/call").length, 1);
+  });
+
+  it("says what to do to a client whose model it cannot ask", async () => {
+    const { client } = await open({}, { agents: sampler, capabilities: { sampling: {} } });
+    const args = { agent: "worker", message: "Look." };
+    const { code, text } = await callAgents(client, "invoke_agent", args);
+    assert.deepEqual(
+      [code, /sampling\.tools.*\[models\.sampling\]/s.test(text)],
+      ["modelFailed", true],
+    );
+  });
+
+  it("asks the model of a client ten times at most", async () => {
+    const s = new ScriptedServer("t");
+    const { client } = await open({ s }, { agents: sampler, capabilities: SAMPLING });
+    let asked = 0;
+    client.onMessage = (message) => {
+      if (!isSampling(message)) return;
+      const input = { n: ++asked };
+      const use = answerOf({ type: "tool_use", id: `u${asked}`, name: "s__t", input });
+      client.send({ jsonrpc: "2.0", id: message.id, result: use });
+    };
+    const args = { agent: "worker", message: "Look." };
+    const { code } = await callAgents(client, "invoke_agent", args);
+    assert.deepEqual([code, asked], ["limitReached", 10]);
+  });
+
+  it("has its time stand still while a person is asked", async () => {
+    const agents = { worker: { approval: "always", timeout: 5000 } } as const;
+    const capabilities = { elicitation: {} };
+    const { client, clock } = await openWithClock(
+      { s: new ScriptedServer("t") },
+      { agents, capabilities },
+    );
+    const session = await openSession(client);
+    const call = sendLater(client, session, "call s__t");
+    const form = await client.find(({ method }) => method === "elicitation/create");
+    await clock.advanceAsync(60_000);
+    const content = { decision: "once" };
+    client.send({ jsonrpc: "2.0", id: form.id, result: { action: "accept", content } });
+    assert.match(String((await resultAt(client, call)).value["response"]), /^result: /);
+  });
+
   it("uses no agents unless it may, and never the one that is at work", async () => {
     const inner = '{"agent":"AGENT","message":"hi"}';
     const agents = { worker: {}, boss: { allowAgents: true } };

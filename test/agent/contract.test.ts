@@ -65,7 +65,7 @@ modelContract("sampling", async (run) => {
   const given: FakeAnswer[] = [];
   let openRequests = 0;
   await run({
-    open(clock, answers) {
+    async open(clock, answers) {
       given.push(...answers);
       const createMessage = async (_: object, signal: AbortSignal): Promise<unknown> => {
         const { text = [], calls = [], ending, failure, finish } = given.shift() ?? {};
@@ -93,7 +93,11 @@ modelContract("sampling", async (run) => {
       };
       const client = { takesTools: true, createMessage };
       const spec = makeModelSpec({ ...SPEC, provider: "sampling", model: "" });
-      return openModel(spec, { ...CONTEXT, clock, client });
+      const model = await openModel(spec, { ...CONTEXT, clock });
+      return {
+        ...model,
+        stream: (request, signal) => model.stream({ ...request, client }, signal),
+      };
     },
     openRequests: () => openRequests,
     failures: ["badRequest", "badAnswer"],

@@ -251,6 +251,37 @@ describe("a run of an agent", () => {
     }
   });
 
+  it("has its time stand still while somebody is asked, and that of agents inside of it", async () => {
+    const listeners = new Set<(isPaused: boolean) => void>();
+    const watchPauses = (listener: (isPaused: boolean) => void) => {
+      listeners.add(listener);
+      listener(false);
+      return () => void listeners.delete(listener);
+    };
+    const setPaused = (isPaused: boolean): void => listeners.forEach((one) => one(isPaused));
+    const task = use(["transfer_task", '{"agent":"helper","task":"t"}']);
+    const models = { main: new TurnModel([task]), helper: new TurnModel([use("a")]) };
+    const toolbox = new FunctionToolbox({ a: (_, { signal }) => hang(signal) });
+    const setup = setUpAgents(models, toolbox, {
+      main: { timeout: 5000, subAgents: ["helper"] },
+      helper: { timeout: 6000 },
+    });
+    let isOver = false;
+    const done = setup.run("Do it.", { watchPauses }).finally(() => (isOver = true));
+    await setup.clock.advanceAsync(4000);
+    assert.equal(listeners.size, 2);
+    for (const _ of [1, 2]) {
+      setPaused(true);
+      await setup.clock.advanceAsync(60_000);
+      setPaused(false);
+    }
+    await setup.clock.advanceAsync(999);
+    assert.equal(isOver, false);
+    await setup.clock.advanceAsync(1);
+    assert.equal(outcomeOf(await done), "runTimeout");
+    assert.equal(listeners.size, 0);
+  });
+
   const SAID: ModelPart = { type: "text", text: "So far" };
   const deaf = (): Promise<never> => new Promise(() => {});
   for (const [phase, turns, expected] of [

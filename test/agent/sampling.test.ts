@@ -1,15 +1,22 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { openModel } from "../../src/agent/open-model.ts";
+import type { ModelRequest } from "../../src/agent/model.ts";
 import type { SamplingClient } from "../../src/agent/sampling.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeModelSpec, type ModelSpec } from "../../src/manifest/agents.ts";
 import { collect, REQUEST } from "../contract/model.ts";
 
-function open(client: SamplingClient | undefined, given: Partial<ModelSpec> = {}) {
+/** Asks the model of a client. */
+async function ask(
+  client: SamplingClient | undefined,
+  request: Partial<ModelRequest> = {},
+  given: Partial<ModelSpec> = {},
+) {
   const spec = { name: "sampling", provider: "sampling", model: "", baseDir: "/" } as const;
-  const context = { env: {}, cwd: "/", schemes: new Map(), client };
-  return openModel(makeModelSpec({ ...spec, ...given }), context);
+  const context = { env: {}, cwd: "/", schemes: new Map() };
+  const model = await openModel(makeModelSpec({ ...spec, ...given }), context);
+  return collect(model, { ...REQUEST, ...request, client });
 }
 
 describe("the model of the client", () => {
@@ -20,26 +27,20 @@ describe("the model of the client", () => {
       return Promise.resolve({ role: "assistant", content: { type: "text", text: "ok" } });
     };
     const settings = { model: "claude", maxTokens: 100, temperature: 0.5 };
-    const model = await open({ takesTools: true, createMessage }, settings);
     const call = { name: "files__read", argumentsJson: '{"path":"x"}' };
     const picture = { type: "image", mimeType: "image/png", data: "aaaa" } as const;
     const result = { role: "tool", toolName: "files__read", isError: false } as const;
-    await collect(model, {
-      ...REQUEST,
-      messages: [
-        ...REQUEST.messages,
-        {
-          role: "assistant",
-          text: "",
-          toolCalls: [
-            { ...call, id: "a" },
-            { ...call, id: "b" },
-          ],
-        },
-        { ...result, toolCallId: "a", content: [picture] },
-        { ...result, toolCallId: "b", content: [{ type: "text", text: "no" }], isError: true },
-      ],
-    });
+    const toolCalls = [
+      { ...call, id: "a" },
+      { ...call, id: "b" },
+    ];
+    const messages: ModelRequest["messages"] = [
+      ...REQUEST.messages,
+      { role: "assistant", text: "", toolCalls },
+      { ...result, toolCallId: "a", content: [picture] },
+      { ...result, toolCallId: "b", content: [{ type: "text", text: "no" }], isError: true },
+    ];
+    await ask({ takesTools: true, createMessage }, { messages }, settings);
     const use = { type: "tool_use", name: "files__read", input: { path: "x" } };
     assert.deepEqual(asked, [
       {
@@ -78,13 +79,18 @@ describe("the model of the client", () => {
   it("is refused before a request if there is no client that takes tools", async () => {
     const createMessage = (): Promise<unknown> => Promise.reject(new Error("asked"));
     for (const client of [undefined, { takesTools: false, createMessage }]) {
-      await assert.rejects(open(client), (error: HubError) => error.code === "missingCapability");
+      await assert.rejects(ask(client), ({ code, message, hint }: HubError) => {
+        assert.doesNotMatch(message, /asked$/);
+        return code === "modelFailed" && /sampling\.tools/.test(hint ?? "");
+      });
     }
   });
 
   it("passes on the hub's own errors, such as that the client has left", async () => {
     const gone = new HubError("notAsked", "The client has left.");
-    const model = await open({ takesTools: true, createMessage: () => Promise.reject(gone) });
-    await assert.rejects(collect(model), gone);
+    await assert.rejects(
+      ask({ takesTools: true, createMessage: () => Promise.reject(gone) }),
+      gone,
+    );
   });
 });

@@ -134,6 +134,93 @@ describe("a plugin that asks the person at the client", () => {
   });
 });
 
+const MESSAGES = {
+  messages: [{ role: "user", content: { type: "text", text: "Hi" } }],
+  maxTokens: 9,
+};
+const WITH_TOOLS = { ...MESSAGES, tools: [{ name: "x", inputSchema: { type: "object" } }] };
+const SAID = { role: "assistant", model: "m", content: { type: "text", text: "Hello" } };
+const SAMPLING = { sampling: { tools: {} } };
+
+/** A plugin that asks the model of the client with each call, and answers with what it said or the code of the error. */
+const sampling = (params: Readonly<Record<string, unknown>> = MESSAGES) =>
+  callPlugin("sampling", async (call) => {
+    const outcome = await call.sample(params).catch((error: unknown) => ({ code: codeOf(error) }));
+    return call.answer({ content: [], canSample: call.canSample, outcome });
+  });
+
+const isSampling = ({ method }: Json): boolean => method === "sampling/createMessage";
+
+describe("a plugin that asks the model of the client", () => {
+  for (const [what, answer, outcome] of [
+    ["lets it answer", { result: SAID }, SAID],
+    ["does not let it", { error: { code: -1, message: "no" } }, { code: "notAsked" }],
+    ["answers with nonsense", { result: [1] }, { code: "invalidParams" }],
+  ] as const) {
+    it(`gets what a legacy client says that ${what}, with all the time that it needs`, async () => {
+      const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
+      const scripts = { s: new ScriptedServer("t") };
+      const plugins = [sampling(WITH_TOOLS)];
+      const { client, clock } = await openWithClock(plugins, scripts, { servers }, SAMPLING);
+      client.send(callRequest(1, "s__t"));
+      const { id, params } = await client.find(isSampling);
+      assert.deepEqual(params, WITH_TOOLS);
+      await clock.advanceAsync(60_000);
+      client.send({ jsonrpc: "2.0", id, ...answer });
+      const { result } = await client.find(isResponseTo(1));
+      assert.deepEqual([result?.["canSample"], result?.["outcome"]], ["tools", outcome]);
+    });
+  }
+
+  it("asks a modern client by input_required, and goes on with its retry", async () => {
+    const { client } = await openPluginHub([sampling(WITH_TOOLS)], { s: new ScriptedServer("t") });
+    const params = { name: "s__t", arguments: {} };
+    const first = await sendModernRequest(client, "tools/call", params, SAMPLING);
+    const { keys, requests, state } = inputRoundOf(first);
+    const [key = ""] = keys;
+    assert.deepEqual(requests[key], { method: "sampling/createMessage", params: WITH_TOOLS });
+    const retry = { ...params, requestState: state, inputResponses: { [key]: SAID } };
+    const { result } = await sendModernWithId(client, "again", "tools/call", retry, SAMPLING);
+    assert.deepEqual(result?.["outcome"], SAID);
+  });
+
+  for (const [declared, canSample, refused] of [
+    [{}, false, MESSAGES],
+    [{ sampling: {} }, "text", WITH_TOOLS],
+  ] as const) {
+    it(`is told of a client that declares ${JSON.stringify(declared)} what it cannot do, in both eras`, async () => {
+      const expected = [canSample, { code: "notAsked" }];
+      const plugins = [sampling(refused)];
+      const { client } = await openWithClock(plugins, new ScriptedServer("t"), {}, declared);
+      const legacy = (await callTool(client, "s__t")).result;
+      assert.deepEqual([legacy?.["canSample"], legacy?.["outcome"]], expected);
+      const params = { name: "s__t", arguments: {} };
+      const modern = (await sendModernRequest(client, "tools/call", params, declared)).result;
+      assert.deepEqual([modern?.["canSample"], modern?.["outcome"]], expected);
+    });
+  }
+
+  it("has its request withdrawn when the client cancels the call", async () => {
+    const scripts = { s: new ScriptedServer("t") };
+    const { client, events } = await openWithClock([sampling()], scripts, {}, SAMPLING);
+    client.send(callRequest(1, "s__t"));
+    const { id } = await client.find(isSampling);
+    const cancelled = { method: "notifications/cancelled", params: { requestId: 1 } };
+    client.send({ jsonrpc: "2.0", ...cancelled });
+    const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
+    assert.equal(withdrawn.params?.["requestId"], id);
+    assert.deepEqual(logsOf(events), []);
+  });
+
+  it("is told that params are no JSON, and nobody is asked", async () => {
+    const plugins = [sampling({ ...MESSAGES, big: 1n })];
+    const { client } = await openWithClock(plugins, new ScriptedServer("t"), {}, SAMPLING);
+    const { result } = await callTool(client, "s__t");
+    assert.deepEqual(result?.["outcome"], { code: "internal" });
+    assert.ok(!client.messages.some(isSampling));
+  });
+});
+
 /** A plugin that answers calls of `s__outer` with what a call of `s__inner` as a part of it gives. */
 function delegating(options: Omit<CallOptions, "for"> = {}) {
   let host: Host | undefined;

@@ -78,6 +78,8 @@ export function toolCall(
     setDeadline: () => {},
     canElicit: false,
     elicit: () => Promise.reject(new Error("there is no client")),
+    canSample: false,
+    sample: () => Promise.reject(new Error("there is no client")),
   };
   return call;
 }

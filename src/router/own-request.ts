@@ -1,0 +1,80 @@
+import { utf8 } from "../base/bytes.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
+import { HubError } from "../base/errors.ts";
+import { isJsonObject, parseRange } from "../base/json.ts";
+import type { Response } from "../jsonrpc/message.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
+import type { ServerRequest, ServerRequestTarget } from "../upstream/profile.ts";
+
+export interface OwnRequestOptions<Result> {
+  /** The server whose call it is for. */
+  readonly server: string;
+  readonly method: ServerRequest["method"];
+  readonly params: object;
+  /** Reads the client's answer; undefined if it is invalid. */
+  readonly read: (value: unknown) => Result | undefined;
+  /** What an error of the client means, such as `The client did not show the form to the person`. */
+  readonly refusedText: string;
+  readonly invalidText: string;
+}
+
+/** A request to a client that the hub itself, or one of its plugins, sends, in the way of a server's request. */
+export class OwnRequest<Result> implements ServerRequest {
+  readonly server: string;
+  readonly method: ServerRequest["method"];
+  /**
+   * The client's answer. Rejects with `notAsked` if the client could not be asked, with `invalidParams` if its answer
+   * is none.
+   */
+  readonly result: Promise<Result>;
+  readonly #options: OwnRequestOptions<Result>;
+  readonly #params: Uint8Array;
+  readonly #deferred: Deferred<Result> = deferred();
+  #withdraw: (reason: CancelReason) => void = () => {};
+
+  /** @throws {TypeError} if the params are not JSON */
+  constructor(options: OwnRequestOptions<Result>) {
+    this.server = options.server;
+    this.method = options.method;
+    this.#options = options;
+    this.#params = utf8(JSON.stringify(options.params));
+    this.result = this.#deferred.promise;
+    // Prevents an unhandled rejection if nobody waits for the result.
+    this.result.catch(() => {});
+  }
+
+  send(target: ServerRequestTarget): void {
+    this.#withdraw = target.sendServerRequest(this);
+  }
+
+  /** Withdraws the request at the client; the result rejects with `error`. Does nothing if it is answered. */
+  withdraw(reason: CancelReason, error: HubError): void {
+    this.#withdraw(reason);
+    this.fail(error);
+  }
+
+  params(): readonly Uint8Array[] {
+    return [this.#params];
+  }
+
+  answer(outcome: Response["outcome"], body: Uint8Array): void {
+    const { server, refusedText, invalidText, read } = this.#options;
+    const value = parseRange(body, { start: 0, end: body.length });
+    if (outcome === "error") {
+      const text =
+        isJsonObject(value) && typeof value["message"] === "string" ? value["message"] : "";
+      this.fail(new HubError("notAsked", `${refusedText}: ${text}`, { server }));
+      return;
+    }
+    const result = read(value);
+    if (result === undefined) this.fail(new HubError("invalidParams", invalidText));
+    else this.#deferred.resolve(result);
+  }
+
+  fail(error: HubError): void {
+    this.#deferred.reject(error);
+  }
+
+  /** Does nothing: the request has no progress token. */
+  progress(): void {}
+}

@@ -1,0 +1,37 @@
+import { isJsonObject } from "../base/json.ts";
+import { readCapabilities } from "../protocol/capabilities.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { ClientDeclaration } from "../upstream/profile.ts";
+import { OwnRequest } from "./own-request.ts";
+
+/** What a client's model may be asked (MCP, sampling): nothing, texts, or to use tools as well. */
+export type SamplingSupport = false | "text" | "tools";
+
+/** What a client has declared of sampling. */
+export function samplingSupportOf({ declaredCapabilities }: ClientDeclaration): SamplingSupport {
+  const { sampling } = readCapabilities(declaredCapabilities);
+  if (sampling === undefined) return false;
+  return sampling.tools === undefined ? "text" : "tools";
+}
+
+/** Whether params of `sampling/createMessage` need a client that has declared `sampling.tools`. */
+export function usesTools(params: Readonly<Record<string, unknown>>): boolean {
+  return params["tools"] !== undefined || params["toolChoice"] !== undefined;
+}
+
+/** The result of `sampling/createMessage`; only its being an object is checked. */
+export type SamplingResult = Readonly<Record<string, unknown>>;
+
+/** A request of a plugin to the model of a client. */
+export class Sampling extends OwnRequest<SamplingResult> {
+  constructor(server: string, params: Readonly<Record<string, unknown>>) {
+    super({
+      server,
+      method: Method.createMessage,
+      params,
+      read: (value) => (isJsonObject(value) ? value : undefined),
+      refusedText: "The client did not let its model answer",
+      invalidText: "The client's answer for its model is invalid.",
+    });
+  }
+}
