@@ -258,7 +258,7 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 export interface ServerCapabilities {
   /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern); undefined: none. */
+  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern), or both; undefined: none. */
   readonly tasks?: "legacy" | "modern" | "both" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;

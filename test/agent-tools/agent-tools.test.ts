@@ -568,6 +568,12 @@ describe("a run of an agent for a client", () => {
   });
 });
 
+/** Waits until a timer of so many ms is set, and lets it fire. */
+async function fireTimer(clock: VirtualClock, ms: number): Promise<void> {
+  for (let at = 0; at < 100_000 && !clock.pendingDelays.includes(ms); at++) await turn();
+  await clock.advanceAsync(ms);
+}
+
 /** How a client of each era begins a run as a task, is told of it, and gets its result. */
 const TASK_CLIENTS = {
   legacy: {
@@ -588,7 +594,7 @@ const TASK_CLIENTS = {
       const args = { agent: "worker", message };
       const params = { name: "agents__invoke_agent", arguments: args };
       const answer = sendModernRequest(client, "tools/call", params, TASKS_DECLARED);
-      await clock.advanceAsync(5000);
+      await fireTimer(clock, 5000);
       const { result } = await answer;
       assert.equal(result?.["resultType"], "task");
       return String(result["taskId"]);
@@ -667,8 +673,9 @@ describe("a run that is a task", () => {
   });
 
   it("says what the agent does, to a subscriber too, and is forgotten after some time", async () => {
-    const { client, clock, begin, answer, ask } = await openTasks("modern");
+    const { client, clock, begin, called, answer, ask } = await openTasks("modern");
     const taskId = await begin(client, "call s__t", clock);
+    await called();
     assert.match(
       String((await ask(client, "tasks/get", { taskId })).result?.["statusMessage"]),
       /s__t/,
@@ -691,7 +698,7 @@ describe("a run that is a task", () => {
       sendModernRequest(client, method, params, declared);
     const args = { agent: "worker", message: "call s__t" };
     const call = ask("tools/call", { name: "agents__invoke_agent", arguments: args });
-    await clock.advanceAsync(5000);
+    await fireTimer(clock, 5000);
     const taskId = String((await call).result?.["taskId"]);
     await called();
     const requestedSchema = { type: "object", properties: {} };
@@ -709,6 +716,32 @@ describe("a run that is a task", () => {
     assert.equal((await ask("tasks/get", { taskId })).result?.["status"], "completed");
   });
 
+  it("waits for the answer of its client if a person was asked before", async () => {
+    const s = new ScriptedServer("t");
+    const { connect, clock, model } = await openWithClock(
+      { s },
+      { agents: { worker: {}, ask: { approval: "always" } } },
+    );
+    const client = connect();
+    const declared = { ...TASKS_DECLARED, elicitation: { form: {} } };
+    s.onCall = () => undefined;
+    const args = { agent: "ask", message: "call s__t" };
+    const params = { name: "agents__invoke_agent", arguments: args };
+    await sendModernRequest(client, "tools/list", {}, declared);
+    const call = sendModernRequest(client, "tools/call", params, declared);
+    // The hub collects questions for 5 ms.
+    await fireTimer(clock, 5);
+    const { keys, state } = inputRoundOf(await call);
+    await clock.advanceAsync(20_000);
+    const [key = ""] = keys;
+    const inputResponses = { [key]: { action: "accept", content: { decision: "once" } } };
+    const retry = { ...params, inputResponses, requestState: state };
+    const { result } = await sendModernRequest(client, "tools/call", retry, declared);
+    assert.equal(result?.["resultType"], "task");
+    await requestTask(client, "cancel", result["taskId"]);
+    await untilActive(model, 0);
+  });
+
   it("is none if it ends soon, or if its client does not know tasks", async () => {
     const { client, clock, connect, answer } = await openTasks("modern");
     const params = { name: "agents__invoke_agent", arguments: { agent: "worker", message: "hi" } };
@@ -716,7 +749,7 @@ describe("a run that is a task", () => {
     assert.equal(agentResultOf(quick).value["response"], "hi (1)");
     const args = { agent: "worker", message: "call s__t" };
     const slow = callAgentsModern(connect(), "invoke_agent", args);
-    await clock.advanceAsync(20_000);
+    await fireTimer(clock, 5000);
     await answer("done");
     assert.equal((await slow).value["response"], "result: done");
   });
