@@ -60,6 +60,14 @@ export interface AgentToolsContext {
 
 /** How much longer than its run a call may take, in ms, so that the run itself says what was too long. */
 const MARGIN = 10_000;
+/** When the call of a run that has not ended becomes a task, for clients that know tasks, in ms. */
+const TASK_AFTER = 5000;
+/** The tools that run an agent, besides exposed agents. */
+const RUN_TOOLS: ReadonlySet<string> = new Set([
+  "send_message",
+  "invoke_agent",
+  "invoke_with_config",
+]);
 /** The owner of the sessions of clients that cannot be told apart. */
 const ANYBODY = "anybody";
 
@@ -79,6 +87,10 @@ export class AgentTools {
 
   /** Answers a call. Errors are results that models see. @param signal ends the run, besides the call's own */
   async answer(tool: string, call: ToolCall, signal: AbortSignal = call.signal): Promise<Answer> {
+    const { clock } = this.#context;
+    const cancelTimer = this.#isRun(tool)
+      ? clock.after(TASK_AFTER, () => call.becomeTask())
+      : () => {};
     try {
       const owner = this.#ownerOf(call);
       const value = await this.#run(tool, { owner, call, signal, args: call.arguments });
@@ -94,7 +106,14 @@ export class AgentTools {
         ...(limit !== undefined && { [LIMIT_META_KEY]: limit }),
       };
       return call.answer({ content: [{ type: "text", text }], isError: true, _meta: meta });
+    } finally {
+      cancelTimer();
     }
+  }
+
+  /** Whether a tool runs an agent. */
+  #isRun(tool: string): boolean {
+    return RUN_TOOLS.has(tool) || this.#context.options.expose.includes(tool);
   }
 
   /** Ends all sessions. */

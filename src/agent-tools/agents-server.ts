@@ -5,7 +5,7 @@ import { isJsonObject } from "../base/json.ts";
 import { VERSION } from "../base/version.ts";
 import type { Answer, Next, SdkTransport, ToolCall } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
-import { LegacyTaskMethod } from "../protocol/tasks.ts";
+import { LegacyTaskMethod, TASKS_CAPABILITY } from "../protocol/tasks.ts";
 import type { ToolDefinition } from "./definitions.ts";
 
 /** How long the result of a task is kept, in ms. */
@@ -23,6 +23,8 @@ interface RunTask {
   /** The result, as JSON text. */
   result: string | undefined;
   readonly abort: AbortController;
+  /** The connection over which it was created; undefined until then. */
+  transport: SdkTransport | undefined;
   /** The ids of `tasks/result` that wait for it. */
   readonly waiting: unknown[];
 }
@@ -43,7 +45,8 @@ export class AgentsServer {
   readonly #clock: Clock;
   /** By id. */
   readonly #tasks = new Map<string, RunTask>();
-  #transport: SdkTransport | undefined;
+  /** The hub has one for each kind of clients. */
+  readonly #transports = new Set<SdkTransport>();
 
   /** @param tools called for each `tools/list` */
   constructor(tools: () => readonly ToolDefinition[], clock: Clock) {
@@ -51,17 +54,19 @@ export class AgentsServer {
     this.#clock = clock;
   }
 
-  /** Serves the hub on a transport, instead of the one before. */
+  /** Serves the hub on one more transport. */
   connect(transport: SdkTransport): void {
-    this.#transport = transport;
-    // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the interface of the MCP SDK has only this
+    this.#transports.add(transport);
+    /* oxlint-disable unicorn/prefer-add-event-listener -- the interface of the MCP SDK has only this */
+    transport.onclose = () => void this.#transports.delete(transport);
     transport.onmessage = (message) => void this.#receive(message, transport);
+    /* oxlint-enable unicorn/prefer-add-event-listener */
     void transport.start();
   }
 
   /** Tells the hub that the list has changed. */
   toolsChanged(): void {
-    this.#notify(Method.toolsListChanged, undefined);
+    for (const transport of this.#transports) send(transport, { method: Method.toolsListChanged });
   }
 
   /**
@@ -83,6 +88,7 @@ export class AgentsServer {
       status: "working",
       result: undefined,
       abort,
+      transport: undefined,
       waiting: [],
     };
     this.#tasks.set(id, task);
@@ -97,14 +103,15 @@ export class AgentsServer {
     if (task.status !== "working") return;
     task.status = "completed";
     task.result = json;
-    this.#notify(LegacyTaskMethod.status, toTask(task));
-    for (const id of task.waiting) this.#respond(id, { result: resultOf(task) });
+    const { transport, waiting } = task;
+    send(transport, { method: LegacyTaskMethod.status, params: toTask(task) });
+    for (const id of waiting) send(transport, { id, result: resultOf(task) });
   }
 
   async #receive(message: object, transport: SdkTransport): Promise<void> {
     const { id, method, params }: Received = message;
     if (id === undefined || typeof method !== "string") return;
-    const answer = this.#answer(id, method, isJsonObject(params) ? params : {});
+    const answer = this.#answer(id, method, isJsonObject(params) ? params : {}, transport);
     if (answer !== undefined) await transport.send({ jsonrpc: "2.0", id, ...answer });
   }
 
@@ -113,6 +120,7 @@ export class AgentsServer {
     id: unknown,
     method: string,
     params: Readonly<Record<string, unknown>>,
+    transport: SdkTransport,
   ): { readonly result: unknown } | { readonly error: object } | undefined {
     const task = this.#tasks.get(String(params["taskId"]));
     switch (method) {
@@ -125,8 +133,9 @@ export class AgentsServer {
       case Method.toolsCall: {
         const { arguments: args } = params;
         const created = isJsonObject(args) && this.#tasks.get(String(args[RUN_ARGUMENT]));
-        if (created) return { result: { task: toTask(created) } };
-        break;
+        if (!created) break;
+        created.transport = transport;
+        return { result: { task: toTask(created) } };
       }
       case LegacyTaskMethod.get:
         if (task !== undefined) return { result: toTask(task) };
@@ -142,22 +151,18 @@ export class AgentsServer {
         if (task?.status !== "working") break;
         task.status = "cancelled";
         task.abort.abort(new HubError("cancelled", "The task was cancelled."));
-        for (const waiting of task.waiting) this.#respond(waiting, UNKNOWN_TASK);
+        for (const waiting of task.waiting) send(transport, { id: waiting, ...UNKNOWN_TASK });
         return { result: toTask(task) };
       default:
         return { error: { code: -32601, message: `Method not found: ${method}` } };
     }
     return UNKNOWN_TASK;
   }
+}
 
-  #respond(id: unknown, answer: object): void {
-    void this.#transport?.send({ jsonrpc: "2.0", id, ...answer }).catch(() => {});
-  }
-
-  #notify(method: string, params: object | undefined): void {
-    const message = { jsonrpc: "2.0", method, ...(params !== undefined && { params }) };
-    void this.#transport?.send(message).catch(() => {});
-  }
+/** Sends a message to the hub, if it is still there. */
+function send(transport: SdkTransport | undefined, message: object): void {
+  void transport?.send({ jsonrpc: "2.0", ...message }).catch(() => {});
 }
 
 const UNKNOWN_TASK = { error: { code: -32602, message: "There is no such task." } };
@@ -168,6 +173,8 @@ function initializeResult(version: unknown): object {
     capabilities: {
       tools: { listChanged: true },
       tasks: { cancel: {}, requests: { tools: { call: {} } } },
+      // The hub makes tasks of 2026-07-28 of the calls itself, see `ToolCall.becomeTask`.
+      ...TASKS_CAPABILITY,
     },
     serverInfo: { name: "toolmux agents", version: VERSION },
   };

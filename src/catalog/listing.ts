@@ -258,8 +258,8 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 export interface ServerCapabilities {
   /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern); undefined: none. */
-  readonly tasks?: "legacy" | "modern" | undefined;
+  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern), or both; undefined: none. */
+  readonly tasks?: "legacy" | "modern" | "both" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
 }
@@ -353,7 +353,7 @@ export function mergeCapabilities(
   const all = listings.flatMap(({ declared }) => declared ?? []);
   const isKnown = isComplete && all.length === listings.length;
   const supportsTasks = (era: "legacy" | "modern"): boolean =>
-    !isKnown || all.some(({ tasks }) => tasks === era);
+    !isKnown || all.some(({ tasks }) => tasks === era || tasks === "both");
   const mergeSettings = (key: "extensions" | "experimental"): CapabilitySettings =>
     Object.fromEntries(all.flatMap((declared) => Object.entries(declared[key])).toReversed());
   return {

@@ -45,9 +45,10 @@ export interface CallChainState {
    * @returns a function that unsubscribes
    */
   watchPauses(listener: (isPaused: boolean) => void): () => void;
-  /** See `ToolCall.progress` and `ToolCall.setDeadline`. */
+  /** See `ToolCall.progress`, `ToolCall.setDeadline` and `ToolCall.becomeTask`. */
   reportProgress(progress: Progress): void;
   setDeadline(ms: number): void;
+  becomeTask(): void;
   /** The catalogs of this call's client, as soon as they are known: of all servers, and what its modes show it. */
   catalogs(): Promise<ClientCatalogs>;
   /** Calls a tool as a part of this call; `args` is JSON text. See `Host.call`. */

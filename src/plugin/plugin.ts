@@ -267,6 +267,11 @@ export interface ToolCall {
   progress(progress: Progress): void;
   /** Gives the call this long from now, in ms, instead of what the manifest says; progress does not shorten it. */
   setDeadline(ms: number): void;
+  /**
+   * Answers a client that knows tasks (2026-07-28) with a task, now: the call goes on, its progress is the status of the
+   * task, and its answer the result. Does nothing for other clients.
+   */
+  becomeTask(): void;
   /** Whether the client shows forms. */
   readonly canElicit: boolean;
   /**

@@ -87,6 +87,10 @@ export interface Caller extends ServerRequestTarget {
    * calls.
    */
   readonly supportsTasks?: boolean;
+  /** Answers the client with a task; undefined if it cannot have one. See `ToolCall.becomeTask`. */
+  becomeTask?(): void;
+  /** Called with the progress that the hub itself makes with the call, also if the client has not asked for it. */
+  onOwnProgress?(progress: CallProgress): void;
   /**
    * Called when the hub has refused a server's request for this call, because the client has not declared the
    * capabilities `required`.
@@ -293,6 +297,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (this.isOver) return;
     this.restartTimeout();
     const { token, caller } = this;
+    caller.onOwnProgress?.(params);
     const members = JSON.stringify(params).slice(1);
     const start = `{"jsonrpc":"2.0","method":"${Method.progress}","params":{"progressToken":`;
     this.#progress = Buffer.from(`${start}null,${members}}`);

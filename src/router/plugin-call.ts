@@ -144,6 +144,10 @@ export class PluginToolCall implements ChainedCall {
     this[CHAIN_STATE].setDeadline(ms);
   }
 
+  becomeTask(): void {
+    this[CHAIN_STATE].becomeTask();
+  }
+
   get argumentsJson(): string {
     if (this.changedArguments !== undefined) return this.changedArguments;
     const { request, members } = this[CHAIN_STATE];
@@ -434,6 +438,10 @@ export class PluginCall extends Call implements ToolCallContext {
 
   get isTask(): boolean {
     return this.#pluginContext.isTask;
+  }
+
+  becomeTask(): void {
+    if (!this.isOver) this.caller.becomeTask?.();
   }
 
   catalogs(): Promise<ClientCatalogs> {

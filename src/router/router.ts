@@ -36,7 +36,7 @@ import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
 import { UnlistedRequest } from "./unlisted.ts";
-import { type ClientTasks, TaskSubscription, type TaskSubscriptionEvents } from "./tasks.ts";
+import type { ClientTasks, RunningTaskSubscription, TaskSubscriptionEvents } from "./tasks.ts";
 import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
 import {
   type AnyMethodSpec,
@@ -173,10 +173,8 @@ export class Router {
   }
 
   /** @throws {HubError} invalidParams if the client has no such task */
-  subscribeTask(id: string, events: TaskSubscriptionEvents): TaskSubscription {
-    const { tasks, view } = this.#context;
-    const { task } = tasks.find(id, view);
-    return new TaskSubscription(task, this.#context, events);
+  subscribeTask(id: string, events: TaskSubscriptionEvents): RunningTaskSubscription {
+    return this.#context.tasks.subscribe(id, this.#context, events);
   }
 
   /** Ends a subscription, if there is one. @throws {HubError} invalidParams */

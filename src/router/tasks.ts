@@ -49,6 +49,7 @@ import {
   type RunningRequest,
 } from "./call.ts";
 import type { DeadlineTarget } from "./deadlines.ts";
+import { type CallTask, CallTaskRequest, CallTaskSubscription } from "./call-task.ts";
 import { prefixInputNames, readInputs } from "./input-required.ts";
 import type { PluginCall } from "./plugin-call.ts";
 import { deadlineError } from "./timeouts.ts";
@@ -56,6 +57,8 @@ import type { UpstreamHandler } from "./upstream-request.ts";
 
 /** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MAX_TASKS: Readonly<Record<Era, number>> = { legacy: 256, modern: 1024 };
+/** Maximum number of tasks per client that the hub itself has made of calls. */
+const MAX_CALL_TASKS = 256;
 const EXPIRY_CHECK_INTERVAL = 60_000;
 
 interface TaskEntry {
@@ -63,12 +66,17 @@ interface TaskEntry {
   readonly pluginCall: PluginCall | undefined;
 }
 
-/** The tasks that one client has created at servers of its own era. Clients cannot use each other's tasks. */
+/**
+ * The tasks that one client has created at servers of its own era, and those that the hub has made of its calls. Clients
+ * cannot use each other's tasks.
+ */
 export class ClientTasks {
   readonly #era: Era;
   readonly #clock: Clock;
   /** By the hub's task id; the oldest is first. */
   readonly #entries = new Map<string, TaskEntry>();
+  /** The tasks that the hub has made, by id; the oldest is first. */
+  readonly #callTasks = new Map<string, CallTask>();
   #lastSequence = 0;
   #cancelTimer: (() => void) | undefined;
 
@@ -171,6 +179,36 @@ export class ClientTasks {
     return entry;
   }
 
+  /** Adds a task that the hub has made of a call. @returns false if there are too many that have not ended */
+  addCallTask(task: CallTask): boolean {
+    if (this.#callTasks.size >= MAX_CALL_TASKS) {
+      const ended = [...this.#callTasks.values()].find(({ isOver }) => isOver);
+      if (ended === undefined) return false;
+      this.#callTasks.delete(ended.id);
+    }
+    this.#callTasks.set(task.id, task);
+    this.#scheduleExpiry();
+    return true;
+  }
+
+  /** @throws {HubError} invalidParams if the client has no such task, or may not use its server */
+  subscribe(
+    id: string,
+    context: Pick<CallContext, "tasks" | "links" | "view">,
+    events: TaskSubscriptionEvents,
+  ): RunningTaskSubscription {
+    const callTask = this.#findCallTask(id, context.view);
+    if (callTask !== undefined) return new CallTaskSubscription(callTask, events);
+    return new TaskSubscription(this.find(id, context.view).task, context, events);
+  }
+
+  /** @throws {HubError} invalidParams if the client may not use the server of the task */
+  #findCallTask(id: string | undefined, view: ClientView): CallTask | undefined {
+    const task = id === undefined ? undefined : this.#callTasks.get(id);
+    if (task !== undefined && view.connection(task.server) === undefined) throw unknownTaskError();
+    return task;
+  }
+
   recordStatus(task: Task, status: JsonObject): void {
     task.update(readModernTaskStatus(status), this.#clock.now());
   }
@@ -182,6 +220,8 @@ export class ClientTasks {
       return new TaskListRequest(context, request, caller, startedAt);
     const params = paramsOf(request);
     const reference = readTaskReference(params);
+    const callTask = this.#findCallTask(reference?.id, context.view);
+    if (callTask !== undefined) return new CallTaskRequest(callTask, request, caller);
     const { task, pluginCall } = this.find(reference?.id, context.view);
     const tokens = readProgressTokens(params);
     const last = tokens.at(-1);
@@ -211,6 +251,8 @@ export class ClientTasks {
   close(): void {
     this.#cancelTimer?.();
     for (const task of this.all) this.remove(task);
+    for (const task of this.#callTasks.values()) task.cancel();
+    this.#callTasks.clear();
   }
 
   #scheduleExpiry(): void {
@@ -222,7 +264,9 @@ export class ClientTasks {
         this.#entries.delete(task.id);
         task.connection.tasks.delete(task);
       }
-      if (this.#entries.size > 0) this.#scheduleExpiry();
+      for (const { id, expiresAt } of this.#callTasks.values())
+        if (expiresAt <= now) this.#callTasks.delete(id);
+      if (this.#entries.size + this.#callTasks.size > 0) this.#scheduleExpiry();
     });
   }
 }
@@ -450,7 +494,10 @@ export interface TaskSubscriptionEvents {
   onNotification(message: EncodedMessage): void;
 }
 
-/** A modern client's subscription to the notifications about one task. */
+/** A subscription to the notifications about one task: call `start`, and `stop` when it is not needed any more. */
+export type RunningTaskSubscription = TaskSubscription | CallTaskSubscription;
+
+/** A modern client's subscription to the notifications about one task of a server. */
 export class TaskSubscription implements SessionWaiter, TaskWatcher {
   readonly #task: Task;
   readonly #context: Pick<CallContext, "tasks" | "links" | "view">;

@@ -101,10 +101,12 @@ function makeHandshake(
   const canSubscribe = features.has("subscriptions");
   const { call } = membersOf(membersOf(membersOf(capabilityMembers["tasks"])["requests"])["tools"]);
   const supportsTasks = protocol.era === "modern" ? features.has("tasks") : isObject(call);
+  // The calls of a plugin's server can become modern tasks of the hub itself.
+  const hasBoth = protocol.era === "legacy" && supportsTasks && declaresTasks(capabilityMembers);
   return {
     declared: {
       canSubscribe,
-      ...(supportsTasks && { tasks: protocol.era }),
+      ...(supportsTasks && { tasks: hasBoth ? "both" : protocol.era }),
       extensions,
       experimental: readExtensionSettings(capabilities, "experimental"),
     },

@@ -25,7 +25,8 @@ import {
   ScriptedServer,
   sendRequest,
 } from "../fixtures/memory-hub.ts";
-import { inputRoundOf, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { inputRoundOf, modernRequest, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { requestTask, TASKS_DECLARED, TASKS_EXTENSION_ID } from "../fixtures/modern-task-server.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import { collectsGarbage, measureMemory } from "../harness/memory.ts";
 import { messageTo, cancelOf } from "../plugins/plugin-hub.ts";
@@ -650,6 +651,201 @@ describe("a run of an agent for a client", () => {
     await untilActive(model, 1);
     await sendRequest(client, "tasks/cancel", { taskId: hanging });
     await untilActive(model, 0);
+  });
+});
+
+/** Waits until a timer of so many ms is set, and lets it fire. */
+async function fireTimer(clock: VirtualClock, ms: number): Promise<void> {
+  for (let at = 0; at < 100_000 && !clock.pendingDelays.includes(ms); at++) await turn();
+  await clock.advanceAsync(ms);
+}
+
+/** How a client of each era begins a run as a task, is told of it, and gets its result. */
+const TASK_CLIENTS = {
+  legacy: {
+    ask: (client: Peer, method: string, params: object) => sendRequest(client, method, params),
+    begin: async (client: Peer, message: string, clock: VirtualClock) => {
+      await clock.advanceAsync(0);
+      const args = { agent: "worker", message };
+      const params = { name: "agents__invoke_agent", arguments: args, task: {} };
+      const { result } = await sendRequest(client, "tools/call", params);
+      return (result?.["task"] as { taskId: string }).taskId;
+    },
+    result: (client: Peer, taskId: string) => sendRequest(client, "tasks/result", { taskId }),
+  },
+  modern: {
+    ask: (client: Peer, method: string, params: Readonly<Record<string, unknown>>) =>
+      sendModernRequest(client, method, params, TASKS_DECLARED),
+    begin: async (client: Peer, message: string, clock: VirtualClock) => {
+      const args = { agent: "worker", message };
+      const params = { name: "agents__invoke_agent", arguments: args };
+      const answer = sendModernRequest(client, "tools/call", params, TASKS_DECLARED);
+      await fireTimer(clock, 5000);
+      const { result } = await answer;
+      assert.equal(result?.["resultType"], "task");
+      return String(result["taskId"]);
+    },
+    result: async (client: Peer, taskId: string) => {
+      const { result } = await requestTask(client, "get", taskId);
+      return { result: result?.["result"] } as Json;
+    },
+  },
+} as const;
+
+describe("a run that is a task", () => {
+  /** A hub with a tool that answers when it is told to, and a client that knows tasks. */
+  async function openTasks(era: keyof typeof TASK_CLIENTS) {
+    const s = new ScriptedServer("t");
+    s.onCall = () => undefined;
+    const setup = await openWithClock({ s });
+    /** The server has the call of the run. */
+    const called = async () => ({ ...(await messageTo(s)), peer: s.newestPeer });
+    const client = era === "legacy" ? setup.client : setup.connect();
+    const answer = async (text: string, call?: Awaited<ReturnType<typeof called>>) => {
+      const { id, peer } = call ?? (await called());
+      peer?.send({ jsonrpc: "2.0", id, result: { content: [{ type: "text", text }] } });
+      await setup.clock.advanceAsync(200);
+    };
+    return { ...setup, ...TASK_CLIENTS[era], s, client, called, answer };
+  }
+
+  for (const era of ["legacy", "modern"] as const) {
+    it(`ends with the result of the plain call, for its own client alone (${era})`, async () => {
+      const { client, clock, begin, ask, result, answer, connect, join } = await openTasks(era);
+      const taskId = await begin(client, "call s__t", clock);
+      const working = await ask(client, "tasks/get", { taskId });
+      assert.equal(working.result?.["status"], "working");
+      const other = era === "legacy" ? await join() : connect();
+      for (const method of ["tasks/get", "tasks/cancel"])
+        assert.equal((await ask(other, method, { taskId })).error?.code, -32602);
+      await answer("done");
+      const { value } = agentResultOf(await result(client, taskId));
+      assert.equal(value["response"], "result: done");
+      assert.equal((await ask(client, "tasks/get", { taskId })).result?.["status"], "completed");
+    });
+
+    it(`is cancelled with the task, and so is the call of its tool (${era})`, async () => {
+      const { client, clock, begin, ask, called, s, model, hub } = await openTasks(era);
+      const taskId = await begin(client, "call s__t", clock);
+      await called();
+      await ask(client, "tasks/cancel", { taskId });
+      await messageTo(s, "notifications/cancelled");
+      await untilActive(model, 0);
+      assert.equal((await ask(client, "tasks/get", { taskId })).result?.["status"], "cancelled");
+      assert.deepEqual(hub.snapshot().calls, []);
+    });
+
+    it(`ends with its client (${era})`, async () => {
+      const { client, clock, begin, called, s, model, team } = await openTasks(era);
+      await begin(client, "call s__t", clock);
+      await called();
+      await client.transport.close();
+      await messageTo(s, "notifications/cancelled");
+      await untilActive(model, 0);
+      for (let at = 0; at < 100 && team.openCount > 0; at++) await turn();
+      assert.equal(team.openCount, 0);
+    });
+  }
+
+  it("is told to clients of both eras at a time", async () => {
+    const { client, clock, connect, called, answer } = await openTasks("legacy");
+    const { begin, result } = TASK_CLIENTS.legacy;
+    const taskId = await begin(client, "call s__t", clock);
+    const final = result(client, taskId);
+    const call = await called();
+    await sendModernRequest(connect(), "tools/list");
+    await answer("done", call);
+    assert.equal(agentResultOf(await final).value["response"], "result: done");
+  });
+
+  it("says what the agent does, to a subscriber too, and is forgotten after some time", async () => {
+    const { client, clock, begin, called, answer, ask } = await openTasks("modern");
+    const taskId = await begin(client, "call s__t", clock);
+    await called();
+    assert.match(
+      String((await ask(client, "tasks/get", { taskId })).result?.["statusMessage"]),
+      /s__t/,
+    );
+    const notifications = { taskIds: [taskId] };
+    client.send(modernRequest("l", "subscriptions/listen", { notifications }, TASKS_DECLARED));
+    await client.find(({ method }) => method === "notifications/subscriptions/acknowledged");
+    await answer("done");
+    const last = client.messages.findLast(({ method }) => method === "notifications/tasks");
+    assert.deepEqual([last?.params?.["taskId"], last?.params?.["status"]], [taskId, "completed"]);
+    await clock.advanceAsync(11 * 60_000);
+    assert.equal((await ask(client, "tasks/get", { taskId })).error?.code, -32602);
+  });
+
+  it("asks its client what a server asks, and goes on with the answer", async () => {
+    const { clock, connect, s, called, answer } = await openTasks("modern");
+    const declared = { ...TASKS_DECLARED, elicitation: { form: {} } };
+    const client = connect();
+    const ask = (method: string, params: Readonly<Record<string, unknown>>) =>
+      sendModernRequest(client, method, params, declared);
+    const args = { agent: "worker", message: "call s__t" };
+    const call = ask("tools/call", { name: "agents__invoke_agent", arguments: args });
+    await fireTimer(clock, 5000);
+    const taskId = String((await call).result?.["taskId"]);
+    await called();
+    const requestedSchema = { type: "object", properties: {} };
+    const params = { message: "Sure?", requestedSchema };
+    s.newestPeer?.send({ jsonrpc: "2.0", id: "e", method: "elicitation/create", params });
+    await clock.advanceAsync(10);
+    const { result } = await ask("tasks/get", { taskId });
+    assert.equal(result?.["status"], "input_required");
+    const [key = ""] = Object.keys(result["inputRequests"] as object);
+    await ask("tasks/update", { taskId, inputResponses: { [key]: { action: "decline" } } });
+    const answered = await s.newestPeer?.find(isResponseTo("e"));
+    assert.deepEqual(answered?.result, { action: "decline" });
+    assert.equal((await ask("tasks/get", { taskId })).result?.["status"], "working");
+    await answer("done");
+    assert.equal((await ask("tasks/get", { taskId })).result?.["status"], "completed");
+  });
+
+  it("waits for the answer of its client if a person was asked before", async () => {
+    const s = new ScriptedServer("t");
+    const { connect, clock, model } = await openWithClock(
+      { s },
+      { agents: { worker: {}, ask: { approval: "always" } } },
+    );
+    const client = connect();
+    const declared = { ...TASKS_DECLARED, elicitation: { form: {} } };
+    s.onCall = () => undefined;
+    const args = { agent: "ask", message: "call s__t" };
+    const params = { name: "agents__invoke_agent", arguments: args };
+    await sendModernRequest(client, "tools/list", {}, declared);
+    const call = sendModernRequest(client, "tools/call", params, declared);
+    // The hub collects questions for 5 ms.
+    await fireTimer(clock, 5);
+    const { keys, state } = inputRoundOf(await call);
+    await clock.advanceAsync(20_000);
+    const [key = ""] = keys;
+    const inputResponses = { [key]: { action: "accept", content: { decision: "once" } } };
+    const retry = { ...params, inputResponses, requestState: state };
+    const { result } = await sendModernRequest(client, "tools/call", retry, declared);
+    assert.equal(result?.["resultType"], "task");
+    await requestTask(client, "cancel", result["taskId"]);
+    await untilActive(model, 0);
+  });
+
+  it("is none if it ends soon, or if its client does not know tasks", async () => {
+    const { client, clock, connect, answer } = await openTasks("modern");
+    const params = { name: "agents__invoke_agent", arguments: { agent: "worker", message: "hi" } };
+    const quick = await sendModernRequest(client, "tools/call", params, TASKS_DECLARED);
+    assert.equal(agentResultOf(quick).value["response"], "hi (1)");
+    const args = { agent: "worker", message: "call s__t" };
+    const slow = callAgentsModern(connect(), "invoke_agent", args);
+    await fireTimer(clock, 5000);
+    await answer("done");
+    assert.equal((await slow).value["response"], "result: done");
+  });
+
+  it("is offered by the hub to clients of the modern era", async () => {
+    const { client } = await openTasks("modern");
+    await sendModernRequest(client, "tools/list");
+    const { result } = await sendModernRequest(client, "server/discover");
+    const { extensions } = result?.["capabilities"] as { extensions?: object };
+    assert.ok(extensions !== undefined && TASKS_EXTENSION_ID in extensions);
   });
 });
 

@@ -76,6 +76,7 @@ export function toolCall(
     isTask: false,
     progress: () => {},
     setDeadline: () => {},
+    becomeTask: () => {},
     canElicit: false,
     elicit: () => Promise.reject(new Error("there is no client")),
     canSample: false,

@@ -20,16 +20,20 @@ import { Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity } from "../../protocol/log-level.ts";
 import type { Era } from "../../protocol/modern.ts";
 import { type CancelReason, readProgressTokens } from "../../protocol/notifications.ts";
+import { MetaKey } from "../../protocol/modern.ts";
 import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
-import type { Caller, Call, RunningRequest } from "../../router/call.ts";
+import type { Call, Caller, CallProgress, RunningRequest } from "../../router/call.ts";
+import { CallTask } from "../../router/call-task.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
 import type { ModernClient } from "./client.ts";
 import {
   type AwaitingCall,
   buildUrlElicitation,
   cancelServerRequest,
+  encodeInputRequests,
   encodeInputRequired,
+  INPUT_TIMEOUT,
   requestDigestOf,
   withProgressToken,
 } from "./input-required.ts";
@@ -67,6 +71,19 @@ function firstText(content: unknown): unknown {
 /** A server's requests that come within this many ms of the first go into one `input_required` result. */
 const INPUT_BATCH_TIME = 5;
 
+/** Ends a task as its call has ended. @param answer undefined if the call was cancelled */
+function endTask(task: CallTask, answer: EncodedMessage | undefined): void {
+  const parsed = answer && parseMessage(joinMessage(answer));
+  if (parsed?.kind !== "response") {
+    task.end("cancelled");
+    return;
+  }
+  const { bytes, body, outcome } = parsed;
+  // A copy, because the task is kept longer than the message.
+  const kept = Uint8Array.from(bytes.subarray(body.start, body.end));
+  task.end(outcome === "error" ? "failed" : "completed", kept);
+}
+
 /** Validates a request against its client's catalog. May throw. */
 export type CatalogCheck = (catalog: Catalog) => void;
 
@@ -87,8 +104,16 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
   #running: RunningRequest | undefined;
-  /** `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry. */
-  #state: "open" | "awaitingInput" | "over" = "open";
+  /**
+   * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client was
+   * answered with a task, and the call goes on.
+   */
+  #state: "open" | "awaitingInput" | "task" | "over" = "open";
+  #task: CallTask | undefined;
+  /** Whether the call becomes a task as soon as the client's retry has come. */
+  #isTaskWanted = false;
+  /** The last message about the call's own progress. */
+  #progressMessage: string | undefined;
   /** Responder and id of the client's last request, which may be a retry. */
   #responder: ModernResponder;
   #id: Piece;
@@ -96,6 +121,8 @@ export class ModernCall implements Caller, AwaitingCall {
   #retry: { readonly token: Piece | undefined } | undefined;
   /** The server's unanswered requests, by their keys in `inputRequests`. */
   #serverRequests = NO_REQUESTS;
+  /** What ends the timeouts of the requests that the client is asked in a task, by their keys. */
+  #inputTimeouts: Map<string, () => void> | undefined;
   #count = 0;
   /** Whether the timer runs that collects requests for one `input_required` result. */
   #isBatching = false;
@@ -173,8 +200,38 @@ export class ModernCall implements Caller, AwaitingCall {
     const key = `input-${++this.#count}`;
     if (this.#serverRequests === NO_REQUESTS) this.#serverRequests = new Map();
     this.#serverRequests.set(key, request);
-    this.#scheduleInputRequired();
-    return () => void this.#serverRequests.delete(key);
+    if (this.#task === undefined) this.#scheduleInputRequired();
+    else this.#askInTask([[key, request]]);
+    return () => {
+      this.#serverRequests.delete(key);
+      this.#updateTaskInputs();
+    };
+  }
+
+  becomeTask(): void {
+    if (!this.supportsTasks || this.#task !== undefined || this.#state === "over") return;
+    if (this.#state === "awaitingInput") {
+      this.#isTaskWanted = true;
+      return;
+    }
+    const client = this.#client;
+    const { server } = this;
+    if (server === undefined) return;
+    const cancel = (): void => this.cancel("The task was cancelled.", "client");
+    const onInput = (key: string, answer: Uint8Array): void => this.#answerInput(key, answer);
+    const task = new CallTask({ server, cancel, onInput }, client.clock, this.#progressMessage);
+    if (!client.tasks.addCallTask(task)) return;
+    this.#task = task;
+    this.#state = "task";
+    const meta = JSON.stringify({ [MetaKey.server]: client.serverInfo });
+    this.#responder.respond(buildResult(this.#id, task.announcement(meta)));
+    this.#askInTask([...this.#serverRequests]);
+  }
+
+  onOwnProgress({ message }: CallProgress): void {
+    if (message === undefined) return;
+    this.#progressMessage = message;
+    this.#task?.report(message);
   }
 
   /** A server's request was rejected because the client does not support it. */
@@ -202,8 +259,10 @@ export class ModernCall implements Caller, AwaitingCall {
       if (answer === undefined) this.#finish();
       return;
     }
+    const task = this.#task;
     this.#finish();
-    this.#responder.respond(answer);
+    if (task === undefined) this.#responder.respond(answer);
+    else endTask(task, answer);
   }
 
   /** Sends progress and log messages. Those that come while a retry is awaited are dropped. */
@@ -247,6 +306,7 @@ export class ModernCall implements Caller, AwaitingCall {
       serverRequest?.answer("result", bytes.subarray(start, end));
     }
     if (this.#heldAnswer === undefined) {
+      if (this.#isTaskWanted) this.becomeTask();
       this.#scheduleInputRequired();
       return;
     }
@@ -261,7 +321,43 @@ export class ModernCall implements Caller, AwaitingCall {
     this.cancel("The client has not come back with what it was asked for.", "client");
   }
 
-  readonly #onCancel = (reason: CancelReason, by: CancelledBy): void => this.cancel(reason, by);
+  /** The client ends a task by `tasks/cancel` alone. */
+  readonly #onCancel = (reason: CancelReason, by: CancelledBy): void => {
+    if (this.#state !== "task") this.cancel(reason, by);
+  };
+
+  /** Asks the client in the status of the task; requests that it does not answer in time are cancelled. */
+  #askInTask(requests: readonly (readonly [key: string, request: ServerRequest])[]): void {
+    const timeouts = (this.#inputTimeouts ??= new Map());
+    for (const [key, request] of requests) {
+      const cancelTimeout = this.#client.clock.after(INPUT_TIMEOUT, () => {
+        this.#serverRequests.delete(key);
+        this.#updateTaskInputs();
+        cancelServerRequest(request);
+      });
+      timeouts.set(key, cancelTimeout);
+    }
+    this.#updateTaskInputs();
+  }
+
+  #answerInput(key: string, answer: Uint8Array): void {
+    const request = this.#serverRequests.get(key);
+    this.#serverRequests.delete(key);
+    this.#updateTaskInputs();
+    request?.answer("result", answer);
+  }
+
+  /** Shows in the status of the task which requests wait for the client. */
+  #updateTaskInputs(): void {
+    const requests = this.#serverRequests;
+    if (this.#task === undefined) return;
+    for (const [key, cancelTimeout] of this.#inputTimeouts ?? []) {
+      if (requests.has(key)) continue;
+      cancelTimeout();
+      this.#inputTimeouts?.delete(key);
+    }
+    this.#task.setInputRequests(requests.size > 0 ? encodeInputRequests(requests) : undefined);
+  }
 
   #scheduleInputRequired(): void {
     if (this.#state !== "open" || this.#serverRequests.size === 0 || this.#isBatching) return;
@@ -336,6 +432,7 @@ export class ModernCall implements Caller, AwaitingCall {
     if (this.#state === "over") return;
     this.#state = "over";
     this.#failServerRequests("The request that the server asked for has ended.");
+    this.#updateTaskInputs();
     this.#client.onCallEnd(this);
   }
 }

@@ -240,11 +240,15 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * The calls that a server's request may belong to, because the request does not name one: the calls that are running,
+   * The calls that a server's request may belong to, also those of which a call there is a part, because the request does not name one: the calls that are running,
    * else those that wait for input.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
-    const calls = this.#callsAt(server);
+    const parents = this.router.innerCalls
+      .filter((inner) => inner.server === server)
+      .map(({ caller }) => caller.parentCall);
+    const isParent = ({ call }: ModernCall): boolean => parents.includes(call?.number);
+    const calls = this.#modernCalls.filter((each) => each.server === server || isParent(each));
     const active = calls.filter(({ isAwaitingInput }) => !isAwaitingInput);
     return active.length > 0 ? active : calls;
   }

@@ -171,6 +171,12 @@ export function encodeInputRequired(
   state: string,
   server: Implementation,
 ): Uint8Array {
+  const tail = utf8(resultTail(state, server));
+  return joinPieces(['{"inputRequests":', encodeInputRequests(requests), ",", tail]);
+}
+
+/** Encodes servers' requests as input requests, by their keys. */
+export function encodeInputRequests(requests: ReadonlyMap<string, ServerRequest>): Uint8Array {
   const entries = [...requests].map(([key, request], i) =>
     joinPieces([
       `${i === 0 ? "" : ","}"${key}":{"method":"${request.method}","params":`,
@@ -178,7 +184,7 @@ export function encodeInputRequired(
       "}",
     ]),
   );
-  return joinPieces(['{"inputRequests":{', ...entries, "},", utf8(resultTail(state, server))]);
+  return joinPieces(["{", ...entries, "}"]);
 }
 
 /** Encodes an `input_required` result with input requests given as plain JSON values. */

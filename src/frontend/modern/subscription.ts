@@ -7,7 +7,7 @@ import { HubError } from "../../base/errors.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { addEnvelope, MetaKey, ModernMethod, prepareEnvelope } from "../../protocol/modern.ts";
 import type { RunningRequest } from "../../router/call.ts";
-import type { TaskSubscription } from "../../router/tasks.ts";
+import type { RunningTaskSubscription } from "../../router/tasks.ts";
 import { RESOURCE_METHOD } from "../../router/params.ts";
 import { ResourceSubscriptions } from "../../router/subscriptions.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
@@ -51,7 +51,7 @@ export class ClientSubscription {
   readonly #pendingSubscribes = new Map<string, RunningRequest>();
   readonly #refusedUris = new Set<string>();
   /** By the hub's task id: subscriptions to tasks. `#pendingTasks`: the ids whose servers have not answered yet. */
-  readonly #taskSubscriptions = new Map<string, TaskSubscription>();
+  readonly #taskSubscriptions = new Map<string, RunningTaskSubscription>();
   readonly #pendingTasks = new Set<string>();
   #state: "unacknowledged" | "acknowledged" | "over" = "unacknowledged";
   /** Notifications held back until the acknowledgement is sent. */

@@ -1,0 +1,205 @@
+import { type ByteRange, joinPieces, type Piece, utf8 } from "../base/bytes.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { JsonObject, OPEN_BRACE } from "../base/json.ts";
+import {
+  buildResult,
+  type EncodedMessage,
+  paramsOf,
+  randomToken,
+  type Request,
+} from "../jsonrpc/message.ts";
+import { ModernTaskMethod } from "../protocol/tasks.ts";
+import type { Caller, RunningRequest } from "./call.ts";
+import type { TaskSubscriptionEvents } from "./tasks.ts";
+
+/** How long a task is kept after its end, in ms. */
+const KEPT = 10 * 60_000;
+/** How often clients should ask for a task, in ms. */
+const POLL_INTERVAL = 1000;
+/** The longest status message, in characters. */
+const MAX_STATUS_MESSAGE = 2000;
+
+/** What a task does at the call that it is made of. */
+export interface TaskedCall {
+  /** The server of the call. */
+  readonly server: string;
+  /** Cancels the call, which then ends its task. */
+  cancel(): void;
+  /** The client has answered an input request; `answer` is the result, as JSON. */
+  onInput(key: string, answer: Uint8Array): void;
+}
+
+/**
+ * A task (2026-07-28) that the hub itself has made of a modern client's call, because a plugin wanted that: no server
+ * knows it. The client uses it as it does the tasks of servers.
+ */
+export class CallTask {
+  /** Unguessable: clients that cannot be told apart share their tasks. */
+  readonly id = randomToken();
+  /** When the hub forgets the task, in ms of the clock. */
+  expiresAt = Infinity;
+  readonly #call: TaskedCall;
+  readonly #clock: Clock;
+  /** When it was made, in ms of the clock. */
+  readonly #start: number;
+  readonly #createdAt = new Date().toISOString();
+  #updatedAt = this.#createdAt;
+  #status: "working" | "input_required" | "completed" | "failed" | "cancelled" = "working";
+  #message: string | undefined;
+  /** The last member of the status: `result`, `error` or `inputRequests`. */
+  #detail: Uint8Array | undefined;
+  readonly #watchers = new Set<(notification: EncodedMessage) => void>();
+
+  constructor(call: TaskedCall, clock: Clock, message: string | undefined) {
+    this.#call = call;
+    this.#clock = clock;
+    this.#start = clock.now();
+    this.#message = message?.slice(0, MAX_STATUS_MESSAGE);
+  }
+
+  get server(): string {
+    return this.#call.server;
+  }
+
+  get isOver(): boolean {
+    return this.#status !== "working" && this.#status !== "input_required";
+  }
+
+  /** The result of `tasks/get`, and the params of notifications, without `resultType`. */
+  toJson(): Uint8Array {
+    return joinPieces(["{", ...this.#members(true), "}"]);
+  }
+
+  /** The answer to the call, which announces the task. @param meta `_meta` as JSON */
+  announcement(meta: string): Uint8Array {
+    return joinPieces(['{"resultType":"task",', ...this.#members(false), `,"_meta":${meta}}`]);
+  }
+
+  report(message: string): void {
+    if (this.isOver) return;
+    this.#message = message.slice(0, MAX_STATUS_MESSAGE);
+    this.#changed();
+  }
+
+  /** @param requests the input requests that wait for answers, as JSON; undefined: none */
+  setInputRequests(requests: Uint8Array | undefined): void {
+    if (this.isOver || (requests === undefined && this.#detail === undefined)) return;
+    this.#status = requests === undefined ? "working" : "input_required";
+    this.#detail = requests && joinPieces([',"inputRequests":', requests]);
+    this.#changed();
+  }
+
+  /** The call has ended. @param body the result or error, as JSON */
+  end(status: "completed" | "failed" | "cancelled", body?: Uint8Array): void {
+    if (this.isOver) return;
+    this.#status = status;
+    this.expiresAt = this.#clock.now() + KEPT;
+    const key = status === "failed" ? "error" : "result";
+    this.#detail = body && joinPieces([`,"${key}":`, body]);
+    this.#changed();
+    this.#watchers.clear();
+  }
+
+  cancel(): void {
+    if (!this.isOver) this.#call.cancel();
+  }
+
+  /** Answers a request about the task. */
+  answer(request: Request): EncodedMessage {
+    if (request.method === ModernTaskMethod.get) return buildResult(request.id, this.toJson());
+    if (request.method === ModernTaskMethod.cancel) {
+      this.cancel();
+    } else {
+      const { bytes, members } = inputResponsesOf(request);
+      for (const { key, start, end } of members)
+        if (!this.isOver) this.#call.onInput(key, bytes.subarray(start, end));
+    }
+    return buildResult(request.id, utf8("{}"));
+  }
+
+  /** @returns what ends it */
+  watch(watcher: (notification: EncodedMessage) => void): () => void {
+    this.#watchers.add(watcher);
+    return () => void this.#watchers.delete(watcher);
+  }
+
+  #changed(): void {
+    this.#updatedAt = new Date().toISOString();
+    if (this.#watchers.size === 0) return;
+    const start = `{"jsonrpc":"2.0","method":"${ModernTaskMethod.changed}","params":`;
+    const notification = joinPieces([start, this.toJson(), "}"]);
+    for (const watcher of this.#watchers) watcher(notification);
+  }
+
+  #members(isWhole: boolean): readonly Piece[] {
+    const status = {
+      taskId: this.id,
+      status: this.#status,
+      ...(this.#message !== undefined && { statusMessage: this.#message }),
+      createdAt: this.#createdAt,
+      lastUpdatedAt: this.#updatedAt,
+      ttlMs: this.isOver ? Math.round(this.expiresAt - this.#start) : null,
+      pollIntervalMs: POLL_INTERVAL,
+    };
+    const members = JSON.stringify(status).slice(1, -1);
+    return isWhole && this.#detail !== undefined ? [members, this.#detail] : [members];
+  }
+}
+
+/** @throws {HubError} invalidParams */
+function inputResponsesOf(request: Request): JsonObject {
+  const params = paramsOf(request);
+  const member: ByteRange | undefined = params.member("inputResponses");
+  const responses = member && JsonObject.at(params.bytes, member);
+  const all = member === undefined ? [] : [member, ...(responses?.members ?? [])];
+  if (responses !== undefined && all.every(({ start }) => params.bytes[start] === OPEN_BRACE))
+    return responses;
+  throw new HubError("invalidParams", "inputResponses must be an object with results.");
+}
+
+/** A client's request about a task that the hub has made; answered at once. */
+export class CallTaskRequest implements RunningRequest {
+  readonly call = undefined;
+  readonly #task: CallTask;
+  readonly #request: Request;
+  readonly #caller: Caller;
+
+  /** @throws {HubError} invalidParams */
+  constructor(task: CallTask, request: Request, caller: Caller) {
+    if (request.method === ModernTaskMethod.update) inputResponsesOf(request);
+    this.#task = task;
+    this.#request = request;
+    this.#caller = caller;
+  }
+
+  run(): void {
+    this.#caller.respond(this.#task.answer(this.#request));
+  }
+
+  cancel(): void {
+    this.#caller.respond(undefined);
+  }
+}
+
+/** A client's subscription to the notifications about a task that the hub has made. */
+export class CallTaskSubscription {
+  readonly #task: CallTask;
+  readonly #events: TaskSubscriptionEvents;
+  #unwatch = (): void => {};
+
+  constructor(task: CallTask, events: TaskSubscriptionEvents) {
+    this.#task = task;
+    this.#events = events;
+  }
+
+  start(): void {
+    this.#unwatch = this.#task.watch((message) => this.#events.onNotification(message));
+    // Later, as servers answer: the client may be about to subscribe to more.
+    queueMicrotask(() => this.#events.onSubscribeAnswer(true));
+  }
+
+  stop(): void {
+    this.#unwatch();
+  }
+}
