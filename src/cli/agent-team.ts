@@ -347,10 +347,16 @@ export async function connectInside(
   hub: Hub,
   signal: AbortSignal,
   elicit: AnswerElicitation | undefined,
-): Promise<{ readonly toolbox: Toolbox; readonly client: HubClient }> {
+): Promise<{
+  readonly toolbox: Toolbox;
+  readonly client: HubClient;
+  /** The client's id in the hub. */
+  readonly id: string;
+}> {
   const { serverInfo } = hub;
+  let id = "";
   const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
-    hub.accept(transport, ended, undefined, "control");
+    hub.acceptOperator(transport, ended, (own) => (id = own));
   const client = await HubClient.connect({ serverInfo, accept }, signal, { elicit });
   const origins = (): Promise<ReadonlyMap<string, ToolOrigin>> => {
     const { entries } = hub.catalog.tools;
@@ -359,7 +365,7 @@ export async function connectInside(
     );
     return Promise.resolve(new Map(known));
   };
-  return { toolbox: new McpToolbox(client, origins), client };
+  return { toolbox: new McpToolbox(client, origins), client, id };
 }
 
 /**

@@ -40,7 +40,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         await import("./agent-team.ts");
       const { Redactor } = await import("../transport/redact.ts");
       const secrets = new Set<string>();
-      const { toolbox, client } = await connectInside(hub, context.signal, undefined);
+      const { toolbox, client, id } = await connectInside(hub, context.signal, undefined);
       const team = new Team({
         specs: validAgents(manifest),
         toolbox,
@@ -53,7 +53,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
           void (team.narrowing = filterOfMode(chosen, await load()));
         if (mode !== undefined) await setMode(mode);
         const agent = await team.agent(chooseAgent(name, manifest), context.signal, model);
-        return { agent, mode, setMode, close: () => client.close() };
+        return { agent, client: id, mode, setMode, close: () => client.close() };
       } catch (error) {
         await client.close();
         throw error;

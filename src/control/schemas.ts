@@ -628,11 +628,13 @@ export const agentSchema = v.object({
 });
 
 /**
- * A conversation with an agent that runs in the hub. `mode`: the one that narrows its tools; `title`: how its first message
- * begins; `waiting`: messages that wait; `lastEvent`: its last number.
+ * A conversation with an agent that runs in the hub. `client`: the id of the client that its calls come from; `mode`: the
+ * one that narrows its tools; `title`: how its first message begins; `waiting`: messages that wait; `lastEvent`: its last
+ * number.
  */
 export const runSchema = v.object({
   id: v.string(),
+  client: v.string(),
   agent: v.string(),
   model: v.string(),
   mode: v.optional(v.string()),
