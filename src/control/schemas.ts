@@ -743,9 +743,11 @@ export type RunDocument = v.InferOutput<typeof runSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 /* What commands of toolmux print with `--json`, as far as programs need it. */
 
-/** The names of secrets, where each is found, and which servers use it. */
+/** The names of secrets, where each is found, and which servers and models use it. */
 export const secretsSchema = v.looseObject({
-  secrets: v.array(v.looseObject({ name: v.string(), places: names, servers: names })),
+  secrets: v.array(
+    v.looseObject({ name: v.string(), places: names, servers: names, models: names }),
+  ),
 });
 
 /** The entries of the registries that fit, and the registries that did not answer. */

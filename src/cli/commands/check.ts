@@ -14,8 +14,13 @@ import type {
   StdioServer,
 } from "../../manifest/manifest.ts";
 import type { NamedClient } from "../../manifest/named-clients.ts";
-import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
-import { listSchemes, listSecrets, parseTemplate } from "../../manifest/interpolate.ts";
+import {
+  resolveRemote,
+  resolveServer,
+  type SchemeResolvers,
+  secretsOfModels,
+} from "../../manifest/resolve.ts";
+import { listSchemes, parseTemplate, secretsOf } from "../../manifest/interpolate.ts";
 import { AGENTS_PLUGIN } from "../../agent-tools/plugin.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import type { FilterItem } from "../../catalog/filter.ts";
@@ -63,12 +68,13 @@ function cannotStart({ state }: Row): boolean {
   return state !== "starts" && state !== "disabled";
 }
 
-/** A secret that servers refer to, without its value. */
+/** A secret that servers or models use, without its value. */
 interface SecretRow {
   readonly name: string;
   /** Where the secret was found; undefined if it was not found, or if its store cannot be read. */
   readonly place: string | undefined;
   readonly servers: readonly string[];
+  readonly models: readonly string[];
 }
 
 /**
@@ -230,14 +236,14 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
     const rows = starts ? await checkValidServers(loaded.manifest, context) : [];
     return { ...nothing, problems: loaded.problems, starts, servers: rows };
   }
-  const { servers, plugins, sources: files } = loaded.manifest;
+  const { plugins, sources: files } = loaded.manifest;
   const pluginProblems = await findPluginProblems(loaded.manifest);
   if (pluginProblems.length > 0)
     return { ...nothing, problems: await addPositionsLater(pluginProblems), starts: false };
   const unknownServers = await addPositionsLater(findUnknownPluginServers(loaded.manifest));
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
   const rows = await checkValidServers(loaded.manifest, context);
-  const secrets = await findSecrets(servers, context);
+  const secrets = await findSecrets(loaded.manifest, context);
   const warnings = await findSavedFaults(loaded.manifest, context);
   return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
 }
@@ -253,28 +259,42 @@ function checkValidServers(
 }
 
 async function findSecrets(
-  specs: readonly ServerSpec[],
+  manifest: Manifest,
   context: CommandContext,
 ): Promise<readonly SecretRow[]> {
-  const external = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
-  const names = [...new Set(external.flatMap(listSecrets))].toSorted();
-  if (names.length === 0) return [];
+  const external = manifest.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
+  const ofModels = secretsOfModels(manifest);
+  const names = new Set([...external.flatMap(secretsOf), ...ofModels.map(({ name }) => name)]);
+  if (names.size === 0) return [];
   const secrets = (await import("../../secrets/secrets.ts")).openSecrets(context);
   return Promise.all(
-    names.map(async (name) => {
-      const users = external.filter((spec) => listSecrets(spec).includes(name));
-      const found = await secrets.find(name, users[0]?.secretSources).catch(() => undefined);
-      return { name, place: found?.source, servers: users.map((spec) => spec.name) };
+    [...names].toSorted().map(async (name) => {
+      const servers = external.filter((spec) => secretsOf(spec).includes(name));
+      const models = ofModels.filter((secret) => secret.name === name);
+      const [server] = servers;
+      const sources =
+        server !== undefined && "secretSources" in server
+          ? server.secretSources
+          : models[0]?.sources;
+      const found = await secrets.find(name, sources).catch(() => undefined);
+      const variables = models.flatMap((model) => model.variables);
+      const isSet = variables.some((variable) => context.env[variable]);
+      return {
+        name,
+        place: found?.source ?? (isSet ? "environment" : undefined),
+        servers: servers.map((spec) => spec.name),
+        models: [...new Set(models.map(({ model }) => model))],
+      };
     }),
   );
 }
 
 function printSecrets(secrets: readonly SecretRow[], { terminal }: CommandContext): void {
   if (secrets.length === 0) return;
-  const table = secrets.map(({ name, place = "nowhere", servers }) => [
+  const table = secrets.map(({ name, place = "nowhere", servers, models }) => [
     name,
     place,
-    servers.join(", "),
+    [...servers, ...models.map((model) => `model ${model}`)].join(", "),
   ]);
   terminal.printTable(["SECRET", "WHERE", "USED BY"], table);
 }
