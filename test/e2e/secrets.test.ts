@@ -265,6 +265,9 @@ describe("toolmux secret", () => {
       assert.deepEqual(await rowsOf("check"), expected);
       const { stdout } = await runCommand(setup, ["check", "--config", setup.config], { env });
       assert.match(stdout, /key +nowhere +model named/);
+      await runCommand(setup, ["secret", "set", "key"], { input: "value" });
+      const doctor = await runCommand(setup, ["doctor", "--json", "--config", setup.config]);
+      assert.ok(!doctor.stdout.includes("TM302"), doctor.stdout);
     });
   });
 

@@ -132,7 +132,8 @@ async function removeSecret(
   const uses = (await usersBySecret(invocation, context))?.get(name);
   const number = (uses?.servers.length ?? 0) + (uses?.models.length ?? 0);
   const verb = number === 1 ? "needs" : "need";
-  const needs = uses === undefined ? "" : `${describeUsers(uses)} ${verb} it`;
+  const purpose = uses?.models.length === 0 ? " to start" : "";
+  const needs = uses === undefined ? "" : `${describeUsers(uses)} ${verb} it${purpose}`;
   if (number > 0 && canAsk()) {
     const question = `${needs}. Remove ${name}? [y/N] `;
     if (!(await withPrompt(signal, async (ask) => isYes(await ask(question))))) {
