@@ -47,6 +47,8 @@ export interface AgentFile {
   readonly unsupported: readonly Problem[];
   /** What the file may not do before it is trusted: ends of a sentence. Empty if it is trusted. */
   readonly withheld: readonly string[];
+  /** The names of its models that are not used before it is trusted; absent: none. */
+  readonly withheldModels?: readonly string[];
 }
 
 /** A file that was read, or what is wrong with it. */
@@ -89,7 +91,8 @@ export function restrictUntrusted(file: AgentFile): AgentFile {
     const allowed = mayKeep ? spec : others;
     agents.set(name, { ...agent, ownTools: undefined, spec: { ...allowed, respectMode: true } });
   }
-  return { ...file, agents, models, servers: [], withheld };
+  const withheldModels = [...file.models.keys()].filter((name) => !models.has(name));
+  return { ...file, agents, models, servers: [], withheld, withheldModels };
 }
 
 /** One sentence about what a file that is not trusted may not do; undefined if it may do everything. */

@@ -1,7 +1,7 @@
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
-import type { AgentFile } from "../agent-files/agent-file.ts";
+import { type AgentFile, shellWord } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, chooseTools, Team } from "../agent/agent.ts";
 import { openModel } from "../agent/open-model.ts";
 import { OpenQuestions } from "../agent/open-questions.ts";
@@ -15,12 +15,13 @@ import type { Hub } from "../hub/hub.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { FULL_MODE, HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Transport } from "../transport/transport.ts";
 import { suggestName, usageError } from "./args.ts";
 import { bestConnectionOf } from "../upstream/status.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import type { CommandLog } from "./load-manifest.ts";
+import { type CommandLog, loadManifestLogged } from "./load-manifest.ts";
 import { openHub, openSnapshots } from "./open-hub.ts";
 import { ask, hubToUse } from "./running-hub.ts";
 import { openSchemeResolvers } from "./transport-factory.ts";
@@ -86,7 +87,8 @@ export async function withTeam<T>(
   const secrets = new Set<string>();
   const questions = new OpenQuestions();
   const elicit = options.elicit && countQuestions(options.elicit, questions);
-  let hub = await hubToUse(invocation, context);
+  const isAlone = isEmpty(manifest) && invocation.options.hub === undefined;
+  let hub = isAlone ? undefined : await hubToUse(invocation, context);
   let opened: Promise<OpenedTools> | undefined;
   const open = (): Promise<OpenedTools> => {
     if (opened !== undefined) return opened;
@@ -141,7 +143,7 @@ export async function withTeam<T>(
     toolbox:
       fileTeam === undefined ? toolbox : new fileTeam.AgentFileToolbox(toolbox, own?.toolbox),
     clock: systemClock,
-    openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets),
+    openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets, file),
     approval,
     redact: (text) => new Redactor([...secrets]).apply(text),
     watchPauses: questions.watchPauses,
@@ -199,13 +201,42 @@ export function openFileTools(
   };
 }
 
+/** Whether it is the manifest of a person who has none. */
+function isEmpty({ sources, servers }: Manifest): boolean {
+  return sources.length === 0 && servers.length === 0;
+}
+
+/**
+ * Loads the manifest, and the file of the agent if the manifest does not have it. A file needs no manifest, unless one
+ * is named.
+ * @throws {HubError} manifestInvalid; what `AgentLibrary.find` throws
+ */
+export async function loadAgents(
+  name: string | undefined,
+  invocation: Invocation,
+  context: CommandContext,
+  log: CommandLog,
+): Promise<Pick<TeamOptions, "manifest" | "file">> {
+  const mayBeAbsent = name !== undefined && invocation.config.length === 0;
+  const { manifest } = await loadManifestLogged(invocation, context, log, mayBeAbsent);
+  try {
+    return { manifest, file: await findAgentFile(name, manifest, context, log) };
+  } catch (error) {
+    // That there is no manifest says more than that it lacks the agent.
+    const { code } = toHubError(error);
+    if (code === "agentNotFound" && isEmpty(manifest))
+      await loadManifestLogged(invocation, context, () => {});
+    throw error;
+  }
+}
+
 /**
  * The file of an agent that the manifest does not have: a path, or the name of one that was pulled. Says what of it is
  * left out.
  * @returns undefined if no agent is named, or the manifest has it
  * @throws {HubError} what `AgentLibrary.find` throws
  */
-export async function findAgentFile(
+async function findAgentFile(
   name: string | undefined,
   manifest: Manifest,
   context: CommandContext,
@@ -257,17 +288,29 @@ export function chooseAgent(name: string | undefined, { agents }: Manifest): str
   return spec.name;
 }
 
-/** Makes the function that opens models of the manifest. @param secrets receives values to redact */
+/**
+ * Makes the function that opens models of the manifest.
+ * @param secrets receives values to redact
+ * @param file the file whose agents name the models
+ */
 export function modelOpener(
   manifest: Pick<Manifest, "models">,
   context: Pick<CommandContext, "env" | "platform" | "cwd">,
   secrets: Set<string>,
+  file?: AgentFile,
 ): (name: string) => Promise<Model> {
   const { env, cwd } = context;
   const schemesFor = openSchemeResolvers(context);
   return async (name) => {
     const { models } = manifest;
     const spec = findModel(name, { models, baseDir: cwd });
+    if (spec === undefined && file?.withheldModels?.includes(name)) {
+      const source = sanitizeLine(file.source);
+      const text = `There is no model "${name}" in the manifest, and that of ${source} is not used before the file is trusted.`;
+      throw new HubError("agentInvalid", text, {
+        hint: `To allow it: toolmux trust ${shellWord(source)}`,
+      });
+    }
     if (spec === undefined) {
       const more = suggestName(name, [...(models?.keys() ?? [])]);
       const text = `There is no model "${name}".${more}`;
@@ -369,10 +412,16 @@ export async function connectInside(
   signal: AbortSignal,
   elicit: AnswerElicitation | undefined,
   questions?: OpenQuestions,
-): Promise<{ readonly toolbox: Toolbox; readonly client: HubClient }> {
+): Promise<{
+  readonly toolbox: Toolbox;
+  readonly client: HubClient;
+  /** The client's id in the hub. */
+  readonly id: string;
+}> {
   const { serverInfo } = hub;
+  let id = "";
   const accept = (transport: Transport, ended: AbortSignal): Promise<void> => {
-    const open = (): Promise<void> => hub.accept(transport, ended, undefined, "control");
+    const open = (): Promise<void> => hub.acceptOperator(transport, ended, (own) => (id = own));
     return questions === undefined ? open() : countApprovals(hub, questions, open);
   };
   const client = await HubClient.connect({ serverInfo, accept }, signal, { elicit });
@@ -383,7 +432,7 @@ export async function connectInside(
     );
     return Promise.resolve(new Map(known));
   };
-  return { toolbox: new McpToolbox(client, origins), client };
+  return { toolbox: new McpToolbox(client, origins), client, id };
 }
 
 /** Counts the approvals that the calls of a client wait for. @param accept connects the client, until it leaves */

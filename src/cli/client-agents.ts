@@ -42,8 +42,9 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     { models }: Pick<Manifest, "models">,
     specs: Team["options"]["specs"],
     toolbox: Toolbox = NO_TOOLS,
+    file?: AgentFile,
   ): Team => {
-    const openModel = modelOpener({ models }, context, secrets);
+    const openModel = modelOpener({ models }, context, secrets, file);
     return new Team({ specs, toolbox, clock, openModel, redact });
   };
   let made: ReturnType<typeof makeForManifest> | undefined;
@@ -86,7 +87,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     ];
     try {
       return {
-        agent: await makeTeam({ models }, specs, toolbox).agent(file.entry, signal),
+        agent: await makeTeam({ models }, specs, toolbox, file).agent(file.entry, signal),
         notes: notes.map(redact),
         toolboxFor(outer, tools) {
           call = outer;

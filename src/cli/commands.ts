@@ -602,7 +602,7 @@ export const COMMANDS: readonly Command[] = [
       "",
       "Values are in an encrypted file in the config directory. Its key is in the keychain",
       "of the system. If there is no keychain, the key is next to the file, and toolmux",
-      "says so. `list` shows where each value is and which servers use it.",
+      "says so. `list` shows where each value is and what uses it.",
       "",
       "Environment variables come first: for linear/token they are linear/token and",
       "TOOLMUX_SECRET_LINEAR_TOKEN. [secrets] sources in the manifest changes that.",

@@ -42,7 +42,12 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
       const { OpenQuestions } = await import("../agent/open-questions.ts");
       const secrets = new Set<string>();
       const questions = new OpenQuestions();
-      const { toolbox, client } = await connectInside(hub, context.signal, undefined, questions);
+      const { toolbox, client, id } = await connectInside(
+        hub,
+        context.signal,
+        undefined,
+        questions,
+      );
       const team = new Team({
         specs: validAgents(manifest),
         toolbox,
@@ -56,7 +61,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
           void (team.narrowing = filterOfMode(chosen, await load()));
         if (mode !== undefined) await setMode(mode);
         const agent = await team.agent(chooseAgent(name, manifest), context.signal, model);
-        return { agent, mode, setMode, close: () => client.close() };
+        return { agent, client: id, mode, setMode, close: () => client.close() };
       } catch (error) {
         await client.close();
         throw error;

@@ -115,6 +115,7 @@ export class OpenRun {
     const { id, agent, state, waiting, tokensUsed } = this.session;
     return {
       id,
+      client: this.#opened.client,
       agent: agent.spec.name,
       model: agent.model.name,
       ...(this.#mode !== undefined && { mode: this.#mode }),

@@ -28,6 +28,8 @@ export interface HubAgents {
 /** An agent that is connected to the hub for one conversation. */
 export interface OpenedAgent {
   readonly agent: Agent;
+  /** The id of the client of the hub that its calls come from. */
+  readonly client: string;
   /** The mode that narrows its tools. */
   readonly mode: string | undefined;
   /** Narrows its tools to those of a mode, from its next turn on. @throws {HubError} usage if there is no such mode */

@@ -628,11 +628,13 @@ export const agentSchema = v.object({
 });
 
 /**
- * A conversation with an agent that runs in the hub. `mode`: the one that narrows its tools; `title`: how its first message
- * begins; `waiting`: messages that wait; `lastEvent`: its last number.
+ * A conversation with an agent that runs in the hub. `client`: the id of the client that its calls come from; `mode`: the
+ * one that narrows its tools; `title`: how its first message begins; `waiting`: messages that wait; `lastEvent`: its last
+ * number.
  */
 export const runSchema = v.object({
   id: v.string(),
+  client: v.string(),
   agent: v.string(),
   model: v.string(),
   mode: v.optional(v.string()),
@@ -741,9 +743,11 @@ export type RunDocument = v.InferOutput<typeof runSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 /* What commands of toolmux print with `--json`, as far as programs need it. */
 
-/** The names of secrets, where each is found, and which servers use it. */
+/** The names of secrets, where each is found, and which servers and models use it. */
 export const secretsSchema = v.looseObject({
-  secrets: v.array(v.looseObject({ name: v.string(), places: names, servers: names })),
+  secrets: v.array(
+    v.looseObject({ name: v.string(), places: names, servers: names, models: names }),
+  ),
 });
 
 /** The entries of the registries that fit, and the registries that did not answer. */

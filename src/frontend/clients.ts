@@ -91,6 +91,8 @@ interface AcceptOptions {
   readonly subset?: ServerSubset | undefined;
   /** Undefined: the operator's mode limits it if it is connected by stdio or HTTP. */
   readonly limits?: ClientLimits | undefined;
+  /** Called with the client's id before its transport is opened. */
+  readonly accepted?: ((id: string) => void) | undefined;
 }
 
 /** The limits of a client on a transport that has no others. */
@@ -156,7 +158,7 @@ export class Clients {
   async accept(
     transport: Transport,
     signal: AbortSignal,
-    { plugin, subset, kind = "memory", limits = limitsOn(kind) }: AcceptOptions = {},
+    { plugin, subset, kind = "memory", limits = limitsOn(kind), accepted }: AcceptOptions = {},
   ): Promise<void> {
     if (this.#isClosed) {
       await transport.close();
@@ -172,6 +174,7 @@ export class Clients {
     const disconnected = deferred();
     this.#clients.set(client, { disconnected, kind, modern, since: Date.now(), limits });
     this.options.onClient({ client: id, change: "joined", ...principalOf(limits) });
+    accepted?.(id);
     try {
       await transport.open(events, signal);
     } catch (error) {

@@ -248,6 +248,15 @@ export class Hub {
     return this.#clients.accept(transport, signal, { subset, kind, limits });
   }
 
+  /** Serves a client of the operator in this process. @param accepted is called with its id */
+  acceptOperator(
+    transport: Transport,
+    signal: AbortSignal,
+    accepted: (id: string) => void,
+  ): Promise<void> {
+    return this.#clients.accept(transport, signal, { kind: "control", accepted });
+  }
+
   /** Serves clients of the modern era, whose requests share no transport. @param client the client's id, if known */
   createModernClients(client: string | undefined, limits?: ClientLimits): ModernClients {
     return this.#clients.createModernClients(client, limits);

@@ -7,15 +7,17 @@ import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import {
   type ClientPlaceholders,
   parseTemplate,
+  secretsMentionedIn,
   type TemplatePart,
   unknownSchemeMessage,
 } from "./interpolate.ts";
-import type { ModelProvider, ModelSpec } from "./agents.ts";
+import { findModel, type ModelProvider, type ModelSpec } from "./agents.ts";
 import { alternativeCommands } from "./package.ts";
 import { findSuspectedSecrets, isSecretName, looksRandom } from "./plaintext-secrets.ts";
 import type {
   ExternalServer,
   HttpToken,
+  Manifest,
   OAuthSettings,
   RemoteServer,
   StdioServer,
@@ -473,6 +475,35 @@ export async function resolveModel(
     script: script === undefined ? undefined : resolvePath(script, scope),
     secrets: sortSecrets(scope),
   };
+}
+
+/** A secret that a model uses. */
+export interface ModelSecret {
+  readonly name: string;
+  readonly model: string;
+  /** Environment variables of which one can have the key instead. */
+  readonly variables: readonly string[];
+  /** Where it is looked up, in this order; undefined: the default. */
+  readonly sources: ModelSpec["secretSources"];
+}
+
+/** The secrets of the valid models of a manifest, and of those that only its agents name. */
+export function secretsOfModels({
+  models = new Map<string, never>(),
+  agents = new Map<string, never>(),
+}: Manifest): readonly ModelSecret[] {
+  const named = [...agents.values()].flatMap((agent) => ("model" in agent ? [agent.model] : []));
+  return [...new Set([...models.keys(), ...named])].flatMap((model): readonly ModelSecret[] => {
+    const spec = findModel(model, { models, baseDir: "" });
+    if (spec === undefined || "problems" in spec) return [];
+    const { url, apiKey, script, provider, secretSources: sources } = spec;
+    const names = secretsMentionedIn([url, apiKey, script]);
+    const own = names.map((name) => ({ name, model, variables: [], sources }));
+    const variables = KEY_VARIABLES[provider];
+    return apiKey !== undefined || url !== undefined || variables === undefined
+      ? own
+      : [...own, { name: provider, model, variables, sources }];
+  });
 }
 
 /** The key of a provider, from the secret with its name or the environment; undefined if it needs none. */

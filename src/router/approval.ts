@@ -175,8 +175,13 @@ export class ApprovalGate {
     const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
     const stopProgress = this.#reportProgress(call);
     let elicitation: Elicitation | undefined;
+    /** Whether the client turned out to be one that cannot be asked. */
+    let isRefused = false;
     const askClient = (): void => {
-      if (elicitation !== undefined) return;
+      if (elicitation !== undefined) {
+        if (isRefused) open.withdraw(this.#nobodyError(call));
+        return;
+      }
       elicitation = new Elicitation(this.#spec, this.#formOf(open), "ownMessage");
       elicitation.send(call.caller);
       elicitation.result.then(
@@ -190,11 +195,13 @@ export class ApprovalGate {
           if (code !== "notAsked") open.decide("deny", "client");
           // The client cannot be asked, after all. Whoever watches still can.
           else if (approvals.watcherCount === 0) open.withdraw(this.#nobodyError(call));
+          else isRefused = true;
         },
       );
     };
     let cancelDelay = (): void => {};
-    if (canAskClient) {
+    if (!canAskClient) open.onUnwatched = () => open.withdraw(this.#nobodyError(call));
+    else {
       open.onUnwatched = askClient;
       const isWatched = approvals.watcherCount > 0;
       if (isWatched && call.context.client.era === "modern")

@@ -190,6 +190,27 @@ describe("a call that needs an approval", () => {
     assert.deepEqual([callsAt(s), callsAt(silent.s)], [[], []]);
   });
 
+  it("is refused with the remedy when the last one who watches leaves, if the client cannot show the form", async () => {
+    for (const capabilities of [{}, FORMS]) {
+      const { client, s, hub, events } = await open({}, capabilities);
+      const ends = [hub.approvals.watch(), hub.approvals.watch()];
+      client.send(callRequest(1, "s__w"));
+      if (capabilities === FORMS) {
+        const { id } = await formAt(client);
+        client.send({ jsonrpc: "2.0", id, error: { code: -32601, message: "no" } });
+      }
+      await openQuestions(hub);
+      ends[0]?.();
+      await sendRequest(client, "ping");
+      assert.deepEqual(changesOf(events), ["asked"]);
+      ends[1]?.();
+      const refused = await client.find(isResponseTo(1));
+      assert.equal(codeOf(refused), "notApproved");
+      assert.match(JSON.stringify(refused), /approvals --watch/);
+      assert.deepEqual([changesOf(events), callsAt(s)], [["asked", "withdrawn"], []]);
+    }
+  });
+
   it("is put to whoever watches as well: the first answer counts, later ones find nothing", async () => {
     const { client, s, hub, events } = await open();
     const endWatch = hub.approvals.watch();

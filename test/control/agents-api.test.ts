@@ -83,6 +83,12 @@ for (const transport of API_TRANSPORTS) {
         assert.equal(more.at(-1)?.["text"], "You said: more");
         const { document } = await setup.ask("GET", `/runs/${String(id)}`);
         assert.deepEqual([document["state"], document["lastEvent"]], ["idle", more.at(-1)?.seq]);
+        const other = await setup.ask("POST", "/agents/main/runs", { message: "call it" });
+        await eventsUntil(setup, other.document["id"], "runComplete");
+        const activity = (await setup.ask("GET", "/activity")).document["calls"] as Json[];
+        const clients = activity.map(({ client }) => client);
+        assert.deepEqual(clients, [other.document["client"], run["client"]]);
+        assert.notEqual(run["client"], other.document["client"]);
       }));
 
     it("keeps the pieces of a text together, gives each reader those that it lacks, and narrows tools from a message on", () =>

@@ -35,7 +35,14 @@ const XSS = [
 
 /** A conversation as the control API describes it. */
 function runDocument(id: string, about: Readonly<Record<string, unknown>> = {}): object {
-  const document = { id, agent: "one", model: "m", title: `title of ${id}`, state: "idle" };
+  const document = {
+    id,
+    client: `client-${id}`,
+    agent: "one",
+    model: "m",
+    title: `title of ${id}`,
+    state: "idle",
+  };
   return { ...document, waiting: 0, tokensUsed: 0, startedAt: 1, lastEvent: 1, ...about };
 }
 
@@ -558,6 +565,33 @@ describe("the dashboard in a browser", () => {
       hub.breakStreams();
       await untilTrue("the stream again", () => hub.followedRuns.join() === "r");
       emit(toolCall("1"));
+      // Two conversations call the same tool at once, the other one first.
+      await untilTrue("the events again", () => hub.openStreams > 0);
+      const call = { parentCall: undefined, server: "a", tool: "t", name: "t" };
+      const question = { agent: "one", clientName: "toolmux", argumentsShown: "{}", reason: "" };
+      const approvals = ["s", "r"].map((run, at) => {
+        const shared = { ...call, call: 7 + at, client: `client-${run}` };
+        hub.emit({ kind: "callStarted", ...shared, startedAt: Date.now() });
+        return { ...question, ...shared, id: `for ${run}`, choices: ["once"], askedAt: 1 };
+      });
+      hub.documents["GET /approvals"] = { approvals };
+      hub.documents["POST /calls/8/cancel"] = {};
+      hub.documents["POST /approvals/for%20r"] = {};
+      hub.emit({ kind: "approval", change: "asked", ...approvals[0] });
+      await page.waitFor(`document.querySelector(".chat-log .approval .primary")`);
+      await page.waitFor(`document.querySelector(".running-call button:not(:disabled)")`);
+      hub.documents["GET /approvals"] = { approvals: [] };
+      await page.evaluate(`document.querySelectorAll(".chat-log .running-call button, .chat-log .approval .primary")
+        .forEach((button) => button.click())`);
+      const sent = (): string[] =>
+        hub.requests.flatMap(({ line }) =>
+          /^POST .v1.(calls|approvals)/.test(line) ? [line] : [],
+        );
+      await untilTrue("both requests", () => sent().length >= 2);
+      assert.deepEqual(sent().toSorted(), [
+        "POST /v1/approvals/for%20r",
+        "POST /v1/calls/8/cancel",
+      ]);
       emit({
         type: "runComplete",
         runId: "1",

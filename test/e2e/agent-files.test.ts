@@ -246,6 +246,28 @@ describe("an agent that brings a command", () => {
       assert.ok(events.includes("list") && !events.includes("call"), events.join(" "));
     }));
 
+  it("works without any manifest, with its own model once it is trusted, which the error says before", () =>
+    withAgents(async (folder) => {
+      mkdirSync(join(folder.dir, ".cagent/agents"), { recursive: true });
+      const file = join(folder.dir, ".cagent/agents/own.json");
+      const { command, args: words } = scripted("--bare --tool only");
+      const content = {
+        models: { main: { provider: "script", script: join(folder.dir, "answers.toml") } },
+        servers: { scripted: { command, args: words } },
+        agents: { root: { model: "main", instruction: "x", tools: { servers: ["scripted"] } } },
+      };
+      writeFileSync(file, JSON.stringify(content));
+      const alone = (...args: string[]) => runCommand(folder, args);
+      const args = ["run", file, "hello", "--approval", "never", "--json"];
+      const untrusted = await alone(...args);
+      assert.equal(json(untrusted).error.code, "agentInvalid");
+      assert.match(untrusted.stdout, /toolmux trust .*own\.json/);
+      assert.equal((await alone("trust", file)).code, 0);
+      assert.equal(lastText(await alone(...args)), "The tool has answered.");
+      const missing = await alone("run", "nobody", "hello", "--json");
+      assert.equal(json(missing).error.code, "manifestInvalid");
+    }));
+
   it("never runs it before it is trusted, whatever it comes from", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {

@@ -126,3 +126,42 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
       assert.equal(setup.log("a").length, starts, "check or doctor started the server");
     }));
 });
+
+describe("a mode that shows an agent and hides tools which the agent has", () => {
+  it("is named by check, with the tools and whether the agent still has them", () => {
+    const agent = { model: "openai/x", instruction: "x" };
+    const filter = (...parts: object[]) => ({ tools: { or: parts } });
+    const echo = { tools: ["echo"] };
+    const manifest = {
+      servers: { a: scripted() },
+      plugins: [{ use: "agents", options: { expose: ["free"] } }],
+      agents: {
+        free: { ...agent, tools: { tools: ["echo", "fail"] } },
+        bound: { ...agent, mode: "all", respectMode: true },
+        none: { ...agent, tools: echo },
+      },
+      modes: {
+        all: filter({ servers: ["a", "agents"] }),
+        hidden: filter(echo),
+        exposed: filter(echo, { ids: ["agents.free"] }),
+        any: filter(echo, { names: ["agents__invoke_agent"] }),
+      },
+    };
+    return withTestFolder(manifest, async (setup) => {
+      const notes = async (): Promise<readonly string[]> =>
+        (JSON.parse(await run(setup, "check", "--json")) as { notes: string[] }).notes;
+      assert.deepEqual(await notes(), [], "nothing is known before the first start");
+      await run(setup, "list");
+      const found = (await notes()).map((note) => [
+        ...[...note.matchAll(/"(\w+)"/g)].map(([, name]) => name),
+        / \(a__/.test(note) && !/a__echo[,)]/.test(note),
+        note.includes("it lacks them"),
+      ]);
+      assert.deepEqual(found, [
+        ["exposed", "free", true, false],
+        ["any", "free", true, false],
+        ["any", "bound", true, true],
+      ]);
+    });
+  });
+});

@@ -226,7 +226,7 @@ describe("toolmux secret", () => {
       assert.match((await runCommand(setup, ["check", ...common])).stdout, /a\/token +file +a/);
       const listed = await runCommand(setup, ["secret", "list", "--json", ...common]);
       assert.deepEqual(JSON.parse(listed.stdout), {
-        secrets: [{ name: "a/token", places: ["file"], servers: ["a"] }],
+        secrets: [{ name: "a/token", places: ["file"], servers: ["a"], models: [] }],
         folder: join(setup.dir, "config", "toolmux", "secrets"),
         key: "beside",
       });
@@ -234,6 +234,42 @@ describe("toolmux secret", () => {
       assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 1);
       assert.equal((await runCommand(setup, ["status", ...common])).code, 3);
     }));
+
+  it("lists the secrets of models, and so does check", () => {
+    const agents = { one: { model: "anthropic/x", instruction: "x" } };
+    const models = {
+      named: { provider: "openai", model: "x", url: "http://127.0.0.1:1", apiKey: "${secret:key}" },
+      own: { provider: "google", model: "x" },
+    };
+    return withTestFolder({ ...MANIFEST, agents, models }, async (setup) => {
+      const env = { ANTHROPIC_API_KEY: "", GEMINI_API_KEY: "from the environment" };
+      const rowsOf = async (...args: string[]): Promise<unknown> => {
+        const words = [...args, "--json", "--config", setup.config];
+        const { stdout } = await runCommand(setup, words, { env });
+        const { secrets } = JSON.parse(stdout) as { secrets: Record<string, unknown>[] };
+        return secrets.map(
+          ({ name, place, places = place === null ? [] : [place], models: by }) => [
+            name,
+            places,
+            by,
+          ],
+        );
+      };
+      const expected = [
+        ["a/token", [], []],
+        ["anthropic", [], ["anthropic/x"]],
+        ["google", ["environment"], ["own"]],
+        ["key", [], ["named"]],
+      ];
+      assert.deepEqual(await rowsOf("secret", "list"), expected);
+      assert.deepEqual(await rowsOf("check"), expected);
+      const { stdout } = await runCommand(setup, ["check", "--config", setup.config], { env });
+      assert.match(stdout, /key +nowhere +model named/);
+      await runCommand(setup, ["secret", "set", "key"], { input: "value" });
+      const doctor = await runCommand(setup, ["doctor", "--json", "--config", setup.config]);
+      assert.ok(!doctor.stdout.includes("TM302"), doctor.stdout);
+    });
+  });
 
   for (const [what, args, input] of [
     ["a value on the command line", ["set", "x", "hunter2"], "y"],

@@ -8,12 +8,12 @@ import { expandHome } from "../../base/paths.ts";
 import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession } from "../../agent/session.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
-import { type AgentOptions, findAgentFile, type OpenedTeam, withTeam } from "../agent-team.ts";
+import { type AgentOptions, loadAgents, type OpenedTeam, withTeam } from "../agent-team.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { LineInput } from "../line-input.ts";
-import { loadManifestOnly, openLog } from "../load-manifest.ts";
+import { openLog } from "../load-manifest.ts";
 import { canAsk } from "../prompt.ts";
 import { describeHub } from "../running-hub.ts";
 import { RunPrinter } from "../run-printer.ts";
@@ -34,8 +34,7 @@ export async function chat(
   context: CommandContext,
 ): Promise<number> {
   const log = openLog(invocation);
-  const manifest = await loadManifestOnly(invocation, context, log);
-  const file = await findAgentFile(invocation.args[0], manifest, context, log);
+  const { manifest, file } = await loadAgents(invocation.args[0], invocation, context, log);
   const input = await LineInput.open();
   const printer = new RunPrinter(context.terminal);
   const answer = answerInTerminal(

@@ -14,8 +14,16 @@ import type {
   StdioServer,
 } from "../../manifest/manifest.ts";
 import type { NamedClient } from "../../manifest/named-clients.ts";
-import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
-import { listSchemes, listSecrets, parseTemplate } from "../../manifest/interpolate.ts";
+import {
+  resolveRemote,
+  resolveServer,
+  type SchemeResolvers,
+  secretsOfModels,
+} from "../../manifest/resolve.ts";
+import { listSchemes, parseTemplate, secretsOf } from "../../manifest/interpolate.ts";
+import { AGENTS_PLUGIN } from "../../agent-tools/plugin.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
+import type { FilterItem } from "../../catalog/filter.ts";
 import { describeIdleRule, isIdleRule } from "../../catalog/idle-rules.ts";
 import { MAX_MANIFEST_SIZE } from "../../manifest/trust.ts";
 import { checkPlugin } from "../../plugin/load.ts";
@@ -60,12 +68,13 @@ function cannotStart({ state }: Row): boolean {
   return state !== "starts" && state !== "disabled";
 }
 
-/** A secret that servers refer to, without its value. */
+/** A secret that servers or models use, without its value. */
 interface SecretRow {
   readonly name: string;
   /** Where the secret was found; undefined if it was not found, or if its store cannot be read. */
   readonly place: string | undefined;
   readonly servers: readonly string[];
+  readonly models: readonly string[];
 }
 
 /**
@@ -227,15 +236,15 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
     const rows = starts ? await checkValidServers(loaded.manifest, context) : [];
     return { ...nothing, problems: loaded.problems, starts, servers: rows };
   }
-  const { servers, plugins, sources: files } = loaded.manifest;
+  const { plugins, sources: files } = loaded.manifest;
   const pluginProblems = await findPluginProblems(loaded.manifest);
   if (pluginProblems.length > 0)
     return { ...nothing, problems: await addPositionsLater(pluginProblems), starts: false };
   const unknownServers = await addPositionsLater(findUnknownPluginServers(loaded.manifest));
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
   const rows = await checkValidServers(loaded.manifest, context);
-  const secrets = await findSecrets(servers, context);
-  const warnings = await findIdleRules(loaded.manifest, context);
+  const secrets = await findSecrets(loaded.manifest, context);
+  const warnings = await findSavedFaults(loaded.manifest, context);
   return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
 }
 
@@ -250,28 +259,42 @@ function checkValidServers(
 }
 
 async function findSecrets(
-  specs: readonly ServerSpec[],
+  manifest: Manifest,
   context: CommandContext,
 ): Promise<readonly SecretRow[]> {
-  const external = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
-  const names = [...new Set(external.flatMap(listSecrets))].toSorted();
-  if (names.length === 0) return [];
+  const external = manifest.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
+  const ofModels = secretsOfModels(manifest);
+  const names = new Set([...external.flatMap(secretsOf), ...ofModels.map(({ name }) => name)]);
+  if (names.size === 0) return [];
   const secrets = (await import("../../secrets/secrets.ts")).openSecrets(context);
   return Promise.all(
-    names.map(async (name) => {
-      const users = external.filter((spec) => listSecrets(spec).includes(name));
-      const found = await secrets.find(name, users[0]?.secretSources).catch(() => undefined);
-      return { name, place: found?.source, servers: users.map((spec) => spec.name) };
+    [...names].toSorted().map(async (name) => {
+      const servers = external.filter((spec) => secretsOf(spec).includes(name));
+      const models = ofModels.filter((secret) => secret.name === name);
+      const [server] = servers;
+      const sources =
+        server !== undefined && "secretSources" in server
+          ? server.secretSources
+          : models[0]?.sources;
+      const found = await secrets.find(name, sources).catch(() => undefined);
+      const variables = models.flatMap((model) => model.variables);
+      const isSet = variables.some((variable) => context.env[variable]);
+      return {
+        name,
+        place: found?.source ?? (isSet ? "environment" : undefined),
+        servers: servers.map((spec) => spec.name),
+        models: [...new Set(models.map(({ model }) => model))],
+      };
     }),
   );
 }
 
 function printSecrets(secrets: readonly SecretRow[], { terminal }: CommandContext): void {
   if (secrets.length === 0) return;
-  const table = secrets.map(({ name, place = "nowhere", servers }) => [
+  const table = secrets.map(({ name, place = "nowhere", servers, models }) => [
     name,
     place,
-    servers.join(", "),
+    [...servers, ...models.map((model) => `model ${model}`)].join(", "),
   ]);
   terminal.printTable(["SECRET", "WHERE", "USED BY"], table);
 }
@@ -298,17 +321,59 @@ function hasRules(spec: ServerSpec): boolean {
 }
 
 /**
- * Finds the manifest's settings for single tools, prompts or skills that match nothing in the saved listings of servers
- * (what they listed in earlier runs).
+ * Finds what the manifest says of single tools, prompts, skills and modes that is probably not meant, by the saved
+ * listings of servers (what they listed in earlier runs).
  */
-async function findIdleRules(
+async function findSavedFaults(
   manifest: Manifest,
   context: CommandContext,
 ): Promise<readonly string[]> {
-  if (!manifest.servers.some(hasRules)) return [];
+  const { agents = new Map<string, never>(), modes = [], plugins } = manifest;
+  const hasModes =
+    modes.length > 0 && agents.size > 0 && plugins.some(({ use }) => use === AGENTS_PLUGIN);
+  const isRuled = manifest.servers.some(hasRules);
+  if (!hasModes && !isRuled) return [];
   const { readSavedCatalog } = await import("../saved-catalog.ts");
   const { catalog } = await readSavedCatalog(manifest, context);
-  return catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
+  const idle = catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
+  return hasModes ? [...idle, ...(await findHiddenTools(manifest, catalog))] : idle;
+}
+
+/** Number of tools that a note names. */
+const SHOWN_TOOLS = 5;
+
+/** Names the modes that show clients an agent, but hide tools that the agent has. */
+async function findHiddenTools(manifest: Manifest, catalog: Catalog): Promise<readonly string[]> {
+  const { validAgents } = await import("../agent-team.ts");
+  const { chooseTools } = await import("../../agent/agent.ts");
+  const { readCatalog } = await import("../../agent/toolbox.ts");
+  const { hidingMode } = await import("../../upstream/modes.ts");
+  const { hub, modes = [], plugins } = manifest;
+  const { options } = plugins.find(({ use }) => use === AGENTS_PLUGIN) ?? {};
+  const exposed = Array.isArray(options?.["expose"]) ? options["expose"] : [];
+  const tools = readCatalog(catalog);
+  const server = AGENTS_PLUGIN;
+  return modes.flatMap((mode) => {
+    const isShown = (item: FilterItem): boolean =>
+      hidingMode({ modes: [mode] }, "tools", item) === undefined;
+    const isOwnShown = (remoteName: string): boolean => {
+      const name = `${server}${hub.separator}${remoteName}`;
+      return isShown({ server, remoteName, name, isReadOnly: false });
+    };
+    const isAnyShown = ["invoke_agent", "create_agent_session"].some(isOwnShown);
+    return [...validAgents(manifest).values()].flatMap((spec) => {
+      const { name, respectMode } = spec;
+      if (!isAnyShown && !(exposed.includes(name) && isOwnShown(name))) return [];
+      const hidden = chooseTools(spec, tools).filter((tool) => !isShown(tool));
+      if (hidden.length === 0) return [];
+      const shown = hidden.slice(0, SHOWN_TOOLS).map((tool) => tool.name);
+      const more = hidden.length > SHOWN_TOOLS ? ", …" : "";
+      const effect = respectMode
+        ? "it has respectMode, so it lacks them when a client in this mode calls it"
+        : "a client in this mode can have it call them, as it has no respectMode";
+      return `mode "${mode.name}" shows agent "${name}" but hides ${count(hidden.length, "tool")} of it (${shown.join(", ")}${more}): ${effect}`;
+    });
+  });
 }
 
 /** The problems of servers that name a plugin which the manifest does not have. */

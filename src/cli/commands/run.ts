@@ -2,11 +2,11 @@ import process from "node:process";
 import { abortable } from "../../base/clock.ts";
 import { History } from "../../agent/history.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
-import { type AgentOptions, findAgentFile, withTeam } from "../agent-team.ts";
+import { type AgentOptions, loadAgents, withTeam } from "../agent-team.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadManifestOnly, openLog } from "../load-manifest.ts";
+import { openLog } from "../load-manifest.ts";
 import { type AskLine, withPrompt } from "../prompt.ts";
 import { exitCodeOf, type RunOutcome, RunPrinter } from "../run-printer.ts";
 
@@ -67,7 +67,6 @@ async function runAgent(
   const { json } = invocation.options;
   const printer = json ? undefined : new RunPrinter(terminal);
   const log = openLog(invocation);
-  const manifest = await loadManifestOnly(invocation, context, log);
   const elicit =
     ask &&
     answerInTerminal(
@@ -78,7 +77,7 @@ async function runAgent(
       (question, withdrawn) =>
         ask(question, { signal: withdrawn, dropsTyped: true, failsAtEnd: true }),
     );
-  const file = await findAgentFile(name, manifest, context, log);
+  const { manifest, file } = await loadAgents(name, invocation, context, log);
   return withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
     const agent = await opened.agent(name);
     const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);

@@ -1,6 +1,7 @@
 import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
 import { SECRET_NAME, secretsOf } from "../../manifest/interpolate.ts";
+import { secretsOfModels } from "../../manifest/resolve.ts";
 import {
   isReservedName,
   openSecrets,
@@ -128,9 +129,12 @@ async function removeSecret(
 ): Promise<number> {
   const { env, terminal, signal } = context;
   const name = readName(words, "remove");
-  const users = (await usersBySecret(invocation, context))?.get(name) ?? [];
-  const needs = `${users.join(", ")} ${users.length === 1 ? "needs" : "need"} it to start`;
-  if (users.length > 0 && canAsk()) {
+  const uses = (await usersBySecret(invocation, context))?.get(name);
+  const number = (uses?.servers.length ?? 0) + (uses?.models.length ?? 0);
+  const verb = number === 1 ? "needs" : "need";
+  const purpose = uses?.models.length === 0 ? " to start" : "";
+  const needs = uses === undefined ? "" : `${describeUsers(uses)} ${verb} it${purpose}`;
+  if (number > 0 && canAsk()) {
     const question = `${needs}. Remove ${name}? [y/N] `;
     if (!(await withPrompt(signal, async (ask) => isYes(await ask(question))))) {
       terminal.note("nothing was removed");
@@ -140,7 +144,7 @@ async function removeSecret(
   const isListed = (await secrets.file.list()).includes(name);
   const isRemoved = isListed && (await secrets.file.remove(name));
   if (isRemoved) terminal.print(`removed ${name} from ${secrets.file.location}`);
-  if (isRemoved && users.length > 0) terminal.note(needs);
+  if (isRemoved && number > 0) terminal.note(needs);
   if (readSecretVariable(env, name) !== undefined) {
     terminal.note(`the environment still has it (variable ${name} or ${secretVariableOf(name)})`);
   }
@@ -153,8 +157,22 @@ interface SecretRow {
   readonly name: string;
   /** Where the secret was found: `environment`, `file`. */
   readonly places: readonly string[];
-  /** The servers that refer to the secret. */
+  /** The servers that refer to the secret, and the models that use it. */
   readonly servers: readonly string[];
+  readonly models: readonly string[];
+}
+
+/** What uses a secret. */
+interface SecretUses {
+  readonly servers: string[];
+  readonly models: string[];
+  /** Environment variables of which one can have the value instead. */
+  readonly variables: string[];
+}
+
+/** The users of a secret, for people. */
+function describeUsers({ servers, models }: Pick<SecretRow, "servers" | "models">): string {
+  return [...servers, ...models.map((name) => `model ${name}`)].join(", ");
 }
 
 async function printSecrets(
@@ -173,13 +191,13 @@ async function printSecrets(
     context.terminal.print(
       uses === undefined
         ? "There are no secrets."
-        : "There are no secrets, and no server needs one.",
+        : "There are no secrets, and no server or model needs one.",
     );
   } else {
-    const table = rows.map(({ name, places, servers }) => [
-      name,
-      places.join(", ") || "nowhere",
-      isReservedName(name) ? "toolmux auth" : servers.join(", "),
+    const table = rows.map((row) => [
+      row.name,
+      row.places.join(", ") || "nowhere",
+      isReservedName(row.name) ? "toolmux auth" : describeUsers(row),
     ]);
     context.terminal.printTable(["NAME", "WHERE", "USED BY"], table);
   }
@@ -189,38 +207,46 @@ async function printSecrets(
 
 async function listRows(
   secrets: Secrets,
-  uses: ReadonlyMap<string, readonly string[]>,
+  uses: ReadonlyMap<string, SecretUses>,
   { env }: CommandContext,
 ): Promise<readonly SecretRow[]> {
   const stored = await secrets.file.list();
   const names = [...new Set([...stored, ...uses.keys()])].toSorted();
-  return names.map((name) => ({
-    name,
-    places: [
-      ...(readSecretVariable(env, name) === undefined ? [] : ["environment"]),
-      ...(stored.includes(name) ? ["file"] : []),
-    ],
-    servers: uses.get(name) ?? [],
-  }));
+  return names.map((name) => {
+    const { servers = [], models = [], variables = [] } = uses.get(name) ?? {};
+    const isSet =
+      readSecretVariable(env, name) !== undefined || variables.some((variable) => env[variable]);
+    const places = [...(isSet ? ["environment"] : []), ...(stored.includes(name) ? ["file"] : [])];
+    return { name, places, servers, models };
+  });
 }
 
-/** The servers that refer to each secret; undefined if there is no usable manifest. */
+/** What uses each secret; undefined if there is no usable manifest. */
 async function usersBySecret(
   invocation: Invocation<SecretOptions>,
   context: CommandContext,
-): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
-  const uses = new Map<string, string[]>();
+): Promise<ReadonlyMap<string, SecretUses> | undefined> {
+  const uses = new Map<string, SecretUses>();
+  const usesOf = (name: string): SecretUses => {
+    const known = uses.get(name) ?? { servers: [], models: [], variables: [] };
+    uses.set(name, known);
+    return known;
+  };
   const loaded = await loadManifest(loadOptions(invocation, context));
   if (!loaded.ok) {
     if (!invocation.options.json) {
       context.terminal.note(
-        "the manifest has errors, so the servers that use a secret are not shown; to see the errors: toolmux check",
+        "the manifest has errors, so the servers and models that use a secret are not shown; to see the errors: toolmux check",
       );
     }
     return undefined;
   }
   for (const spec of loaded.manifest.servers) {
-    for (const name of secretsOf(spec)) uses.set(name, [...(uses.get(name) ?? []), spec.name]);
+    for (const name of secretsOf(spec)) usesOf(name).servers.push(spec.name);
+  }
+  for (const { name, model, variables } of secretsOfModels(loaded.manifest)) {
+    usesOf(name).models.push(model);
+    usesOf(name).variables.push(...variables);
   }
   return uses;
 }

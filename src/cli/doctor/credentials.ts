@@ -1,6 +1,6 @@
 import { HubError } from "../../base/errors.ts";
 import { parseTemplate, secretsOf } from "../../manifest/interpolate.ts";
-import { resolveRemote } from "../../manifest/resolve.ts";
+import { resolveRemote, secretsOfModels } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest.ts";
 import { httpTokensOf } from "../../manifest/named-clients.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
@@ -99,5 +99,6 @@ function secretsUsedBy(manifest: Manifest): ReadonlySet<string> {
   const inTokens = parts.flatMap((part) =>
     part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
   );
-  return new Set([...manifest.servers.flatMap(secretsOf), ...inTokens]);
+  const ofModels = secretsOfModels(manifest).map(({ name }) => name);
+  return new Set([...manifest.servers.flatMap(secretsOf), ...ofModels, ...inTokens]);
 }

@@ -220,16 +220,17 @@ function Conversation({
   const agent = chat.agent || (run?.agent ?? "");
   const calls = items.filter((item): item is ChatCall => item.kind === "call" && !item.end);
   const approvals = (valueOf(state.approvals) ?? []).filter(
-    (one) => one.agent !== undefined && calls.some(({ name }) => name === one.name),
+    (one) => run !== undefined && one.client === run.client,
   );
   const isBusy = isRunning || sent.length > 0;
   const isGone = link === "gone";
-  /** The hub's number of a call that runs: of those with its name, the one in the same place. */
+  /** The hub's number of a call that runs: of its client's calls with its name, the one in the same place. */
   const numberOf = (call: ChatCall): number | undefined => {
     const isSame = ({ name }: { readonly name: string }): boolean => name === call.name;
     const earliest = Math.min(...calls.map(({ startedAt }) => startedAt)) - CLOCK_ERROR;
     return [...state.calls.values()].filter(
-      (one) => isSame(one) && one.clientName === "toolmux" && one.startedAt >= earliest,
+      (one) =>
+        isSame(one) && run !== undefined && one.client === run.client && one.startedAt >= earliest,
     )[calls.filter(isSame).indexOf(call)]?.call;
   };
   return (

@@ -96,7 +96,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
 }
 
 export function SecretForm({
-  secret: { name, places, servers },
+  secret: { name, places, servers, models = [] },
   actions,
 }: {
   readonly secret: SecretsDocument["secrets"][number];
@@ -118,7 +118,9 @@ export function SecretForm({
         <span class="mono">{name}</span>{" "}
         <span class={isMissing ? "badge bad" : "badge"}>{isMissing ? "missing" : "set"}</span>{" "}
         <span class="about">
-          {servers.length === 0 ? "used by no server" : `for ${servers.join(", ")}`}
+          {[...servers, ...models].length === 0
+            ? "not used"
+            : `for ${[...servers, ...models].join(", ")}`}
         </span>
       </span>
       {value === undefined ? (

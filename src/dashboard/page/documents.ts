@@ -67,6 +67,8 @@ export interface SecretsDocument {
     readonly name: string;
     readonly places: readonly unknown[];
     readonly servers: readonly string[];
+    /** Undefined if an older hub does not say it. */
+    readonly models?: readonly string[];
   }[];
 }
 
