@@ -25,6 +25,9 @@ import {
 } from "./policy.ts";
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
+/** How long a question waits for somebody who watches again, such as a page that is loaded anew, in ms. */
+const WATCHER_RETURN_TIME = 5000;
+
 /** Maximum number of open questions: of one client, and of all clients. */
 export const MAX_PENDING = { perClient: 32, total: 256 };
 
@@ -84,6 +87,7 @@ export class Approvals {
   readonly #open = new Map<string, OpenQuestion>();
   #lastId = 0;
   #watcherCount = 0;
+  #cancelUnwatched = (): void => {};
   #store: Promise<RememberedApprovals> | undefined;
   /** Listens to the servers while questions are open. */
   #unsubscribe: (() => void) | undefined;
@@ -134,12 +138,15 @@ export class Approvals {
   /** Counts a program that shows open questions to a person. @returns a function that ends that */
   watch(): () => void {
     this.#watcherCount++;
+    this.#cancelUnwatched();
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
       if (--this.#watcherCount > 0) return;
-      for (const open of this.#open.values()) open.onUnwatched();
+      this.#cancelUnwatched = this.clock.after(WATCHER_RETURN_TIME, () => {
+        for (const open of this.#open.values()) open.onUnwatched();
+      });
     };
   }
 

@@ -190,9 +190,9 @@ describe("a call that needs an approval", () => {
     assert.deepEqual([callsAt(s), callsAt(silent.s)], [[], []]);
   });
 
-  it("is refused with the remedy when the last one who watches leaves, if the client cannot show the form", async () => {
+  it("is refused with the remedy when the last one who watches leaves and does not return, if the client cannot show the form", async () => {
     for (const capabilities of [{}, FORMS]) {
-      const { client, s, hub, events } = await open({}, capabilities);
+      const { client, clock, s, hub, events } = await open({}, capabilities);
       const ends = [hub.approvals.watch(), hub.approvals.watch()];
       client.send(callRequest(1, "s__w"));
       if (capabilities === FORMS) {
@@ -204,6 +204,12 @@ describe("a call that needs an approval", () => {
       await sendRequest(client, "ping");
       assert.deepEqual(changesOf(events), ["asked"]);
       ends[1]?.();
+      await clock.advanceAsync(4000);
+      const endReturned = hub.approvals.watch();
+      await clock.advanceAsync(6000);
+      assert.deepEqual(changesOf(events), ["asked"]);
+      endReturned();
+      await clock.advanceAsync(5010);
       const refused = await client.find(isResponseTo(1));
       assert.equal(codeOf(refused), "notApproved");
       assert.match(JSON.stringify(refused), /approvals --watch/);
@@ -401,13 +407,13 @@ describe("a modern client", () => {
     assert.deepEqual(callsAt(s), ["w"]);
   });
 
-  it("is asked at once when the last one who watches has gone", async () => {
+  it("is asked soon after the last one who watches has gone", async () => {
     const { client, clock, hub } = await open();
     const endWatch = hub.approvals.watch();
     const pending = sendModernRequest(client, "tools/call", params, FORMS);
     await openQuestions(hub);
     endWatch();
-    await clock.advanceAsync(10);
+    await clock.advanceAsync(5010);
     assert.equal(inputRoundOf(await pending).keys.length, 1);
   });
 });
