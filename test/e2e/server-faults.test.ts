@@ -127,7 +127,7 @@ describe("a server that sends 300,000 messages which nobody asked for", () => {
         assert.equal(textOf(await call), "fine");
         assert.ok(peakMemory(client.pid) < 200, `${peakMemory(client.pid)} MB`);
         assert.ok(client.stderr.length < MEGABYTE, `${client.stderr.length} characters on stderr`);
-        assert.ok(slowest < 1000, `a call to the other server took ${slowest} ms`);
+        assert.ok(slowest < 3000, `a call to the other server took ${slowest} ms`);
       }));
   }
 });
