@@ -297,7 +297,7 @@ describe("close", () => {
   it("is not held up by a server that floods its output", () =>
     withScript("yes x", async (setup) => {
       await setup.events.until("noise", () => setup.events.has("log"));
-      await closeWithin(setup, 2000);
+      await closeWithin(setup, 5000);
     }));
 });
 
