@@ -54,7 +54,10 @@ function connected(client: Client, prefix = "agents__"): Connected {
       const result = await client.callTool(
         { name: prefix + tool, arguments: { ...args } },
         undefined,
-        { onprogress: ({ message }) => progress.push(message ?? "") },
+        {
+          onprogress: ({ message }: { readonly message?: string | undefined }) =>
+            progress.push(message ?? ""),
+        },
       );
       // An error has no structured content.
       return (result.structuredContent ?? result) as Readonly<Record<string, unknown>>;

@@ -141,7 +141,7 @@ describe("a server that floods stderr with 100 MB", () => {
         const slowest = await slowestCallDuring(client, call);
         assert.equal(textOf(await call), "fine");
         assert.ok(peakMemory(client.pid) < 200, `${peakMemory(client.pid)} MB`);
-        assert.ok(slowest < 1000, `a call to the other server took ${slowest} ms`);
+        assert.ok(slowest < 3000, `a call to the other server took ${slowest} ms`);
       }));
   }
 });
