@@ -109,9 +109,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   });
   app.post("/api/tokens", async (c) => {
     const { nonce } = await readBody(c, tokenRequestSchema);
-    const expected = Buffer.from(computeProof(key, "ask", nonce));
-    const given = Buffer.from(bearerOf(c));
-    if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
+    if (!isProof(bearerOf(c), key, "ask", nonce)) {
       throw new HubError("accessDenied", "The key of this dashboard is required.");
     }
     const { token } = tokens.create();
@@ -234,9 +232,23 @@ function bearerOf(c: Context): string {
   return /^Bearer +(\S+) *$/i.exec(c.req.header("Authorization") ?? "")?.[1] ?? "";
 }
 
-/** What shows that a message comes from somebody who has the key. */
-export function computeProof(key: string, purpose: "ask" | "answer", message: string): string {
+type ProofPurpose = "ask" | "answer";
+
+/** Shows that a message comes from somebody who has the key. */
+export function computeProof(key: string, purpose: ProofPurpose, message: string): string {
   return createHmac("sha256", key).update(`${purpose} ${message}`).digest("base64url");
+}
+
+/** Whether a text is the proof of a message, compared in constant time. */
+export function isProof(
+  given: string,
+  key: string,
+  purpose: ProofPurpose,
+  message: string,
+): boolean {
+  const bytes = Buffer.from(given);
+  const expected = Buffer.from(computeProof(key, purpose, message));
+  return bytes.length === expected.length && timingSafeEqual(bytes, expected);
 }
 
 function errorAnswer(status: number, code: ErrorCode, message: string): Response {

@@ -1,5 +1,4 @@
 import { Buffer } from "node:buffer";
-import { timingSafeEqual } from "node:crypto";
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
@@ -7,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import * as v from "valibot";
 import { type SystemEnvironment, stateFolder } from "../base/paths.ts";
 import { ensurePrivateFolder, readPrivate, replacePrivate } from "../base/private-files.ts";
-import { type Dashboard, computeProof } from "./dashboard.ts";
+import { type Dashboard, computeProof, isProof } from "./dashboard.ts";
 import { makeToken } from "./tokens.ts";
 
 type Places = Pick<SystemEnvironment, "env" | "platform">;
@@ -94,9 +93,7 @@ export async function findDashboard(
       signal: AbortSignal.timeout(ASK_TIMEOUT),
     });
     const { token, proof } = v.parse(answerSchema, await response.json());
-    const given = Buffer.from(proof);
-    const expected = Buffer.from(computeProof(key, "answer", `${nonce} ${token}`));
-    const isOwn = given.length === expected.length && timingSafeEqual(given, expected);
+    const isOwn = isProof(proof, key, "answer", `${nonce} ${token}`);
     return isOwn ? { pid, url: addressOf(url, token) } : undefined;
   } catch {
     return undefined;

@@ -2,22 +2,15 @@
 
 import type * as charts from "./charts.ts";
 import type {
-  AgentDocument,
   AgentEventDocument,
   AlertDocument,
   ApprovalDocument,
-  CallDocument,
-  ClientAppDocument,
   ClientDocument,
   EndedCallDocument,
-  HubDocument,
   LogEntryDocument,
   ModesDocument,
-  RunDocument,
   ServerDocument,
   ToolsDocument,
-  TrialDocument,
-  UsageDocument,
 } from "../../control/schemas.ts";
 
 export type {
@@ -36,7 +29,7 @@ export type {
   ToolsDocument,
   TrialDocument,
   UsageDocument,
-};
+} from "../../control/schemas.ts";
 
 /** An event of a conversation with an agent; `gap`: earlier ones are not kept any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
