@@ -14,7 +14,7 @@ export interface ControlResult {
   readonly start: { readonly open: number; readonly none: number };
   /** Memory that is shared with nobody, while nobody uses the socket, in bytes: medians; NaN where it is unknown. */
   readonly memory: { readonly open: number; readonly none: number };
-  /** What a call costs the hub in the better rounds, in µs of CPU: without a reader of events, and what one of all events adds. */
+  /** CPU time of a call in the better rounds, in µs: without a reader of events, and the addition of a reader of all events. */
   readonly call: { readonly alone: number; readonly follower: number };
 }
 

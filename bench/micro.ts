@@ -106,7 +106,7 @@ function listTasks(): Map<string, () => unknown> {
     tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
   }
 
-  // What a switch of the mode costs, once for all clients that are in the same modes.
+  // The cost of a switch of the mode, once for all clients that are in the same modes.
   const sources = sourcesOf(100, 100);
   const catalog = catalogOf(sources);
   const before = filterCatalog(catalog, compileMode({ tools: OTHER_MODE }), sources);

@@ -70,7 +70,7 @@ function best(run: Race, of: (turn: Turn) => number | null, name: string): numbe
   return quantile(Float64Array.from(values).sort(), 0.25);
 }
 
-/** What a call costs in the better rounds, as for `ratioAtBest`, in µs of CPU; NaN where it cannot be known. */
+/** The cost of a call in the better rounds, as for `ratioAtBest`, in µs of CPU; NaN where it cannot be known. */
 export function cpuAtBest(run: Race, name: string): number {
   return best(run, ({ cpu }) => cpu, name);
 }

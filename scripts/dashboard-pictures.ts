@@ -82,7 +82,7 @@ instruction = "You review changes."
 tools = { readOnly = true }
 `;
 
-/** What the model of the pictures says. {work}: the folder of the files. */
+/** The answers of the model of the pictures. {work}: the folder of the files. */
 const TURNS = `
 [[turns]]
 when = "What is in"

@@ -43,9 +43,9 @@ export interface AgentFile {
   readonly models: ReadonlyMap<string, ModelSpec>;
   /** Servers that run for one session only. */
   readonly servers: readonly ExternalServer[];
-  /** What the file asks for and toolmux does not have, each with its place. */
+  /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];
-  /** What the file may not do before it is trusted: ends of a sentence. Empty if it is trusted. */
+  /** Actions that the file may not do before it is trusted: ends of a sentence. Empty if it is trusted. */
   readonly withheld: readonly string[];
   /** The names of its models that are not used before it is trusted; absent: none. */
   readonly withheldModels?: readonly string[];
@@ -114,7 +114,7 @@ export function shellWord(text: string): string {
   return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** What an instruction may be completed with. */
+/** The values that complete an instruction. */
 export interface InstructionEnvironment {
   /** In ms since the epoch. */
   readonly now: number;

@@ -21,7 +21,7 @@ import { parseReference, parseReferenceOrThrow } from "./reference.ts";
 import type { RegistryOptions } from "./registry.ts";
 import { AgentStore, type StoredAgent } from "./store.ts";
 
-/** Where files of agents are, and what they may do (`[agentFiles]`). */
+/** The places and rights of agent files (`[agentFiles]`). */
 export interface AgentFileSettings {
   /** The user's own folder for files of agents; undefined: `agents` in the configuration folder. */
   readonly directory?: string | undefined;
@@ -31,7 +31,7 @@ export interface AgentFileSettings {
   readonly strict: boolean;
   /** Hosts of registries, as in references, that agents may be pulled from; undefined: all. */
   readonly registries?: readonly string[] | undefined;
-  /** Where relative paths of these settings start; undefined: the working directory. */
+  /** The folder at which relative paths of these settings start; undefined: the working directory. */
   readonly baseDir?: string | undefined;
 }
 
@@ -57,7 +57,7 @@ export type FoundAgent =
 /** One line of a list of agents. */
 export interface ListedAgent {
   readonly name: string;
-  /** What `find` takes. */
+  /** The specification that `find` takes. */
   readonly spec: string;
   readonly source: FoundAgent["source"];
   readonly description?: string | undefined;

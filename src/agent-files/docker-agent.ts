@@ -383,7 +383,7 @@ class DockerAgentReader {
       if (typeof definition["ref"] === "string" && !definition["ref"].includes(":")) {
         return this.#problem(["mcps", ref, "ref"], "value", "cannot name another one of mcps");
       }
-      // What the toolset itself sets wins over the definition.
+      // Settings of the toolset itself win over those of the definition.
       const { ref: _ref, type: _type, ...own } = toolset;
       return this.#readMcp({ name: ref, ...definition, ...own }, path);
     }

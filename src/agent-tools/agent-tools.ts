@@ -43,7 +43,7 @@ export interface ClientAgents {
 /** An agent that is ready for a conversation. */
 export interface OpenedAgent {
   readonly agent: Agent;
-  /** What of its file is left out, in sentences. */
+  /** The parts of its file that are left out, in sentences. */
   readonly notes: readonly string[];
   /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
   toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;

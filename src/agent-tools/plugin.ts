@@ -45,7 +45,7 @@ function makeOptions(isAgent: (name: string) => boolean) {
     transferTo: v.optional(v.array(agentName, NAMES), []),
     maxSessions: v.optional(count, 100),
     maxSessionsPerClient: v.optional(count, 20),
-    /** What happens to a new session when there are too many: it is refused, or the one unused for longest is closed. */
+    /** A new session above the limit is refused, or closes the session that is unused for the longest time. */
     eviction: v.optional(v.picklist(["refuse", "lru"], `"refuse" or "lru"`), "refuse"),
     /** How long a session is kept after its last use, in ms. */
     sessionTimeout: v.optional(limit, "1h"),
@@ -57,7 +57,7 @@ function makeOptions(isAgent: (name: string) => boolean) {
 
 export type AgentsOptions = v.InferOutput<ReturnType<typeof makeOptions>>;
 
-/** What the plugin needs of the hub that it runs in. */
+/** The parts of the hub that the plugin needs. */
 export interface AgentsPluginContext {
   readonly clock: Clock;
   /** The agents of the manifest in force. */

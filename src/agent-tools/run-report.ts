@@ -26,7 +26,7 @@ interface ReportedEvent {
   readonly [key: string]: unknown;
 }
 
-/** What a client gets of a run. */
+/** The result of a run, as a client gets it. */
 export interface RunAnswer {
   readonly response: string;
   readonly events: readonly ReportedEvent[];
@@ -45,7 +45,7 @@ export class RunReport {
   readonly #events: ReportedEvent[] = [];
   #size = 0;
   #omitted = 0;
-  /** What an agent has said, or thought, since the last other event. */
+  /** The text or thinking of an agent since the last other event. */
   #said:
     | { readonly type: "agent_message" | "thinking"; readonly agent: string; text: string }
     | undefined;

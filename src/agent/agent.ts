@@ -22,7 +22,7 @@ import type { AgentTool, Toolbox } from "./toolbox.ts";
 /** The server whose tools are agents. */
 const AGENTS_SERVER = "agents";
 
-/** What the agents of one manifest or file have in common. */
+/** The options that all agents of one manifest or file share. */
 export interface TeamOptions {
   /** By name. */
   readonly specs: ReadonlyMap<string, AgentSpec>;

@@ -1,4 +1,4 @@
-/** What happens in a run of an agent, in order. `runStarted` is the first event, `runComplete` or `error` the last. */
+/** An event in a run of an agent, in order. `runStarted` is the first event, `runComplete` or `error` the last. */
 export type AgentEvent =
   | {
       readonly type: "runStarted";

@@ -8,7 +8,7 @@ import type { SamplingClient } from "./sampling.ts";
  * `script.ts`. Every model passes `modelContract` (test/contract/model.ts).
  */
 
-/** What a model is asked. */
+/** A request to a model. */
 export interface ModelRequest {
   /** The system prompt. */
   readonly instruction: string;
@@ -32,7 +32,7 @@ export type ModelMessage =
       readonly role: "assistant";
       readonly text: string;
       readonly toolCalls: readonly ModelToolCall[];
-      /** What the provider needs to get back with this message, such as signed thinking; unknown to the loop. */
+      /** Data that the provider must get back with this message, such as signed thinking; the loop does not read it. */
       readonly providerState?: unknown;
     }
   | {

@@ -8,7 +8,7 @@ import { resolveModel, type SchemeResolvers } from "../manifest/resolve.ts";
 import { Redactor } from "../transport/redact.ts";
 import { type Model, modelError, type ModelPart } from "./model.ts";
 
-/** What models need of the process and of the run that uses them. */
+/** The parts of the process and of the run that models need. */
 export interface ModelContext {
   readonly env: Env;
   readonly cwd: string;

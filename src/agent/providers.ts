@@ -118,7 +118,7 @@ function renameTokenLimit({ max_tokens: limit, ...body }: Record<string, unknown
   return limit === undefined ? body : { ...body, max_completion_tokens: limit };
 }
 
-/** What each package takes only as an option of its own. */
+/** Options that only one of the packages has. */
 function providerOptionsOf({
   provider,
   thinking = "off",
@@ -226,7 +226,7 @@ function pictureOf({ mimeType, data }: Extract<ModelContent, { type: "image" }>)
   return { type: "file", mediaType: mimeType, data: { type: "data", data } } as const;
 }
 
-/** What is kept of an answer, so that the provider gets it back as it was: with its signatures, in its order. */
+/** The parts of an answer that the provider gets back unchanged: with their signatures, in their order. */
 interface KeptAnswer {
   readonly provider: ApiProvider;
   readonly model: string;

@@ -65,7 +65,7 @@ const MAX_SHOWN_ARGUMENTS = 2000;
 const MAX_IMAGE = 5 * 1024 * 1024;
 /** The longest answer of a model with its calls, in UTF-16 code units. */
 const MAX_ANSWER = 16 * 1024 * 1024;
-/** What stands in the conversation where a run was cancelled. */
+/** The text that marks a cancelled run in the conversation. */
 const CANCELLED_MARK = "[cancelled]";
 
 const TRANSFER_TASK = "transfer_task";
@@ -90,7 +90,7 @@ export class Run {
   #toolCalls = 0;
   /** The last call, with its arguments, and how often it came in a row. */
   #lastCall = { key: "", count: 0 };
-  /** What the model has said in the turn that is not finished. */
+  /** The model's text in the turn that is not finished. */
   #unfinished = "";
 
   constructor(agent: Agent, history: History, context: RunContext) {
@@ -234,7 +234,7 @@ export class Run {
     return new Map(tools.map((tool) => [tool.name, tool]));
   }
 
-  /** What the model is told of the tools: the hub's, sorted by name, then the loop's own. */
+  /** The tools as the model gets them: those of the hub, sorted by name, then the loop's own. */
   #modelTools(tools: ReadonlyMap<string, AgentTool>): readonly ModelTool[] {
     const own = teamTools(this.#agent);
     const names = new Set(own.map(({ name }) => name));

@@ -324,7 +324,7 @@ function readBlock(bytes: Uint8Array, range: ByteRange): ModelContent {
   }
 }
 
-/** What a model is told of content that it cannot get. @param data base64 */
+/** Describes content that a model cannot get. @param data base64 */
 export function describeBlock(
   what: string,
   mimeType: string | undefined,

@@ -75,7 +75,7 @@ export type ApprovalOutcome =
     }
   | { readonly kind: "withdrawn"; readonly cause: HubError | undefined };
 
-/** What became of an answer: it counts, or there is no such question, or it is over, or it was no choice of it. */
+/** The outcome of an answer: it counts, there is no such question, the question is over, or it does not offer that choice. */
 export type DecisionResult = "accepted" | "unknown" | "over" | "noChoice";
 
 /** All calls of a hub that wait for an approval, and what was allowed before. */
@@ -288,7 +288,7 @@ export class Approvals {
     return "accepted";
   }
 
-  /** What was allowed for good. */
+  /** Approvals that were given for good. */
   get store(): Promise<RememberedApprovals> {
     return this.#openStore();
   }

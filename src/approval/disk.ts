@@ -10,7 +10,7 @@ import { type ApprovalStorage, MAX_STORED, RememberedApprovals } from "./remembe
 const NEVER = new AbortController().signal;
 
 /**
- * What was allowed for good, in `approvals.json` (0600) of the state folder, which all hubs of this user share. A
+ * Approvals that were given for good, in `approvals.json` (0600) of the state folder, which all hubs of this user share. A
  * change by another process counts with the next read.
  */
 export function diskApprovals(folder: string): RememberedApprovals {

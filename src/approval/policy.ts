@@ -17,9 +17,9 @@ import {
 /** An agent of toolmux that makes a call. */
 export interface AgentCaller {
   readonly name: string;
-  /** What the agent's table in the manifest says (`[agents.NAME] approval`); undefined: nothing. */
+  /** The setting in the agent's table (`[agents.NAME] approval`); undefined: it has none. */
   readonly approval?: ApprovalLevel | undefined;
-  /** What counts where the manifest says nothing, such as `run --approval`; undefined: `auto`. */
+  /** The level if the manifest sets none, such as that of `run --approval`; undefined: `auto`. */
   readonly fallback?: ApprovalLevel | undefined;
 }
 
@@ -32,7 +32,7 @@ export interface ApprovalSettings extends ApprovalDefaults {
    * tools say. Undefined: nothing is raised.
    */
   readonly raised?: MinimumApproval | undefined;
-  /** What `[[clients]]` say, by name: raises the levels for the calls of these clients. */
+  /** The levels of `[[clients]]` by name: they raise the levels for the calls of these clients. */
   readonly clients?: ReadonlyMap<string, ApprovalLevel> | undefined;
 }
 

@@ -20,7 +20,7 @@ interface StoredApproval extends RememberedApproval {
   readonly key: string;
 }
 
-/** What is stored: what was allowed, and which tools said that they only read when they were first known. */
+/** The stored state: approvals, and which tools said that they only read when they were first known. */
 interface StoredState {
   readonly allowed: readonly StoredApproval[];
   /** By the HMAC of the server's identity. */
@@ -34,7 +34,7 @@ interface KnownTools {
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
-/** Where the state is stored, as text. */
+/** The storage of the state, as text. */
 export interface ApprovalStorage {
   /** @returns undefined if there is none. Never rejects. */
   read(): Promise<string | undefined>;
@@ -53,7 +53,7 @@ export const MAX_STORED = 16 * 1024 * 1024;
 
 const EMPTY: StoredState = { allowed: [], known: {} };
 
-/** What was allowed for good. All hubs and commands of a user share it. */
+/** Approvals that were given for good. All hubs and commands of a user share them. */
 export class RememberedApprovals {
   readonly #storage: ApprovalStorage;
   #hmac: Promise<Hmac> | undefined;

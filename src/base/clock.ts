@@ -12,7 +12,7 @@ export interface Clock {
 export class PausableTimer {
   readonly #clock: Clock;
   readonly #callback: () => void;
-  /** What was left when the timer was last set, in ms. */
+  /** The time that was left when the timer was last set, in ms. */
   #left: number;
   #setAt = 0;
   #cancel: (() => void) | undefined;

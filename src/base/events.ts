@@ -85,7 +85,7 @@ export interface ModeEvent {
   readonly to: string;
 }
 
-/** What a person decides about a call: allow it once, for the client's session or from now on, or deny it. */
+/** A person's decision about a call: allow it once, for the client's session or from now on, or deny it. */
 export type ApprovalDecision = "once" | "session" | "always" | "deny";
 
 /**

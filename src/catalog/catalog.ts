@@ -420,7 +420,7 @@ export function buildCatalog(
 }
 
 /**
- * What a filter shows of a catalog. Its sections have the same entries as those of the catalog.
+ * The part of a catalog that a filter shows. Its sections have the same entries as those of the catalog.
  * @param sources those of the catalog: servers of which nothing is shown give no instructions
  */
 export function filterCatalog(

@@ -2,7 +2,7 @@ import { compilePattern, type Filter } from "../manifest/filter.ts";
 import type { Kind } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 
-/** What a filter is applied to: an entry of a catalog. */
+/** An entry of a catalog, to which a filter is applied. */
 export interface FilterItem {
   /** The name of its server in the manifest. */
   readonly server: string;
@@ -165,7 +165,7 @@ function dependsOnServer(filter: Filter): boolean {
   return "or" in filter && filter.or.every(dependsOnServer);
 }
 
-/** What is shown of a catalog: `resources` is for resource templates and skills, too. */
+/** The filters of a catalog by kind: `resources` is for resource templates and skills, too. */
 export type CatalogFilter = Readonly<Record<"tools" | "prompts" | "resources", Matcher>>;
 
 /** The filters of a mode. What it says nothing about is limited to the servers that its tools are limited to. */
@@ -204,7 +204,7 @@ export function matcherOf(filter: CatalogFilter, kind: Kind): Matcher {
   return filter[kind === "tools" || kind === "prompts" ? kind : "resources"];
 }
 
-/** Where parts of filters match nothing: their paths below the filter, such as `and[0].servers[1]`. */
+/** The paths of a filter's parts that match nothing, such as `and[0].servers[1]`. */
 export function idlePartsOf(filter: Filter, items: readonly FilterItem[]): readonly string[] {
   const isIdle = (part: Filter): boolean => !items.some(compileFilter(part));
   const idleIn = (

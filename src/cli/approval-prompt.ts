@@ -7,7 +7,7 @@ import type { Hub } from "../hub/hub.ts";
 import type { CommandContext } from "./command.ts";
 import { type AskLine, withPrompt } from "./prompt.ts";
 
-/** What a typed word stands for. */
+/** The decisions by the words that people type. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
   ["", "deny"],
   ["n", "deny"],
@@ -161,7 +161,7 @@ export async function withApprovalPrompt<T>(
 /** The question for people, in several lines. */
 export function describeQuestion(question: ApprovalQuestion): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
-  // What a client calls itself is no proof; its token is.
+  // A client's own name for itself proves nothing; its token does.
   const { principal } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,

@@ -3,7 +3,7 @@ import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
-/** What a person did at the prompt. */
+/** The person's input at the prompt. */
 export type Input = { readonly kind: "line"; readonly text: string } | { readonly kind: "end" };
 
 /** Lines that a person types, one after the other, with a history and editing where stdin is a terminal. */

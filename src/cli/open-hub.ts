@@ -108,7 +108,7 @@ export interface OpenHubOptions {
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
-  /** What the command line adds to the manifest's settings of approvals. */
+  /** Settings of approvals on the command line, which add to those of the manifest. */
   readonly raisedApproval?: MinimumApproval | undefined;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;

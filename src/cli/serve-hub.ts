@@ -69,7 +69,7 @@ export interface ServeOptions {
   readonly changes?: ManifestChanges | undefined;
 }
 
-/** What a command changes in the manifest that it serves. */
+/** Changes that a command makes to the manifest that it serves. */
 export interface ManifestChanges {
   readonly prepare: (manifest: Manifest) => Manifest;
   /** Whether there may be no manifest at all. */

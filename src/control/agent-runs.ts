@@ -74,7 +74,7 @@ export class AgentRuns {
   }
 }
 
-/** What happens in a conversation: events of the agent, and messages when they are taken up or refused. */
+/** An event of a conversation: an event of the agent, or a message that was taken up or refused. */
 type RunEvent = AgentEvent | { readonly type: "message"; readonly text: string };
 
 /** One event; or the pieces of one text, which have numbers of their own. */

@@ -308,7 +308,7 @@ export const approvalSchema = v.object({
 
 const levelSchema = v.picklist(["debug", "info", "warn", "error"]);
 
-/** What all events have: their number and time, and the event in words if it has any. */
+/** The members of all events: their number and time, and the event in words if it has any. */
 const eventFields = {
   seq: count,
   at: time,
@@ -346,7 +346,7 @@ const approvedCallFields = {
   name: v.string(),
 };
 
-/** What each kind of event has. No event has the arguments or the result of a call. */
+/** The members of each kind of event. No event has the arguments or the result of a call. */
 const eventSchemas = {
   server: v.strictObject({
     ...eventFields,
@@ -663,7 +663,7 @@ export const runMessageSchema = v.strictObject({
 
 const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
 
-/** What happens in a conversation with an agent, with its number and time. */
+/** An event of a conversation with an agent, with its number and time. */
 export const agentEventSchema = v.variant("type", [
   v.object({ type: v.literal("message"), seq: count, at: time, text: v.string() }),
   v.object({
@@ -756,14 +756,14 @@ export const registrySchema = v.looseObject({
   failures: v.array(v.looseObject(failureSchema.entries)),
 });
 
-/** What is wrong in the manifest, and which servers can start. */
+/** The problems of the manifest, and the servers that can start. */
 export const checkSchema = v.looseObject({
   ok: v.boolean(),
   problems: v.array(v.looseObject({})),
   servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
 });
 
-/** What a person copies into the file of a client. `next`: what to do then. */
+/** The text that a person copies into the file of a client. `next`: the step after that. */
 export const snippetSchema = v.object({
   client: v.string(),
   file: v.string(),
@@ -772,7 +772,7 @@ export const snippetSchema = v.object({
   next: v.string(),
 });
 
-/** What was changed in the file of a client. */
+/** A change of the file of a client. */
 export const installationSchema = v.looseObject({
   client: v.string(),
   file: v.string(),

@@ -21,7 +21,7 @@ tools = { servers = ["text"] }
 export const AGENT_MESSAGE =
   "What time is it in Tokyo? Then count to three, and write that you have.";
 
-/** What the model answers, by the last message. */
+/** The model's answers, by the last message. */
 export const AGENT_TURNS = `
 [[turns]]
 when = "What time is it in Tokyo?"

@@ -52,7 +52,7 @@ export type AnswerElicitation = (
   signal: AbortSignal,
 ) => Promise<ElicitationAnswer>;
 
-/** What a client of a hub can do besides calling. */
+/** Abilities of a client of a hub besides calling. */
 export interface HubClientOptions {
   /** Answers elicitations; undefined: the client does not declare that it can. */
   readonly elicit?: AnswerElicitation | undefined;

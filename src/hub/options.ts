@@ -54,7 +54,7 @@ export interface HubOptions {
     challenge: AuthChallenge,
     options: AuthorizationOptions,
   ) => Promise<void>;
-  /** What the command line adds to the manifest's settings of approvals; undefined: nothing. */
+  /** Settings of approvals on the command line, which add to those of the manifest; undefined: none. */
   readonly raisedApproval?: MinimumApproval | undefined;
   /** Opens the store of approvals that count for good; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;

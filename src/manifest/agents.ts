@@ -87,7 +87,7 @@ export interface AgentSpec {
   readonly name: string;
   /** A key of `[models]`, or `provider/model`. */
   readonly model: string;
-  /** What other models read. */
+  /** The description that other models read. */
   readonly description?: string | undefined;
   /** The system prompt. The content of `instructionFile`, if that was given. */
   readonly instruction: string;

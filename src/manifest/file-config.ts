@@ -78,7 +78,7 @@ export interface ModelConfig extends SourceFile {
   readonly input: ModelInput | undefined;
 }
 
-/** Where files of agents are, as configured in one file; paths start at its folder. */
+/** The places of agent files, as configured in one file; paths start at its folder. */
 export interface AgentFilesConfig extends SourceFile, AgentFilesInput {}
 
 /** An agent as configured in one file. */

@@ -298,7 +298,7 @@ export interface Manifest {
   readonly models?: Models | undefined;
   /** Absent: none. */
   readonly agents?: Agents | undefined;
-  /** Where files of agents are; absent: the default places. The last file that sets it counts. */
+  /** The places of agent files; absent: the default places. The last file that sets it counts. */
   readonly agentFiles?: AgentFilesConfig | undefined;
   /** Absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;

@@ -17,7 +17,7 @@ export interface ModeSpec {
   readonly prompts?: Filter | undefined;
   /** Of resources, resource templates and skills. Undefined: as with prompts. */
   readonly resources?: Filter | undefined;
-  /** What is wrong with its table. If anything is, the mode shows nothing, and cannot be `hub.mode`. */
+  /** The problems of its table. If there are any, the mode shows nothing, and cannot be `hub.mode`. */
   readonly problems: readonly Problem[];
 }
 

@@ -402,7 +402,7 @@ async function readKeyFile(
   return (await readSecretFile(await fillTemplate(path, where, scope), where, scope)).trim();
 }
 
-/** What is needed to ask a model, with every `${…}` resolved. */
+/** The settings of a model, with every `${…}` resolved. */
 export interface ResolvedModel {
   /** An `http:` or `https:` URL without a password; undefined: the provider's own. */
   readonly url: URL | undefined;

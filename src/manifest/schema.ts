@@ -1074,7 +1074,7 @@ export const manifestAgentSchema = v.pipe(
   }),
 );
 
-/** What is wrong with an agent's name; undefined if it is valid. */
+/** The fault of an agent's name; undefined if it is valid. */
 export function agentNameProblem(name: string): string | undefined {
   if (AGENT_NAME.test(name)) return undefined;
   return "the name of an agent has letters, digits, _ and - only, and at most 64 of them";
@@ -1083,7 +1083,7 @@ export function agentNameProblem(name: string): string | undefined {
 const REGISTRY_HOST = "the host of a registry as in references, such as ghcr.io";
 const registryHost = v.pipe(text, v.regex(/^[a-z0-9[][a-z0-9.:\]-]*$/, REGISTRY_HOST));
 
-/** Where files of agents are found, and which registries they may come from. */
+/** The places of agent files, and the registries that they may come from. */
 export const agentFilesSchema = table({
   directory: optionalKey(nonEmptyText, {
     title: "Directory",

@@ -32,7 +32,7 @@ export interface CallChainState {
   readonly canElicit: boolean;
   /** Shows the person at the client a form; see `ToolCall.elicit`. */
   elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult>;
-  /** What the client's model may be asked. */
+  /** Support of the client for sampling. */
   readonly canSample: ToolCall["canSample"];
   /** Asks the model of the client; see `ToolCall.sample`. */
   sample(

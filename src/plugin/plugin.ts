@@ -280,7 +280,7 @@ export interface ToolCall {
    * `invalidParams` if its answer is invalid, or `cancelled`.
    */
   elicit(form: Form, signal?: AbortSignal): Promise<FormResult>;
-  /** What the client's model may be asked: nothing, texts, or to use tools as well (`sampling.tools`). */
+  /** Support of the client for sampling: none, texts, or tools as well (`sampling.tools`). */
   readonly canSample: false | "text" | "tools";
   /**
    * Asks the model of the client (MCP, sampling). `params` and the result are those of `sampling/createMessage`; only

@@ -125,7 +125,7 @@ export function openPluginServer(
   return typeof server === "function" ? server() : server.open(client);
 }
 
-/** What the plugin itself says of its server; undefined if it leaves all to the manifest. */
+/** The plugin's own settings of its server; undefined if it leaves all to the manifest. */
 function declaredServer(
   plugin: PluginInstance | undefined,
   server: string,

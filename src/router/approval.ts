@@ -52,7 +52,7 @@ export class ApprovalGate {
   #question: OpenQuestion | undefined;
   /** The state of the connection when the call came. */
   readonly #stateBefore: StateName;
-  /** What the server listed when the call was allowed. */
+  /** The server's listing when the call was allowed. */
   #listing: ServerListing | undefined;
 
   constructor(options: ApprovalGateOptions) {

@@ -20,7 +20,7 @@ const POLL_INTERVAL = 1000;
 /** The longest status message, in characters. */
 const MAX_STATUS_MESSAGE = 2000;
 
-/** What a task does at the call that it is made of. */
+/** The functions of a call that its task uses. */
 export interface TaskedCall {
   /** The server of the call. */
   readonly server: string;

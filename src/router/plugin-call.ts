@@ -381,7 +381,7 @@ export class PluginCall extends Call implements ToolCallContext {
   /** Whether the server's response goes straight to the client because no plugin reads it. */
   #isForwarded = false;
   #wasSent = false;
-  /** What plugins ask the client at present. */
+  /** The open requests of plugins to the client. */
   readonly #openRequests = new Set<Pick<OwnRequest<unknown>, "withdraw">>();
   /** Created when somebody wants to know when the deadline stands still. */
   #pauseListeners: Set<(isPaused: boolean) => void> | undefined;

@@ -51,7 +51,7 @@ export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
-  /** What people have to allow, and have allowed. */
+  /** The approvals of calls. */
   readonly approvals: Approvals;
   /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
@@ -253,7 +253,7 @@ export class Router {
     return call;
   }
 
-  /** What holds a call until a person has allowed it; undefined if it needs no approval. */
+  /** The gate that holds a call until a person has allowed it; undefined if it needs no approval. */
   #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
     const { approvals, isAnonymous = false, view } = this.#options;
     const { principal } = this.client;

@@ -4,10 +4,10 @@ import { Method } from "../protocol/legacy.ts";
 import type { ClientDeclaration } from "../upstream/profile.ts";
 import { OwnRequest } from "./own-request.ts";
 
-/** What a client's model may be asked (MCP, sampling): nothing, texts, or to use tools as well. */
+/** Support of a client for sampling (MCP): none, texts, or tools as well. */
 export type SamplingSupport = false | "text" | "tools";
 
-/** What a client has declared of sampling. */
+/** The support for sampling that a client has declared. */
 export function samplingSupportOf({ declaredCapabilities }: ClientDeclaration): SamplingSupport {
   const { sampling } = readCapabilities(declaredCapabilities);
   if (sampling === undefined) return false;

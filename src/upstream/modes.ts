@@ -13,7 +13,7 @@ import { FULL_MODE } from "../manifest/manifest.ts";
 /** The id of clients that cannot be told apart. */
 export const ANYBODY = "anybody";
 
-/** What limits a client, apart from the mode that the operator chooses for it. */
+/** The limits of a client, apart from the mode that the operator chooses for it. */
 export interface ClientLimits {
   /** Names of modes: the client sees only what is in all of them. They may change when the manifest is read again. */
   modes(): readonly string[];
@@ -184,7 +184,7 @@ export class Modes {
   }
 }
 
-/** What is left of a mode that the manifest does not have any more: it shows nothing. */
+/** Stands for a mode that the manifest does not have any more: it shows nothing. */
 function goneMode(name: string): ModeSpec {
   const nothing = { or: [] };
   return {

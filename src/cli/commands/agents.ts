@@ -7,7 +7,7 @@ import type { CommandContext, Invocation } from "../command.ts";
 /** An agent, as `toolmux agents --json` prints it. */
 interface AgentLine extends AgentDocument {
   readonly source: "manifest" | "files" | "store";
-  /** What commands take: the name, the path of the file, or the reference. */
+  /** The word that commands take: the name, the path of the file, or the reference. */
   readonly spec: string;
   /** Of an agent of a registry. */
   readonly digest?: string;

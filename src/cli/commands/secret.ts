@@ -162,7 +162,7 @@ interface SecretRow {
   readonly models: readonly string[];
 }
 
-/** What uses a secret. */
+/** The users of a secret. */
 interface SecretUses {
   readonly servers: string[];
   readonly models: string[];
@@ -221,7 +221,7 @@ async function listRows(
   });
 }
 
-/** What uses each secret; undefined if there is no usable manifest. */
+/** The users of each secret; undefined if there is no usable manifest. */
 async function usersBySecret(
   invocation: Invocation<SecretOptions>,
   context: CommandContext,

@@ -8,7 +8,7 @@ import { routeTo, serversOf } from "./state.ts";
 /** A server that is being added: what it is, and the values that it can be given. */
 interface Draft {
   readonly name: string;
-  /** What the entry is made of, without values. */
+  /** The parts of the entry, without values. */
   readonly source: string;
   readonly entry: Readonly<Record<string, unknown>>;
   /** The table of the entry that values go into, and their names. */

@@ -25,7 +25,7 @@ import {
 import { ToolsView } from "./tools.tsx";
 import { UsageView } from "./usage.tsx";
 
-/** What each view is given. */
+/** The properties of each view. */
 export interface ViewProps {
   readonly state: DashboardState;
   readonly actions: Actions;

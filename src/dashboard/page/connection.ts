@@ -43,7 +43,7 @@ import {
 } from "./state.ts";
 import { Store } from "./store.ts";
 
-/** Where a tab remembers which hub it shows. */
+/** The key under which a tab stores the hub that it shows. */
 const HUB_KEY = "toolmux.hub";
 /** Delays before the first and later attempts to reach the hub again, in ms. */
 const DELAYS = [300, 1000, 2000, 4000];
@@ -66,7 +66,7 @@ const SKEW = 3000;
 /** A pause or a jump of the clock above this makes the page read all again, in ms. */
 const CLOCK_JUMP = 20_000;
 
-/** What the page is told to do. Failures are told in notices. */
+/** The actions of the page. Failures are shown as notices. */
 export interface Actions {
   selectHub(id: string): void;
   /** @returns whether the hub did it. @param done the notice then */

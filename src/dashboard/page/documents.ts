@@ -87,7 +87,7 @@ export interface SearchDocument {
   readonly failures: readonly { readonly directory: string; readonly message: string }[];
 }
 
-/** What a person copies into the file of a client. `next`: what to do then. */
+/** The text that a person copies into the file of a client. `next`: the step after that. */
 export interface SnippetDocument {
   readonly file: string;
   readonly text: string;

@@ -2,7 +2,7 @@ import { type Child, useEffect, useRef, useState } from "hono/jsx/dom";
 import type { Tone } from "./format.ts";
 import type { Loaded } from "./state.ts";
 
-/** What several views are made of. */
+/** Components of several views. */
 
 export type Key = string | number;
 
@@ -69,7 +69,7 @@ export function Header({
   );
 }
 
-/** What a view says when it has nothing to show. */
+/** The text of a view that has nothing to show. */
 export function Empty({
   icon,
   title,

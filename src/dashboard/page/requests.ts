@@ -1,4 +1,4 @@
-/** What a request was answered with. `status` 0: nobody answered. */
+/** The answer to a request. `status` 0: there was none. */
 export type Answer<T> =
   | { readonly kind: "ok"; readonly value: T; readonly date: number | undefined }
   | {

@@ -193,7 +193,7 @@ function mendOf({ state, lastError }: ServerDocument): string | undefined {
   return lastError?.code === "serverInvalid" ? "Configure" : undefined;
 }
 
-/** What helps most in the server's state. */
+/** The action that helps most in the server's state. */
 function actionFor(server: ServerDocument, actions: Actions): MenuItem | undefined {
   const items = menuFor(server, actions);
   const item = (text: string): MenuItem | undefined => items.find((one) => one.text === text);

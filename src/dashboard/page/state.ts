@@ -26,7 +26,7 @@ import type {
   UsageDocument,
 } from "./documents.ts";
 
-/** What was asked of a hub. `absent`: the hub has no such endpoint, since it is older than the page. */
+/** Data that was requested of a hub. `absent`: the hub has no such endpoint, since it is older than the page. */
 export type Loaded<T> =
   | { readonly kind: "loading" }
   | { readonly kind: "absent" }
@@ -67,7 +67,7 @@ export const VIEWS = [
 
 export type ViewName = (typeof VIEWS)[number];
 
-/** What the fragment of the URL names: a view, and what it shows of it. */
+/** The view that the fragment of the URL names, and the part that it shows. */
 export interface Route {
   readonly view: ViewName;
   readonly item: string | undefined;
@@ -205,7 +205,7 @@ export const INITIAL_STATE: DashboardState = {
   notices: [],
 };
 
-/** What has to be read again: a part of the state, or one server. */
+/** The data that must be read again: a part of the state, or one server. */
 export type Stale =
   | "hub"
   | "servers"

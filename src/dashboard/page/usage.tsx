@@ -6,7 +6,7 @@ import { count, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
 import { valueOf } from "./state.ts";
 
-/** What the tools of each server cost a model, largest first. */
+/** The tokens that the tools of each server cost a model, largest first. */
 export function costsOf(
   tools: readonly ToolDocument[],
 ): readonly { readonly server: string; readonly tools: number; readonly tokens: number }[] {
