@@ -78,6 +78,8 @@ export interface DenoServeOptions {
 export interface DenoHttpServer {
   /** Without a port for a Unix socket. */
   readonly addr: { readonly port?: number };
+  /** Settled when the server has ended: no earlier is the file of its Unix socket removed. */
+  readonly finished: Promise<void>;
 }
 
 /** The operating system's keychain (`Bun.secrets`). */

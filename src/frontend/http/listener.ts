@@ -130,6 +130,8 @@ function listenOnDeno(
       }
       // `server.shutdown()` is not used: after it, Deno throws in `abort`, and nothing else closes open connections.
       abort.abort();
+      // Only then is the file of a socket removed, which a new server may want to make again.
+      await settlesWithin(ms, server.finished);
     },
   };
 }
