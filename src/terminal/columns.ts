@@ -1,8 +1,7 @@
 /**
- * Breaks text at words so that no line is wider than `width` columns, unless a word alone is. Line breaks in the text
- * stay.
- * @param indent what every line but the first begins with
- * @param first what the first line begins with
+ * Wraps text at words, to `width` columns. A longer word is not broken. Existing line breaks are kept.
+ * @param indent prefix of every line but the first
+ * @param first prefix of the first line
  */
 export function wrapText(text: string, width: number, indent = "", first = indent): string {
   const lines: string[] = [];

@@ -23,7 +23,7 @@ export interface LogRecord {
   /** ms since the epoch. */
   readonly time: number;
   readonly level: LogLevel;
-  /** What the record is about: `["toolmux"]`, or for a server `["toolmux", "server", NAME]`. */
+  /** The subject of the record: `["toolmux"]`, or for a server `["toolmux", "server", NAME]`. */
   readonly category: readonly string[];
   /** Text for people, without the server's name (it is in the category). */
   readonly message: string;
@@ -63,7 +63,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   mode: "info",
 };
 
-/** Maximum number of names that a message lists; of further names it gives only the number. */
+/** Maximum number of names in a message; further names are only counted. */
 const MAX_NAMES = 5;
 
 /** Whether records of a level are logged at this threshold. */
@@ -77,7 +77,7 @@ export function eventKindsAtLevel(threshold: LogLevel): readonly EventKind[] {
   return kinds.filter((kind) => isLevelEnabled(MOST_SEVERE_LEVEL[kind], threshold));
 }
 
-/** A record about the hub itself, or about one server. */
+/** Makes a record about the hub itself, or about one server. */
 export function makeLogRecord(
   level: LogLevel,
   message: string,
@@ -105,7 +105,7 @@ interface RecordOrigin extends LogFields {
   readonly time?: number;
 }
 
-/** Whether the message of an error has one problem of a file per line: of a manifest, or of an agent's file. */
+/** Whether an error's message lists the problems of a manifest or of an agent file, one per line. */
 function listsProblems({ code, hint }: HubError): boolean {
   return code === "manifestInvalid" || (code === "agentInvalid" && hint === undefined);
 }
@@ -119,9 +119,9 @@ export function recordsOfError(error: HubError): readonly LogRecord[] {
 }
 
 /**
- * The record of an event; undefined: it is not logged. A failure for which there are a state event and an alert is
- * logged once, from the state event: a lost connection when it is lost, a permanent failure when the state becomes
- * `failed`.
+ * Makes the log record of an event; undefined if the event is not logged. If a failure causes both a state event and
+ * an alert, only the state event is logged: for a lost connection when it is lost, for a permanent failure when the
+ * state becomes `failed`.
  * @param time now, in ms since the epoch
  */
 export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefined {
@@ -195,8 +195,8 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     case "connected":
       return record("info", "connected");
     case "stopping": {
-      // Before the state `failed` there is an event with an attempt number but no retry time; the failure is logged
-      // when the state is `failed`.
+      // Before the state `failed`, there is a `stopping` event with an attempt number but without a retry time. That
+      // failure is logged later, with the state `failed`.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
       if (cause === undefined || isFinal) return record("debug", "stopping");
       return errorRecord("warn", cause, retryAt === undefined ? "" : ` Next attempt ${wait}.`);
@@ -308,8 +308,8 @@ export function printLogRecord(record: LogRecord, format: LogFormat): void {
 }
 
 /**
- * A record as text or as one line of JSON, without the last line break; as text, a manifest's problems are on
- * lines of their own.
+ * Formats a record as text or as one line of JSON, without the last line break. In text, each problem of a manifest
+ * has a line of its own.
  */
 export function formatLogRecord(record: LogRecord, format: LogFormat): string {
   return format === "json" ? formatRecordJson(record) : formatRecordText(record);
@@ -347,7 +347,10 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
   return escapeJsonForTerminal(text);
 }
 
-/** Only these members are printed, because an error's `cause` may contain anything, such as a command's arguments. */
+/**
+ * Converts an error to JSON, with only these members: its `cause` may contain anything, such as a command's
+ * arguments.
+ */
 function errorToJson({ code, message, step, stderr }: HubError): object {
   const stderrLines = stderr.length > 0 ? { stderr } : {};
   return { code, message, ...(step !== undefined && { step }), ...stderrLines };
@@ -364,8 +367,8 @@ function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
 }
 
 /**
- * An error, its server's last stderr lines, and what to do. Problems of a file are on lines of their own, in the format
- * that editors parse.
+ * Formats an error for people: the message, the server's last stderr lines, and a hint. Problems of a file are on
+ * lines of their own, in the format that editors parse.
  * @param topic the command whose help to suggest
  */
 export function describeError(error: HubError, topic = ""): string {
@@ -410,7 +413,7 @@ export function sanitizeLine(text: string): string {
   return showHidden(text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " "));
 }
 
-/** The same JSON with terminal control characters, invisible characters and U+2028/U+2029 as JSON escapes. */
+/** Replaces terminal control characters, invisible characters and U+2028/U+2029 in JSON text with JSON escapes. */
 export function escapeJsonForTerminal(json: string): string {
   return json
     .replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnits)

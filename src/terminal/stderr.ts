@@ -10,7 +10,7 @@ export const originalConsole = {
   warn: console.warn.bind(console),
 } as const;
 
-/** What every message of the program on stderr begins with. */
+/** Prefix of every message that the program prints to stderr. */
 export const MESSAGE_PREFIX = "toolmux: ";
 
 /** Prints text and a line break to stderr. On a terminal, messages are wrapped at words, with an indent. */
@@ -19,7 +19,10 @@ export function printToStderr(text: string): void {
   originalConsole.warn(isTTY && columns ? wrapMessages(text, columns) : text);
 }
 
-/** Wraps lines that are messages; others, such as JSON and lines in an editor's format, stay as they are. */
+/**
+ * Wraps the lines that begin with `MESSAGE_PREFIX`; others, such as JSON and lines in an editor's format, stay as
+ * they are.
+ */
 export function wrapMessages(text: string, width: number): string {
   const indent = " ".repeat(MESSAGE_PREFIX.length);
   const wrap = (line: string): string =>
@@ -40,8 +43,9 @@ const LEVELS = {
 } as const satisfies Partial<Record<keyof Console, LogLevel>>;
 
 /**
- * Redirects `console` output, of plugins for example, to the log: stdout is for results and protocol, and in
- * some runtimes a console write to stderr blocks while nobody reads. @returns a function that restores the methods
+ * Redirects `console` output (of plugins, for example) to the log: stdout is for results and protocol messages, and
+ * in some runtimes a console write to stderr blocks while nobody reads stderr.
+ * @returns a function that restores the methods
  */
 export function redirectConsole(log: (level: LogLevel, text: string) => void): () => void {
   const names = Object.keys(LEVELS) as (keyof typeof LEVELS)[];
@@ -58,21 +62,24 @@ export function redirectConsole(log: (level: LogLevel, text: string) => void): (
 /** Maximum number of characters queued for a slow reader of stderr; further lines are counted and dropped. */
 const MAX_QUEUED = 256 * 1024;
 
-/** Writes text; returns a promise that resolves when a slow reader has taken it, and never rejects. */
+/**
+ * Writes text. Returns a promise that resolves when a slow reader has taken the text, and never rejects; undefined if
+ * there is nothing to wait for.
+ */
 export type WriteText = (text: string) => Promise<void> | undefined;
 
 /** Prints lines to stderr without blocking: clients often do not read a server's stderr. */
 export class StderrWriter {
   readonly #formatGap: (missing: number) => string;
   #sink: WriteText | undefined;
-  /** Pending while the reader is slow. */
+  /** Resolves when the slow reader has taken the last write; undefined while there is nothing to wait for. */
   #draining: Promise<void> | undefined;
   #queue: string[] = [];
   #size = 0;
   #dropped = 0;
 
   /**
-   * @param formatGap formats the line that replaces dropped ones
+   * @param formatGap formats the line that replaces dropped lines; `missing` is their number
    * @param sink the sink; by default stderr
    */
   constructor(formatGap: (missing: number) => string, sink?: WriteText) {
@@ -92,7 +99,7 @@ export class StderrWriter {
     }
   }
 
-  /** Resolves when the queue is empty; never, if stderr is not read. */
+  /** Resolves when the queue is empty; never resolves if nobody reads stderr. */
   async drained(): Promise<void> {
     while (this.#draining !== undefined) await this.#draining;
   }
@@ -114,7 +121,10 @@ export class StderrWriter {
   }
 }
 
-/** Writes to files and terminals do not block for long, so only a pipe needs a queue. */
+/**
+ * Opens stderr for `StderrWriter`. Only writes to a pipe need the queue, because writes to files and terminals do not
+ * block for long.
+ */
 function openStderr(): WriteText {
   if (isPipe(2)) {
     const stderr = ownStderr();

@@ -94,7 +94,7 @@ export class Terminal {
     });
   }
 
-  /** Prints a table to stdout, truncated to its width; nothing if it has no rows. */
+  /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */
   printTable(titles: readonly string[], rows: readonly (readonly Cell[])[]): void {
     if (rows.length > 0) this.print(alignTable(titles, rows, this.stdout));
   }
@@ -143,13 +143,15 @@ export class Terminal {
     };
   }
 
-  /** The style of a stream, which is determined once. That takes a few ms, so it is only for output for people. */
+  /**
+   * The style of a stream, which is cached. Determining it takes a few ms, so it is used only for output for people.
+   */
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
     const { columns } = process[stream];
-    // For a pipe or a file `isTTY` is undefined, which its type does not say. Given undefined, picocolors would decide
-    // by variables such as CI.
+    // `isTTY` is undefined for a pipe or a file, although its type does not say so. Given undefined, picocolors would
+    // decide by environment variables such as CI.
     const { isTTY: isTerminal = false } = process[stream] as { readonly isTTY?: boolean };
     const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
@@ -186,7 +188,7 @@ export function alignTable(
       const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
       const cell = row[at];
       const color = typeof cell === "object" ? cell.color : String;
-      // The space between columns has no color, so that it can be removed at the end of the line.
+      // The padding between columns has no color, so that it can be removed at the end of the line.
       const content = isCut ? truncate(rest, columnsLeft) : text.trimEnd();
       shown += color(content) + (isCut ? "" : text.slice(content.length));
       if (isCut) break;
