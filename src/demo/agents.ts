@@ -1,4 +1,7 @@
-/** The manifest's tables of the agents of `toolmux demo agents`, over the servers clock, text and slow. */
+/**
+ * The model and agent tables for the manifest of `toolmux demo agents`. The agents use the servers clock, text and
+ * slow.
+ */
 export const AGENT_MANIFEST = `
 [models.scripted]
 provider = "script"
@@ -17,11 +20,14 @@ instruction = "You write."
 tools = { servers = ["text"] }
 `;
 
-/** The task of the planner. */
+/** The user's message to the agent `planner`. */
 export const AGENT_MESSAGE =
   "What time is it in Tokyo? Then count to three, and write that you have.";
 
-/** The model's answers, by the last message. */
+/**
+ * The scripted answers of the model. `when` and `after` match the last message of the conversation: its text, or the
+ * tool that returned it.
+ */
 export const AGENT_TURNS = `
 [[turns]]
 when = "What time is it in Tokyo?"

@@ -6,13 +6,14 @@ import type { DemoProgram } from "./steps.ts";
 
 /** Pauses between calls, in ms. */
 const PAUSE = { quick: 4000, slow: 3000, approved: 2000 };
-/** A count of this many steps with this pause (ms) takes ten minutes, if nobody cancels it. */
+/** Arguments of the slow call: a count that takes ten minutes unless somebody cancels it. `pause` is in ms. */
 const COUNT = { steps: 600, pause: 1000 };
 const ZONES = ["Asia/Tokyo", "Europe/Paris", "America/Lima", "Nowhere/Land"];
 
 /**
- * For `toolmux demo --dashboard`: starts a hub and uses it, so that the page has something to show: one slow call after the
- * other, one that a person has to allow, and quick ones every few seconds, of which some fail. Ends when the signal is aborted.
+ * For `toolmux demo --dashboard`: starts a hub and calls its tools until the signal is aborted, so that the page has
+ * something to show. Slow calls follow each other; another call needs an approval each time; quick calls, of which
+ * some fail, run every few seconds.
  */
 export async function keepCalling(
   { command, args, env }: DemoProgram,
@@ -24,7 +25,7 @@ export async function keepCalling(
   try {
     const slow = async (): Promise<never> => {
       for (;;) {
-        // It ends with an error if somebody cancels it on the page.
+        // The call fails if somebody cancels it on the page.
         await call(client, "slow__count", COUNT, signal).catch(() => {});
         await pause(systemClock, PAUSE.slow, signal);
       }
@@ -39,7 +40,7 @@ export async function keepCalling(
     };
     const approved = async (): Promise<never> => {
       for (;;) {
-        // It is refused while no page is open on which a person could allow it.
+        // The call is refused while no page is open on which a person could allow it.
         await call(client, "text__reverse", { text: "May I?" }, signal).catch(() => {});
         await pause(systemClock, PAUSE.approved, signal);
       }

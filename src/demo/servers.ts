@@ -93,7 +93,7 @@ async function report(progress: number, total: number, { mcpReq }: ServerContext
   await mcpReq.notify({ method: "notifications/progress", params });
 }
 
-/** Waits for `ms`. Rejects with the signal's reason if the signal is aborted before. */
+/** Waits for `ms`. Rejects with the signal's reason if the signal is aborted before that. */
 function wait(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();

@@ -14,7 +14,7 @@ import type { SlowServerHistory } from "./servers.ts";
 export interface DemoContext {
   readonly client: Client;
   readonly transport: StdioClientTransport;
-  /** What the broken server of the demo prints to stderr before it exits. */
+  /** The line that the demo's broken server prints to stderr before it exits. */
   readonly lastMessage: string;
   /** Resolves when the hub has written `text` to stderr. @throws {HubError} if that takes longer than `ms` */
   readonly waitForStderr: (text: string, ms: number) => Promise<void>;
@@ -24,7 +24,7 @@ export interface DemoContext {
 
 export interface DemoStep {
   readonly title: string;
-  /** Runs the step. @returns the outcome, in a few words. @throws {HubError} if it is not as expected */
+  /** Runs the step. @returns the outcome, in a few words. @throws {HubError} if the outcome is not as expected */
   readonly run: (context: DemoContext) => Promise<string>;
 }
 
@@ -199,7 +199,8 @@ const MIN_OUTCOME_WIDTH = 40;
 
 /**
  * `toolmux demo`: starts a hub, calls it with an MCP client, and prints the title, duration and outcome of each step
- * (`DEMO_STEPS`). Start here. @returns whether every step succeeded
+ * (`DEMO_STEPS`). Start here.
+ * @returns whether every step succeeded
  */
 export async function runDemoSteps(
   { command, args, env }: DemoProgram,
