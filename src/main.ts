@@ -30,11 +30,11 @@ const pluginErrorChecks = new Set<(error: unknown) => boolean>();
 process.on("uncaughtException", crash);
 process.on("unhandledRejection", crash);
 
-/** Exits at once because of an uncaught error. If a plugin caused the error, the process goes on. */
+/** Handles an uncaught error: exits at once, unless a plugin caused the error. */
 function crash(error: unknown): void {
   if ([...pluginErrorChecks].some((isPluginError) => isPluginError(error))) return;
-  // Exit handlers run in the order of registration. This one is the last, because a write to a terminal may block, and
-  // the handlers that kill child processes must run before.
+  // Exit handlers run in the order of registration. This one is registered last, so that the handlers that kill child
+  // processes run before a write to the terminal, which may block.
   process.once("exit", () => printError(error));
   process.exit(1);
 }
@@ -56,8 +56,8 @@ const exitCode = await runCli(argv, {
   hangupHandlers,
 });
 
-// Node writes to pipes asynchronously and exits when that is done. The timer ends it if something else keeps it alive.
-// Other runtimes exit at once.
+// Node writes to pipes asynchronously, and exits by itself when the writes are done. The timer ends the process if
+// something else keeps it alive. Other runtimes are ended at once.
 process.exitCode = signalExitCode ?? exitCode;
 if (runtimeName === "node") setTimeout(() => process.exit(), 500).unref();
 else process.exit();

@@ -25,7 +25,10 @@ import type { CommandContext, Invocation } from "./command.ts";
 import { loadOptions } from "./load-manifest.ts";
 import { withManifestLock } from "./manifest-file.ts";
 
-/** The agents of a manifest, in files and from registries. @param baseDir where relative paths of agents start */
+/**
+ * Opens the library of agents: those of the manifest, those in files, and those pulled from registries.
+ * @param baseDir the folder that relative paths of agents start from
+ */
 export function openAgentLibrary(
   manifest: Pick<Manifest, "agents" | "agentFiles"> | undefined,
   { env, cwd, platform }: Pick<CommandContext, "env" | "cwd" | "platform">,
@@ -36,7 +39,9 @@ export function openAgentLibrary(
   return new AgentLibrary({ agents, settings, baseDir, env, cwd, platform });
 }
 
-/** The same for a command, for which relative paths start in the working directory. A broken manifest has no agents. */
+/**
+ * Opens the library for a command. Relative paths start in the working directory; a broken manifest has no agents.
+ */
 export async function openLibraryForCommand(
   invocation: Invocation,
   context: CommandContext,
@@ -50,7 +55,10 @@ export async function openLibraryForCommand(
   return { library: openAgentLibrary(manifest, context, context.cwd), manifest };
 }
 
-/** How registries are reached: with the proxies and certificates of the environment, and the user's credentials. */
+/**
+ * Options for requests to registries of agents: the environment's proxies and certificates, and the user's
+ * credentials.
+ */
 export function registryOptions(
   manifest: Pick<Manifest, "agentFiles"> | undefined,
   context: Pick<CommandContext, "env" | "platform">,
@@ -77,24 +85,24 @@ async function manifestCredentials(
   const schemes = new Map([["secret", secret]]);
   const value = await resolveHttpToken({ text, file, baseDir }, env, schemes, where);
   const colon = value.indexOf(":");
-  // A token alone is a password; most registries ignore the name beside it.
+  // A value without a colon is a token. It is sent as the password; most registries ignore the user name.
   return colon < 0
     ? { username: "token", password: value.trim() }
     : { username: value.slice(0, colon), password: value.slice(colon + 1).trim() };
 }
 
-/** An agent that was trusted. */
+/** An agent that the user has just trusted. */
 export interface TrustedAgent {
   readonly file: AgentFile;
-  /** The digest of an agent of a registry; undefined for a file. */
+  /** Digest of an agent from a registry; undefined for a file. */
   readonly digest: string | undefined;
 }
 
 /**
- * Trusts a file of agents with its present content, or a pulled agent with its digest. Files in TOML and JSON are
- * agents if they are in a folder for agents, and manifests otherwise.
- * @returns undefined if `text` names neither
- * @throws {HubError} agentInvalid, storeBroken, what `withManifestLock` throws
+ * Trusts an agent file with its current content, or a pulled agent with its digest. A TOML or JSON file counts as an
+ * agent file only if it is in a folder for agents; elsewhere it is a manifest.
+ * @returns undefined if `text` names neither an agent file nor an agent of a registry
+ * @throws {HubError} agentInvalid, agentNotFound, storeBroken, and what `withManifestLock` throws
  */
 export async function trustAgent(
   text: string,

@@ -28,7 +28,7 @@ import { openSchemeResolvers } from "./transport-factory.ts";
 
 /** The options of commands that run agents. */
 export interface AgentOptions {
-  /** Starts the servers here, even if a hub runs. */
+  /** Whether to start the servers in this process, even if a hub is running. */
   readonly fresh: boolean;
   readonly hub: string | undefined;
   readonly model: string | undefined;
@@ -36,26 +36,29 @@ export interface AgentOptions {
   readonly approval: AgentSpec["approval"];
 }
 
-/** A server, for people. */
+/** A server, as the command `/servers` of a chat prints it. `tools`: the number of its tools. */
 export interface ServerLine {
   readonly name: string;
   readonly state: string;
   readonly tools: number;
 }
 
-/** The tools of a hub, and how to close the connection to it. */
+/** The tools and servers of a hub. `close` disconnects from it; a hub in this process is closed, too. */
 interface OpenedTools {
   readonly toolbox: Toolbox;
   servers(): Promise<readonly ServerLine[]>;
   close(): Promise<void>;
 }
 
-/** The agents of the manifest, ready to run in this process. */
+/** The agents of a manifest or of an agent file, ready to run in this process. */
 export interface OpenedTeam {
   readonly team: Team;
-  /** The running hub whose servers they use; undefined: the servers run in this process. */
+  /** The running hub whose servers the agents use; undefined if the servers run in this process. */
   readonly hub: RunningHub | undefined;
-  /** @param name undefined: the only agent that there is */
+  /**
+   * Prepares an agent.
+   * @param name undefined selects the only agent; ignored for an agent file, which has an entry agent
+   */
   agent(name: string | undefined): Promise<Agent>;
   servers(): Promise<readonly ServerLine[]>;
   /** Narrows the tools of all agents to those of a mode. @throws {HubError} usage if there is no such mode */
@@ -65,15 +68,15 @@ export interface OpenedTeam {
 export interface TeamOptions {
   readonly manifest: Manifest;
   readonly log: CommandLog;
-  /** Asks the person at the terminal; undefined: nobody is there. */
+  /** Answers elicitations by asking the person at the terminal; undefined if nobody can be asked. */
   readonly elicit: AnswerElicitation | undefined;
-  /** The file whose agents are opened instead of those of the manifest. */
+  /** The agent file whose agents are opened instead of those of the manifest. */
   readonly file?: AgentFile | undefined;
 }
 
 /**
- * Opens the agents of a manifest, or of a file, and passes them to `use`. The hub is reached, or the servers are started, when an agent
- * first needs its tools.
+ * Opens the agents of a manifest or of an agent file and passes them to `use`. It connects to the hub, or starts the
+ * servers, only when an agent first needs its tools.
  */
 export async function withTeam<T>(
   options: TeamOptions,
@@ -97,7 +100,7 @@ export async function withTeam<T>(
         ? openOwnHub(manifest, context, log, elicit, questions)
         : openRunningHub(hub, context, elicit);
     opened = opening;
-    // What cannot be opened is tried again in the next turn.
+    // After a failure, the next turn of the conversation tries again.
     opening.catch(() => {
       if (opened === opening) opened = undefined;
     });
@@ -117,9 +120,10 @@ export async function withTeam<T>(
         return await (await abortable(open(), run)).toolbox.tools(run);
       } catch (error) {
         run.throwIfAborted();
-        // Without a running hub, the servers have been tried here.
+        // There was no running hub, so this is the error of starting the servers in this process.
         if (hub === undefined) throw error;
-        // The hub has ended. Another one may have been started; otherwise the servers are started here.
+        // The running hub has ended. Use another running hub if there is one, or else start the servers in this
+        // process.
         void close();
         hub = await hubToUse(invocation, context).catch(() => undefined);
         return (await abortable(open(), run)).toolbox.tools(run);
@@ -164,9 +168,9 @@ export async function withTeam<T>(
 }
 
 /**
- * The tools of the servers that a file of agents brings. They run for this conversation only, and start when an agent
- * first needs its tools.
- * @param userManifest its approvals hold for them, too
+ * The tools of the servers that an agent file contains. The servers run for this conversation only, and start when an
+ * agent first needs its tools.
+ * @param userManifest the manifest whose approval settings apply to these servers, too
  */
 export function openFileTools(
   { servers }: AgentFile,
@@ -201,15 +205,15 @@ export function openFileTools(
   };
 }
 
-/** Whether it is the manifest of a person who has none. */
+/** Whether this is the empty manifest that stands for a missing one. */
 function isEmpty({ sources, servers }: Manifest): boolean {
   return sources.length === 0 && servers.length === 0;
 }
 
 /**
- * Loads the manifest, and the file of the agent if the manifest does not have it. A file needs no manifest, unless one
- * is named.
- * @throws {HubError} manifestInvalid; what `AgentLibrary.find` throws
+ * Loads the manifest and, if the manifest does not have the named agent, the agent's file. An agent from a file needs
+ * no manifest, unless `--config` names one.
+ * @throws {HubError} manifestInvalid, and what `AgentLibrary.find` throws
  */
 export async function loadAgents(
   name: string | undefined,
@@ -222,7 +226,7 @@ export async function loadAgents(
   try {
     return { manifest, file: await findAgentFile(name, manifest, context, log) };
   } catch (error) {
-    // That there is no manifest says more than that it lacks the agent.
+    // If there is no manifest at all, that is the more helpful error: loading the manifest again throws it.
     const { code } = toHubError(error);
     if (code === "agentNotFound" && isEmpty(manifest))
       await loadManifestLogged(invocation, context, () => {});
@@ -231,9 +235,9 @@ export async function loadAgents(
 }
 
 /**
- * The file of an agent that the manifest does not have: a path, or the name of one that was pulled. Says what of it is
- * left out.
- * @returns undefined if no agent is named, or the manifest has it
+ * Finds the file of an agent that the manifest does not have. `name` is a path, or the name of a pulled agent. Logs
+ * which parts of the file are not supported or not trusted.
+ * @returns undefined if no agent is named, or if the manifest has it
  * @throws {HubError} what `AgentLibrary.find` throws
  */
 async function findAgentFile(
@@ -253,7 +257,7 @@ async function findAgentFile(
   return found.file;
 }
 
-/** The agents whose tables are valid, with the tools of their modes. */
+/** The agents whose tables are valid. An agent with a mode gets the tools of that mode. */
 export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
   const valid = [...(manifest.agents?.values() ?? [])].flatMap((spec): AgentSpec[] => {
     if ("problems" in spec) return [];
@@ -262,7 +266,10 @@ export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> 
   return new Map(valid.map((spec) => [spec.name, spec]));
 }
 
-/** @throws {HubError} usage if there is no such mode */
+/**
+ * The tool filter of a mode. A mode with problems shows no tools.
+ * @throws {HubError} usage if there is no such mode
+ */
 export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
   if (name === FULL_MODE) return "all";
   const mode = modes.find((one) => one.name === name);
@@ -273,9 +280,10 @@ export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
 }
 
 /**
- * The name of the agent to run.
- * @throws {HubError} usage if none is named and there are several; agentNotFound; manifestInvalid with the problems of
- * its table
+ * Chooses the agent to run: the named one, or else the only one.
+ * @returns its name
+ * @throws {HubError} usage if no agent is named and there are several; agentNotFound; manifestInvalid with the
+ * problems of the agent's table
  */
 export function chooseAgent(name: string | undefined, { agents }: Manifest): string {
   const names = [...(agents?.keys() ?? [])];
@@ -289,9 +297,9 @@ export function chooseAgent(name: string | undefined, { agents }: Manifest): str
 }
 
 /**
- * Makes the function that opens models of the manifest.
- * @param secrets receives values to redact
- * @param file the file whose agents name the models
+ * Makes the function that opens a model by its name.
+ * @param secrets receives the resolved secrets, so that the caller can redact them
+ * @param file the agent file whose agents use the models
  */
 export function modelOpener(
   manifest: Pick<Manifest, "models">,
@@ -325,7 +333,7 @@ export function modelOpener(
   };
 }
 
-/** Connects to a running hub, over MCP on its control socket. */
+/** Connects to a running hub over MCP, through its control socket. */
 async function openRunningHub(
   hub: RunningHub,
   context: CommandContext,
@@ -355,7 +363,7 @@ async function openRunningHub(
   };
 }
 
-/** Starts the servers in this process. */
+/** Opens a hub in this process, which starts the servers, and connects to it. */
 async function openOwnHub(
   manifest: Manifest,
   context: CommandContext,
@@ -391,7 +399,7 @@ async function openOwnHub(
   }
 }
 
-/** The same with its questions counted. */
+/** Wraps `elicit` so that `questions` counts the elicitations that are not answered yet. */
 function countQuestions(elicit: AnswerElicitation, questions: OpenQuestions): AnswerElicitation {
   return async (form, signal) => {
     const end = questions.add();
@@ -404,8 +412,8 @@ function countQuestions(elicit: AnswerElicitation, questions: OpenQuestions): An
 }
 
 /**
- * Connects agents to a hub in this process, as its operator's own client.
- * @param questions receives the approvals that its calls wait for
+ * Connects agents to a hub in this process, as a client of the hub's operator.
+ * @param questions counts the approvals that the calls of this client wait for
  */
 export async function connectInside(
   hub: Hub,
@@ -435,7 +443,10 @@ export async function connectInside(
   return { toolbox: new McpToolbox(client, origins), client, id };
 }
 
-/** Counts the approvals that the calls of a client wait for. @param accept connects the client, until it leaves */
+/**
+ * Runs `accept`, which serves a client until it disconnects. Meanwhile counts the approvals that the client's calls
+ * wait for.
+ */
 async function countApprovals(
   hub: Hub,
   questions: OpenQuestions,
@@ -445,7 +456,7 @@ async function countApprovals(
   const open = new Map<string, () => void>();
   const unsubscribe = hub.subscribe(
     (event) => {
-      // The client joins before `accept` returns, so the first one is it.
+      // The client joins before `accept` returns, so the first client that joins is this one.
       if (event.kind === "client" && event.change === "joined") client ??= event.client;
       if (event.kind !== "approval" || event.client !== client) return;
       open.get(event.id)?.();
@@ -463,8 +474,9 @@ async function countApprovals(
 }
 
 /**
- * The agents of a manifest as documents, and why some cannot be used. Asks no model anything.
- * @param tools all tools of the hub; undefined: no hub runs, and the documents have no tools
+ * Describes the agents of a manifest as documents, with the problem of each agent that cannot be used. Sends no
+ * request to a model.
+ * @param tools all tools of the hub; undefined: no hub runs, and the documents list no tools
  */
 export async function describeAgents(
   manifest: Manifest,

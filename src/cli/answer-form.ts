@@ -4,14 +4,14 @@ import { isTable } from "../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { approvalQuestionFor, decisionOf } from "./approval-prompt.ts";
 
-/** Asks a question in the terminal. @returns the line that was typed; rejects when the signal is aborted */
+/** Asks a question in the terminal. @returns the typed line; the promise rejects when the signal is aborted */
 export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;
 
 const DECISIONS: readonly ApprovalDecision[] = ["once", "session", "always", "deny"];
 
 /**
- * Answers forms of servers, and approvals, in the terminal.
- * @param print shows text to the person; the questions follow it
+ * Makes the function that answers elicitations (forms of servers, and approvals) by asking in the terminal.
+ * @param print shows text to the person, before the questions
  */
 export function answerInTerminal(
   print: (text: string) => Promise<void> | void,
@@ -42,7 +42,10 @@ function decisionsOf(
   return known.length > 0 && known.length === choices.length ? known : undefined;
 }
 
-/** Asks for each field. An empty line leaves out a field that is not required; elsewhere it declines the form. */
+/**
+ * Asks for each field. An empty line takes the default or leaves out an optional field; if the field is required and
+ * has no default, it declines the form.
+ */
 async function askFields(
   properties: Readonly<Record<string, unknown>>,
   required: unknown,
@@ -97,7 +100,7 @@ function describeField(
   return sanitizeLine(`${label}${text}${more === "" ? "" : ` (${more})`}`);
 }
 
-/** The value of a field; undefined if the text is none. */
+/** Converts typed text to the value of a field; undefined if the text is not a valid value. */
 function readField(
   text: string,
   { type, enum: choices }: Readonly<Record<string, unknown>>,

@@ -7,7 +7,7 @@ import type { Hub } from "../hub/hub.ts";
 import type { CommandContext } from "./command.ts";
 import { type AskLine, withPrompt } from "./prompt.ts";
 
-/** The decisions by the words that people type. */
+/** The decision for each word that a person can type. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
   ["", "deny"],
   ["n", "deny"],
@@ -27,12 +27,12 @@ const LABELS: Readonly<Record<ApprovalDecision, string>> = {
   deny: "[N]o",
 };
 
-/** The question in which a person chooses one of these decisions. */
+/** The question that offers these decisions to a person: `Allow it? [y]es [N]o:`. */
 export function approvalQuestionFor(choices: readonly ApprovalDecision[]): string {
   return `Allow it? ${choices.map((choice) => LABELS[choice]).join(" ")}:`;
 }
 
-/** The decision that a typed line stands for; undefined if it is none of the choices. */
+/** The decision that a typed line stands for; undefined if that is not one of the choices. */
 export function decisionOf(
   line: string,
   choices: readonly ApprovalDecision[],
@@ -44,15 +44,15 @@ export function decisionOf(
 export interface ApprovalPromptOptions {
   readonly ask: AskLine;
   print(text: string): void;
-  /** Answers a question. @throws {HubError} if it is not needed any more */
+  /** Sends the person's decision. @throws {HubError} if the question needs no decision any more */
   answer(question: ApprovalQuestion, decision: ApprovalDecision): Promise<void>;
 }
 
-/** Asks a person in the terminal to allow calls, one after the other. */
+/** Asks a person in the terminal to allow calls, one call after the other. */
 export class ApprovalPrompt {
   readonly #options: ApprovalPromptOptions;
   readonly #waiting = new Map<ApprovalQuestion["id"], ApprovalQuestion>();
-  /** The ids of questions that are decided or withdrawn: what is known of them later is out of date. */
+  /** Ids of questions that were decided or withdrawn. `add` ignores them, in case a question arrives late. */
   readonly #over = new Set<string>();
   #shown: { readonly id: string; readonly abort: AbortController } | undefined;
   #changed = deferred();
@@ -61,7 +61,7 @@ export class ApprovalPrompt {
     this.#options = options;
   }
 
-  /** Does nothing if the question is known. */
+  /** Queues a question, unless it was already decided or withdrawn. */
   add(question: ApprovalQuestion): void {
     if (this.#over.has(question.id)) return;
     this.#waiting.set(question.id, question);
@@ -69,14 +69,14 @@ export class ApprovalPrompt {
     this.#changed = deferred();
   }
 
-  /** The question is not needed any more. @param note says what became of it */
+  /** Removes a question that needs no decision any more. @param note the reason, which is shown to the person */
   remove(id: string, note: string): void {
     this.#over.add(id);
     this.#waiting.delete(id);
     if (this.#shown?.id === id) this.#shown.abort.abort(new HubError("cancelled", note));
   }
 
-  /** Asks until the signal is aborted. @throws the signal's reason */
+  /** Asks the queued questions until the signal is aborted. @throws the signal's reason */
   async run(signal: AbortSignal): Promise<never> {
     for (;;) {
       signal.throwIfAborted();
@@ -101,7 +101,7 @@ export class ApprovalPrompt {
       await options.answer(question, decision);
       options.print(`${sanitizeLine(name)}: ${decision}`);
     } catch (error) {
-      // A question that is withdrawn, or was decided by somebody else.
+      // Goes on with the next question if this one was withdrawn, or if somebody else has decided it.
       if (!(error instanceof HubError) || (error.code === "cancelled" && !abort.signal.aborted))
         throw error;
       options.print(
@@ -116,8 +116,8 @@ export class ApprovalPrompt {
 }
 
 /**
- * Runs `work`, and asks the person at this terminal about calls of a hub in this process that need an approval. Without
- * a terminal, and if no call needs one, only runs it.
+ * Runs `work`, and meanwhile asks the person at this terminal about calls that need an approval. The calls are those
+ * of a hub in this process. Without a terminal, or if no call can need an approval, only runs `work`.
  */
 export async function withApprovalPrompt<T>(
   hub: Hub,
@@ -144,7 +144,7 @@ export async function withApprovalPrompt<T>(
     const endWatch = approvals.watch();
     const ended = new AbortController();
     prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {
-      // Nobody is there any more who could allow a call.
+      // The prompt has ended, so nobody can allow a call any more: deny the open ones.
       for (const { id } of approvals.questions) approvals.answer(id, "deny", "terminal");
     });
     try {
@@ -158,10 +158,10 @@ export async function withApprovalPrompt<T>(
   return done === undefined ? work() : done.value;
 }
 
-/** The question for people, in several lines. */
+/** Describes a question for people, in several lines. */
 export function describeQuestion(question: ApprovalQuestion): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
-  // A client's own name for itself proves nothing; its token does.
+  // The principal comes from the client's token. The name that a client gives itself proves nothing.
   const { principal } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,

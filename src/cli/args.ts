@@ -20,7 +20,7 @@ export const DEFAULT_COMMAND = "serve";
 
 export const LOG_LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
-/** Options of every command. These, and those of the default command, may come before the command's name. */
+/** Options of every command. They may come before the command's name, as may the options of the default command. */
 export const GLOBAL_OPTIONS = {
   config: texts(
     "FILE",
@@ -77,7 +77,7 @@ export function parseCommandLine(
   return { kind: "run", command, invocation };
 }
 
-/** The format of log lines that a command line asks for, also if the rest of it is wrong. */
+/** The log format that a command line asks for, even if other parts of it are invalid. */
 export function logFormatIn(argv: readonly string[]): LogFormat {
   const end = argv.indexOf("--");
   const words = end === -1 ? argv : argv.slice(0, end);
@@ -137,7 +137,7 @@ function findCommandWord(argv: readonly string[], commands: readonly Command[]):
   return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
 }
 
-/** Splits a command line into arguments and the texts given for each option. @throws {HubError} usage */
+/** Splits a command line into its arguments and the texts that are given for each option. @throws {HubError} usage */
 function splitArguments(
   argv: readonly string[],
   options: readonly NamedOption[],
@@ -198,9 +198,9 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
 }
 
 /**
- * Suggests the command line with `--` in front of the server's command, as in `toolmux add NAME -- COMMAND`. Returns
- * undefined if this command takes no `--`, if the line has one, or if the unknown option comes before the server's
- * command.
+ * Suggests the command line with `--` in front of the server's command, as in `toolmux add NAME -- COMMAND`.
+ * @returns undefined if the command takes no `--`, if the command line has one already, or if the unknown option
+ * comes before the server's command
  */
 function lineWithCommand(
   args: readonly string[],
@@ -230,7 +230,10 @@ function quoteForShell(text: string): string {
   return /^[\w.,:/=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** @param pair the KEY=VALUE argument that the message suggests instead of the option */
+/**
+ * The error for an unknown option.
+ * @param pair the KEY=VALUE argument that the message suggests instead of the option
+ */
 function unknownOptionError(
   option: string,
   known: readonly string[],
@@ -265,12 +268,15 @@ export function suggestName(name: string, known: readonly string[]): string {
   return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
 }
 
-/** @param hint full sentences or lines to print instead of the pointer to the command's help */
+/**
+ * Makes a `usage` error.
+ * @param hint full sentences or lines to print instead of the pointer to the command's help
+ */
 export function usageError(message: string, hint?: string): HubError {
   return new HubError("usage", message, { hint });
 }
 
-/** Whether a command line asks for JSON on stdout, also if the rest of it is wrong. */
+/** Whether a command line asks for JSON on stdout, even if other parts of it are invalid. */
 export function wantsJson(argv: readonly string[], commands: readonly Command[]): boolean {
   const name = commandNameIn(argv, commands);
   const option = commands.find((one) => one.name === name)?.options["json"];

@@ -31,7 +31,7 @@ import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
  */
 const MIN_STALE_AGE = 3_600_000;
 
-/** Creates a temporary folder for a measurement, and removes those left by killed processes. */
+/** Creates a temporary folder for a measurement, and removes the folders that killed processes have left. */
 export async function makeBenchFolder(parent: string): Promise<string> {
   await removeStaleFolders(parent);
   return mkdtemp(join(parent, `toolmux-bench-${process.pid}-`));
@@ -84,8 +84,9 @@ const LIST_WAIT = "60s";
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
 /**
- * Reads from the command line what to measure, a URL or a command. Returns undefined if it names neither; then a
- * manifest or the echo server is measured. @throws {HubError} usage
+ * Reads from the command line what to measure: a URL or a command.
+ * @returns undefined if the command line names neither; then a manifest or the echo server is measured
+ * @throws {HubError} usage
  */
 export function readTarget(
   {
@@ -118,8 +119,8 @@ export function readTarget(
 }
 
 /**
- * Generates the manifest for one server. Tool names get no prefix, and the command inherits the whole environment, as
- * from a shell.
+ * Generates the manifest for one server. Tool names get no prefix. The command inherits the environment, as from a
+ * shell, but no variables of toolmux itself.
  */
 export function formatManifest(target: TargetSpec, env: Env): string {
   return JSON.stringify({
@@ -151,7 +152,7 @@ export function headerVariables(target: TargetSpec): Env {
   return Object.fromEntries(headerValues.map((value, at) => [`${HEADER_VARIABLE}${at}`, value]));
 }
 
-/** What `measure` measures, and `close`, which removes its temporary files. */
+/** The servers or hubs that `measure` measures. `close` removes their temporary files. */
 export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
@@ -159,7 +160,8 @@ export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
 const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
 /**
- * Prepares the server or manifest that the command line names for measuring. @throws {HubError} usage, manifestInvalid
+ * Prepares the server or manifest that the command line names for measuring.
+ * @throws {HubError} usage, manifestInvalid
  */
 export async function openBenchSetup(
   invocation: Invocation<BenchCommandOptions>,
@@ -244,7 +246,7 @@ async function readManifest(file: string, context: CommandContext): Promise<Mani
   return loaded.manifest;
 }
 
-/** A hub with the manifests that `--config` names, or with those that are discovered. */
+/** A hub with the manifests that `--config` names, or else with the discovered ones. */
 async function openManifestHub(
   invocation: Invocation,
   { options, context, proxies, log }: SubjectResources,
@@ -263,8 +265,8 @@ async function openManifestHub(
 }
 
 /**
- * Finds the server that provides a tool of the hub, and the tool's name at that server. Starts a hub with all servers
- * of the manifest for that.
+ * Finds the server that provides a tool of the hub, and the tool's name at that server. To find them, starts a hub
+ * with all servers of the manifest.
  */
 async function findServer(
   tool: string,
@@ -328,7 +330,10 @@ function makeHubSubject(
 /** Maximum message size of the connection to a measured hub, in bytes: higher than the hub's own limit. */
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
-/** A server that is started or reached as by a hub, but without a hub. Opens no login page. */
+/**
+ * A server that is measured without a hub, but is started or reached in the same way as by a hub. Opens no login
+ * page.
+ */
 function makeDirectSubject(
   spec: ExternalServer,
   context: CommandContext,

@@ -88,7 +88,7 @@ function formatValue(value: GivenValue, forms: readonly ValueForm[]): string | u
   }
 }
 
-/** The order in which the kinds of values that a schema allows are tried for a text: the most specific ones first. */
+/** The order in which a text is tried as each kind of value: the most specific kinds first. */
 const FORM_ORDER = "null choice boolean integer number array object any string".split(" ");
 
 function formatText(text: string, forms: readonly ValueForm[]): string | undefined {
@@ -160,7 +160,7 @@ function parseJson(text: string): { readonly value: unknown } | undefined {
   }
 }
 
-/** One `key=value`; dots in the key lead into nested objects. */
+/** One KEY=VALUE argument. Dots in the key lead into nested objects. */
 interface ArgumentPair {
   readonly key: string;
   readonly value: GivenValue;
@@ -171,8 +171,9 @@ export type ArgumentSource =
   | { readonly kind: "pairs"; readonly pairs: readonly ArgumentPair[] };
 
 /**
- * Reads the words after the tool's name: KEY=VALUE pairs, with values from files for `@FILE`, or `-` for JSON from
- * stdin. @throws {HubError} usage
+ * Reads the arguments of the tool from the command line: `--json`, KEY=VALUE pairs (KEY=@FILE reads the value from a
+ * file), or `-` for JSON from stdin.
+ * @throws {HubError} usage
  */
 export async function readArgumentSource(
   { args, options: { json } }: Invocation<{ readonly json: string | undefined }>,
@@ -231,8 +232,8 @@ function describeSignature({ properties, required }: ObjectValueForm): string | 
 }
 
 /**
- * Converts pairs to the text of a JSON object. @param base prefix of the keys in messages, such as `filter.`; empty at
- * the top level
+ * Converts pairs to the text of a JSON object.
+ * @param base prefix of the keys in messages, such as `filter.`; empty at the top level
  */
 function formatObject(
   pairs: readonly ArgumentPair[],
@@ -373,7 +374,7 @@ async function readArgumentFile(word: string, text: string, { cwd, env }: Comman
   }
 }
 
-/** Longest JSON, in characters, that a message repeats. */
+/** Maximum length of JSON that a message repeats, in characters. */
 const MAX_SHOWN_JSON = 60;
 
 function malformedPairError(word: string): HubError {
@@ -388,7 +389,10 @@ function malformedPairError(word: string): HubError {
   return usageError(`Arguments are KEY=VALUE; for JSON: --json '${shown}'`);
 }
 
-/** @param source what the text comes from; the message begins with it */
+/**
+ * Checks that a text is a JSON object, and returns it.
+ * @param source the origin of the text, for the beginning of the message
+ */
 function checkObject(text: string, source: string): string {
   let value: unknown;
   try {

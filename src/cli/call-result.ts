@@ -91,7 +91,7 @@ function describeLink(text: (key: string) => string | undefined): string {
  */
 const MAX_INDENT = 32;
 
-/** Indented JSON. Spelling of values and order of members are kept. */
+/** Formats JSON with indents. Keeps the spelling of values and the order of members. */
 export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): string {
   const isDeep = indent.length >= MAX_INDENT;
   const inner = `${indent}  `;
@@ -106,17 +106,17 @@ export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): st
   return `${open}\n${lines.join(",\n")}\n${indent}${close}`;
 }
 
-/** How a call's response is printed, and the exit code. */
+/** The output of a call's response, and the exit code. */
 export interface CallReport {
   readonly stream: "stdout" | "stderr";
-  /** Each part ends with a line break. */
+  /** The parts to print, each with a line break after it. */
   readonly parts: readonly ContentPart[];
   readonly code: number;
 }
 
 /**
- * What to print of a result: its content for people (`texts`), only its `structuredContent`, or its JSON unchanged
- * (`raw`).
+ * The part of a result that is printed: its content for people (`texts`), only its `structuredContent`, or its JSON
+ * unchanged (`raw`).
  */
 export type ResultView = "texts" | "structured" | "raw";
 
@@ -148,8 +148,8 @@ export function describeResult(response: Response, view: ResultView): CallReport
 }
 
 /**
- * Describes the result of `prompts/get`: for each message its role, then its content. @param isRaw whether to print the
- * result's JSON instead
+ * Describes the result of `prompts/get`: for each message its role, then its content.
+ * @param isRaw whether to print the result's JSON instead
  */
 export function describePrompt(response: Response, isRaw: boolean): CallReport {
   return describeParts(response, isRaw, "messages", (bytes, message) => {
@@ -161,8 +161,8 @@ export function describePrompt(response: Response, isRaw: boolean): CallReport {
 }
 
 /**
- * Describes the result of `resources/read`: its texts, and a line for each binary content. @param isRaw whether to
- * print the result's JSON instead
+ * Describes the result of `resources/read`: its texts, and a line for each binary content.
+ * @param isRaw whether to print the result's JSON instead
  */
 export function describeContents(response: Response, isRaw: boolean): CallReport {
   return describeParts(response, isRaw, "contents", (bytes, content) => [
@@ -170,7 +170,7 @@ export function describeContents(response: Response, isRaw: boolean): CallReport
   ]);
 }
 
-/** @param key the member of the result that is the array of items to print */
+/** Describes a result by its items. @param key the member of the result that is the array of items to print */
 function describeParts(
   response: Response,
   isRaw: boolean,
@@ -208,8 +208,9 @@ function describeRpcError(response: Response): CallReport {
 }
 
 /**
- * Restores an error of the hub itself, which has one of the hub's codes in `data.code` and the JSON-RPC code that
- * belongs to it. Returns undefined for an error of a server.
+ * Restores an error of the hub itself from a JSON-RPC error. Such an error has one of the hub's codes in `data.code`,
+ * and the JSON-RPC code that belongs to it.
+ * @returns undefined for an error of a server
  */
 function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
   const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
@@ -246,8 +247,9 @@ export function describeAttachment({ what, type, name, bytes }: Attachment): str
 }
 
 /**
- * Saves an attachment in a folder. Never overwrites a file or follows a link: the name has no folder part,
- * and an existing file leads to another name. @returns the file's path
+ * Saves an attachment in a folder. Never overwrites a file or follows a link: the name has no folder part, and an
+ * existing file leads to another name.
+ * @returns the file's path
  */
 export async function saveAttachment(attachment: Attachment, folder: string): Promise<string> {
   const name = attachmentFileName(attachment);

@@ -26,16 +26,18 @@ export interface ClientAgentsOptions {
   redact(text: string): string;
 }
 
-/** Tools of no hub; each run in the hub has those of its call. */
+/** A toolbox without tools: each run in a hub gets the tools of the call that started it. */
 const NO_TOOLS: Toolbox = {
   tools: () => Promise.resolve([]),
   call: () => Promise.reject(new HubError("unknownTool", "There are no tools.")),
 };
 
-/** The agents that clients of a hub can use: those of its manifest, in files and from registries. */
+/**
+ * The agents that clients of a hub can use: those of its manifest, those in files, and those pulled from registries.
+ */
 export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
   const { context, log, clock } = options;
-  /** The keys of models. */
+  /** The API keys of models, which must be redacted. */
   const secrets = new Set<string>();
   const redact = (text: string): string => options.redact(new Redactor([...secrets]).apply(text));
   const makeTeam = (
@@ -57,7 +59,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       team: makeTeam(manifest, validAgents(manifest)),
     };
   };
-  /** What was made of the manifest; made anew when it has changed. */
+  /** The library and the team of the current manifest. They are cached until the manifest changes. */
   const present = (): ReturnType<typeof makeForManifest> => {
     const manifest = options.manifest();
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
@@ -71,7 +73,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       tools: (run) => hubTools.tools(run),
       call: (...args) => hubTools.call(...args),
     };
-    // The file's own servers ask the client whose call it is.
+    // Elicitations of the file's own servers go to the client whose call runs the agent.
     const own = openFileTools(file, manifest, context, log, async (form, withdrawn) =>
       call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
     );

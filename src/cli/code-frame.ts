@@ -37,9 +37,9 @@ interface Token {
 }
 
 /**
- * The source line of a problem with a caret below the position; undefined if there is no such line, or it is blank.
- * Values that may be secret are masked: those of `env`, `headers`, `oauth` and of a plugin's options, those that look
- * like a secret, those of unknown keys, and all values of a file that cannot be parsed.
+ * Formats the source line of a problem, with a caret below the position; undefined if there is no such line, or it is
+ * blank. Masks values that may be secret: those of `env`, `headers`, `oauth` and of a plugin's options, those that
+ * look like a secret, those of unknown keys, and all values of a file that cannot be parsed.
  * @param source the text of the whole file
  */
 export function formatCodeFrame(
@@ -145,7 +145,7 @@ interface Level {
 function findShownValues(tokens: readonly Token[], path: Problem["path"]): ReadonlySet<Token> {
   const shown = new Set<Token>();
   const names = path.filter((key) => typeof key === "string");
-  // If the path is that of a server or of a whole table, a text stands there instead of a table, and it may be a
+  // If the path names a server or a whole table, the line has a text where a table is expected. That text may be a
   // secret.
   const isTableExpected =
     /^(?:servers(?:\.|$)|hub$|defaults$)/.test(formatPath(path)) && path.length < 3;

@@ -14,7 +14,7 @@ export const COMMAND_GROUPS = [
   "Advanced",
 ] as const;
 
-/** What `toolmux list` can list. */
+/** The lists that `toolmux list` can print. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
 
 export const SHELLS = ["bash", "zsh", "fish"] as const;
@@ -31,7 +31,7 @@ export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
-/** What a command gets from the process: system environment, abort signal, process-wide hooks. */
+/** The context of a command's run: system environment, abort signal and process-wide handlers. */
 export interface CommandContext extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
@@ -54,7 +54,7 @@ export type RunCommandLine = (argv: readonly string[], context: CommandContext) 
 /** The declaration of a command. Its options determine the type of the values that its code gets. */
 interface CommandDeclaration<Options extends OptionTable> {
   readonly name: string;
-  /** The group in the help, which lists the commands of a group in the order of their declarations. */
+  /** The command's group in the help. Within a group, commands are listed in the order of their declarations. */
   readonly group: (typeof COMMAND_GROUPS)[number];
   /** A short phrase for the list of commands in the help. */
   readonly summary: string;
@@ -71,7 +71,9 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly hasKnownWords?: true;
   /** Set if further arguments are KEY=VALUE. The error for an unknown option such as `--a 1` then suggests `a=1`. */
   readonly takesPairs?: true;
-  /** Lines of its help: paragraphs with empty lines between them, and indented rows `  TERM  EXPLANATION`. */
+  /**
+   * Lines of the command's help: paragraphs with empty lines between them, and indented rows `  TERM  EXPLANATION`.
+   */
   readonly details: readonly string[];
   readonly options: Options;
   readonly examples: readonly string[];

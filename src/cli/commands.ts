@@ -279,8 +279,8 @@ export const COMMANDS: readonly Command[] = [
     ],
     load: async () => {
       const { serve } = await import("./commands/serve.ts");
-      // A hub runs commands for users of its control API. It gets `runCli` passed, because an import of this file there
-      // would be circular.
+      // A hub runs commands for users of its control API. It gets `runCli` as an argument, because an import of this
+      // file there would be circular.
       return (invocation, context) => serve(invocation, context, runCli);
     },
   }),

@@ -37,14 +37,14 @@ const WORDS: Readonly<
 /** How long a hub may take to answer, in ms. */
 const HUB_TIMEOUT = 500;
 
-/** The commands that also take servers which only a running hub has. */
+/** Commands that also take servers which are not in the manifest, but in a running hub. */
 const OF_HUBS: ReadonlySet<string> = new Set(
   "status list remove start stop reconnect refresh cancel logs".split(" "),
 );
 
 /**
- * The words that may come next on a command line, for the completion scripts of shells. Reads the manifest and what
- * servers listed last, asks running hubs, and starts nothing.
+ * The words that may come next on a command line, for the completion scripts of shells. Reads the manifest and the
+ * saved listings of servers, asks running hubs, and starts nothing.
  * @param typed the words after `toolmux`, without the one that is being completed
  */
 export async function completeWords(
@@ -90,7 +90,7 @@ export async function completeWords(
     .map((key) => `${key}=`);
 }
 
-/** The agents that may come next: for `agents remove` those that were pulled, otherwise all. */
+/** The agents that may come next: only pulled agents for `agents remove`, otherwise all. */
 async function agentNames(
   command: string,
   args: readonly string[],
@@ -111,9 +111,10 @@ async function agentNames(
 const pidOf = ({ pid }: RunningHub): string => String(pid);
 
 /**
- * The running hubs that a command line means.
- * @param hub the process id that it names
- * @param sources the files of the manifest that the hubs serve if it names none; undefined: any
+ * The running hubs that a command line is about: the hub that `--hub` names, or else the hubs that serve the
+ * manifest.
+ * @param hub the process id that `--hub` gives
+ * @param sources the files of the manifest; undefined: the hubs may serve any manifest
  */
 async function hubsFor(
   hub: string | undefined,
@@ -128,7 +129,7 @@ async function hubsFor(
   return (await findRunningHubs(context)).filter(isMeant);
 }
 
-/** The numbers of calls that run, the ids of alerts, or the names of servers in these hubs. */
+/** The numbers of running calls, the ids of alerts, or the names of servers in these hubs. */
 async function idsIn(
   what: "calls" | "alerts" | "servers",
   hubs: readonly RunningHub[],

@@ -27,7 +27,7 @@ export interface ControlOptions {
   readonly redact: (text: string) => string;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
-  /** Where clients reach the hub: `stdio`, and the URL of its HTTP server. */
+  /** The endpoints of the hub for clients: `stdio`, and the URL of its HTTP server. */
   readonly endpoints: () => readonly string[];
   /** Reads the manifest again. Settles when that is done. */
   readonly reload: () => Promise<void>;
@@ -44,8 +44,8 @@ export interface Control {
 }
 
 /**
- * Opens the control API of a running hub, and serves it on a Unix socket. Never rejects: if the socket cannot be opened,
- * logs a warning, and the hub serves its clients all the same.
+ * Opens the control API of a running hub, and serves it on a Unix socket. Never rejects: if the socket cannot be
+ * opened, logs a warning, and the hub runs without the socket.
  */
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { hub, context, log, redact } = options;
@@ -135,7 +135,10 @@ function identityOf({ manifest, context, startedAt, endpoints }: ControlOptions)
   };
 }
 
-/** @param rejection returns the manifest's problems if the hub rejected its last change; undefined if it is in force */
+/**
+ * Makes the view of the hub that the control API needs.
+ * @param rejection returns the manifest's problems if the hub has rejected its last change, else undefined
+ */
 async function controlledHub(
   options: ControlOptions,
   events: EventRing,

@@ -5,7 +5,7 @@
 // @ts-ignore: the package has no declarations; Deno reads its JavaScript, the other checkers see `any`.
 import { parseArgs as parse } from "deno-std/cli/parse_args.js";
 
-/** Which flags there are, and how their values are read. */
+/** The flags, and how to read their values. */
 export interface ParseOptions {
   /** Flags whose values stay strings. If `"_"` is among them, positionals that look like numbers stay strings, too. */
   readonly string?: string | readonly string[];
@@ -19,9 +19,9 @@ export interface ParseOptions {
   readonly alias?: Readonly<Record<string, string | readonly string[]>>;
   /** Values of flags that are not given. */
   readonly default?: Readonly<Record<string, unknown>>;
-  /** Puts what follows a bare `--` under `"--"` instead of at the end of `_`. */
+  /** Puts the arguments after a bare `--` under `"--"` instead of at the end of `_`. */
   readonly "--"?: boolean;
-  /** Takes everything after the first positional as positionals. */
+  /** Takes the first positional and everything after it as positionals. */
   readonly stopEarly?: boolean;
   /**
    * Called for each positional (with `arg` alone), and for each flag that no other option names (with its key and
@@ -41,8 +41,8 @@ export interface ParsedArgs {
 }
 
 /**
- * Splits a command line into flags and positionals. It never fails: what is unknown is reported through
- * `options.unknown` or ends up in the result.
+ * Splits a command line into flags and positionals. Unknown flags are no error: they are reported to
+ * `options.unknown`, or end up in the result.
  * @throws {TypeError} if an alias is undefined
  */
 export const parseArgs: (args: readonly string[], options?: ParseOptions) => ParsedArgs = parse;

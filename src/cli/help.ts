@@ -19,7 +19,7 @@ const QUICK_START = [
 
 /**
  * The help for one command, or for all; without the last line break.
- * @param style lines are as wide as its terminal, up to 100 columns; without a terminal, 80 columns
+ * @param style gives the line width: that of the terminal, at most 100 columns; without a terminal, 80 columns
  */
 export function formatHelp(
   commands: readonly Command[],

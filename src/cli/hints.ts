@@ -18,8 +18,7 @@ import type {
 import { describeCommand } from "./server-description.ts";
 
 /**
- * What the user can do about an HTTP server that failed: full sentences, the likeliest cure first; empty if
- * there is no hint.
+ * Hints for the user about an HTTP server that failed: full sentences, the likeliest solution first. May be empty.
  */
 export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly string[] {
   const { name, transport } = spec;
@@ -97,7 +96,7 @@ export function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): 
     : `Give it more time: set connectTimeout for it in the manifest (by default a start ends after ${formatDuration(startLimit)}).`;
 }
 
-/** Products that provide the commands which servers are often started with. */
+/** The product that provides each common command of servers. */
 const PRODUCT_OF_COMMAND: Readonly<Record<string, string>> = {
   node: "Node.js",
   npm: "Node.js",
@@ -120,8 +119,8 @@ const PRODUCT_OF_COMMAND: Readonly<Record<string, string>> = {
 const DOWNLOADERS = new Set("npx npm pnpm yarn bunx deno uv uvx pipx docker podman nix".split(" "));
 
 /**
- * What the user can do about an unavailable server: full sentences, the likeliest cure first; empty if there is no
- * hint. Contains no secret.
+ * Hints for the user about an unavailable server: full sentences, the likeliest solution first. May be empty.
+ * Contains no secret.
  * @param env the environment of the hub
  */
 export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly string[] {

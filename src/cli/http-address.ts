@@ -5,15 +5,15 @@ import { isLoopback } from "../base/loopback.ts";
 import type { CommandContext } from "./command.ts";
 import { usageError } from "./args.ts";
 
-/** Where to serve over HTTP, and the bearer token that clients need. */
+/** The address of the HTTP server, and the bearer token that clients need. */
 export interface HttpAddress {
   /** The host, written as in URLs: an IPv6 address is in brackets. */
   readonly hostname: string;
   readonly port: number;
   readonly token: string | undefined;
-  /** Set by `--token auto`: the token comes from the secret store, which gets a new one if it has none. */
+  /** Set by `--token auto`: the token comes from the secret store. If the store has none, a new one is generated. */
   readonly isAuto?: true;
-  /** Where the token of `--token auto` is stored, as shown to users. */
+  /** The place where the token of `--token auto` is stored, as shown to users. */
   readonly tokenPlace?: string;
 }
 
@@ -70,9 +70,10 @@ export function readHttpAddress(
 }
 
 /**
- * Adds the token to an address: the one of `--token auto`, or else of `--http-token-env`, or else of the manifest.
- * @param hasClients whether the manifest has clients with tokens of their own
- * @throws {HubError} usage if other machines can reach the address and there is no token, or if the token is not valid
+ * Adds the token to an address: from `--token auto`, or else from `--http-token-env`, or else from the manifest.
+ * @param hasClients whether the manifest has clients with their own tokens
+ * @throws {HubError} usage if other machines can reach the address and there is no token, or if the token is not
+ * valid
  */
 export async function withManifestToken(
   { hostname, port, token: ownToken, isAuto }: HttpAddress,
@@ -136,7 +137,7 @@ export function isValidToken(token: string): boolean {
   return /^[\x21-\x7e]+$/.test(token);
 }
 
-/** The placeholders of tokens that the secret store resolves. */
+/** Resolvers for the placeholders `${secret:…}` in tokens. */
 export function secretSchemes(context: Pick<CommandContext, "env" | "platform">): SchemeResolvers {
   const resolve = async (name: string): Promise<string> =>
     (await import("../secrets/secrets.ts")).openSecrets(context).require(name);

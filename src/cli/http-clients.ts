@@ -11,9 +11,9 @@ import type { CommandContext } from "./command.ts";
 type ValidClient = Extract<NamedClient, { kind: "client" }>;
 
 /**
- * Fills in the tokens of the manifest's clients over HTTP. A client whose table is wrong, or whose token is missing, not
- * valid or that of another client, is left out, so that its token is refused.
- * @param warn receives why a client is left out
+ * Resolves the tokens of the clients over HTTP that the manifest names. Leaves out a client, so that its token is
+ * refused, if its table has problems, or if its token is missing, not valid or also the token of another client.
+ * @param warn receives the reason for each client that is left out
  * @returns undefined if the manifest has no `[[clients]]`
  */
 export async function resolveHttpClients(
@@ -40,7 +40,7 @@ export async function resolveHttpClients(
   });
 }
 
-/** The token, or why there is none. */
+/** Resolves the token of a client. @returns the token, or the reason why it cannot be used */
 async function tokenOf(
   client: NamedClient,
   env: CommandContext["env"],

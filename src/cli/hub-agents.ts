@@ -17,8 +17,8 @@ export interface HubAgentsOptions {
 }
 
 /**
- * The agents of a running hub's manifest. The code of agents is loaded, and the manifest read, when they are used: a
- * changed manifest counts from the next run.
+ * The agents of a running hub's manifest. The code of agents is loaded on first use. The manifest is read for every
+ * use, so that changes apply from the next run.
  */
 export function makeHubAgents(options: HubAgentsOptions): HubAgents {
   const { hub, invocation, context } = options;

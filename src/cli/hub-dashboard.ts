@@ -10,9 +10,12 @@ import type { HostOutput } from "./serve-hub.ts";
 
 const PATH = "/ui";
 
-/** The dashboard that a hub serves beside MCP, for itself alone. */
+/** The dashboard that a hub serves on its HTTP address beside MCP. It shows only this hub. */
 export interface HubDashboard extends MountedApp {
-  /** Says where it is. The token that opens it is printed on a terminal only. @param mcpUrl the URL of MCP */
+  /**
+   * Prints the address of the dashboard. The token that opens it is printed only on a terminal.
+   * @param mcpUrl the URL of MCP
+   */
   announce(
     mcpUrl: string,
     invocation: Pick<Invocation, "logFormat">,
@@ -21,7 +24,7 @@ export interface HubDashboard extends MountedApp {
   close(): Promise<void>;
 }
 
-/** @param openControl opens the control API of the hub */
+/** Makes the dashboard of a hub. @param openControl opens the control API of the hub */
 export function makeHubDashboard(
   openControl: () => Promise<Control>,
   context: Pick<CommandContext, "env" | "platform">,

@@ -17,7 +17,9 @@ import {
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
 const IDENTITY_LENGTH = 16;
 
-/** A hash of what identifies a manifest: its files and the text of TOOLMUX_SERVERS or, without both, its servers. */
+/**
+ * A hash that identifies a manifest by its files and the text of TOOLMUX_SERVERS or, without both, by its servers.
+ */
 export async function manifestIdentity(
   { sources, servers }: Pick<Manifest, "sources" | "servers">,
   env: Env,

@@ -16,8 +16,8 @@ import { usageError } from "./args.ts";
 const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
 
 /**
- * A recording in progress, and what connects it to a hub: wrappers of transports and of the HTTP server, which record
- * all messages.
+ * A recording in progress. It makes wrappers for the transports and the HTTP server of a hub, which record all
+ * messages.
  */
 export interface HubRecording {
   readonly makeTransportWrapper: (redact: (text: string) => string) => TransportWrapper;

@@ -12,7 +12,7 @@ import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import type { CommandLog } from "./load-manifest.ts";
 
 /**
- * If a command prints something other than JSON, this much of it becomes the message of an error, in UTF-16 code units.
+ * Maximum length, in UTF-16 code units, of the error message that is made of a command's output if it is not JSON.
  */
 const MAX_TEXT = 1000;
 

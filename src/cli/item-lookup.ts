@@ -14,14 +14,14 @@ import { openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 import { serverStatesOf, type ServerState } from "./server-state.ts";
 
-/** How messages name each kind of item. */
+/** Words and error codes for messages about each kind of item. */
 const NOUNS = {
   tools: { noun: "tool", listing: "toolmux list", code: "unknownTool" },
   prompts: { noun: "prompt", listing: "toolmux list prompts", code: "unknownPrompt" },
   resources: { noun: "resource", listing: "toolmux list resources", code: "unknownResource" },
 } as const;
 
-/** An item that was looked up, and the hub, which has started as few servers as possible for that. */
+/** An item that was looked up, and the hub. The hub has started as few servers as possible for the lookup. */
 export interface FoundItem {
   readonly hub: Hub;
   readonly client: HubClient;
@@ -100,7 +100,8 @@ export async function withItem<T>(
 }
 
 /**
- * Checks that a server can be used at all. @throws {HubError} serverInvalid if none can and one has an invalid entry
+ * Checks that at least one server can be used.
+ * @throws {HubError} serverInvalid if no server can be used and one has an invalid entry
  */
 function throwIfNoneUsable({ servers, plugins }: Manifest): void {
   const invalid = servers.find((spec) => spec.enabled && spec.kind === "invalid");

@@ -13,7 +13,7 @@ export interface ObjectValueForm {
   readonly kind: "object";
   readonly properties: ReadonlyMap<string, JsonSchema>;
   readonly required: readonly string[];
-  /** Schema of additional properties; undefined: there must be none. */
+  /** Schema of additional properties; undefined if they are forbidden. */
   readonly rest: JsonSchema | undefined;
 }
 
@@ -99,7 +99,7 @@ function objectFormOf(schema: Table, root: unknown): ObjectValueForm {
   };
 }
 
-/** Merges two schemas: unites their properties and required keys. For any other keyword the value of `other` counts. */
+/** Merges two schemas: unites their properties and required keys. For any other keyword, `other` takes precedence. */
 function mergeSchemas(one: Table, other: Table): Table {
   const both = { ...one, ...other };
   const [properties, required] = ["properties", "required"].map((key) => [one[key], other[key]]);

@@ -3,10 +3,10 @@ import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
-/** The person's input at the prompt. */
+/** One input at the prompt: a line, or the end of the input. */
 export type Input = { readonly kind: "line"; readonly text: string } | { readonly kind: "end" };
 
-/** Lines that a person types, one after the other, with a history and editing where stdin is a terminal. */
+/** Reads the lines that a person types. If stdin and stdout are terminals, lines can be edited and have a history. */
 export class LineInput {
   /** Called when the person presses Ctrl-C. */
   onInterrupt: (() => void) | undefined;
@@ -16,7 +16,7 @@ export class LineInput {
   readonly #close: () => void;
   #isEnded = false;
   #changed = deferred();
-  /** A question that the next line answers. */
+  /** Resolves the open question with the next line, or with undefined at the end of the input. */
   #question: ((line: string | undefined) => void) | undefined;
 
   private constructor(
@@ -58,7 +58,7 @@ export class LineInput {
     };
     const restart = (): void => {
       if (!terminal) return;
-      // Ctrl-U: everything before the cursor; Ctrl-K: everything behind it.
+      // Ctrl-U deletes everything before the cursor, Ctrl-K everything after it.
       lines.write(null, { ctrl: true, name: "u" });
       lines.write(null, { ctrl: true, name: "k" });
       lines.prompt();
@@ -84,7 +84,7 @@ export class LineInput {
   }
 
   /**
-   * Asks a question, which the next line that is typed answers, and no line from before.
+   * Asks a question. The next line that is typed answers it; lines that were typed before do not.
    * @throws the signal's reason; {HubError} notAsked at the end of the input
    */
   async ask(question: string, signal: AbortSignal): Promise<string> {
@@ -107,7 +107,7 @@ export class LineInput {
     });
   }
 
-  /** Drops what was typed of a line, and shows the prompt again. */
+  /** Drops the line that is being typed, and shows the prompt again. */
   restart(): void {
     this.#restart();
   }

@@ -10,8 +10,8 @@ import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from ".
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 
 /**
- * Opens a log that drops records below the level of `--log-level`. @param print receives the other records; by default
- * it prints each on stderr at once
+ * Opens a log that drops records below the level of `--log-level`.
+ * @param print receives the other records; by default it prints each on stderr at once
  */
 export function openLog(
   { logLevel, logFormat }: Invocation,
@@ -32,8 +32,8 @@ export function openLogBeside(line: StatusLine | undefined, invocation: Invocati
 }
 
 /**
- * A loaded manifest, and two texts that change if and only if everything loaded (`fingerprint`), or the plugins
- * (`pluginFingerprint`), change.
+ * A loaded manifest with two texts for finding changes: `fingerprint` changes exactly if anything that was loaded
+ * changes, `pluginFingerprint` exactly if the plugins change.
  */
 export interface ManifestWithHashes {
   readonly manifest: Manifest;
@@ -68,8 +68,8 @@ export async function loadManifestLogged(
 }
 
 /**
- * Logs the loader's notes, and the problems that concern only a part of the manifest. Those of servers are left out,
- * because the server's state tells them.
+ * Logs the loader's notes, and the problems that concern only a part of the manifest. Problems of servers are left
+ * out, because the state of a server reports them.
  */
 export function logRemarks({ ok, notes, problems }: LoadedManifest, log: CommandLog): void {
   for (const note of notes) log("warn", note);

@@ -11,8 +11,8 @@ import type { CommandContext, Invocation } from "./command.ts";
 import { loadOptions } from "./load-manifest.ts";
 
 /**
- * Runs `work` while this process holds the lock for manifests and the trust store. @throws {HubError} what
- * `withFileLock` throws
+ * Runs `work` while this process holds the lock for manifests and the trust store.
+ * @throws {HubError} what `withFileLock` throws
  */
 export async function withManifestLock<T>(
   context: CommandContext,
@@ -41,11 +41,14 @@ export function manifestToEdit(
   return Promise.resolve(resolve(context.cwd, expandHome(named, context.env)));
 }
 
-/** What restricts a server that is added to a manifest: its prefix must not contain a separator, or be taken. */
+/**
+ * The separators and servers that limit the prefix of a new server: the prefix must not contain a separator, and no
+ * other server may have it.
+ */
 export interface ExistingServers {
   /**
-   * The separators (between prefix and tool name) that the prefix must not contain: that of the edited file, then that
-   * of the manifests loaded with it.
+   * The separators (between prefix and tool name) that the prefix must not contain: first that of the edited file,
+   * then that of the manifests loaded with it.
    */
   readonly separators: readonly [string, ...string[]];
   /** The servers of the edited file and of all manifests loaded with it. */
@@ -53,8 +56,9 @@ export interface ExistingServers {
 }
 
 /**
- * Reads what restricts a new server. Ignores problems of the manifest, which `prepareEdit` reports. @param file
- * absolute path
+ * Reads the separators and servers that limit the prefix of a new server. Ignores problems of the manifest, because
+ * `prepareEdit` reports them.
+ * @param file absolute path
  */
 export async function readExistingServers(
   file: string,

@@ -28,7 +28,7 @@ import { openTransportFactory, type TransportFactory } from "./transport-factory
 const SWEEP_DELAY = 100;
 
 /**
- * Ends processes that killed hubs have left (orphans), in the background.
+ * Ends orphans in the background: processes that killed hubs have left.
  * @param onEnded receives the number of ended processes, if there were any
  * @returns a function that closes the hub and ends the remaining orphans; it waits at most STOP_LIMIT ms
  */
@@ -42,7 +42,7 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // What is not done after STOP_LIMIT is given up when this process exits.
+    // Work that takes longer than STOP_LIMIT is given up, because this process then exits.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }
@@ -55,10 +55,11 @@ async function sweep(onEnded: (ended: number) => void): Promise<void> {
 }
 
 /**
- * Opens the saved listings of servers (what they listed in earlier runs), which all commands and hubs of this user
- * share.
- * @param reads `exact`: for clients of a hub, which need the listing made for such clients; `newest`: for a command,
- * which shows the newest listing; `nothing`: for a command that asks the servers and only saves their listings
+ * Opens the saved listings of servers (what they listed in earlier runs). All commands and hubs of this user share
+ * them.
+ * @param reads `exact`: prefers the listing made for clients of the same era and capabilities, for a hub; `newest`:
+ * takes the newest listing, for a command that shows it; `nothing`: for a command that asks the servers and only
+ * saves their listings
  */
 export function openSnapshots(
   { env, platform }: CommandContext,
@@ -96,7 +97,8 @@ export interface OpenHubOptions {
   /** Saved listings of servers. By default none, because commands print what servers list at present. */
   readonly snapshots?: Snapshots;
   /**
-   * Selects the servers to use. Gets the manifest with the servers of its plugins. By default all are used. May throw.
+   * Selects the servers to use, from a manifest that includes the servers of plugins. By default all are used. May
+   * throw.
    */
   readonly choose?: (manifest: Manifest) => Manifest;
   /** Opens the agents of the plugin `agents`; by default none can be used. */
@@ -108,7 +110,7 @@ export interface OpenHubOptions {
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
-  /** Settings of approvals on the command line, which add to those of the manifest. */
+  /** The minimum level of approvals from the command line. It can only raise the levels of the manifest. */
   readonly raisedApproval?: MinimumApproval | undefined;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
@@ -133,7 +135,7 @@ export interface OpenedHub {
   readonly close: () => Promise<void>;
 }
 
-/** Sets up a manifest's plugins, or uses the plugins `current` for it if they are given. Never rejects. */
+/** Sets up the plugins of a manifest, or reuses the plugins `current` for it if they are given. Never rejects. */
 export type PluginSetup = (
   manifest: Manifest,
   current?: PluginSet,
@@ -203,7 +205,8 @@ export async function openHub(
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
     const { pluginLoaders } = await import("./plugin-loaders.ts");
-    // A set of plugins outlives manifests, and its agents are those of the last.
+    // Plugins may outlive the manifest that they were set up for. Their agents are always those of the latest
+    // manifest.
     const before = inForce;
     inForce = target;
     const manifest = (): Manifest => inForce;

@@ -22,7 +22,7 @@ export interface Option<Value = unknown> {
   readonly empty?: true;
   readonly summary: string;
   /**
-   * Converts what the command line gives for the option.
+   * Converts the texts that the command line gives for the option to its value.
    * @param given the texts, in order, already checked against `choices`; one empty text for an option without a value
    * @param name without dashes, for the message
    * @throws {HubError} usage
@@ -60,8 +60,8 @@ export function flag(
 }
 
 /**
- * An option with a text; if it is given several times, the last one counts. @param value the name of its value in the
- * help
+ * An option with a text; if it is given several times, the last one counts.
+ * @param value the name of the option's value in the help
  */
 export function text(
   value: string,
@@ -71,7 +71,7 @@ export function text(
   return { ...more, value, summary, read: (given) => given.at(-1) };
 }
 
-/** An option with a text that may be given several times. @param value the name of its value in the help */
+/** An option with a text that may be given several times. @param value the name of the option's value in the help */
 export function texts(
   value: string,
   summary: string,

@@ -9,9 +9,10 @@ export function isBuiltInPlugin(name: string): boolean {
 }
 
 /**
- * The plugins that toolmux contains. The plugin `agents` is made here, because it needs more of toolmux than plugins do.
+ * The loaders of the built-in plugins. The plugin `agents` is made here, because it needs parts of toolmux that
+ * plugins may not import.
  * @param manifest the manifest in force
- * @param open opens the agents when a tool of them is first called
+ * @param open opens the agents when one of the plugin's tools is first called
  */
 export function pluginLoaders(
   manifest: () => Manifest,

@@ -78,7 +78,7 @@ function readLine(
 
 /** Options of one question. */
 export interface AskOptions {
-  /** Withdraws the question. */
+  /** Withdraws the question when it is aborted. */
   readonly signal?: AbortSignal;
   /** Whether lines that were typed before the question was asked are dropped. */
   readonly dropsTyped?: boolean;
@@ -87,7 +87,8 @@ export interface AskOptions {
 }
 
 /**
- * Asks a question on the terminal. @returns the line that the user typed; empty if the input has ended
+ * Asks a question on the terminal.
+ * @returns the line that the user typed; empty if the input has ended
  * @throws the reason of a signal; {HubError} cancelled, see `failsAtEnd`
  */
 export type AskLine = (question: string, options?: AskOptions) => Promise<string>;

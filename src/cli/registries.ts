@@ -64,7 +64,8 @@ async function findApiKey(context: CommandContext): Promise<string | undefined> 
 
 /**
  * The error if no registry answered. If a registry failed for another reason than being unreachable, its own error is
- * used. @param advice what to do without registries
+ * used.
+ * @param advice what to do without registries
  */
 export function unreachableRegistriesError(
   failures: readonly RegistryFailure[],

@@ -11,8 +11,8 @@ export interface ReloadableHub {
   readonly hub: Hub;
   readonly setUpPlugins: PluginSetup;
   /**
-   * Prepares what depends on the manifest outside of the hub.
-   * @returns a function that puts it in force, or why the manifest is refused
+   * Prepares the parts outside of the hub that depend on the manifest, such as the tokens of HTTP clients.
+   * @returns a function that applies the manifest to these parts, or why the manifest is refused
    */
   readonly prepare?: (manifest: Manifest) => Promise<(() => void) | { readonly refusal: string }>;
 }

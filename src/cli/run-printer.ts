@@ -4,10 +4,10 @@ import { formatDuration, formatSize } from "../base/format.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { type StatusLine, type Terminal, truncate } from "../terminal/terminal.ts";
 
-/** Width of tool lines where the width is unknown, in columns. */
+/** Width of the lines about tool calls if the terminal's width is unknown, in columns. */
 const DEFAULT_WIDTH = 100;
 
-/** How a run has ended, for exit codes. */
+/** The event that has ended a run; it determines the exit code. */
 export type RunOutcome = Extract<AgentEvent, { type: "runComplete" | "error" }>;
 
 /** The exit code of a command that ends with a run: 0, 1, 124 or 130. */
@@ -23,15 +23,15 @@ export function exitCodeOf(outcome: RunOutcome | undefined): number {
 }
 
 /**
- * Prints a run as it goes on: the agent's text on stdout, and on stderr a line for each call of a tool, with its
- * duration, and for each thought.
+ * Prints a run while it goes on: the agent's text on stdout, and on stderr one line for each tool call, with its
+ * duration, and one for each time that the model was thinking.
  */
 export class RunPrinter {
   readonly #terminal: Terminal;
   readonly #status: StatusLine | undefined;
-  /** The agent whose text is the answer. */
+  /** Name of the agent whose text is printed. A transfer changes it. */
   #agent = "";
-  /** Whether the cursor stands behind text of the agent. */
+  /** Whether the last text of the agent did not end with a line break. */
   #isInLine = false;
   #thoughtSince: number | undefined;
   readonly #running = new Map<string, { readonly name: string; readonly args: string }>();
@@ -87,7 +87,7 @@ export class RunPrinter {
     }
   }
 
-  /** Removes the status line, before something else is printed. */
+  /** Clears the status line and ends the line of text, before something else is printed. */
   async pause(): Promise<void> {
     this.#status?.clear();
     await this.endLine();

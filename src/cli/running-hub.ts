@@ -58,7 +58,7 @@ export async function chosenHubs(
   });
 }
 
-/** Those of `hubs` that serve the manifest in use; all if no manifest is found. */
+/** The hubs of `hubs` that serve the manifest in use; all if no manifest is found. */
 export async function hubsOfManifest(
   invocation: Invocation,
   context: CommandContext,
@@ -75,7 +75,7 @@ export async function hubsOfManifest(
 
 /**
  * The hub through which a command works: the one that `--hub` names, or else the oldest one that serves the manifest.
- * Returns undefined if none does, or with `--fresh`.
+ * @returns undefined if no hub serves the manifest, or with `--fresh`
  * @throws {HubError} usage if no hub has the process id of `--hub`
  */
 export async function hubToUse(
@@ -100,8 +100,8 @@ export function describeInHub({ pid }: RunningHub, server: ServerDocument): stri
 
 /**
  * Makes the hubs that serve the manifest in use read it again.
- * @returns for each hub a line with the state of `server` in it, or that the hub does not have it; hubs that reject the
- * manifest are left out
+ * @returns one line for each hub: the state of `server` in that hub, or that the hub does not have it; hubs that
+ * reject the manifest are left out
  */
 export async function applyToHubs(
   server: string,
@@ -129,7 +129,8 @@ export async function applyToHubs(
 }
 
 /**
- * The hub that a command acts on, if there is exactly one. @throws {HubError} hubNotRunning; usage if there are several
+ * The hub that a command acts on, if there is exactly one.
+ * @throws {HubError} hubNotRunning; usage if there are several
  */
 export async function onlyHub(
   invocation: Invocation<Pick<HubOptions, "hub">>,
@@ -143,7 +144,7 @@ export async function onlyHub(
 
 /**
  * Connects an MCP client to a running hub, passes it to `use`, and then disconnects it.
- * @param mode a mode that limits what it sees; undefined: none
+ * @param mode a mode that limits what the client sees; undefined: no limit
  */
 export async function withHubClient<T>(
   hub: RunningHub,
@@ -160,8 +161,9 @@ export async function withHubClient<T>(
 }
 
 /**
- * Sends a request to the control API of a hub. @returns the document that it answers. @throws {HubError} what `askHub`
- * throws
+ * Sends a request to the control API of a hub.
+ * @returns the document in the response
+ * @throws {HubError} what `askHub` throws
  */
 export async function ask<T>(
   hub: RunningHub,
@@ -179,7 +181,7 @@ export interface FoundServer {
 
 /**
  * Finds the named servers and the hub of each.
- * @param which `all`: a server in each hub that has it
+ * @param which `only`: just one hub may have a server of that name; `all`: takes the server of every hub that has one
  * @throws {HubError} usage if no hub has a server of that name, or, with `only`, several hubs have one
  */
 export async function findServers(
@@ -203,7 +205,7 @@ export async function findServers(
   });
 }
 
-/** The error if several hubs have what a command names, and it cannot tell which of them is meant. */
+/** The error if a command needs a single hub, but several hubs match. @param what the beginning of the message */
 export function severalHubs(
   what: string,
   found: readonly { readonly hub: RunningHub }[],
@@ -245,8 +247,8 @@ export function hubColumn(hubs: readonly RunningHub[]): {
 }
 
 /**
- * Runs work that usually only Ctrl-C ends. @returns the exit code: 0 if the work ends by itself, else that of
- * `cancelled`
+ * Runs work that usually only Ctrl-C ends.
+ * @returns the exit code: 0 if the work ends by itself, else that of `cancelled`
  */
 export async function untilInterrupted(
   { signal }: CommandContext,

@@ -7,7 +7,7 @@ import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
 import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";
 
-/** The catalog made of what servers listed in earlier runs, without starting any. */
+/** The catalog made of what servers listed in earlier runs. No server is started for it. */
 export interface SavedCatalog {
   readonly catalog: Catalog;
   /** Names of the enabled servers for which there is no saved listing. */

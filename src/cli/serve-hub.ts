@@ -30,8 +30,8 @@ import type { HubDashboard } from "./hub-dashboard.ts";
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
 /**
- * When the control socket is opened, in ms: `afterClient` after the first client has initialized, so that the hub's
- * answer to it is sent before, or `afterStart` after the start of the hub, whichever is first.
+ * Delays before the control socket is opened, in ms: `afterClient` after the first client has initialized, so that
+ * the response to the client is sent first; or `afterStart` after the start of the hub, if that is earlier.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
 /** Interval for checking whether the parent process has changed, in ms. */
@@ -40,7 +40,7 @@ const PARENT_CHECK_MS = 2000;
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
 
-/** Where the hub prints for people: log records and plain text, both to stderr. */
+/** The hub's output for people: log records and plain text, both on stderr. */
 export interface HostOutput {
   readonly log: CommandLog;
   print(text: string): void;
@@ -77,8 +77,9 @@ export interface ManifestChanges {
 }
 
 /**
- * Runs the hub of `toolmux serve`: serves clients with the servers of a manifest, until it is to end. @returns the exit
- * code
+ * Runs the hub of `toolmux serve`: serves clients with the servers of a manifest, until a signal, the control API or
+ * the end of the stdio client ends the hub.
+ * @returns the exit code
  */
 export async function serveHub({
   invocation,
@@ -225,7 +226,7 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
-    // Closing the control socket starts now and is awaited last. A client that still reads from the socket delays this,
+    // The control socket begins to close here, but is awaited last: a client that still reads from it delays its end,
     // and must not delay the end of the servers.
     const controlClosed = control.close();
     await ownDashboard?.close();
@@ -239,15 +240,15 @@ export async function serveHub({
 
 /** The control API of a hub, which is opened when it is needed. */
 interface LaterControl {
-  /** Opens it now, or returns the one that is open. */
+  /** Opens the control API now, or returns it if it is open already. */
   open(): Promise<Control>;
-  /** Closes it, or prevents that it is opened. */
+  /** Closes the control API, or prevents it from being opened. */
   close(): Promise<void>;
 }
 
 /**
  * Opens the control API and its socket in the background, unless the manifest sets `control = false`.
- * @param open opens it; never rejects
+ * @param open opens the control API; never rejects
  */
 function openControlLater(
   hub: Hub,
@@ -296,7 +297,7 @@ function readServerNames(list: string | undefined): ServerSubset | undefined {
   return subsetOf(names);
 }
 
-/** @throws {HubError} usage if a server of `--servers` does not exist */
+/** Checks the names that `--servers` gives. @throws {HubError} usage if there is no such server */
 function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifest): void {
   const known = servers.map(({ name }) => name);
   const missing = subset?.names?.find((name) => !known.includes(name));
@@ -304,7 +305,7 @@ function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifes
   throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
 }
 
-/** @throws {HubError} usage if the dashboard cannot be served there */
+/** Checks that the dashboard can be served at this address. @throws {HubError} usage if it cannot */
 function requireDashboardAddress(
   address: HttpAddress | undefined,
   { hub: { control } }: Manifest,
@@ -347,8 +348,8 @@ async function startHttp(hub: ServedHub, settings: HttpSettings): Promise<Runnin
 }
 
 /**
- * Prints the address of the HTTP server. It is printed at any log level, because only this line tells the port, and
- * that the hub is ready.
+ * Prints the address of the HTTP server. It is printed at any log level, because only this line tells the port and
+ * reports that the hub is ready.
  */
 function printAddress(
   { url }: RunningHttpServer,
@@ -360,7 +361,7 @@ function printAddress(
   print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
-/** Says where the token that `--token auto` created is stored. The token itself is shown on a terminal only. */
+/** Prints where the token that `--token auto` created is stored. The token itself is shown on a terminal only. */
 async function printTokenPlace(
   { url }: RunningHttpServer,
   { token, tokenPlace }: HttpAddress,

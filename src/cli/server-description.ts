@@ -96,8 +96,8 @@ export async function findInstalledRunner(
 }
 
 /**
- * Gives a server that is started from a package the command of the first installed program that can run it, such as npx
- * or bunx. Other servers are returned unchanged.
+ * For a server that is started from a package: sets its command to that of the first installed program that can run
+ * the package, such as npx or bunx. Returns other servers unchanged.
  */
 export async function withInstalledRunner<Spec extends RunnableServer>(
   spec: Spec,

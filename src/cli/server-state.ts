@@ -79,7 +79,7 @@ export const EXIT_CODES = {
   none: 2,
 } as const satisfies Record<StatusVerdict, number>;
 
-/** What a server failed to do, by the step of connecting to it; the end of "failed to …". */
+/** The end of "failed to …", for each step of connecting to a server. */
 export const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
   resolve: "fill in its settings",
   spawn: "start",

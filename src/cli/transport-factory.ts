@@ -35,7 +35,9 @@ interface LaunchedCommand {
 }
 
 /**
- * The value of PROXY_VARIABLE. @param delay delay of the server's output, in ms; @param folder where the proxies report
+ * Formats the value of PROXY_VARIABLE.
+ * @param folder the folder into which the proxies write their reports
+ * @param delay delay of the server's output, in ms
  */
 export function formatProxyVariable(folder: string, delay: number): string {
   return `${delay}:${folder}`;
@@ -58,8 +60,8 @@ export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): 
 }
 
 /**
- * How long an entry that was resolved to identify a server is reused for its start, in ms, so that its `${cmd:…}` runs
- * once.
+ * How long the start of a server may reuse an entry that was resolved to identify the server, in ms. Reusing it makes
+ * each `${cmd:…}` run only once.
  */
 const REUSE_TIME = 10_000;
 
@@ -84,8 +86,8 @@ interface ExternalTransportFactory extends TransportFactory {
 /**
  * Opens a factory for transports to servers.
  * @param openAuthorizer called when the first HTTP server needs an authorizer
- * @param findHubs the value of HUBS_VARIABLE for started servers, which lists the hubs above them; by default this
- * process's own value
+ * @param findHubs returns the value of HUBS_VARIABLE for started servers: the list of the hubs above them; by default
+ * this process's own value
  */
 export function openTransportFactory(
   context: CommandContext,
@@ -101,8 +103,8 @@ export function openTransportFactory(
   const resolver = openEntryResolver(context, secrets, hubsAbove);
   const transportKinds = new Map<string, HttpTransportKind>();
   /**
-   * The transport that was detected for a server (such as SSE). It is remembered as long as the server's URL is the
-   * same.
+   * The cache of the HTTP transport that was detected for a server, such as SSE. An entry is valid as long as the
+   * server has the same URL.
    */
   const knownTransportFor = ({ name, url }: RemoteServer): KnownTransport => {
     const key = JSON.stringify([name, url]);
@@ -228,8 +230,8 @@ function openEntryResolver(
 }
 
 /**
- * A server's entry with its placeholders resolved. It is resolved again if the resolvers of plugins (`schemes`) have
- * changed.
+ * A cached entry of a server, with its placeholders resolved. It is resolved again if the resolvers of plugins
+ * (`schemes`) have changed.
  */
 interface CachedEntry<Resolved> {
   readonly schemes: SchemeResolvers;

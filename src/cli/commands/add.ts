@@ -70,7 +70,7 @@ export interface AddOptions {
   readonly json: boolean;
 }
 
-/** Reads from the command line what to add. @throws {HubError} usage */
+/** Reads from the command line which server to add. @throws {HubError} usage */
 export function readServerArguments({
   args: words,
   options,
@@ -133,7 +133,8 @@ function readEnv(given: readonly string[]): Table {
 }
 
 /**
- * HTTP headers from `--header`. @throws {HubError} usage; the message does not contain the value, which may be secret
+ * HTTP headers from `--header`.
+ * @throws {HubError} usage; the message does not contain the value, which may be secret
  */
 export function readHeaders(given: readonly string[]): Readonly<Record<string, string>> {
   return readPairs(given, /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
@@ -244,8 +245,8 @@ interface ServerToAdd {
 }
 
 /**
- * `toolmux add`: starts a server once and adds it to the manifest. @returns the exit code: 3 if the server could not be
- * started and nothing was written
+ * `toolmux add`: starts a server once and adds it to the manifest.
+ * @returns the exit code: 3 if the server could not be started and nothing was written
  */
 export async function add(
   invocation: Invocation<AddOptions>,
@@ -304,8 +305,8 @@ export async function add(
 }
 
 /**
- * `toolmux add --live`: adds a server to a running hub, and does not change the manifest. @returns the exit code: 3 if
- * the server has failed
+ * `toolmux add --live`: adds a server to a running hub, and does not change the manifest.
+ * @returns the exit code: 3 if the server has failed
  */
 async function addLive(
   name: string,
@@ -327,7 +328,7 @@ async function addLive(
   return server.state === "failed" || server.state === "reconnecting" ? 3 : 0;
 }
 
-/** The environment variables of a replaced server that its replacement does not set. */
+/** Names of the environment variables that the replaced server sets and its replacement does not. */
 function lostVariables(before: ServerSpec, after: RunnableServer): readonly string[] {
   if (before.kind !== "stdio") return [];
   const kept = after.kind === "stdio" ? after.env : {};
@@ -399,8 +400,9 @@ async function readServerToAdd(
 }
 
 /**
- * Chooses one of a registry entry's ways to use the server: first a package that can be run here, then a remote server,
- * then any other package. @throws {HubError} notSupported
+ * Chooses how to use the server of a registry entry: first a package that can be run here, then a remote server, then
+ * any other package.
+ * @throws {HubError} notSupported
  */
 async function chooseOption(
   registryEntry: RegistryEntry,

@@ -7,7 +7,7 @@ import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HttpOptions } from "../http-address.ts";
 import { serve } from "./serve.ts";
 
-/** The plugin, and the server of which clients see the tools. */
+/** Name of the built-in plugin, and of its server, which is the only one whose tools clients see. */
 const AGENTS = "agents";
 
 export interface AgentsServeOptions extends HttpOptions {
@@ -17,8 +17,8 @@ export interface AgentsServeOptions extends HttpOptions {
 }
 
 /**
- * `toolmux agents serve`: a hub whose clients see agents as tools, under their own names, and nothing else. The agents
- * use the servers of the manifest, if there is one.
+ * `toolmux agents serve`: serves a hub whose clients see the agents as tools, and no other tools. The agents use the
+ * servers of the manifest, if there is one.
  */
 export function serveAgents(
   invocation: Invocation<AgentsServeOptions>,

@@ -7,17 +7,17 @@ import type { CommandContext, Invocation } from "../command.ts";
 /** An agent, as `toolmux agents --json` prints it. */
 interface AgentLine extends AgentDocument {
   readonly source: "manifest" | "files" | "store";
-  /** The word that commands take: the name, the path of the file, or the reference. */
+  /** The argument that names the agent in commands: the agent's name, the path of its file, or its reference. */
   readonly spec: string;
-  /** Of an agent of a registry. */
+  /** Digest of an agent from a registry. */
   readonly digest?: string;
-  /** Whether it may run the commands and reach the URLs that its file names. */
+  /** Whether the agent may run the commands and reach the URLs that its file names. */
   readonly trusted: boolean;
 }
 
 /**
- * `toolmux agents`: lists the agents of the manifest, in files and from registries, and says which of them cannot be
- * used and why.
+ * `toolmux agents`: lists the agents of the manifest, agents in files, and agents pulled from registries. Shows the
+ * reason for each agent that cannot be used.
  */
 export async function listAgents(
   invocation: Invocation<{ readonly json: boolean }>,

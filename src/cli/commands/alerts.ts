@@ -10,7 +10,9 @@ interface AlertsOptions extends HubOptions {
   readonly all: boolean;
 }
 
-/** `toolmux alerts`: prints what is wrong in running hubs; `alerts dismiss ID` or `--all` dismisses alerts. */
+/**
+ * `toolmux alerts`: prints the alerts of running hubs; `alerts dismiss ID` and `alerts dismiss --all` dismiss alerts.
+ */
 export async function alerts(
   invocation: Invocation<AlertsOptions>,
   context: CommandContext,

@@ -26,7 +26,9 @@ interface ApprovalsOptions extends HubOptions {
   readonly all: boolean;
 }
 
-/** `toolmux approvals`: shows, answers and remembers what people allow. */
+/**
+ * `toolmux approvals`: shows the calls that wait for an approval, asks about them, and manages remembered approvals.
+ */
 export async function approvals(
   invocation: Invocation<ApprovalsOptions>,
   context: CommandContext,
@@ -80,7 +82,7 @@ async function showQuestions(
   return 0;
 }
 
-/** Asks in the terminal for each call, until Ctrl-C or until the hubs have ended. */
+/** Asks in the terminal about each call that needs an approval, until Ctrl-C or until the hubs have ended. */
 async function watchQuestions(
   invocation: Invocation<ApprovalsOptions>,
   context: CommandContext,
@@ -179,7 +181,10 @@ async function forget(
   return 0;
 }
 
-/** Lets approvals rely on what the tools of a server say of themselves now. */
+/**
+ * `approvals accept`: makes approvals rely on the current annotations of a server's tools, instead of those seen
+ * first.
+ */
 async function accept(
   words: readonly string[],
   invocation: Invocation<ApprovalsOptions>,
@@ -189,7 +194,7 @@ async function accept(
   if (server === undefined || more.length > 0)
     throw usageError("Which server? toolmux approvals accept SERVER");
   const { terminal, env, platform } = context;
-  // Running hubs know what the tools say now. For others, what the server lists next counts.
+  // Running hubs know the current annotations. If none runs, those in the server's next listing count.
   const running = await findRunningHubs(context);
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
   const accepted = await Promise.all(

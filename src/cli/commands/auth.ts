@@ -94,7 +94,7 @@ export function resolveRemoteSpec(
   return resolveRemote(spec, env, cwd, openSchemeResolvers(context)(spec, new Map()));
 }
 
-/** If the login page is not ready after this time, in ms, a message says that the login is still being prepared. */
+/** Delay before a message says that the login is still being prepared, in ms. */
 const WAIT_NOTICE_DELAY = 3000;
 
 interface AuthOptions {

@@ -104,7 +104,10 @@ function readTimeLimit(text: string | undefined): number | undefined {
   throw usageError(`--timeout must be a duration such as 30s or 5m, not "${text}".`);
 }
 
-/** Ends the work after `limit` ms, if there is a limit. @throws {HubError} callTimeout; the signal's reason */
+/**
+ * Runs `work`, and aborts it after `limit` ms if there is a limit.
+ * @throws {HubError} callTimeout; the signal's reason
+ */
 async function withTimeLimit<T>(
   limit: number | undefined,
   signal: AbortSignal,
@@ -151,8 +154,8 @@ export async function makeOutputFolder(
 }
 
 /**
- * Prints all parts, and saves attachments in `folder` if it is given. @returns the report's exit code; 1 instead of 0
- * if an attachment could not be saved
+ * Prints all parts, and saves attachments in `folder` if it is given.
+ * @returns the report's exit code; 1 instead of 0 if an attachment could not be saved
  */
 export async function printReport(
   { stream, parts, code }: CallReport,

@@ -44,7 +44,7 @@ export async function chat(
     },
     (question, signal) => input.ask(question, signal),
   );
-  // Lines of a pipe are messages, and none is an answer to a question.
+  // If stdin is a pipe, all of its lines are messages, so nobody can answer questions.
   const elicit = canAsk() ? answer : undefined;
   try {
     return await withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
@@ -65,7 +65,7 @@ class Chat {
   readonly #context: CommandContext;
   /** Aborted when the chat ends. */
   readonly #ended = new AbortController();
-  /** Cancels what runs; undefined while nothing does. */
+  /** Cancels the current run of the agent; undefined while none is running. */
   #running: AbortController | undefined;
   #isInterrupted = false;
 
@@ -84,7 +84,7 @@ class Chat {
     input.onInterrupt = () => this.#interrupt();
   }
 
-  /** Reads lines until the person has enough. @returns the exit code */
+  /** Reads and handles lines until the chat ends. @returns the exit code */
   async converse(): Promise<number> {
     const { terminal, signal: stopped } = this.#context;
     const { hub } = this.#opened;
@@ -108,7 +108,7 @@ class Chat {
     }
   }
 
-  /** The first Ctrl-C cancels what runs, the second ends the chat. */
+  /** Handles Ctrl-C: the first cancels the current run, the second ends the chat. */
   #interrupt(): void {
     if (this.#isInterrupted) this.#ended.abort(toHubError("Interrupted."));
     else if (this.#running === undefined) {
@@ -205,7 +205,7 @@ function firstSentence(text: string): string {
   return /^[^\n]*?[.!?](?=\s|$)/.exec(text)?.[0] ?? text.split("\n")[0] ?? "";
 }
 
-/** A message as Markdown. */
+/** Formats a message of the history as Markdown. */
 function describeEntry({ message, bytes }: HistoryEntry): string {
   switch (message.role) {
     case "user":

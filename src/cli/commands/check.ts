@@ -50,15 +50,15 @@ import { hintsFor } from "../hints.ts";
 interface Row {
   readonly name: string;
   /**
-   * `unsupported`: a client's entry that toolmux cannot use; `incomplete`: a value that it needs is missing; `fails`:
-   * its command or working directory is missing.
+   * `unsupported`: an entry from a client's file that toolmux cannot use; `incomplete`: a value that the server needs
+   * is missing; `fails`: the server's command or working directory is missing.
    */
   readonly state: "starts" | "disabled" | "unsupported" | "incomplete" | "fails";
   /** The command or URL, or why the server cannot start. Contains no secret. */
   readonly text: string;
   /**
-   * The command or URL of a server that cannot start. It is undefined if the server can start, because `text` has it
-   * then, and for an entry that toolmux cannot use.
+   * The command or URL of a server that cannot start. Undefined if the server can start, because `text` has it then,
+   * and for an unsupported entry.
    */
   readonly command?: string;
   readonly hint?: string | undefined;
@@ -155,7 +155,7 @@ export async function check(
   return successCode;
 }
 
-/** A client with a token of its own, without the token. */
+/** The JSON of a client that has its own token, without the token. */
 function clientToJson(client: NamedClient): object {
   if (client.kind === "invalid") return { name: client.name ?? null, ok: false };
   const { name, mode, servers } = client;
@@ -215,7 +215,8 @@ function printServers(servers: readonly Row[], { terminal }: CommandContext): vo
 
 interface CheckResult {
   /**
-   * If there are problems, all other lists are empty; only `servers` may then contain the servers without a problem.
+   * If there are problems, the other lists are empty, except that `servers` may contain the servers without a
+   * problem.
    */
   readonly problems: readonly Problem[];
   /** Whether the problems concern only single servers, so that a hub would start the others. */
@@ -299,7 +300,7 @@ function printSecrets(secrets: readonly SecretRow[], { terminal }: CommandContex
   terminal.printTable(["SECRET", "WHERE", "USED BY"], table);
 }
 
-/** Problems in the options of plugins. */
+/** Finds problems in the options of plugins. */
 async function findPluginProblems(manifest: Manifest): Promise<Problem[]> {
   const loaders = pluginLoaders(
     () => manifest,
@@ -321,8 +322,8 @@ function hasRules(spec: ServerSpec): boolean {
 }
 
 /**
- * Finds what the manifest says of single tools, prompts, skills and modes that is probably not meant, by the saved
- * listings of servers (what they listed in earlier runs).
+ * Finds probable mistakes in the manifest's settings for single tools, prompts, skills and modes. Compares the
+ * settings with the saved listings of servers (what they listed in earlier runs).
  */
 async function findSavedFaults(
   manifest: Manifest,
@@ -339,10 +340,10 @@ async function findSavedFaults(
   return hasModes ? [...idle, ...(await findHiddenTools(manifest, catalog))] : idle;
 }
 
-/** Number of tools that a note names. */
+/** Maximum number of tools that a note names. */
 const SHOWN_TOOLS = 5;
 
-/** Names the modes that show clients an agent, but hide tools that the agent has. */
+/** Makes notes about modes that show an agent to clients, but hide tools that the agent uses. */
 async function findHiddenTools(manifest: Manifest, catalog: Catalog): Promise<readonly string[]> {
   const { validAgents } = await import("../agent-team.ts");
   const { chooseTools } = await import("../../agent/agent.ts");

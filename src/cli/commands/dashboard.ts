@@ -22,16 +22,16 @@ export interface DashboardCommandOptions {
 }
 
 const DEFAULT_PORT = 8701;
-/** Only this machine can connect: whoever uses the page can run commands. */
+/** The loopback address. Other machines must not connect, because users of the page can run commands here. */
 const HOST = "127.0.0.1";
-/** How long connections may take to send the last answers at the end, in ms. */
+/** How long to wait at the end for connections to send their last responses, in ms. */
 const FLUSH_TIME = 250;
 const NO_HUBS =
   "No toolmux of yours is running yet: an MCP client starts one, or toolmux serve --http 8700. A hub whose manifest has control = false under [hub] is not shown.";
 
 /**
- * `toolmux dashboard`: serves the page that shows all hubs of this user, until a signal arrives. If one is served on that
- * port, opens that one.
+ * `toolmux dashboard`: serves the page that shows all hubs of this user, until a signal arrives. If a dashboard
+ * already runs on that port, opens its page instead.
  */
 export async function dashboard(
   { options }: Invocation<DashboardCommandOptions>,
@@ -76,7 +76,10 @@ async function listenOn(
   }
 }
 
-/** Shows the address of the page. Its token is printed on a terminal only, or as JSON if that is asked for. */
+/**
+ * Prints the address of the page, and opens it in a browser. The address contains a token, which is printed only on a
+ * terminal or with `--json`.
+ */
 async function show(
   address: string,
   options: DashboardCommandOptions,

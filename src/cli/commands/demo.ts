@@ -14,13 +14,13 @@ import { RUN_FOLDER_VARIABLE } from "../../control/socket-files.ts";
 /** The embedded servers, in the order of the demo's manifest. */
 export const DEMO_SERVERS = ["clock", "text", "slow", "broken"] as const;
 
-/** What the broken server prints to stderr before it exits. */
+/** The line that the broken server prints to stderr before it exits. */
 export const BROKEN_SERVER_MESSAGE = "cannot read the price list: no such file";
 
-/** How long the hub may take to start, in ms; then the dashboard is shown without it. */
+/** Maximum wait for the start of the hub, in ms. After that, the dashboard is shown without the hub. */
 const START_LIMIT = 5000;
 
-/** For the dashboard: one tool may be called only when a person has allowed it. */
+/** The table that `--dashboard` adds to the manifest: one tool needs an approval for every call. */
 const APPROVAL = `
 [servers.text.tools]
 approval = { reverse = "always" }
@@ -32,8 +32,8 @@ interface DemoOptions {
 }
 
 /**
- * `toolmux demo`: runs a hub with embedded servers and checks it with a client, or shows it in the dashboard; with
- * `agents`, an agent.
+ * `toolmux demo`: runs a hub with embedded servers and calls it with a client. With `--dashboard`, shows the hub in
+ * the dashboard; `demo agents` runs an agent.
  */
 export async function demo(
   invocation: Invocation<DemoOptions>,
@@ -80,7 +80,7 @@ async function runSteps(
   return 0;
 }
 
-/** Runs a hub that is being used, and a dashboard that shows this hub alone, until a signal arrives. */
+/** Runs a hub that gets calls all the time, and a dashboard that shows only this hub, until a signal arrives. */
 async function showDashboard(
   program: DemoProgram,
   folder: string,
@@ -123,7 +123,7 @@ async function untilHubRuns(context: CommandContext, signal: AbortSignal): Promi
 }
 
 /**
- * The environment without the variable that may hold a manifest of the user, which would otherwise be part of the demo.
+ * The environment without TOOLMUX_SERVERS, because a manifest of the user in that variable would be part of the demo.
  */
 function withoutManifest(env: Env): Record<string, string> {
   const entries = Object.entries(env).filter(
@@ -132,7 +132,10 @@ function withoutManifest(env: Env): Record<string, string> {
   return Object.fromEntries(entries);
 }
 
-/** Shows a run of an agent, whose model reads its answers from a file: two tools, an approval, and a transfer. */
+/**
+ * Shows a run of an agent: tool calls, an approval, and a transfer to another agent. Its model reads its answers from
+ * a file.
+ */
 async function demoAgents(invocation: Invocation, context: CommandContext): Promise<number> {
   const { terminal, env } = context;
   const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));

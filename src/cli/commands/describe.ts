@@ -152,7 +152,7 @@ function describeMembers(forms: readonly ValueForm[]): string | undefined {
   return undefined;
 }
 
-/** Phrases for those annotations of a tool (`ToolAnnotations` in the MCP schema) that tell the user something. */
+/** Phrases for the annotations of a tool (`ToolAnnotations` in the MCP schema) that are of use to the user. */
 function describeAnnotations(annotations: Table): readonly string[] {
   const {
     readOnlyHint: isReadOnly,

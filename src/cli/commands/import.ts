@@ -114,7 +114,7 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
   });
 }
 
-/** Reads the files of those clients and plans the import of their servers. @throws {HubError} manifestInvalid */
+/** Reads the files of the given clients and plans the import of their servers. @throws {HubError} manifestInvalid */
 export async function readImportSources(
   clients: readonly ClientApp[],
   invocation: Invocation<{ readonly project: boolean; readonly all?: boolean }>,

@@ -29,7 +29,7 @@ import {
   readImportSources,
 } from "./import.ts";
 
-/** What was done with a client's file. */
+/** The change that was made to a client's file. */
 interface InstallOutcome {
   readonly action: "install" | "restore" | "remove" | "edit" | "none";
   /** Path of the backup file; undefined: none was made. */
@@ -79,7 +79,7 @@ export async function install(
   return 0;
 }
 
-/** Prints what a person can copy into the client's file. */
+/** Prints the entry of toolmux, for a person to copy it into the client's file. */
 async function printEntry(
   client: ClientApp,
   { file, keys }: ServerTable,
@@ -182,8 +182,8 @@ async function undo(
 }
 
 /**
- * Finds the table in a client's files that lists its servers: the first whose file exists, or else the first. @throws
- * {HubError} usage
+ * Finds the table in a client's files that lists its servers: the first whose file exists, or else the first.
+ * @throws {HubError} usage
  */
 async function findServerTable(
   client: ClientApp,
@@ -204,13 +204,13 @@ async function findServerTable(
   throw usageError(`${client.title} has no configuration file for a project: leave out --project.`);
 }
 
-/** @throws {HubError} usage if the manifest is known and has no such mode */
+/** Checks the mode of `--mode`. @throws {HubError} usage if the manifest is known and has no such mode */
 async function checkMode(
   invocation: Invocation<InstallOptions>,
   context: CommandContext,
 ): Promise<void> {
   const { mode, http } = invocation.options;
-  // The manifest of a hub at a URL may be another one.
+  // A hub at a URL may have another manifest.
   if (mode === undefined || http !== undefined) return;
   const loaded = await loadManifest(loadOptions(invocation, context));
   const fault = loaded.ok ? describeModeFault(mode, loaded.manifest.modes ?? []) : undefined;
@@ -218,8 +218,8 @@ async function checkMode(
 }
 
 /**
- * Makes the entry for toolmux in the client's file. @throws {HubError} usage if the client supports no URLs, or no
- * token with a URL
+ * Makes the entry for toolmux in the client's file.
+ * @throws {HubError} usage if the client supports no URLs, or no token with a URL
  */
 function makeEntry(
   client: ClientApp,
@@ -258,8 +258,8 @@ function makeEntry(
 }
 
 /**
- * For `--replace`: plans the import of the servers in the client's file. `names` are the names, in this file, of the
- * servers that the manifest has after the import.
+ * For `--replace`: plans the import of the servers in the client's file. `names`: the servers that the manifest has
+ * after the import, by their names in the client's file.
  */
 async function readReplacedServers(
   client: ClientApp,

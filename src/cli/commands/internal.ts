@@ -28,7 +28,7 @@ export function runInternal(
   return program(args, context);
 }
 
-/** The words that may come next on a command line, one a line; for the scripts of `toolmux completions`. */
+/** Prints the words that may come next on a command line, one per line, for the scripts of `toolmux completions`. */
 async function printCompletedWords(
   typed: readonly string[],
   context: CommandContext,
@@ -56,7 +56,7 @@ async function runDemoServer([name, ...rest]: readonly string[]): Promise<number
   return 0;
 }
 
-/** The server that `toolmux bench` measures if none is named. */
+/** Runs the server that `toolmux bench` measures if none is named. */
 async function runEchoServer(args: readonly string[]): Promise<number> {
   if (args.length > 0 || (await isStdinTerminal())) throw misuseError();
   const { serveEcho } = await import("../../bench/echo-server.ts");
@@ -65,8 +65,8 @@ async function runEchoServer(args: readonly string[]): Promise<number> {
 }
 
 /**
- * The proxy that `toolmux bench` puts in front of a server; see `src/cli/transport-factory.ts`. Arguments: a folder, a
- * delay in ms, and the server's command line.
+ * Runs the proxy that `toolmux bench` puts in front of a server; see `src/cli/transport-factory.ts`. Arguments: a
+ * folder, a delay in ms, and the server's command line.
  */
 async function runStdioProxy(args: readonly string[]): Promise<number> {
   const [folder, delay, command, ...rest] = args;
@@ -77,8 +77,8 @@ async function runStdioProxy(args: readonly string[]): Promise<number> {
 }
 
 /**
- * Asks about the file descriptor, because using `process.stdin` would open a second stream beside that of the echo
- * server.
+ * Whether stdin is a terminal. Checks file descriptor 0, because using `process.stdin` would open a second stream
+ * beside that of the echo server.
  */
 async function isStdinTerminal(): Promise<boolean> {
   return (await import("node:tty")).isatty(0);

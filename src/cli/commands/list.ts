@@ -37,7 +37,7 @@ interface ListOptions extends HubOptions {
   readonly mode: string | undefined;
 }
 
-/** What to list, and of which servers; an empty `servers` means all. */
+/** The list to print, and the servers to include; an empty `servers` means all. */
 interface Request {
   readonly what: List;
   readonly servers: readonly string[];
@@ -109,7 +109,7 @@ export async function list(
   }
 }
 
-/** Reads what to list from the command line: a list, a list and servers, or only servers. @throws {HubError} usage */
+/** Reads the request from the command line: a list, a list and servers, or only servers. @throws {HubError} usage */
 function readListRequest(words: readonly string[], names: readonly string[]): Request {
   const [first = "tools", ...rest] = words;
   const what = LISTS.find((one) => one === first);
@@ -382,8 +382,8 @@ function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
 }
 
 /**
- * A note about an entry as `{server, tool, kind, text}`, with `prompt` or `resource` in place of `tool`. Its value is
- * the entry's name at its server, without the prefix.
+ * A note about an entry as `{server, tool, kind, text}`. For another list, the key `tool` is `prompt`, `resource` or
+ * `skill`. Its value is the entry's name at its server, without the prefix.
  */
 function noteToJson(noun: string, { server, remoteName, kind, text }: EntryNote): object {
   return { server, [noun]: remoteName, kind, text };

@@ -16,9 +16,9 @@ interface LogsOptions extends HubOptions {
   readonly since: string | undefined;
 }
 
-/** The kinds of events of which the hub's log also has an entry. */
+/** The kinds of events that can also be entries of the hub's log. */
 const LOG_KINDS = "log,state,alert,server,manifest";
-/** Wait before a lost connection to a hub is opened again, in ms. */
+/** Delay before a lost connection to a hub is opened again, in ms. */
 const RECONNECT_DELAY = 200;
 
 interface Line {
@@ -26,7 +26,9 @@ interface Line {
   readonly entry: LogEntryDocument;
 }
 
-/** `toolmux logs`: prints what servers and the hub have logged since the hub started; with `-f` also what follows. */
+/**
+ * `toolmux logs`: prints the log entries of servers and of the hub since its start; with `-f`, new entries as well.
+ */
 export async function logs(
   invocation: Invocation<LogsOptions>,
   context: CommandContext,
@@ -161,7 +163,7 @@ interface EventsOptions extends HubOptions {
   readonly after: string | undefined;
 }
 
-/** `toolmux events`: prints the events of running hubs as they come, one JSON document per line. */
+/** `toolmux events`: prints the events of running hubs when they happen, one JSON document per line. */
 export async function events(
   invocation: Invocation<EventsOptions>,
   context: CommandContext,

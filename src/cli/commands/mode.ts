@@ -66,7 +66,7 @@ async function list(invocation: Invocation<ModeOptions>, context: CommandContext
   return 0;
 }
 
-/** @param name null: undoes the choice */
+/** Chooses a mode for all clients, or for the one of `--client`. @param name null undoes the choice */
 async function choose(
   name: string | null,
   invocation: Invocation<ModeOptions>,
@@ -119,7 +119,7 @@ async function choose(
   return 0;
 }
 
-/** The hub that has a client, or the only one. @throws {HubError} usage */
+/** Finds the hub to which a client is connected; without a client, the only hub. @throws {HubError} usage */
 async function hubOf(
   client: string | undefined,
   invocation: Invocation<ModeOptions>,
@@ -175,7 +175,7 @@ async function show(
   return 0;
 }
 
-/** Whether no server has listed its tools yet. */
+/** Whether no server has listed its tools yet: then all modes have 0 tools. */
 function isUnknown(modes: ModesDocument["modes"]): boolean {
   return modes.every(({ tools }) => tools === 0);
 }

@@ -28,7 +28,9 @@ type Verb = "start" | "stop" | "reconnect" | "refresh";
 /** How long a command waits for a server, in s: longer than the usual `connectTimeout`. */
 const WAIT = 60;
 
-/** `toolmux start|stop|reconnect|refresh SERVER …`: steers servers of a running hub, and prints what became of them. */
+/**
+ * `toolmux start|stop|reconnect|refresh SERVER …`: controls servers of a running hub, and prints their new states.
+ */
 export function operate(verb: Verb): CommandRun<VerbOptions> {
   return async (invocation, context) => {
     const { args, options } = invocation;
@@ -56,8 +58,8 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
 }
 
 /**
- * The servers that a command names: with `--all` in every hub that has them, else in the only one. Without names, with
- * `--failed` those that have failed, with `--all` all that are not stopped.
+ * The servers that a command acts on. Named servers: with `--all` in every hub that has them, else in the only one.
+ * Without names: with `--failed` those that have failed, with `--all` those that are not stopped.
  */
 async function targets(
   verb: Verb,
@@ -176,7 +178,10 @@ async function hubOfCall(
   return first.hub;
 }
 
-/** `toolmux reload`: reads the manifest again, in every hub that serves it; with `--all` all hubs read theirs. */
+/**
+ * `toolmux reload`: makes every hub that serves the manifest read it again; with `--all`, all hubs read their
+ * manifests.
+ */
 export async function reload(
   invocation: Invocation<HubOptions & { readonly all: boolean }>,
   context: CommandContext,

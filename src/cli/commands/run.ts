@@ -10,14 +10,14 @@ import { openLog } from "../load-manifest.ts";
 import { type AskLine, withPrompt } from "../prompt.ts";
 import { exitCodeOf, type RunOutcome, RunPrinter } from "../run-printer.ts";
 
-/** The longest message on stdin, in bytes. */
+/** Maximum size of the message on stdin, in bytes. */
 const MAX_MESSAGE = 1024 * 1024;
 
 interface RunOptions extends AgentOptions {
   readonly json: boolean;
 }
 
-/** `toolmux run`: runs an agent on one message, and prints its answer as it comes. */
+/** `toolmux run`: runs an agent on one message, and prints its answer while the model writes it. */
 export async function run(
   invocation: Invocation<RunOptions>,
   context: CommandContext,
@@ -32,8 +32,8 @@ export async function run(
 }
 
 /**
- * Runs an agent on one message, prints what it does, and asks the person at the terminal what it wants to know.
- * @param answer to all questions where there is no terminal; undefined: nobody can be asked there
+ * Runs an agent on one message and prints what happens. Passes questions to the person at the terminal.
+ * @param answer the answer to all questions if there is no terminal; undefined: nobody answers them then
  * @returns the exit code
  */
 export async function runMessage(

@@ -15,8 +15,8 @@ interface SearchOptions {
 }
 
 /**
- * `toolmux search`: searches the registries of MCP servers. @returns the exit code: 1 if nothing was found, 3 if no
- * registry answered
+ * `toolmux search`: searches the registries of MCP servers.
+ * @returns the exit code: 1 if nothing was found, 3 if no registry answered
  */
 export async function search(
   invocation: Invocation<SearchOptions>,
@@ -73,7 +73,7 @@ function describeResults(
   return [...blocks, colors.dim(summary)].join("\n");
 }
 
-/** The packages and URLs of a registry entry; if there are none, why it cannot be added by name. */
+/** The packages and URLs of a registry entry; if there are none, the reasons why it cannot be added by name. */
 function describeOptions({ options: offers, omissions }: RegistryEntry): string {
   return offers.length > 0 ? offers.map(describeOption).join(", ") : omissions.join(" ");
 }

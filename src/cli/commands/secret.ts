@@ -46,8 +46,8 @@ export async function secret(
 }
 
 /**
- * Reads the name of a secret. Messages do not repeat arguments, because one of them may be a misplaced value. @throws
- * {HubError} usage
+ * Reads the name of a secret. Messages do not repeat arguments, because one of them may be a misplaced value.
+ * @throws {HubError} usage
  */
 function readName(words: readonly string[], verb: string): string {
   const [name, ...more] = words;
@@ -162,15 +162,15 @@ interface SecretRow {
   readonly models: readonly string[];
 }
 
-/** The users of a secret. */
+/** The servers and models that use a secret. */
 interface SecretUses {
   readonly servers: string[];
   readonly models: string[];
-  /** Environment variables of which one can have the value instead. */
+  /** Environment variables of these models. If one of them is set, the secret need not be stored. */
   readonly variables: string[];
 }
 
-/** The users of a secret, for people. */
+/** Formats the servers and models that use a secret, for people. */
 function describeUsers({ servers, models }: Pick<SecretRow, "servers" | "models">): string {
   return [...servers, ...models.map((name) => `model ${name}`)].join(", ");
 }
@@ -221,7 +221,7 @@ async function listRows(
   });
 }
 
-/** The users of each secret; undefined if there is no usable manifest. */
+/** The servers and models that use each secret, by its name; undefined if there is no usable manifest. */
 async function usersBySecret(
   invocation: Invocation<SecretOptions>,
   context: CommandContext,

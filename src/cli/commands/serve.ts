@@ -14,8 +14,8 @@ import { StderrWriter } from "../../terminal/stderr.ts";
 const FLUSH_LIMIT = 250;
 
 /**
- * `toolmux serve`: serves one client on stdin and stdout until it disconnects, its process is gone or a signal arrives.
- * With `--http` it serves any number of clients over HTTP, until a signal arrives.
+ * `toolmux serve`: serves one client on stdin and stdout until the client disconnects, the parent process ends or a
+ * signal arrives. With `--http` it serves any number of clients over HTTP, until a signal arrives.
  */
 export async function serve(
   invocation: Invocation<ServeCommandOptions>,

@@ -40,7 +40,7 @@ import {
   type StatusVerdict,
 } from "../server-state.ts";
 
-/** What `status` found out about one server. */
+/** The diagnosis of one server by `status`. */
 export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | DisabledServer;
 
 interface ServerSubject extends ServerPresentation {
@@ -57,7 +57,7 @@ interface ServerSubject extends ServerPresentation {
 
 interface HealthyServer extends ServerSubject {
   readonly state: "connected";
-  /** Number of its tools that clients see. */
+  /** Number of the server's tools that clients see. */
   readonly shown: number;
   readonly connection: ConnectionStatus;
   /** Resource usage of the server's processes; undefined if it is unknown or there are none. */
@@ -75,7 +75,7 @@ interface StartingServer extends ServerSubject {
 interface FailedServer extends ServerSubject {
   readonly state: "failed" | "unsupported";
   readonly cause: HubError;
-  /** What the user can do, as full sentences. */
+  /** Advice to the user, as full sentences. */
   readonly hints: readonly string[];
 }
 
@@ -270,10 +270,10 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
 
 /**
  * The result for programs: `{verdict, servers: [{name, state, …}]}`. Unknown values are absent. Times are in ms,
- * `elapsed` is the time since a start that still goes on; memory is in bytes. `tools`, `prompts` and `resources` count
- * what the server lists, `shown` the tools that clients see. `strayOutput` is `{lines, example?}` for stdout lines that
- * were not messages; absent if there were none. `unusedRules` has a sentence for each setting of the manifest that
- * matches nothing.
+ * memory is in bytes. `elapsed` is the time since the start of a server that is still starting. `tools`, `prompts`
+ * and `resources` count what the server lists, `shown` the tools that clients see. `strayOutput` is `{lines,
+ * example?}` for stdout lines that were not messages; absent if there were none. `unusedRules` has a sentence for
+ * each setting of the manifest that matches nothing.
  */
 export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
   const servers = diagnoses.map((diagnosis) => {
@@ -331,9 +331,9 @@ export interface StartProgress {
 }
 
 /**
- * Shows the progress of starting servers in a status line, until it is stopped.
+ * Shows the progress of starting servers in a status line, until the returned function is called.
  * @param servers the servers to show; if undefined, all servers that start
- * @returns a function that stops it and clears the line. Any other output must clear the line first.
+ * @returns a function that ends this and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
   servers: readonly string[] | undefined,
@@ -399,8 +399,8 @@ interface StatusOptions extends HubOptions {
 }
 
 /**
- * `toolmux status`: prints the states of the servers in the hubs that serve the manifest. If there is none, or with
- * `--fresh`, starts every server, or the named ones, and prints the state of each with hints about failures.
+ * `toolmux status`: prints the states of the servers in the hubs that serve the manifest. If no such hub runs, or
+ * with `--fresh`, starts every server, or the named ones, and prints the state of each with hints about failures.
  */
 export async function status(
   invocation: Invocation<StatusOptions>,

@@ -13,7 +13,8 @@ import type { CommandContext } from "../command.ts";
 
 /**
  * Checks the files of MCP clients for servers that both a client and toolmux start, and for clients that start a
- * toolmux executable which does not exist. @param now ms since the epoch
+ * toolmux executable which does not exist.
+ * @param now ms since the epoch
  */
 export async function checkClients(
   manifest: Manifest | undefined,

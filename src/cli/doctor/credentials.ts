@@ -22,7 +22,7 @@ export async function checkTokens(
       try {
         return await checkToken(spec, secrets, context);
       } catch (error) {
-        // Entries that cannot be resolved and broken stores are reported by other checks.
+        // Other checks report broken stores, and entries that cannot be resolved.
         if (error instanceof HubError) return [];
         throw error;
       }

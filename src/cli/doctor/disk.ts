@@ -136,8 +136,8 @@ function findTempFiles(entries: readonly FileEntry[], now: number): readonly Fin
 }
 
 /**
- * Finds locks of dead processes. A lock file contains the owner tag of the process that holds the lock: its process id,
- * its start time and what else identifies it.
+ * Finds locks of dead processes. A lock file contains the owner tag of the process that holds the lock: its process
+ * id, its start time and further data that identify the process.
  */
 async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly Finding[]> {
   const small = entries.filter(

@@ -30,8 +30,8 @@ import { checkPorts } from "./ports.ts";
 import { checkServers } from "./servers.ts";
 
 /**
- * Applies the fixes of these findings. A fix that fails is skipped; its finding is then reported again. @returns what
- * was done, as sentences
+ * Applies the fixes of these findings. A fix that fails is skipped; its finding is then reported again.
+ * @returns what was done, as sentences
  */
 export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {
   const fixes = findings.flatMap((finding) => finding.fixes ?? []);
@@ -75,8 +75,8 @@ const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 const FINDING_INDENT = 15;
 
 /**
- * The findings for people: sorted by severity, with code and advice, then a summary. @param all whether confirmations
- * (severity "ok") are shown, too
+ * The findings for people: sorted by severity, with code and advice, then a summary.
+ * @param all whether confirmations (severity "ok") are shown, too
  */
 export function describeFindings(
   findings: readonly Finding[],
@@ -171,8 +171,8 @@ export async function collectFindings(
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const servers = manifest?.servers ?? [];
   const secrets = openSecrets(context);
-  // This check comes first: it checks permissions of toolmux's own files, and the other checks, which read these files,
-  // restrict the permissions.
+  // This check comes first, because it reports the permissions of toolmux's own files. The other checks read these
+  // files, which restricts their permissions.
   const disk = await checkDisk(manifest, context, now);
   const isNamed = invocation.config.length > 0;
   const missing = await findMissingFiles(loaded.problems, isNamed, context);

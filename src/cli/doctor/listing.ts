@@ -28,7 +28,9 @@ import { lintTool } from "./tool-schema.ts";
 /** Maximum number of servers named in a finding. */
 const MAX_SERVER_NAMES = 10;
 
-/** The catalog that clients see, or undefined without a manifest, and findings about how it was obtained. */
+/**
+ * The catalog that clients see (undefined without a manifest), and the findings that were made while obtaining it.
+ */
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
@@ -37,7 +39,8 @@ export interface VisibleListing {
 }
 
 /**
- * Builds the catalog from snapshots, which contain what servers listed in earlier runs. @param now ms since the epoch
+ * Builds the catalog from snapshots, which contain what servers listed in earlier runs.
+ * @param now ms since the epoch
  */
 export async function savedListing(
   manifest: Manifest | undefined,
@@ -93,8 +96,8 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
 }
 
 /**
- * Starts every server and builds the catalog that clients would see now. @throws {HubError} manifestInvalid if a plugin
- * cannot be set up
+ * Starts every server and builds the catalog that clients would see now.
+ * @throws {HubError} manifestInvalid if a plugin cannot be set up
  */
 export async function connectAndList(
   loaded: Manifest,
@@ -281,7 +284,10 @@ function checkToolSchemas({ tools }: Catalog): readonly Finding[] {
   ];
 }
 
-/** Makes one finding for all servers, because most servers have such schemas and most clients accept them. */
+/**
+ * Makes one finding about schemas of older drafts for all servers together, because most servers have such schemas
+ * and most clients accept them.
+ */
 function describeOlderDrafts(found: readonly ToolFinding[]): readonly Finding[] {
   if (found.length === 0) return [];
   const servers = [...new Set(found.map(({ server }) => server))].join(", ");

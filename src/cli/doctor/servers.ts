@@ -44,7 +44,7 @@ export async function checkServers(
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();
   const storeFault = await findStoreFault(secrets);
-  /** Servers that need a secret from the secret store if it cannot be used. One finding names them all. */
+  /** Servers that need a secret while the secret store cannot be used. One finding names them all. */
   const blocked: string[] = [];
   const found = await Promise.all(
     servers.map(async (spec): Promise<readonly Finding[]> => {
@@ -111,8 +111,8 @@ const FINDING_CODE_OF_ERROR: Readonly<Record<string, FindingCode>> = {
 };
 
 /**
- * Paths of the programs that a server needs: its command, or the runtime that executes the command. @throws {HubError}
- * why the server cannot be started
+ * Paths of the programs that a server needs: its command, or the runtime that executes the command.
+ * @throws {HubError} why the server cannot be started
  */
 export async function resolvePrograms(
   spec: StdioServer,
@@ -143,7 +143,7 @@ export async function resolvePrograms(
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
 
-/** Minimum versions of the runtimes, which servers made with the official MCP SDKs need. */
+/** Minimum versions of the runtimes for servers made with the official MCP SDKs. */
 const MIN_VERSIONS: readonly { program: RegExp; name: string; min: readonly [number, number] }[] = [
   { program: /^node$/, name: "Node.js", min: [18, 0] },
   { program: /^python(?:3(?:\.\d+)?)?$/, name: "Python", min: [3, 10] },
