@@ -55,7 +55,7 @@ export type ServerConfig = SourceFile & {
     | { readonly kind: "unsupported"; readonly enabled: boolean; readonly reason: string }
   );
 
-/** What is started: a command, or the runner of a package. */
+/** The program that a server starts: a command, or the runner of a package. */
 export type LaunchConfig =
   | { readonly kind: "command"; readonly command: string }
   | {
@@ -144,7 +144,10 @@ export function readConfigFile(
   return { ...config, problems: [conflict, ...config.problems], notes };
 }
 
-/** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
+/**
+ * Reads the content of `TOOLMUX_SERVERS`: an object of servers in the manifest's schema, or an object that holds the
+ * servers under `servers` or `mcpServers`.
+ */
 export function readConfigVariable(
   root: unknown,
   source: SourceFile,
@@ -158,8 +161,8 @@ export function readConfigVariable(
 }
 
 /**
- * Whether the only key is the wrapper `servers` or `mcpServers`, and not a server of that name: a server has a text
- * under `command`, `url`, …, and a table of servers has only tables.
+ * Whether the only key, `servers` or `mcpServers`, contains the servers and is not itself a server of that name: a
+ * server has a text under `command`, `url`, …, and a table of servers has only tables.
  */
 function isWrapped(root: unknown): boolean {
   if (!isTable(root)) return false;
@@ -181,8 +184,8 @@ function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): r
 }
 
 /**
- * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients
- * silently use the last.
+ * A note about a server that occurs twice in a client's file. Other duplicate keys get no note, because MCP clients
+ * silently use the last one.
  */
 function describeDuplicate({ path }: DuplicateKey): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";

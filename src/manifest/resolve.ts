@@ -43,7 +43,8 @@ const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
 /**
- * What is needed to resolve the templates of a server, or (without `name`) of something else, such as the HTTP token.
+ * The context in which the `${…}` of a server are resolved, or (without `name`) of something else, such as the HTTP
+ * token.
  */
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
@@ -125,8 +126,8 @@ const PLACEHOLDER_VALUES: Readonly<Record<ClientPlaceholders, (scope: TemplateSc
 };
 
 /**
- * As in a shell (`${NAME:-fallback}`), the fallback also replaces an empty variable. Without a fallback, an empty
- * variable is valid.
+ * The value of an environment variable. As in a shell (`${NAME:-fallback}`), the fallback also replaces an empty
+ * variable. Without a fallback, an empty variable is valid.
  */
 function readVariable(
   { name, fallback }: Extract<TemplatePart, { kind: "env" }>,
@@ -206,7 +207,7 @@ export function registerSecret(
   return value;
 }
 
-/** What is needed to spawn a server, with every `${…}` resolved. */
+/** The data that is needed to spawn a server, with every `${…}` resolved. */
 export interface ResolvedServer {
   /** Absolute if written as a path, else a bare name to look up in PATH. */
   readonly command: string;
@@ -224,7 +225,7 @@ export interface ResolvedServer {
   readonly secrets: readonly string[];
 }
 
-/** What is needed to reach an HTTP server, with every `${…}` resolved. */
+/** The data that is needed to connect to an HTTP server, with every `${…}` resolved. */
 export interface ResolvedRemote {
   /** An `http:` or `https:` URL without user name and password. */
   readonly url: URL;
@@ -344,7 +345,7 @@ function sortSecrets({ secrets }: TemplateScope): readonly string[] {
   return [...secrets].toSorted((a, b) => b.length - a.length);
 }
 
-/** @param instead the key for what the URL must not contain */
+/** @param instead the key to suggest in the error if the URL contains a password */
 function parseUrl(
   text: string,
   template: string,
@@ -376,7 +377,7 @@ function checkHeader(name: string, value: string, scope: TemplateScope): string 
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** Registers a header's value for redaction, and the credentials that follow its authorization scheme. */
+/** Registers a header's value, and the credentials that follow its authorization scheme, for redaction. */
 function registerHeader(value: string, scope: TemplateScope): void {
   registerSecret(value, scope);
   const [, scheme, credentials] = /^(\S+) +(.+)$/.exec(value) ?? [];
@@ -481,13 +482,13 @@ export async function resolveModel(
 export interface ModelSecret {
   readonly name: string;
   readonly model: string;
-  /** Environment variables of which one can have the key instead. */
+  /** Environment variables that can hold the key instead of the secret. */
   readonly variables: readonly string[];
-  /** Where it is looked up, in this order; undefined: the default. */
+  /** The sources in which the secret is looked up, in this order; undefined: the default. */
   readonly sources: ModelSpec["secretSources"];
 }
 
-/** The secrets of the valid models of a manifest, and of those that only its agents name. */
+/** The secrets of all valid models: those in the table `models`, and those that only agents name. */
 export function secretsOfModels({
   models = new Map<string, never>(),
   agents = new Map<string, never>(),
@@ -506,7 +507,10 @@ export function secretsOfModels({
   });
 }
 
-/** The key of a provider, from the secret with its name or the environment; undefined if it needs none. */
+/**
+ * The API key of a provider: the secret with the provider's name, else an environment variable. Undefined if the
+ * provider needs no key, or if the key is missing; the latter is added to the scope's problems.
+ */
 async function findProviderKey(
   { provider }: ModelSpec,
   scope: TemplateScope,
@@ -529,7 +533,7 @@ async function findProviderKey(
 
 /**
  * Resolves a token that HTTP clients must send, or another secret text of the manifest.
- * @param what what it is called in messages
+ * @param what the name of the token in messages
  * @throws {HubError} usage
  */
 export async function resolveHttpToken(
