@@ -43,7 +43,7 @@ export function parseVaultKey(text: string): VaultKey | undefined {
   return { id, bytes: new Uint8Array(Buffer.from(base64, "base64")) };
 }
 
-/** The header of a vault file: the id of its key, or why the file cannot be opened. */
+/** The header of a vault file: the id of its key, or the reason why the file cannot be opened. */
 export type SealedHeader =
   | { readonly kind: "sealed"; readonly keyId: string }
   | { readonly kind: "newer" }
@@ -56,7 +56,7 @@ export function parseSealedHeader(file: Bytes): SealedHeader {
   return version === FORMAT_VERSION ? { kind: "sealed", keyId } : { kind: "newer" };
 }
 
-/** Encrypts with a new nonce. */
+/** Encrypts the content of a vault file, with a new nonce. */
 export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
   const header = Buffer.from(`${FORMAT_NAME} ${FORMAT_VERSION} ${key.id}\n`, "latin1");
   const nonce = crypto.getRandomValues(new Uint8Array(NONCE_LENGTH));
@@ -91,8 +91,8 @@ function importKey({ bytes }: VaultKey): Promise<CryptoKey> {
 export type VaultContent = Map<string, string>;
 
 /**
- * The place of the key. `beside`: in the same folder, where it does not protect against anyone who can read the folder;
- * `none`: there is no file yet.
+ * The place of the vault's key. `beside`: in the vault's folder, where it does not protect against anyone who can
+ * read the folder; `none`: there is no vault file yet.
  */
 export type VaultProtection = "keychain" | "beside" | "none";
 
@@ -103,13 +103,13 @@ const MAX_KEY = 1024;
 const LOCK_TIMEOUT = 20_000;
 const NEVER_ABORTED = new AbortController().signal;
 
-/** The encrypted file of a folder. A change reads and writes it as a whole, under a lock across processes. */
+/** An encrypted file in a folder. A change reads and writes the whole file, under a lock across processes. */
 export class Vault {
   readonly path: string;
   readonly #folder: string;
   readonly #keychain: Keychain;
   readonly #keyPath: string;
-  /** Keys by id, so that the keychain is read only once. */
+  /** Cache of the keys by id, so that the keychain is read only once. */
   readonly #keys = new Map<string, VaultKey>();
 
   /** @param folder absolute; created with private permissions at the first write */
@@ -205,7 +205,10 @@ export class Vault {
     throw this.#brokenError(`its key, ${this.#keyPath}, is damaged. ${this.#restoreAdvice}`);
   }
 
-  /** A key for a new file: stored in the keychain if it can be read back from there, else in a file. */
+  /**
+   * Makes the key for a new vault file. It is stored in the keychain if it can be read back from there, else in a
+   * file.
+   */
   async #newKey(): Promise<VaultKey> {
     const existing = await this.#readKeyFile();
     if (existing !== undefined) return existing;
