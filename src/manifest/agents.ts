@@ -10,13 +10,15 @@ export type ModelProvider = (typeof MODEL_PROVIDERS)[number];
 export interface ModelSpec {
   /** The model's key in the manifest, or `provider/model` if the manifest does not define the model. */
   readonly name: string;
-  /** `openai`: any API that is compatible with OpenAI's chat completions, at `url`. */
+  /** The provider of the model. `openai`: any API at `url` that is compatible with OpenAI's chat completions. */
   readonly provider: ModelProvider;
   /** The provider's name of the model. */
   readonly model: string;
   /** The base URL of the API; undefined: the provider's own. */
   readonly url?: string | undefined;
-  /** Undefined: the secret with the provider's name, else the provider's environment variable, is used. */
+  /**
+   * The API key; undefined: the secret with the provider's name is used, else the provider's environment variable.
+   */
   readonly apiKey?: string | undefined;
   readonly temperature?: number | undefined;
   /** Maximum number of tokens of one answer. */
@@ -39,7 +41,7 @@ export interface ModelSpec {
 /** A model whose table has problems. Only agents that use it are affected. */
 export interface InvalidModel {
   readonly name: string;
-  /** At least one; in the order of the text. */
+  /** The problems of the table: at least one, in the order of the text. */
   readonly problems: readonly Problem[];
 }
 
@@ -58,7 +60,7 @@ const CONTEXT_TOKENS: Readonly<Record<ModelProvider, number>> = {
   script: 128_000,
 };
 
-/** The model with all defaults. */
+/** Makes a model from the given settings and the defaults. */
 export function makeModelSpec(
   given: Pick<ModelSpec, "name" | "provider" | "model" | "baseDir"> & Partial<ModelSpec>,
 ): ModelSpec {
@@ -66,7 +68,7 @@ export function makeModelSpec(
 }
 
 /**
- * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider with an API of its own, or
+ * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider that has its own API, or
  * just `sampling`.
  */
 export function findModel(
@@ -87,7 +89,7 @@ export interface AgentSpec {
   readonly name: string;
   /** A key of `[models]`, or `provider/model`. */
   readonly model: string;
-  /** The description that other models read. */
+  /** The description of the agent, which other models read. */
   readonly description?: string | undefined;
   /** The system prompt. The content of `instructionFile`, if that was given. */
   readonly instruction: string;
@@ -107,7 +109,7 @@ export interface AgentSpec {
   readonly maxTurns: number;
   readonly maxToolCalls: number;
   readonly parallelToolCalls: number;
-  /** How often a call that failed for a transient reason is repeated, if that is safe. */
+  /** Maximum number of retries of a call that failed for a transient reason, if a retry is safe. */
   readonly retries: number;
   /** Maximum size of a tool's result that the model gets, in bytes; longer results are cut. */
   readonly resultLimit: number;
@@ -120,7 +122,7 @@ export interface AgentSpec {
 /** An agent whose table has problems. Only this agent and agents that use it are affected. */
 export interface InvalidAgent {
   readonly name: string;
-  /** At least one; in the order of the text. */
+  /** The problems of the table: at least one, in the order of the text. */
   readonly problems: readonly Problem[];
 }
 
@@ -141,7 +143,7 @@ export const AGENT_DEFAULTS = {
   timeout: 600_000,
 } as const satisfies Partial<AgentSpec>;
 
-/** The agent with all defaults. */
+/** Makes an agent from the given settings and the defaults. */
 export function makeAgentSpec(
   given: Pick<AgentSpec, "name" | "model" | "instruction"> & Partial<AgentSpec>,
 ): AgentSpec {

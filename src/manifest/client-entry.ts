@@ -202,7 +202,7 @@ function tableIn(fields: Table, ...keys: readonly string[]): Table {
   return table;
 }
 
-/** Converts numbers and booleans to texts: MCP clients accept them where a text is expected. */
+/** Converts a number or boolean to text, because MCP clients accept them where a text is expected. */
 export function scalarToText(value: unknown): unknown {
   return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
 }

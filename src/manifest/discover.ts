@@ -12,13 +12,13 @@ const MANIFEST_NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as cons
 const PROJECT_FILE = ".mcp.json";
 
 export interface ManifestFile {
-  /** Absolute. */
+  /** The absolute path of the file. */
   readonly path: string;
   readonly bytes: FileBytes;
 }
 
 export interface SearchResult {
-  /** In the order of merging. */
+  /** The files to merge, in this order. */
   readonly files: readonly ManifestFile[];
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];

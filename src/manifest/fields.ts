@@ -22,12 +22,12 @@ export const MAX_DURATION = 2 ** 31 - 1;
 /** The largest configurable message limit, in bytes. */
 export const MAX_SIZE = 2 ** 31 - 1;
 
-/** @returns ms for a text such as "30s", "500ms", "1.5h"; undefined if it is not a duration */
+/** Parses a duration such as "30s", "500ms" or "1.5h". @returns ms; undefined if the text is not a duration */
 export function parseDuration(text: string): number | undefined {
   return parseQuantity(text, DURATION_UNITS);
 }
 
-/** @returns bytes for a text such as "64MiB" or "512KB", in any case; undefined if it is not a size */
+/** Parses a size such as "64MiB" or "512KB", in any case. @returns bytes; undefined if the text is not a size */
 export function parseSize(text: string): number | undefined {
   return parseQuantity(text.toLowerCase(), SIZE_UNITS);
 }
@@ -49,9 +49,9 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
 }
 
 /*
- * Schemas of tables and of single keys of a manifest. A schema's message is the expected value, as in "expected …, found
- * …" (`validate` in validate.ts);
- * scripts/schema.ts generates toolmux.schema.json, and scripts/docs.ts docs/configuration.md, from schemas and `metadata`.
+ * Schemas of tables and of single keys of a manifest. A schema's message is the expected value, as in "expected …,
+ * found …" (`validate` in validate.ts). From schemas and `metadata`, scripts/schema.ts generates toolmux.schema.json,
+ * and scripts/docs.ts generates docs/configuration.md.
  */
 
 /** The documentation of a key, for the JSON Schema and docs/configuration.md. */

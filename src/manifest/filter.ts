@@ -25,7 +25,10 @@ export type Filter =
   | { readonly or: readonly Filter[] }
   | { readonly not: Filter };
 
-/** Limits of one filter: levels of tables in tables, tables in all, and UTF-16 units of a pattern. */
+/**
+ * Limits of one filter. `depth`: levels of nested tables; `nodes`: tables in all; `pattern`: the length of a pattern
+ * in UTF-16 units.
+ */
 export const FILTER_LIMITS = { depth: 16, nodes: 256, pattern: 1000 } as const;
 
 /** The keys of a filter, each with a description of its value. A filter has exactly one of them. */

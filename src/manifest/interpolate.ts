@@ -86,7 +86,7 @@ const PLACEHOLDER_FORMS: Readonly<Record<TemplateSyntax, string>> = {
 const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
-/** The message for a placeholder whose scheme no plugin provides. */
+/** The message for a placeholder whose scheme is unknown. */
 export function unknownSchemeMessage(scheme: string, syntax: TemplateSyntax = "toolmux"): string {
   return `the unknown placeholder \${${scheme}:…}; known placeholders: ${PLACEHOLDER_FORMS[syntax]}`;
 }
@@ -177,7 +177,7 @@ function templateTextsOf(server: ExternalServer): readonly string[] {
   return texts.filter((text) => typeof text === "string");
 }
 
-/** `$HOME`, but not `${HOME}` or `$$HOME`. */
+/** Matches shell variables such as `$HOME`, but not `${HOME}` or `$$HOME`. */
 const SHELL_VARIABLE = /(?<![$\w\\])\$([A-Z][A-Z0-9_]*)(?!\w)/g;
 const SHELL = /(?:^|\/)(?:ba|da|z|k|fi)?sh$/;
 
@@ -221,7 +221,7 @@ export function secretsOf(spec: ServerSpec): readonly string[] {
   return spec.kind === "stdio" || spec.kind === "remote" ? listSecrets(spec) : [];
 }
 
-/** The names in all `${secret:NAME}` of a value that was not validated. */
+/** The names in all `${secret:NAME}` placeholders of a value that was not validated. */
 export function secretsMentionedIn(value: unknown): readonly string[] {
   if (typeof value === "string")
     return [...value.matchAll(/\$\{secret:([^}]*)\}/g)].map(([, name = ""]) => name);

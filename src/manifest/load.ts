@@ -75,7 +75,7 @@ interface LoadedFiles {
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
    */
   readonly untrusted: readonly string[];
-  /** Whether a file is empty, perhaps because an editor is just writing it. */
+  /** Whether a file is empty, perhaps because an editor is just writing that file. */
   readonly hasEmptyFile: boolean;
 }
 
@@ -265,8 +265,8 @@ function checkMerged(
 }
 
 /**
- * Returns the problems of documents that cannot be read, then the given ones with their positions, in the order of the
- * files and of their text.
+ * Returns the problems of documents that cannot be read, followed by the given problems with their positions, in the
+ * order of the files and of their text.
  */
 async function placeProblems(
   documents: readonly Document[],

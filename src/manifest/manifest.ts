@@ -33,9 +33,9 @@ export interface RemoteSettings {
   readonly url: string;
   /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
   readonly transport: "auto" | "http" | "sse";
-  /** Has no prototype. */
+  /** HTTP headers by name. Has no prototype. */
   readonly headers: Readonly<Record<string, string>>;
-  /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
+  /** A file with a bearer token, which is read at each connect; relative to the manifest's folder. */
   readonly keyFile: string | undefined;
   /** A file with PEM certificates that are trusted in addition to the system's; relative to the manifest's folder. */
   readonly ca: string | undefined;
@@ -58,7 +58,7 @@ export type HubSettings = Required<HubInput>;
  */
 export interface HttpToken {
   readonly text: string;
-  /** The file that sets it, absolute. */
+  /** The file that sets the token, absolute. */
   readonly file: string;
   readonly baseDir: string;
 }
@@ -102,19 +102,19 @@ export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
 
 /** The prompts that are shown, and their names; all keys are the server's own names. */
 export interface PromptRules {
-  /** Globs; undefined: all. */
+  /** Globs of the names that are shown; undefined: all. */
   readonly allow: readonly string[] | undefined;
-  /** Globs; take precedence over `allow`. */
+  /** Globs of the names that are hidden, even if `allow` matches them. */
   readonly deny: readonly string[];
-  /** Remote name → exposed name before the prefix. Has no prototype. */
+  /** The server's own name → the exposed name without the prefix. Has no prototype. */
   readonly rename: Readonly<Record<string, string>>;
 }
 
 /** The skills that are shown, as globs of their names or URIs (ext-skills, Skill URIs). */
 export interface SkillRules {
-  /** undefined: all. */
+  /** The skills that are shown; undefined: all. */
   readonly allow?: readonly string[] | undefined;
-  /** Takes precedence over `allow`. */
+  /** The skills that are hidden, even if `allow` matches them. */
   readonly deny?: readonly string[] | undefined;
 }
 
@@ -139,7 +139,7 @@ export interface ToolRules extends PromptRules {
 export type ToolAnnotations = NonNullable<NonNullable<ServerInput["tools"]>["annotations"]>[string];
 
 interface ServerBase {
-  /** The key in the manifest. */
+  /** The server's key in the manifest. */
   readonly name: string;
   readonly enabled: boolean;
   /** The prefix of the names of the server's tools and prompts; empty: no prefix and no separator. */
@@ -151,7 +151,7 @@ export interface ServerPresentation {
   /** The server's name for people. */
   readonly title?: string | undefined;
   readonly description?: string | undefined;
-  /** A character, or the URL of a picture. */
+  /** The server's icon: a character, or the URL of a picture. */
   readonly icon?: string | undefined;
 }
 
@@ -193,7 +193,7 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   /** Which calls a person has to approve; absent: the default applies. */
   readonly approval?: ApprovalLevel | undefined;
   readonly prompts: PromptRules;
-  /** Absent: all. */
+  /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
 }
 
@@ -215,11 +215,11 @@ export interface StdioServer extends RunnableBase, TemplatedServer {
   readonly args: readonly string[];
   /** If a package was named, `command` is its preferred runner. */
   readonly package?: PackageLaunch | undefined;
-  /** Has no prototype. */
+  /** Environment variables to set, by name. Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
-  /** Names of variables to copy from the hub's own environment, where set. */
+  /** Names of environment variables to copy from the hub's own environment, if they are set there. */
   readonly inheritEnv: readonly string[];
-  /** Relative to `baseDir`; undefined: the hub's working directory. */
+  /** The working directory, relative to `baseDir`; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
 }
 
@@ -250,7 +250,7 @@ export type RunnableServer = ExternalServer | PluginServer;
 /** An entry of a client's file that cannot be run. Other servers are not affected. */
 export interface UnsupportedServer extends ServerBase {
   readonly kind: "unsupported";
-  /** The end of a sentence, without a full stop. */
+  /** The reason, as the end of a sentence without a full stop. */
   readonly reason: string;
 }
 
@@ -260,7 +260,7 @@ export interface UnsupportedServer extends ServerBase {
  */
 export interface InvalidServer extends ServerBase {
   readonly kind: "invalid";
-  /** At least one; in the order of the text. */
+  /** The problems of the server's table: at least one, in the order of the text. */
   readonly problems: readonly Problem[];
   /** The names of the secrets that the server's table mentions, even in parts that are not valid. */
   readonly secrets: readonly string[];
@@ -276,7 +276,7 @@ export function isRunnable(spec: ServerSpec): spec is RunnableServer {
 export interface PluginSpec {
   /** As written: the name of a built-in plugin or of a package, or a path. */
   readonly use: string;
-  /** Absolute, if `use` is a path. */
+  /** The absolute path, if `use` is a path. */
   readonly path: string | undefined;
   /** The plugin's options, not validated yet; undefined if there are none. Has no prototype. */
   readonly options: Readonly<Record<string, unknown>> | undefined;
@@ -293,9 +293,9 @@ export interface PluginSpec {
 export interface Manifest {
   readonly hub: HubSettings;
   readonly httpToken?: HttpToken | undefined;
-  /** In the order of first mention over all files. */
+  /** The servers, in the order in which the files first mention them. */
   readonly servers: readonly ServerSpec[];
-  /** In the order of first mention over all files, without `full`; absent: none. */
+  /** The modes, in the order in which the files first mention them, without `full`; absent: none. */
   readonly modes?: readonly ModeSpec[] | undefined;
   /** The HTTP clients that have their own tokens; absent: none. */
   readonly clients?: readonly NamedClient[] | undefined;
@@ -303,15 +303,18 @@ export interface Manifest {
   readonly defaults: Limits;
   /** The models that agents use; absent: none. */
   readonly models?: Models | undefined;
-  /** Absent: none. */
+  /** The agents; absent: none. */
   readonly agents?: Agents | undefined;
   /** The places of agent files; absent: the default places. The last file that sets it counts. */
   readonly agentFiles?: AgentFilesConfig | undefined;
-  /** Absent: `APPROVAL_DEFAULTS`. */
+  /** The approval settings of the table `defaults`; absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
-  /** In the order of the files and, within a file, in the order of its text. The first plugin is the outermost. */
+  /**
+   * The plugins, in the order of the files and, within a file, in the order of its text. The first plugin is the
+   * outermost.
+   */
   readonly plugins: readonly PluginSpec[];
   /** The files that the manifest was merged from, absolute, in the order of merging. */
   readonly sources: readonly string[];

@@ -209,7 +209,7 @@ export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
 export interface MergeOptions {
   /** Servers that already have a problem. They are not checked further, and other servers may use their prefixes. */
   readonly invalid?: ReadonlySet<ServerConfig>;
-  /** The prefixes of running servers, which they keep. */
+  /** The prefixes of running servers. These servers keep their prefixes. */
   readonly runningPrefixes?: ReadonlyMap<string, string>;
 }
 
@@ -278,7 +278,7 @@ function mergeModels(
   const listed = new Map(configs.flatMap(({ models }) => [...(models ?? [])]));
   return new Map(
     [...listed].map(([name, { input, baseDir }]): [string, ModelSpec | InvalidModel] => {
-      // `loadManifest` adds the problems, with their positions.
+      // `loadManifest` adds the problems of such a model, with their positions.
       if (input === undefined) return [name, { name, problems: [] }];
       const { model = "", ...others } = input;
       return [name, makeModelSpec({ name, model, baseDir, secretSources, ...others })];
@@ -471,7 +471,7 @@ function getLimit(limits: Limits, key: LimitOrder[number]): number {
   }
 }
 
-/** Places the problem at the last file that sets one of the keys. */
+/** Makes a problem whose place is the last file that sets one of the keys. */
 export function problemAtSetting(
   configs: readonly FileConfig[],
   table: "hub" | "defaults",

@@ -13,7 +13,7 @@ export type NamedClient =
   | {
       readonly kind: "client";
       readonly name: string;
-      /** As written: `${…}` is resolved when the manifest is read. */
+      /** The client's token as written: its `${…}` are resolved when the manifest is read. */
       readonly token: HttpToken;
       /**
        * The name of a mode: the client sees only what this mode shows, whatever other modes apply. Undefined: none.
@@ -27,7 +27,7 @@ export type NamedClient =
     }
   | {
       readonly kind: "invalid";
-      /** Undefined if the client has no valid name. */
+      /** The client's name; undefined if it has no valid one. */
       readonly name: string | undefined;
       readonly problems: readonly Problem[];
     };

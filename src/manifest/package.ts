@@ -8,7 +8,9 @@ export interface PackageSpec {
   readonly origin: PackageOrigin;
   /** The package's name; for an image, the whole reference. */
   readonly name: string;
-  /** undefined: the latest version. For images, always undefined: the tag is part of `name`. */
+  /**
+   * The package's version; undefined: the latest. For images, always undefined, because the tag is part of `name`.
+   */
   readonly version: string | undefined;
 }
 
@@ -42,7 +44,7 @@ const MAX_PACKAGE_LENGTH = 300;
 /** The expected form of a package, to complete "expected …" in problems. */
 export const PACKAGE_FORMAT = `a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag"`;
 
-/** @returns undefined if the text is not a package */
+/** Parses a package as written in a manifest. @returns undefined if the text is not a package */
 export function parsePackage(text: string): PackageSpec | undefined {
   const colon = text.indexOf(":");
   const origin = ORIGINS.find((one) => one === text.slice(0, colon));
@@ -123,7 +125,10 @@ export interface PackageLaunch {
   readonly leadingArgCount: number;
 }
 
-/** The complete alternative commands. @param args the resolved arguments of `command` */
+/**
+ * The alternative commands with all their arguments.
+ * @param args the resolved arguments of `command`
+ */
 export function alternativeCommands(
   { alternatives, leadingArgCount }: PackageLaunch,
   args: readonly string[],

@@ -60,8 +60,8 @@ function problemOfIssue(issue: SchemaIssue, place: SpecSource, root: unknown): P
   }
   const found = describeValue(input, !maySecretBeAt(place.path));
   if (message === "") return { ...place, at, message: defaultMessage(issue, found) };
-  // The message is either a whole sentence, as plugins may write, or only what was expected, as from `delay`, `limit`,
-  // `size` and `globs`.
+  // The message is either a whole sentence (plugins may write one), or only the expected value, as from `delay`,
+  // `limit`, `size` and `globs`.
   if (/^[A-Z]|[.!?]$/.test(message)) return { ...place, at, message: hideTexts(message, input) };
   return { ...place, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
@@ -79,7 +79,7 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
 /** The message for an issue whose schema sets none: what was expected and what was found. */
 function defaultMessage({ type, expected, received, input }: ValibotIssue, found: string): string {
   if (expected === null) return "is not allowed";
-  // Checks such as `minLength` measure the value, and valibot then states the measure as what it received.
+  // Checks such as `minLength` measure the value. Then valibot reports the measure as the received value.
   const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
   if (!isMeasure) return `expected ${expected}, found ${found}`;
   const measure = type === "non_empty" ? "length" : type.split("_").at(-1);

@@ -81,7 +81,7 @@ function toPluginSpec(
 }
 
 type PluginFile =
-  /** `size` in bytes; `hash` of the whole content. */
+  /** A file that was read; `size` in bytes, `hash`: the SHA-256 of the whole content in hex. */
   | { readonly kind: "read"; readonly size: number; readonly hash: string }
   | { readonly kind: "refused"; readonly reason: string };
 

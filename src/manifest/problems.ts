@@ -23,8 +23,8 @@ export interface Problem extends SpecSource {
   /** A description of what was expected, what was found and what may help; without a full stop. */
   readonly message: string;
   /**
-   * Absent before `addPositions` (positions.ts), and if the position is unknown, for example because the file cannot be
-   * read.
+   * The position in the file. Absent before `addPositions` (positions.ts) is called, and if it is unknown, for
+   * example because the file cannot be read.
    */
   readonly position?: Position | undefined;
 }
@@ -34,7 +34,7 @@ export function fileProblem(file: string, message: string, position?: Position):
   return { file, path: [], at: "value", message, position };
 }
 
-/** `file:line:column: path: message`, without the parts that are not known. */
+/** Formats a problem as `file:line:column: path: message`, without the parts that are not known. */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
@@ -150,7 +150,10 @@ const KEY_ALIASES = new Map([
   ["httpUrl", "url"],
 ]);
 
-/** The known key that was probably meant by an unknown one. @param entries the known keys */
+/**
+ * The known key that was probably meant by an unknown key.
+ * @param entries the known keys
+ */
 export function suggestKey(key: string, entries: object): string | undefined {
   const alias = KEY_ALIASES.get(key);
   if (alias !== undefined && Object.hasOwn(entries, alias)) return alias;

@@ -30,7 +30,7 @@ export type SchemeResolvers = ReadonlyMap<
   (path: string, server: string) => Promise<string>
 >;
 
-/** The largest file that `${file:…}` reads, in bytes. */
+/** The maximum size of a file that `${file:…}` reads, in bytes. */
 const MAX_FILE = 64 * 1024;
 
 /** The shortest value that is redacted, in characters. Shorter values (`1`, `true`, `warn`) occur everywhere. */
@@ -59,13 +59,16 @@ export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   fail(code: ErrorCode, message: string, data?: MissingValues): HubError;
 }
 
-/** The data of a `valueMissing` error, from which hints for the user are made. */
+/** The data of a `valueMissing` error; hints for the user are made from it. */
 export interface MissingValues {
-  /** The names of secrets (`toolmux secret set NAME`). */
+  /** The names of the missing secrets, which `toolmux secret set NAME` can set. */
   readonly secrets: readonly string[];
 }
 
-/** @throws {HubError} valueMissing if any value is missing; the message names all missing values */
+/**
+ * Checks that no value is missing.
+ * @throws {HubError} valueMissing; the message names all missing values
+ */
 export function requireValues(scope: TemplateScope): void {
   const { problems, missingSecrets } = scope;
   if (problems.length === 0) return;
@@ -163,7 +166,10 @@ export async function readSecretFile(
   );
 }
 
-/** @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, after which a retry may succeed */
+/**
+ * Resolves a placeholder of a secret, a command or a plugin.
+ * @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, after which a retry may succeed
+ */
 async function resolveScheme(
   { scheme, path }: Extract<TemplatePart, { kind: "scheme" }>,
   where: string,
@@ -209,17 +215,17 @@ export function registerSecret(
 
 /** The data that is needed to spawn a server, with every `${…}` resolved. */
 export interface ResolvedServer {
-  /** Absolute if written as a path, else a bare name to look up in PATH. */
+  /** The program: an absolute path if it was written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
   /** Alternative commands if `command` is not installed, in order of preference. */
   readonly alternatives?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /**
-   * The variables of `inheritEnv` that are set, overridden by those of `env`; without the variables that every server
-   * inherits. No prototype.
+   * The environment variables of the server: those of `inheritEnv` that are set, overridden by those of `env`,
+   * without the variables that every server inherits. No prototype.
    */
   readonly env: Readonly<Record<string, string>>;
-  /** Absolute; undefined: the hub's working directory. */
+  /** The working directory, absolute; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
   /** Values that must be redacted, longest first, so that they can be replaced one by one. */
   readonly secrets: readonly string[];
@@ -229,14 +235,14 @@ export interface ResolvedServer {
 export interface ResolvedRemote {
   /** An `http:` or `https:` URL without user name and password. */
   readonly url: URL;
-  /** No prototype. */
+  /** HTTP headers by name. No prototype. */
   readonly headers: Readonly<Record<string, string>>;
   /** The bearer token from `keyFile`. */
   readonly bearerToken: string | undefined;
   /** PEM certificates that are trusted in addition to the system's. */
   readonly ca: string | undefined;
   readonly oauth: OAuthSettings;
-  /** As in `ResolvedServer`. */
+  /** The values to redact, as in `ResolvedServer`. */
   readonly secrets: readonly string[];
 }
 
@@ -407,11 +413,11 @@ async function readKeyFile(
 export interface ResolvedModel {
   /** An `http:` or `https:` URL without a password; undefined: the provider's own. */
   readonly url: URL | undefined;
-  /** Undefined: requests carry no key. */
+  /** The API key; undefined: requests carry no key. */
   readonly apiKey: string | undefined;
   /** The file of a model with provider `script`, absolute. */
   readonly script: string | undefined;
-  /** As in `ResolvedServer`. */
+  /** The values to redact, as in `ResolvedServer`. */
   readonly secrets: readonly string[];
 }
 

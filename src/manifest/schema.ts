@@ -399,7 +399,7 @@ const limitEntries = {
   }),
 };
 
-/** The limits that a server has in common with `defaults`. */
+/** The keys of the limits that both servers and the table `defaults` can set. */
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
 const limitsSchema = table(limitEntries);
@@ -465,7 +465,7 @@ const skillsSchema = table({
   }),
 });
 
-/** Annotations of tools (schema, ToolAnnotations). */
+/** Annotations of a tool (MCP schema, ToolAnnotations). */
 const annotationsSchema = table({
   title: optionalKey(text, {
     title: "Title",
@@ -1077,7 +1077,7 @@ export const manifestAgentSchema = v.pipe(
   }),
 );
 
-/** The fault of an agent's name; undefined if it is valid. */
+/** Describes what is wrong with an agent's name; undefined if the name is valid. */
 export function agentNameProblem(name: string): string | undefined {
   if (AGENT_NAME.test(name)) return undefined;
   return "the name of an agent has letters, digits, _ and - only, and at most 64 of them";
@@ -1231,7 +1231,7 @@ export const secretsSchema = table({
 
 /** The secret settings of one file. */
 export interface SecretSettings {
-  /** undefined: not set. */
+  /** The sources of secrets, in the order of look-up; undefined: not set in this file. */
   readonly sources: readonly SecretSource[] | undefined;
   /** Whether servers of this file may use `${cmd:…}`. */
   readonly commands: boolean;

@@ -13,7 +13,7 @@ export interface SyntaxFault {
 
 /**
  * Finds the cause of a syntax error.
- * @param at where the parser stopped: the text before it is well-formed
+ * @param at the position where the parser stopped: the text before it is well-formed
  * @returns undefined if the cause is not one of the usual mistakes
  */
 export function explainSyntaxError(text: string, at: Position): SyntaxFault | undefined {
@@ -38,7 +38,7 @@ interface Fault {
   readonly offset: number;
 }
 
-/** An open string or bracket; `offset`: where it begins. */
+/** An open string or bracket; `offset`: the offset where it begins. */
 interface Opening {
   readonly sign: string;
   readonly offset: number;
@@ -99,7 +99,7 @@ function endOfString(text: string, start: number, sign: string): number | undefi
   return undefined;
 }
 
-/** A table name, `[servers.a]` or `[[plugins]]`. */
+/** Matches a line with a table name, `[servers.a]` or `[[plugins]]`. */
 const HEADER = /^(?<open>\[{1,2})(?<name>[^[\]#\n]*)(?<close>\]{0,2})(?<rest>[^\n]*)/;
 const BARE_NAME = /^[\w-]{1,60}(?:\.[\w-]{1,60})*$/;
 const PART_WITH_SPACES = /^[\w-]{1,60}(?: +[\w-]{1,60})+$/;

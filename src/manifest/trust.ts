@@ -12,7 +12,7 @@ import { isTable } from "./table.ts";
 const STORE_FILE = "trusted.json";
 const MAX_STORE_SIZE = 4 * 1024 * 1024;
 
-/** The largest manifest that is read, in bytes. */
+/** The maximum size of a manifest, in bytes. */
 export const MAX_MANIFEST_SIZE = 4 * 1024 * 1024;
 
 /** The path of the trust store. @param folder the state folder */

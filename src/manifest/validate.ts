@@ -6,7 +6,10 @@ export type ValidationResult<T> =
   | {
       readonly ok: false;
       readonly problems: readonly Problem[];
-      /** Present if every single key is valid, and only rules about several keys (`v.rawCheck`) are broken. */
+      /**
+       * The validated value; present if every single key is valid, and only rules about several keys (`v.rawCheck`)
+       * are broken.
+       */
       readonly value?: T;
     };
 

@@ -58,9 +58,12 @@ class PollingWatcher implements ManifestWatcher {
   #pluginFiles: readonly string[] = [];
   /** The paths that were checked last, and the result of `identify` for them; undefined before the first reading. */
   #seen: { readonly paths: readonly string[]; readonly identity: string } | undefined;
-  /** When the first change after the last reading was noticed, in ms of the clock; undefined if there was none. */
+  /**
+   * The time when the first change after the last reading was noticed, in ms of the clock; undefined if there was
+   * none.
+   */
   #changedAt: number | undefined;
-  /** When to read the files even if none seems changed, in ms of the clock. */
+  /** The time when the files are read even if no file seems to have changed, in ms of the clock. */
   #readAt = 0;
   #isPolling = false;
   /** Whether to read the files without waiting for `QUIET_TIME`. */
@@ -111,7 +114,10 @@ class PollingWatcher implements ManifestWatcher {
     this.#schedule(this.#isCheckWanted ? 0 : delay);
   }
 
-  /** @returns the time until the next poll, in ms */
+  /**
+   * Reads the files if they have changed and are quiet, or if a reading is due. @returns the time until the next
+   * poll, in ms
+   */
   async #readIfDue(isChecking: boolean): Promise<number> {
     if (isChecking || this.#seen === undefined) return this.#read();
     const { paths } = this.#seen;

@@ -107,7 +107,7 @@ export class TextLines {
   readonly lineEnd: string;
   readonly #isComment: RegExp;
 
-  /** @param comment matches lines that hold only a comment */
+  /** @param comment a pattern that matches lines that hold only a comment */
   constructor(text: string, comment: RegExp) {
     this.#text = text;
     this.#isComment = comment;
@@ -195,7 +195,7 @@ export class TextLines {
   }
 }
 
-/** `key = value` in one line. */
+/** Formats a key-value pair as TOML in one line: `key = value`. */
 export function formatTomlPair([key, value]: readonly [string, unknown]): string {
   return `${formatTomlKey(key)} = ${formatTomlValue(value)}`;
 }
@@ -208,7 +208,7 @@ function formatTomlString(text: string): string {
   return JSON.stringify(text).replaceAll("\u007f", "\\u007f");
 }
 
-/** A value in one line. */
+/** Formats a value as TOML in one line. */
 export function formatTomlValue(value: unknown): string {
   if (typeof value === "string") return formatTomlString(value);
   if (Array.isArray(value)) return `[${value.map(formatTomlValue).join(", ")}]`;

@@ -25,7 +25,7 @@ import {
 export type { ManifestChange } from "./change.ts";
 
 export interface ManifestText {
-  /** Absolute. */
+  /** The absolute path of the manifest. */
   readonly file: string;
   readonly baseDir: string;
   readonly text: string;
@@ -130,7 +130,7 @@ function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }
 
-/** Adds an empty servers table if it is missing, as it may be after its last server was removed. */
+/** Adds an empty table of servers if there is none, as may be the case after the last server was removed. */
 function withServersTable(root: unknown, serversKey: string): unknown {
   return isTable(root) && !(serversKey in root) ? { ...root, [serversKey]: {} } : root;
 }

@@ -172,7 +172,7 @@ function removeMember({ text, lines }: JsonText, property: Node): readonly TextE
   return [...commas, { from: start, to: afterComma, text: "" }];
 }
 
-/** The position of the comma between two offsets, comments ignored; undefined if there is none. */
+/** The offset of the comma between two offsets, ignoring comments; undefined if there is none. */
 function findComma(text: string, from: number, to: number): number | undefined {
   const scanner = createScanner(text, true);
   scanner.setPosition(from);

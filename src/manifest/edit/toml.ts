@@ -107,7 +107,9 @@ function lastLine({ lines }: TomlLayout, { range: [from], key, body }: AST.TOMLT
   return lines.lastCommentBelow(lines.indexAt(end - 1));
 }
 
-/** The line ranges (first, last) of a server's tables and other pairs with their comments; in file order. */
+/**
+ * The line ranges (first, last) of a server's tables and other pairs with their comments; in the order of the file.
+ */
 function lineRangesOf(layout: TomlLayout, name: string): readonly (readonly [number, number])[] {
   const { lines } = layout;
   const tables = tablesOf(layout, name).map(

@@ -77,7 +77,7 @@ async function readBytes(file: string): Promise<FileBytes | undefined> {
   return read.kind === "absent" ? undefined : read.bytes;
 }
 
-/** Keeps the byte order mark. @throws {HubError} usage */
+/** Decodes the bytes of a file; keeps the byte order mark. @throws {HubError} usage */
 function decodeWithByteOrderMark(bytes: FileBytes, file: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
