@@ -38,17 +38,17 @@ import type { ToolFingerprint } from "./tool-fingerprints.ts";
 
 /*
  * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own
- * name; when it was saved; the listing without its items, with the server's protocol era (`verdict`); the size of
- * each item and the ranges of its parts; the fingerprints of the tools. The rest of the file holds the items, kind by
- * kind: for each, the bytes that the server sent and a line end.
+ * name; when it was saved; the listing without its items, with the server's protocol era (`verdict`); the size of each
+ * item and the ranges of its parts; the fingerprints of the tools. The rest of the file holds the items, kind by kind:
+ * for each, the bytes that the server sent and a line end.
  *
- * <HMAC-SHA-256, hex>
- * <name, hex>
- * 1700000000000
- * {"text":"Read before you write.","verdict":{"era":"legacy","askedAt":1699000000000}}
- * {"tools":[{"key":"read","size":44,"keys":[{"start":8,"end":14}]}],"prompts":[],…}
- * [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
- * {"name":"read","description":"Reads a file"}
+ *     <HMAC-SHA-256, hex>
+ *     <name, hex>
+ *     1700000000000
+ *     {"text":"Read before you write.","verdict":{"era":"legacy","askedAt":1699000000000}}
+ *     {"tools":[{"key":"read","size":44,"keys":[{"start":8,"end":14}]}],"prompts":[],…}
+ *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
+ *     {"name":"read","description":"Reads a file"}
  *
  * A file with a valid HMAC was written by this installation, so its form is not validated. The items are not parsed
  * either: that would delay every start.
@@ -301,8 +301,8 @@ async function serverFileNamePart(server: ServerIdentity, hmac: Hmac): Promise<s
 export interface SnapshotFile {
   readonly path: string;
   /**
-   * `broken`: it was not written by this installation, or was modified; `old`: saved too long ago, or by another
-   * version.
+   * `broken`: it was not written by this installation, or was modified; `old`: it was saved too long ago, or by
+   * another version.
    */
   readonly state: "usable" | "old" | "broken";
 }

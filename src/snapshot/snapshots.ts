@@ -20,7 +20,7 @@ export interface ServerIdentity {
 
 /** Identifies a snapshot: the server, and the protocol era and capabilities of the clients that it was listed for. */
 export interface SnapshotKey extends ServerIdentity {
-  /** The era and the capabilities of the clients for which the server was listed. */
+  /** The protocol era of the clients for which the server was listed; `capabilities`: their capabilities, as text. */
   readonly era: DetectedEra["era"];
   readonly capabilities: string;
 }
@@ -38,7 +38,7 @@ export interface DetectedEra {
 
 export interface Snapshot {
   readonly listing: ServerListing;
-  /** undefined if the era is unknown, or was detected too long ago. */
+  /** The server's era; undefined if it is unknown, or was detected too long ago. */
   readonly detectedEra?: DetectedEra | undefined;
   /** The time of the save, in ms since the epoch. An unchanged listing is saved again only after a day. */
   readonly savedAt: number;
