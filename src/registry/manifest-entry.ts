@@ -65,7 +65,7 @@ class EntryBuilder {
     return withoutEmpty({ url: filled, ...transportTable, headers: headerTable });
   }
 
-  /** @returns undefined if a name is invalid */
+  /** Makes a table of values by name. @returns undefined if a name is invalid */
   #fillTable(inputs: readonly RegistryInput[], names: RegExp, where: string): Table | undefined {
     const table = createTable<string>();
     for (const input of inputs) {
@@ -87,7 +87,7 @@ class EntryBuilder {
     return [];
   }
 
-  /** @returns undefined if the value may be left out */
+  /** The value of an input: fixed, default or a reference. @returns undefined if the value may be left out */
   #value(input: RegistryInput, name: string): string | undefined {
     if (input.value !== undefined) return this.#substitute(input.value, input.variables, name);
     if (input.fallback !== undefined && !input.isSecret) return escape(input.fallback);

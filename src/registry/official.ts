@@ -215,7 +215,7 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
  */
 const REGISTRY_HOSTS = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
 
-/** @returns a string if toolmux cannot run the package: a sentence with the reason */
+/** Converts a listed package. @returns a string if toolmux cannot run the package: a sentence with the reason */
 function toPackageOption(listed: v.InferOutput<typeof packageSchema>): ServerOption | string {
   const { registryType, identifier, version, registryBaseUrl = "" } = listed;
   const subject = `The package ${identifier} (${registryType})`;

@@ -93,7 +93,7 @@ export type RegistryFetch = (
 /** The maximum size of a response, in bytes. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
-/** The address of a registry, and how requests to it are sent. */
+/** The address of a registry, and the function and headers for requests to it. */
 export interface RegistryClient {
   readonly name: string;
   /** Without a trailing slash. */

@@ -9,7 +9,7 @@ const TIME_LIMIT = 15_000;
 
 /** Results from several registries. */
 export interface SearchResults {
-  /** Best first, without duplicates. */
+  /** The entries found, best first, without duplicates. */
   readonly entries: readonly RegistryEntry[];
   /** The registries that failed. */
   readonly failures: readonly RegistryFailure[];
@@ -140,7 +140,7 @@ const BASE_URLS: Readonly<Record<RegistryChoice["kind"], string>> = {
 /** The registries that are searched by default. */
 export const DEFAULT_REGISTRIES: readonly string[] = ["official", "smithery"];
 
-/** @throws {HubError} usage */
+/** Parses a registry that the user names. @throws {HubError} usage */
 export function parseRegistryChoice(text: string): RegistryChoice {
   const [, prefix, rest = text] = /^(official|smithery)=(.*)$/.exec(text) ?? [];
   const kind = prefix === "smithery" || rest === "smithery" ? "smithery" : "official";
