@@ -226,20 +226,20 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
-  /** The catalog that a client sees, by its id; undefined if there is no such client. */
+  /** The catalog that a client sees, by the client's id; undefined if there is no such client. */
   catalogOf(client: string): Catalog | undefined {
     return this.#clients.catalogOf(client);
   }
 
-  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
+  /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
   get catalog(): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE);
   }
 
   /**
    * Serves a client on a transport; settles when the client has disconnected.
-   * @param subset undefined: all servers
-   * @param kind how the client is connected
+   * @param subset the servers that the client sees; undefined: all
+   * @param kind the way in which the client is connected
    * @param limits undefined: only the operator's mode limits the client, if it is connected by stdio or HTTP
    */
   accept(
