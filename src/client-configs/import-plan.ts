@@ -14,9 +14,9 @@ import type { ClientFile, ClientServer } from "./read.ts";
 
 /** A value in an entry that looks like a secret in plain text. */
 export interface PlaintextSecret {
-  /** Its path in the entry: `["env", "TOKEN"]`, `["args", 2]`. */
+  /** The path of the value in the entry: `["env", "TOKEN"]`, `["args", 2]`. */
   readonly path: readonly (string | number)[];
-  /** The path for people: `env.TOKEN`. */
+  /** The path as shown to people: `env.TOKEN`. */
   readonly label: string;
   /** The name that the secret would be stored under. */
   readonly secretName: string;

@@ -11,7 +11,7 @@ import type { ClientApp, ServerTableChange, ServerTable } from "./clients.ts";
 import { editClientFile } from "./edit.ts";
 import { type ClientFileProblem, readClientFileText } from "./read.ts";
 
-/** How many backups of one file are kept. */
+/** Maximum number of backups of one file that are kept. */
 const MAX_BACKUPS = 3;
 const BACKUP_INFIX = ".toolmux-backup-";
 
