@@ -6,7 +6,10 @@ import type { SecretSource } from "./schema.ts";
 export const MODEL_PROVIDERS = ["anthropic", "openai", "google", "sampling", "script"] as const;
 export type ModelProvider = (typeof MODEL_PROVIDERS)[number];
 
-/** A model (`[models.NAME]`). `apiKey`, `url` and `script` are as written; their `${…}` are resolved when a run starts. */
+/**
+ * A model (`[models.NAME]`). `apiKey`, `url` and `script` are as written: their `${…}` are resolved when a run
+ * starts.
+ */
 export interface ModelSpec {
   /** The model's key in the manifest, or `provider/model` if the manifest does not define the model. */
   readonly name: string;

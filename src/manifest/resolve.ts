@@ -429,8 +429,8 @@ const KEY_VARIABLES: Readonly<Partial<Record<ModelProvider, readonly string[]>>>
 };
 
 /**
- * Resolves a model's `${…}`, right before each run. Without `apiKey`, the key is the secret with the provider's name, or
- * an environment variable; such a key is used only with the provider's own URL. `schemes` and `secrets` are as in
+ * Resolves a model's `${…}`, right before each run. Without `apiKey`, the key is the secret with the provider's name,
+ * or an environment variable; such a key is used only with the provider's own URL. `schemes` and `secrets` are as in
  * `resolveServer`.
  * @throws {HubError} valueMissing or notSupported
  */
